@@ -1,0 +1,50 @@
+# Everything a person needs to build, try and check Treadle. `make` alone lists the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SECONDS ?= 60
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test check fmt bench soak clean
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.ready ## Create .venv and install Treadle with its development tools
+
+$(VENV)/.ready: pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "Python is missing: apt-get install python3 python3-venv"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed (or: make PYTHON=python3.12 ...)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "The venv module is missing: apt-get install python3-venv"; exit 1; }
+	@echo "Setting up $(VENV) (once; about a minute) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: setup ## Run the story: parallel work, a retry, a killed worker, a takeover, a verified log
+	@$(BIN)/treadle demo
+
+up: setup ## Start the engine on the store of TREADLE_STORE (default: ./treadle.db)
+	@$(BIN)/treadle up
+
+test: setup ## Run all tests, a real PostgreSQL among them
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not soak"
+
+check: setup ## Format, lint, types, layers
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+fmt: setup ## Format the code and fix what can be fixed
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: setup ## Measure; see bench/RESULTS.md
+	@$(BIN)/python -m bench
+
+soak: setup ## The long tests, at the sizes that the issues state
+	@$(BIN)/python -m pytest -q -m soak --timeout 3600
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis dist

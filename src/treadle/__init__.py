@@ -1,0 +1,1 @@
+"""Treadle: a durable work engine for agents and long-running jobs."""
