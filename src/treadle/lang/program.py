@@ -1,0 +1,443 @@
+"""The compiled form of AFL as frozen records: what an evaluator reads instead of raw JSON.
+
+`Program.load(json)` and `Program.dump()` are inverse to each other; nothing is lost either way (`codec.py` does the work).
+All names are resolved: `Call.name` is the qualified name of the callee, `Step.depends` the steps of the same block that
+must be complete first (found in every expression of the step, its body and its catch), `LoopRef` a loop variable that was
+written without `$.`. Look-ups by qualified name and by statement id cost O(1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+# --- expressions ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class String:
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Int:
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Double:
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class InputRef:
+    """`$.a.b`: attribute `a` of the nearest scope that has it, then `b` within the value."""
+
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRef:
+    """`s.a.b`: attribute `a` of step `s`; a path of length one is the step itself (a step reference argument)."""
+
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRef:
+    """`x` or `x.a` inside `foreach x`: the current element of the nearest loop over `path[0]`."""
+
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Concat:
+    operands: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Operators: `+ - * / % == != < > <= >= && || in`, `not in`, `contains`, `startsWith`, `endsWith`."""
+
+    operator: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """Operators: `-` and `!`."""
+
+    operator: str
+    operand: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayLiteral:
+    elements: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MapLiteral:
+    entries: tuple[tuple[str, Expr], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    target: Expr
+    index: Expr
+
+
+Expr = (
+    String
+    | Int
+    | Double
+    | Boolean
+    | Null
+    | InputRef
+    | StepRef
+    | LoopRef
+    | Concat
+    | Binary
+    | Unary
+    | ArrayLiteral
+    | MapLiteral
+    | Index
+)
+
+# --- parts ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a node stands; lines and columns count from 1. `code_line` is the line of a script's first line of code."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    source: str | None = None
+    code_line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedType:
+    """A built-in type, or the qualified name of a schema or (for a step reference) of a facet."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    element: Type
+
+
+Type = NamedType | ListType
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    description: str = ""
+    params: tuple[tuple[str, str], ...] = ()
+    returns: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter, return or schema field. `reference`: the type is a facet, the value a step."""
+
+    name: str
+    type: Type
+    default: Expr | None = None
+    reference: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Mixin:
+    """`with Target(args) as alias`. In a yield, `into` is the signature alias that the values are written to."""
+
+    id: str
+    target: str
+    resolved: str | None = None
+    args: tuple[Arg, ...] = ()
+    alias: str | None = None
+    into: str | None = None
+    location: Location | None = None
+
+    @property
+    def name(self) -> str:
+        """The qualified name when the target is declared, else the name as written."""
+        return self.resolved or self.target
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`Target(args) with ...`; `resolved` is None for an external facet."""
+
+    id: str
+    target: str
+    resolved: str | None = None
+    args: tuple[Arg, ...] = ()
+    mixins: tuple[Mixin, ...] = ()
+    location: Location | None = None
+
+    @property
+    def name(self) -> str:
+        """The qualified name when the target is declared, else the name as written."""
+        return self.resolved or self.target
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    id: str
+    code: str
+    language: str = "python"
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    id: str
+    template: str | None = None
+    system: str | None = None
+    model: str | None = None
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Foreach:
+    variable: str
+    iterable: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case of `when`; no condition means the default."""
+
+    condition: Expr | None
+    block: Block
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`name = Target(...)`. `depends` names steps of the same block, in order of first mention, never itself."""
+
+    id: str
+    name: str
+    call: Call
+    body: Block | None = None
+    catch: Block | None = None
+    depends: tuple[str, ...] = ()
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """`into` is the signature alias that the values are written to; None means the owner of the block."""
+
+    id: str
+    call: Call
+    into: str | None = None
+    depends: tuple[str, ...] = ()
+    location: Location | None = None
+
+
+class SysKind(StrEnum):
+    LOG = "log"
+    ASSERT = "assert"
+
+
+@dataclass(frozen=True, slots=True)
+class Sys:
+    """`sys.log(name = expr, ...)` has args, `sys.assert(expr)` a condition and its text."""
+
+    id: str
+    kind: SysKind
+    args: tuple[Arg, ...] = ()
+    condition: Expr | None = None
+    text: str | None = None
+    depends: tuple[str, ...] = ()
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One `andThen`, `catch` or case. It holds a script, or cases, or statements; `foreach` only goes with statements."""
+
+    id: str
+    foreach: Foreach | None = None
+    script: Script | None = None
+    when: tuple[Case, ...] = ()
+    steps: tuple[Step, ...] = ()
+    sys: tuple[Sys, ...] = ()
+    yields: tuple[Yield, ...] = ()
+    location: Location | None = None
+
+    @property
+    def statements(self) -> Iterator[Step | Sys | Yield]:
+        """Steps, then `sys` statements, then yields, each in source order."""
+        yield from self.steps
+        yield from self.sys
+        yield from self.yields
+
+
+# --- declarations --------------------------------------------------------------------------------------------------
+
+
+class FacetKind(StrEnum):
+    FACET = "FacetDecl"
+    EVENT = "EventFacetDecl"
+    WORKFLOW = "WorkflowDecl"
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """A facet of any kind. `blocks` is its body, empty when it has none or a prompt."""
+
+    id: str
+    kind: FacetKind
+    name: str
+    namespace: str | None = None
+    params: tuple[Param, ...] = ()
+    returns: tuple[Param, ...] = ()
+    mixins: tuple[Mixin, ...] = ()
+    pre_script: Script | None = None
+    blocks: tuple[Block, ...] = ()
+    prompt: Prompt | None = None
+    catch: Block | None = None
+    doc: Doc | None = None
+    location: Location | None = None
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+    @property
+    def is_event(self) -> bool:
+        return self.kind is FacetKind.EVENT
+
+    @property
+    def is_workflow(self) -> bool:
+        return self.kind is FacetKind.WORKFLOW
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    id: str
+    name: str
+    namespace: str | None = None
+    fields: tuple[Param, ...] = ()
+    doc: Doc | None = None
+    location: Location | None = None
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Implicit:
+    id: str
+    name: str
+    call: Call
+    namespace: str | None = None
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """One opening of a namespace; the same namespace may be opened several times."""
+
+    id: str
+    name: str
+    uses: tuple[str, ...] = ()
+    declarations: tuple[Facet | Implicit | Schema, ...] = ()
+    doc: Doc | None = None
+    location: Location | None = None
+
+
+Declaration = Namespace | Facet | Implicit | Schema
+Statement = Step | Sys | Yield
+Node = Namespace | Facet | Implicit | Schema | Block | Step | Sys | Yield | Call | Mixin | Script | Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A whole compiled program, with the indexes that an evaluator needs."""
+
+    id: str
+    declarations: tuple[Declaration, ...] = ()
+    location: Location | None = None
+    facets: Mapping[str, Facet] = field(default_factory=dict, compare=False, repr=False)
+    schemas: Mapping[str, Schema] = field(default_factory=dict, compare=False, repr=False)
+    nodes: Mapping[str, Node] = field(default_factory=dict, compare=False, repr=False)
+    _implicits: Mapping[str, tuple[Implicit, ...]] = field(default_factory=dict, compare=False, repr=False)
+    _short: Mapping[str, tuple[Facet, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def load(cls, program: Mapping[str, Any]) -> Program:
+        """Decode what `compile_sources` produced; raises `InvalidProgram` for anything else."""
+        from treadle.lang.codec import decode_program
+
+        return decode_program(program)
+
+    def dump(self) -> dict[str, Any]:
+        """The same JSON that `load` was given."""
+        from treadle.lang.codec import encode_program
+
+        return encode_program(self)
+
+    @property
+    def workflows(self) -> tuple[Facet, ...]:
+        """All workflows, in program order."""
+        return tuple(facet for facet in self.facets.values() if facet.is_workflow)
+
+    @property
+    def event_facets(self) -> tuple[Facet, ...]:
+        """All event facets, in program order."""
+        return tuple(facet for facet in self.facets.values() if facet.is_event)
+
+    def find_facet(self, name: str) -> Facet | None:
+        """The facet of any kind with this qualified name."""
+        return self.facets.get(name)
+
+    def find_schema(self, name: str) -> Schema | None:
+        """The schema with this qualified name."""
+        return self.schemas.get(name)
+
+    def find_workflow(self, name: str) -> Facet | None:
+        """The workflow with this qualified name, or with this short name if only one workflow has it."""
+        exact = self.facets.get(name)
+        if exact is not None and exact.is_workflow:
+            return exact
+        same = [facet for facet in self._short.get(name, ()) if facet.is_workflow]
+        return same[0] if len(same) == 1 else None
+
+    def find_node(self, node_id: str) -> Node | None:
+        """The declaration, block, statement, call, mixin or script with this id."""
+        return self.nodes.get(node_id)
+
+    def list_implicits(self, facet: str, namespace: str | None) -> tuple[Implicit, ...]:
+        """Implicits for the facet with this qualified name, as seen from a namespace: its own first, then source order."""
+        every = self._implicits.get(facet, ())
+        if len(every) < 2:
+            return every
+        return tuple(sorted(every, key=lambda implicit: implicit.namespace != namespace))
