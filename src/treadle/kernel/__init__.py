@@ -1,1 +1,1 @@
-
+"""The services that change durable state, the ports that stores implement, and the reads."""

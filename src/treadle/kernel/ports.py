@@ -1,0 +1,338 @@
+"""What a store promises. A store is whatever keeps these promises; `tests/contract` checks every one on every store.
+
+The idea of the write side: a service reads, decides in pure code, and hands `commit` complete units. A unit has a
+guard (whose work this is, or what was seen) and the rows that follow from it; it happens as a whole or not at all. No
+transaction is open while Python decides, handlers run, or a network is waited for.
+
+All instants are compared with the store's clock (PostgreSQL: the database's; SQLite: that of the process, handed in);
+callers pass durations in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from treadle.model.names import Lane
+from treadle.model.tasks import Claim, LogLine, Move, NewTask, Server, Task
+
+# --- guards: when a unit may happen ---
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The task (live or finished) has made exactly `version` moves and `claim_version` claims: what an operator saw."""
+
+    task_id: str
+    version: int
+    claim_version: int
+
+
+# --- what becomes of the guarded task ---
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The task ends: its row goes from the live table to the finished one, which is its log entry for `move`."""
+
+    move: str
+    state: str
+    result: str | None = None
+    error: str | None = None
+    error_code: str | None = None
+    fingerprint: str | None = None
+    actor: str | None = None
+    """Who did it, where that is not the owner of the claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """The task lives on without an owner: all of these are its new values, and a row in the log says `move`.
+
+    `wake_for` None makes it ready at once, else it is ready that much later by the store's clock.
+    """
+
+    move: str
+    state: str
+    attempt: int
+    failures: int
+    takeovers: int
+    hold: int = 0
+    wake_for: int | None = None
+    checkpoint: str | None = None
+    error: str | None = None
+    actor: str | None = None
+    data: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The task stays claimed; only its checkpoint changes. No row in the log."""
+
+    checkpoint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Revive:
+    """A finished task becomes live again (an operator's retry): its end stays in the log, and `move` follows it.
+
+    The counters start anew (attempt goes on from where it was); `payload` None keeps the old one.
+    """
+
+    move: str
+    actor: str
+    payload: str | None = None
+
+
+Settlement = Finish | Park | Keep | Revive
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What happens together or not at all.
+
+    With a `Claim` guard, `settlement` is Finish, Park or Keep; with a `Seen` guard Finish or Park on a live task, or
+    Revive on a finished one. Without a guard there is no settlement, and the rows are written unconditionally.
+    """
+
+    guard: Claim | Seen | None = None
+    settlement: Settlement | None = None
+    tasks: tuple[NewTask, ...] = ()
+
+
+class Verdict(StrEnum):
+    """What came of a unit."""
+
+    DONE = "done"
+    CLAIM_LOST = "claim_lost"
+    DEFERRED = "deferred"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`existing` names, for each unique key that was live already, the task that has it.
+
+    `lane_ids` are the lanes in which the unit made a task ready; workers of these may want to look.
+    """
+
+    verdict: Verdict
+    existing: dict[str, str] = field(default_factory=dict)
+    lane_ids: tuple[int, ...] = ()
+
+
+DONE = Answer(Verdict.DONE)
+CLAIM_LOST = Answer(Verdict.CLAIM_LOST)
+
+
+# --- reads ---
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """What a `wake` did: tasks made ready, how many of them by an expired lease, in which lanes, and what comes next."""
+
+    count: int
+    expired: int
+    lane_ids: tuple[int, ...]
+    next_for: int | None
+    """Milliseconds until the next `wake_at` in the store, or None when there is none; 0 when more is due now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """A wish to keep a claim; `progress` is JSON, and `progressed` says that the handler gave a sign of life."""
+
+    claim: Claim
+    progressed: bool = False
+    progress: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All moves of one entity and where its row stands, for `verify`."""
+
+    entity: str
+    entity_id: str
+    state: str
+    version: int
+    moves: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which tasks to list; None means any. `states` are shown states (`running` and `paused` among them)."""
+
+    states: tuple[str, ...] = ()
+    namespace: str | None = None
+    kind: str | None = None
+    task_list: str | None = None
+    name: str | None = None
+    run_id: str | None = None
+    before_id: str | None = None
+    """Only tasks with a smaller id: the cursor of the next page, as tasks are listed newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneDepth:
+    """How much is in a lane now. `oldest_due_at` is that of the longest ready task."""
+
+    lane_id: int
+    lane: Lane
+    ready: int
+    running: int
+    waiting: int
+    held: int
+    oldest_due_at: int | None
+
+
+# --- the ports ---
+
+
+class LeaseLine(Protocol):
+    """A way to the store that belongs to one thread alone, so that a blocked event loop costs no leases.
+
+    Its methods block; they are called from the keeper's thread only.
+    """
+
+    def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
+        """Extend the claims that are still held to `lease_for` from now, never past the task's deadline or progress deadline.
+
+        One statement for all. Returns the ids of the tasks that were extended. A missing id is not yet lost (its own
+        settle may hold the row): ask `held` before giving it up (D6). `heartbeat_at` becomes now; where `progressed`,
+        `progress_at` does too and `progress` is stored.
+        """
+
+    def held(self, claims: Sequence[Claim]) -> set[str]:
+        """The ids of those tasks whose claim is still as given (same version, same owner)."""
+
+    def beat(self, server: Server) -> None:
+        """Insert or update the server's row; `heartbeat_at` becomes now, `started_at` is kept from the first time."""
+
+    def now(self) -> int:
+        """The store's clock."""
+
+    def close(self) -> None:
+        """Give the way back; idempotent."""
+
+
+class Store(Protocol):
+    """One database. Methods may be called concurrently from one event loop.
+
+    A database that cannot be reached raises `StoreUnavailable` (nothing is known about a commit in flight: send it
+    again); one that refuses writes raises `StoreReadOnly`, `StoreBusy` or `StoreFull`.
+    """
+
+    url: str
+    parallel_commits: int
+    """How many `commit` calls at once are of use: 1 for a single writer."""
+
+    async def open(self, *, migrate: bool = True) -> None:
+        """Connect and check the schema: bring it up to date if `migrate`, else raise `SchemaBehind`.
+
+        Raises `SchemaTooNew` for a schema that this code does not know, and changes nothing then.
+        """
+
+    async def close(self) -> None:
+        """Release everything; idempotent. Nothing committed is lost by not calling it."""
+
+    async def now(self) -> int:
+        """The store's clock, in milliseconds."""
+
+    # lanes
+
+    async def lane_ids(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
+        """The ids of the lanes, made where they are missing. Lanes are never removed, and an id never changes."""
+
+    async def list_lanes(self) -> dict[int, Lane]:
+        """All lanes that there are."""
+
+    # the queue
+
+    async def claim(self, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
+        """Atomically take up to `limit` ready tasks of those lanes, raising each claim version by one.
+
+        The best priority among the lanes' heads is taken (smaller first), then oldest due first, from one lane per
+        call; so fewer than `limit` does not mean that there is no more, but none means that nothing was ready (or that
+        others were taking it at that moment). No two callers receive the same (task, version). A task with a `wake_at`,
+        an owner or a hold is never taken. `claimed_at`, `heartbeat_at` and `progress_at` become now, and `wake_at`
+        the end of the lease. No row in the log.
+        """
+
+    async def wake(self, limit: int, *, expire_leases: bool = True) -> Woken:
+        """Make up to `limit` tasks ready whose `wake_at` has come: sleep, backoff and delay are over, or a lease ran out.
+
+        A lease that ran out counts a takeover, raises `attempt` if the task was executing (state pending), and leaves
+        a move `expire` in the log; the claim version stays, so that its holder can neither settle (no owner matches)
+        nor be mistaken for the next one. With `expire_leases` false, owned tasks are left alone (D6). Concurrent callers
+        never wake the same task twice.
+        """
+
+    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+        """Do each unit as a whole or not at all, independently of the others, durably, in one transaction if it can.
+
+        - A guard that does not match changes nothing and is answered `claim_lost`; so does a unit on a task that an
+          earlier unit of the same call has changed.
+        - Sending a unit again that has been committed (the connection died during COMMIT) is answered `done` and
+          changes nothing, for settlements under a `Claim`, and for new tasks (by id). A repeated `Seen` unit is answered
+          `claim_lost`, as an operator's act may rightly be repeated only after looking again.
+        - New tasks whose id or live unique key (per namespace) is there already are not inserted; `existing` tells.
+        - If any unit raises, nothing of the call is done: the caller sends them one by one to find the culprit.
+        """
+
+    # reads
+
+    async def find_task(self, task_id: str) -> Task | None:
+        """The task, live or finished."""
+
+    async def find_finished(self, task_ids: Sequence[str]) -> list[Task]:
+        """Those of the tasks that are finished."""
+
+    async def list_tasks(self, which: TaskFilter, limit: int) -> list[Task]:
+        """Up to `limit` tasks, live and finished, newest first (by id)."""
+
+    async def list_depths(self) -> list[LaneDepth]:
+        """The depth of every lane that has a live task."""
+
+    async def count_finished(self) -> dict[str, int]:
+        """Finished tasks by state."""
+
+    async def list_moves(self, entity_id: str) -> list[Move]:
+        """The entity's moves in order of version; a finished task's end is the last of them."""
+
+    async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
+        """The histories of up to `limit` entities with an id after `after_id`, in order of id."""
+
+    # servers and lines
+
+    async def list_servers(self) -> list[Server]:
+        """All servers that have ever beaten and were not pruned, newest first."""
+
+    async def save_server(self, server: Server) -> None:
+        """Insert or update the server's row, as `LeaseLine.beat` does."""
+
+    async def append_lines(self, lines: Sequence[LogLine]) -> None:
+        """Store what handlers wrote. Not fenced, not in any order with commits."""
+
+    async def list_lines(self, task_id: str, limit: int) -> list[LogLine]:
+        """The task's last `limit` lines, oldest first."""
+
+    # signals: hints only, correctness never depends on them
+
+    async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
+        """Call `heard` (on this event loop) soon after tasks became ready in those lanes, in this or another process.
+
+        An empty tuple means "anything may have happened": look at all. Returns the way to stop it.
+        """
+
+    async def notify(self, lane_ids: Sequence[int]) -> None:
+        """Tell all subscribers of this database; called after a commit, coalesced by the caller, may be lost."""
+
+    def lease_line(self) -> LeaseLine:
+        """A new way to renew leases, for one thread; made in any thread, used in one."""
+
+    # health
+
+    async def describe(self) -> dict[str, object]:
+        """What the store is: kind, version of the library or server, schema version, sizes."""

@@ -1,0 +1,119 @@
+"""From what an attempt came to, to what becomes of its task: the one place where that is decided. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import assert_never
+
+from treadle.kernel.ports import Finish, Park
+from treadle.model.outcomes import Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting
+from treadle.model.retry import RetryPolicy
+from treadle.model.states import Hold, TaskState
+from treadle.model.tasks import Task
+from treadle.model.values import encode
+
+TAKEOVER_LIMIT = 5
+"""Lease expiries in a row after which a handler's task goes to the dead letters instead of being tried again."""
+
+_ERROR_LIMIT = 64 * 1024
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+|'[^']*'|\"[^\"]*\"")
+
+
+def settlement(
+    task: Task, outcome: Outcome, policy: RetryPolicy, dice: float = 0.0, result_limit: int | None = None
+) -> Finish | Park:
+    """What the outcome of an attempt makes of its task, under its retry policy; `dice` in [0, 1) is for jitter.
+
+    A result that cannot be stored raises `InvalidPayload` or `PayloadTooLarge`.
+    """
+    match outcome:
+        case Succeeded(result):
+            text = encode(result, "result") if result_limit is None else encode(result, "result", result_limit)
+            return Finish("succeed", TaskState.COMPLETED, result=text)
+        case Failed(problem):
+            return failure(problem)
+        case Retry(problem, after_for):
+            delay_for = policy.delay_for(task.failures + 1, dice)
+            if delay_for is None:
+                return failure(problem)
+            return Park(
+                "retry",
+                TaskState.PENDING,
+                attempt=task.attempt + 1,
+                failures=task.failures + 1,
+                takeovers=0,
+                wake_for=(delay_for if after_for is None else after_for) or None,
+                checkpoint=task.checkpoint,
+                error=_error_text(problem),
+                data=_error_text(problem),
+            )
+        case Waiting(wait_for, checkpoint):
+            kept = task.checkpoint if checkpoint is None else encode(checkpoint, "checkpoint")
+            return Park("wait", TaskState.PENDING, task.attempt, task.failures, 0, wake_for=wait_for or None, checkpoint=kept)
+        case Paused(reason):
+            return Park(
+                "pause",
+                task.state,
+                task.attempt,
+                task.failures,
+                0,
+                hold=task.hold | Hold.TASK_PAUSED,
+                checkpoint=task.checkpoint,
+                data=encode({"reason": reason}),
+            )
+        case Released(reason):
+            executing = task.state == TaskState.PENDING
+            return Park(
+                "release",
+                task.state,
+                task.attempt + executing,
+                task.failures,
+                task.takeovers,
+                checkpoint=task.checkpoint,
+                error=task.error,
+                data=encode({"reason": reason}),
+            )
+        case _:
+            assert_never(outcome)
+
+
+def failure(problem: Problem) -> Finish:
+    """The end of a task in the dead letters."""
+    return Finish(
+        "fail",
+        TaskState.FAILED,
+        error=_error_text(problem),
+        error_code=problem.code,
+        fingerprint=fingerprint(problem),
+    )
+
+
+def refusal(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Problem | None:
+    """Why a task that was just taken must not be executed, or None: its deadline has passed, or it kills its workers."""
+    now = task.claimed_at or 0
+    if task.deadline_at is not None and task.deadline_at <= now:
+        return Problem("deadline_exceeded", f"The task's deadline passed {now - task.deadline_at} ms before it was taken.")
+    if task.takeovers >= takeover_limit:
+        return Problem(
+            "takeovers_exhausted",
+            f"{task.takeovers} workers in a row lost this task without settling it: it may be killing or hanging them. "
+            "Fix the cause, then retry it.",
+        )
+    return None
+
+
+def fingerprint(problem: Problem) -> str:
+    """Groups errors that differ only in numbers, ids and quoted names."""
+    plain = f"{problem.code}|{problem.type}|{_VARYING.sub('?', problem.message)}"
+    return hashlib.sha256(plain.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _error_text(problem: Problem) -> str:
+    """The problem as JSON that any store takes, cut to a sane size."""
+    parts = {name: _storable(value) for name, value in problem.as_json().items()}
+    return encode(parts, "error", limit=16 * _ERROR_LIMIT)
+
+
+def _storable(text: str) -> str:
+    return text[:_ERROR_LIMIT].replace("\x00", "\\0").encode("utf-8", "replace").decode("utf-8")

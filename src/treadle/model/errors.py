@@ -1,0 +1,178 @@
+"""Every error that Treadle raises on purpose, in one tree, each with a stable code.
+
+    TreadleError
+    ├── InvalidInput            what the caller gave cannot be used
+    │   ├── InvalidName         a handler, list or namespace name with odd characters
+    │   ├── InvalidPayload      not JSON, or JSON that the stores cannot keep alike
+    │   ├── PayloadTooLarge     over the size limit
+    │   ├── InvalidPolicy       a retry policy, limit or duration that makes no sense
+    │   └── InvalidStoreUrl     a store URL that names no store
+    ├── NotFound                no such thing
+    │   └── TaskNotFound
+    ├── IllegalMove             the state table has no such move from here
+    ├── Refused                 it could be done, but a rule of the operator forbids it now
+    │   ├── BacklogFull         the lane's cap on waiting tasks is reached
+    │   └── HandlerExists       two handlers of one name in one process
+    ├── ClaimLost               the claim is no longer held; whatever was to be written was not
+    ├── TaskFailed              raised to a caller who waits for the result of a task that failed
+    ├── TaskCanceled            raised to a caller who waits for the result of a task that was canceled
+    ├── TaskIgnored             raised to a caller who waits for the result of a task that was ignored
+    ├── NonRetryable            raised by handlers: this attempt failed and no retry can help
+    └── StoreError              the database, not the caller
+        ├── StoreUnavailable    cannot be reached now; retrying later may help
+        ├── StoreReadOnly       it can be read, but not written
+        ├── StoreBusy           another process holds the file locked
+        ├── StoreFull           no space left for the database
+        ├── StoreUnsafe         a place where the database cannot keep its promises
+        ├── SchemaTooNew        written by a newer Treadle
+        ├── SchemaBehind        needs `treadle store migrate`
+        ├── MissingDependency   an optional package is not installed
+        └── Unsupported         this store cannot keep that promise
+
+Messages say what happened and what to do. Interfaces map codes; nothing here knows of HTTP.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TreadleError(Exception):
+    """Base of all errors that Treadle raises on purpose; `code` is stable, the message is for people."""
+
+    code: ClassVar[str] = "error"
+
+
+class InvalidInput(TreadleError, ValueError):
+    code = "invalid_input"
+
+
+class InvalidName(InvalidInput):
+    code = "invalid_name"
+
+
+class InvalidPayload(InvalidInput):
+    code = "invalid_payload"
+
+
+class PayloadTooLarge(InvalidInput):
+    code = "payload_too_large"
+
+
+class InvalidPolicy(InvalidInput):
+    code = "invalid_policy"
+
+
+class InvalidStoreUrl(InvalidInput):
+    code = "invalid_store_url"
+
+
+class NotFound(TreadleError, LookupError):
+    code = "not_found"
+
+
+class TaskNotFound(NotFound):
+    code = "task_not_found"
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"There is no task {task_id}. It may have been pruned; `treadle tasks list` shows what there is.")
+        self.task_id = task_id
+
+
+class IllegalMove(TreadleError):
+    code = "illegal_move"
+
+    def __init__(self, entity: str, entity_id: str, state: str, move: str, possible: tuple[str, ...] = ()) -> None:
+        can = f" From here it can: {', '.join(possible)}." if possible else " That state is final."
+        super().__init__(f"The {entity} {entity_id} is {state}; it cannot {move}.{can}")
+        self.entity, self.entity_id, self.state, self.move = entity, entity_id, state, move
+
+
+class Refused(TreadleError):
+    code = "refused"
+
+
+class BacklogFull(Refused):
+    code = "backlog_full"
+
+
+class HandlerExists(Refused):
+    code = "handler_exists"
+
+
+class ClaimLost(TreadleError):
+    code = "claim_lost"
+
+    def __init__(self, task_id: str, version: int) -> None:
+        super().__init__(
+            f"Claim {version} of task {task_id} is no longer held: it expired, was taken over or canceled. Nothing was written."
+        )
+        self.task_id, self.version = task_id, version
+
+
+class TaskFailed(TreadleError):
+    """The task that a caller waits for has failed; `error` is what its handler came to."""
+
+    code = "task_failed"
+
+    def __init__(self, task_id: str, error_code: str, message: str) -> None:
+        super().__init__(f"Task {task_id} failed: {message} ({error_code})")
+        self.task_id, self.error_code, self.error = task_id, error_code, message
+
+
+class TaskCanceled(TreadleError):
+    code = "task_canceled"
+
+
+class TaskIgnored(TreadleError):
+    code = "task_ignored"
+
+
+class NonRetryable(TreadleError):
+    """Raise it in a handler to fail the task at once, whatever its retry policy says."""
+
+    code = "non_retryable"
+
+    def __init__(self, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.error_code = code or self.code
+
+
+class StoreError(TreadleError):
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    code = "store_unavailable"
+
+
+class StoreReadOnly(StoreError):
+    code = "store_read_only"
+
+
+class StoreBusy(StoreError):
+    code = "store_busy"
+
+
+class StoreFull(StoreError):
+    code = "store_full"
+
+
+class StoreUnsafe(StoreError):
+    code = "store_unsafe"
+
+
+class SchemaTooNew(StoreError):
+    code = "schema_too_new"
+
+
+class SchemaBehind(StoreError):
+    code = "schema_behind"
+
+
+class MissingDependency(StoreError):
+    code = "missing_dependency"
+
+
+class Unsupported(StoreError):
+    code = "unsupported"

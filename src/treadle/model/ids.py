@@ -1,0 +1,42 @@
+"""Ids sort by time (UUIDv7); what a run creates has an id derived from the run and the place in it (D11)."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from typing import Protocol
+
+from treadle.model.errors import InvalidInput
+
+
+class Ids(Protocol):
+    """The only source of new ids and of randomness; simulation and tests bring their own."""
+
+    def new_id(self) -> str:
+        """A new UUIDv7, never given before."""
+
+    def random(self) -> float:
+        """A number in [0, 1), for jitter."""
+
+
+def uuid7(at: int, entropy: bytes) -> str:
+    """The UUIDv7 of an instant (ms) and ten bytes of entropy; sorts by instant, then by entropy."""
+    value = (at & 0xFFFF_FFFF_FFFF) << 80 | int.from_bytes(entropy[:10], "big")
+    value = value & ~(0xF << 76) | (0x7 << 76)
+    value = value & ~(0x3 << 62) | (0x2 << 62)
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def derived_id(parent_id: str, place: str) -> str:
+    """The id of what `parent_id` makes at `place`: the same each time, beside its parent in every index."""
+    digest = hashlib.sha256(f"{parent_id}/{place}".encode()).digest()
+    return uuid7(int(parent_id.replace("-", "")[:12], 16), digest)
+
+
+def parse_id(text: str, what: str = "id") -> str:
+    """The id in its one canonical spelling; refuses what is no UUID."""
+    try:
+        return str(uuid.UUID(text))
+    except (ValueError, AttributeError, TypeError):
+        raise InvalidInput(f"{text!r} is not a valid {what}; ids look like 0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77.") from None

@@ -1,0 +1,48 @@
+"""Names that people give: handlers, task lists, namespaces, keys; and the lane that they make together."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from treadle.model.errors import InvalidInput, InvalidName
+
+DEFAULT_NAMESPACE = "default"
+DEFAULT_LIST = "default"
+HANDLER = "handler"
+"""The kind of tasks that call a user's handler."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:/-][A-Za-z0-9_]+)*")
+_LONGEST_NAME = 200
+_LONGEST_KEY = 512
+
+
+class Lane(NamedTuple):
+    """What a worker chooses to claim from: (namespace, kind, task_list, name)."""
+
+    namespace: str
+    kind: str
+    task_list: str
+    name: str
+
+
+def check_name(name: str, what: str = "handler name") -> str:
+    """The name itself, or `InvalidName`: letters, digits and underscores, joined by single `.`, `:`, `/` or `-`."""
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+        raise InvalidName(
+            f"{name!r} is not a valid {what}: use letters, digits and underscores, joined by . : / or -, "
+            f"at most {_LONGEST_NAME} characters (e.g. billing.Charge)."
+        )
+    return name
+
+
+def check_key(key: str, what: str = "key") -> str:
+    """The key itself, or `InvalidInput`: 1 to 512 printable characters."""
+    if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
+        raise InvalidInput(f"{key!r} is not a valid {what}: use 1 to {_LONGEST_KEY} printable characters.")
+    return key
+
+
+def short_name(name: str) -> str:
+    """The part after the last dot: `Charge` of `billing.Charge`."""
+    return name.rpartition(".")[2]

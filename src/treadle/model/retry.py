@@ -1,0 +1,76 @@
+"""When a failed attempt is tried again: a policy of the task, decided by pure code."""
+
+from __future__ import annotations
+
+import msgspec
+
+from treadle.model.clock import Duration, milliseconds
+from treadle.model.errors import InvalidPolicy
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """`retries` further attempts after the first one, the n-th after `first_for * factor ** (n - 1)`, at most `cap_for`.
+
+    Durations are milliseconds; use `RetryPolicy.of` to give seconds or timedeltas. `jitter` takes a random part of up
+    to that share off each delay, so that what failed together is not retried together.
+    """
+
+    retries: int = 0
+    first_for: int = 1000
+    factor: float = 2.0
+    cap_for: int = 15 * 60 * 1000
+    jitter: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks = (
+            (
+                isinstance(self.retries, int) and 0 <= self.retries <= 1_000_000,
+                "retries must be a whole number from 0 to 1,000,000",
+            ),
+            (self.first_for >= 0, "the first delay must be zero or more"),
+            (1 <= self.factor <= 100, "factor must be from 1 to 100"),
+            (self.cap_for >= self.first_for, "the longest delay must not be shorter than the first"),
+            (0 <= self.jitter <= 1, "jitter must be from 0 to 1"),
+        )
+        for holds, rule in checks:
+            if not holds:
+                raise InvalidPolicy(f"This retry policy makes no sense: {rule}; got {self!r}.")
+
+    @classmethod
+    def of(
+        cls,
+        retries: int,
+        *,
+        first: Duration = 1,
+        factor: float = 2.0,
+        longest: Duration = 15 * 60,
+        jitter: float = 0.0,
+    ) -> RetryPolicy:
+        """A policy from seconds or timedeltas."""
+        return cls(retries, milliseconds(first, "first delay"), factor, milliseconds(longest, "longest delay"), jitter)
+
+    def delay_for(self, failures: int, dice: float = 0.0) -> int | None:
+        """Milliseconds until the attempt after `failures` failures, or None when they are used up."""
+        if failures > self.retries:
+            return None
+        try:
+            full = min(self.first_for * self.factor ** (failures - 1), self.cap_for)
+        except OverflowError:
+            full = self.cap_for
+        return round(full * (1 - self.jitter * dice))
+
+
+NO_RETRY = RetryPolicy()
+"""One attempt and no implicit retries: the default of every task."""
+
+DISPATCH_RETRY = RetryPolicy(retries=3)
+"""Three retries after exactly 1, 2 and 4 s."""
+
+
+def as_policy(retry: RetryPolicy | int | None) -> RetryPolicy | None:
+    """A policy from what callers may give: a policy, a number of retries, or None for the default."""
+    if retry is None or isinstance(retry, RetryPolicy):
+        return retry
+    if isinstance(retry, int) and not isinstance(retry, bool):
+        return RetryPolicy(retries=retry)
+    raise InvalidPolicy(f"retry must be a RetryPolicy or a number of retries, not {retry!r}.")

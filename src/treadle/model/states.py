@@ -1,0 +1,167 @@
+"""The state machines of everything durable, each as one table; SQL checks, docs and diagrams are made from it.
+
+Theory. An entity has a *stored* state and a count of the moves it has made (its version). A move is a named
+transition; `moves[(state, move)]` is where it leads, and what is not in the table cannot happen. The log holds one row
+for each move, so an entity's history is a chain: contiguous versions, each row starting where the one before ended, the
+last one ending in the stored state. `verify` checks just that, for every machine alike.
+
+A task's `running` is not stored: a task runs while it has an owner. Taking it writes no move (the settle that follows
+does); moves in `HELD_MOVES` need that owner. `paused` is not stored either: it is a bit of `hold`. So a worker that dies
+leaves nothing to repair: its lease runs out, and `expire` leads back to where the task was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class TaskState(StrEnum):
+    PENDING = "pending"
+    AWAITING_EXTERNAL = "awaiting_external"
+    AWAITING_APPROVAL = "awaiting_approval"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    IGNORED = "ignored"
+    # Shown, never stored:
+    RUNNING = "running"
+    PAUSED = "paused"
+
+
+class RunState(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+class StepState(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+class Hold:
+    """Bits of a task's `hold`: while one is set, nobody may take the task."""
+
+    OVER_LIMIT = 1
+    LIST_PAUSED = 2
+    RUN_PAUSED = 4
+    TASK_PAUSED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A state machine: where each entity starts, the moves, and the states that end it."""
+
+    entity: str
+    initial: str
+    final: frozenset[str]
+    moves: dict[tuple[str, str], str]
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """All stored states, in the order in which the table names them."""
+        seen = dict.fromkeys([self.initial])
+        for (source, _), target in self.moves.items():
+            seen |= dict.fromkeys([source, target])
+        return tuple(seen)
+
+    def target(self, state: str, move: str) -> str | None:
+        """Where the move leads from there, or None where it cannot be made."""
+        return self.moves.get((state, move))
+
+    def possible(self, state: str) -> tuple[str, ...]:
+        """The moves that can be made from there."""
+        return tuple(move for source, move in self.moves if source == state)
+
+
+LIVE_TASK_STATES = (TaskState.PENDING, TaskState.AWAITING_EXTERNAL, TaskState.AWAITING_APPROVAL)
+FINAL_TASK_STATES = (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.IGNORED)
+
+_P, _X, _A = LIVE_TASK_STATES
+_DONE, _FAILED, _CANCELED, _IGNORED = FINAL_TASK_STATES
+
+TASK_MOVES: dict[tuple[str, str], str] = {
+    # what an attempt comes to
+    (_P, "succeed"): _DONE,
+    (_P, "fail"): _FAILED,
+    (_P, "retry"): _P,
+    (_P, "wait"): _P,
+    (_P, "hand_off"): _X,
+    (_P, "ask"): _A,
+    (_P, "release"): _P,
+    (_P, "expire"): _P,
+    # what a poll of an outside job comes to
+    (_X, "succeed"): _DONE,
+    (_X, "fail"): _FAILED,
+    (_X, "still_working"): _X,
+    (_X, "release"): _X,
+    (_X, "expire"): _X,
+    # what becomes of a question to a person
+    (_A, "approve"): _P,
+    (_A, "deny"): _FAILED,
+    (_A, "fail"): _FAILED,
+    (_A, "ask"): _A,
+    (_A, "release"): _A,
+    (_A, "expire"): _A,
+    # what operators do
+    (_P, "cancel"): _CANCELED,
+    (_X, "cancel"): _CANCELED,
+    (_A, "cancel"): _CANCELED,
+    (_P, "pause"): _P,
+    (_X, "pause"): _X,
+    (_A, "pause"): _A,
+    (_P, "resume"): _P,
+    (_X, "resume"): _X,
+    (_A, "resume"): _A,
+    (_P, "ignore"): _IGNORED,
+    (_FAILED, "requeue"): _P,
+    (_CANCELED, "requeue"): _P,
+    (_IGNORED, "requeue"): _P,
+    (_FAILED, "discard"): _CANCELED,
+}
+
+HELD_MOVES = frozenset({"succeed", "fail", "retry", "wait", "hand_off", "still_working", "ask", "release", "expire"})
+"""Moves that need an owner: they are made by the holder of the claim, or (`expire`) when its lease has run out."""
+
+TASK = Machine("task", _P, frozenset(FINAL_TASK_STATES), TASK_MOVES)
+
+RUN = Machine(
+    "run",
+    RunState.PENDING,
+    frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELED}),
+    {
+        (RunState.PENDING, "start"): RunState.RUNNING,
+        (RunState.RUNNING, "succeed"): RunState.COMPLETED,
+        (RunState.RUNNING, "fail"): RunState.FAILED,
+        (RunState.RUNNING, "pause"): RunState.PAUSED,
+        (RunState.PAUSED, "resume"): RunState.RUNNING,
+        (RunState.PENDING, "cancel"): RunState.CANCELED,
+        (RunState.RUNNING, "cancel"): RunState.CANCELED,
+        (RunState.PAUSED, "cancel"): RunState.CANCELED,
+        (RunState.FAILED, "retry"): RunState.RUNNING,
+    },
+)
+
+STEP = Machine(
+    "step",
+    StepState.PENDING,
+    frozenset({StepState.COMPLETED, StepState.FAILED}),
+    {
+        (StepState.PENDING, "start"): StepState.RUNNING,
+        (StepState.RUNNING, "succeed"): StepState.COMPLETED,
+        (StepState.RUNNING, "fail"): StepState.FAILED,
+        (StepState.RUNNING, "retry"): StepState.PENDING,
+        (StepState.RUNNING, "pause"): StepState.PAUSED,
+        (StepState.PAUSED, "resume"): StepState.RUNNING,
+        (StepState.FAILED, "retry"): StepState.PENDING,
+    },
+)
+
+MACHINES: dict[str, Machine] = {machine.entity: machine for machine in (TASK, RUN, STEP)}

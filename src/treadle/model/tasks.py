@@ -1,0 +1,182 @@
+"""The records of the queue: a task to be stored, a live task, a finished one, and the claim that fences its holder.
+
+Instants are milliseconds since 1970 UTC. Payloads, results and the like are JSON text as `values.encode` makes it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
+from treadle.model.states import Hold, TaskState
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The lease on a task: whoever holds it may write because of that task, until the version moves on."""
+
+    task_id: str
+    version: int
+    owner_id: str
+
+
+class NewTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task to be stored. `id` is made by the kernel; inserting the same id twice is a no-op."""
+
+    id: str
+    lane: Lane
+    payload: str = "{}"
+    priority: int = 0
+    wait_for: int = 0
+    """Milliseconds until it is due; 0 means now."""
+    unique_key: str | None = None
+    """While a task with this key is live in the namespace, inserting another is a no-op that names the live one."""
+    limit_key: str | None = None
+    policy: str | None = None
+    timeout_for: int | None = None
+    """Longest time that one attempt may take."""
+    progress_for: int | None = None
+    """Longest time that an attempt may go without saying `progress`."""
+    deadline_for: int | None = None
+    """Milliseconds from now until the task is no longer worth doing."""
+    run_id: str | None = None
+    step_id: str | None = None
+    flow_id: str | None = None
+    scope: str | None = None
+    root_id: str | None = None
+    """The tree that the task belongs to; None means that it is a tree of its own."""
+    trace_id: str | None = None
+
+
+class Task(msgspec.Struct, kw_only=True):
+    """A live task as the store has it. Changing this object changes nothing durable."""
+
+    id: str
+    lane_id: int
+    namespace: str = DEFAULT_NAMESPACE
+    kind: str = HANDLER
+    task_list: str = DEFAULT_LIST
+    name: str = ""
+    priority: int = 0
+    state: str = TaskState.PENDING
+    hold: int = 0
+    due_at: int = 0
+    wake_at: int | None = None
+    owner_id: str | None = None
+    claim_version: int = 0
+    claimed_at: int | None = None
+    heartbeat_at: int | None = None
+    attempt: int = 1
+    """The number of the current or next execution."""
+    failures: int = 0
+    """Handler errors so far: what a retry policy limits."""
+    takeovers: int = 0
+    """Lease expiries since the last successful settle or poll."""
+    version: int = 0
+    """Moves made so far: the number of the last one in the log."""
+    created_at: int = 0
+    deadline_at: int | None = None
+    timeout_for: int | None = None
+    progress_for: int | None = None
+    progress_at: int | None = None
+    progress: str | None = None
+    run_id: str | None = None
+    step_id: str | None = None
+    flow_id: str | None = None
+    scope: str | None = None
+    root_id: str = ""
+    trace_id: str | None = None
+    limit_key: str | None = None
+    unique_key: str | None = None
+    policy: str | None = None
+    payload: str = "{}"
+    checkpoint: str | None = None
+    error: str | None = None
+    """The last error, as JSON, while it waits for a retry."""
+
+    # Set when finished:
+    seq: int | None = None
+    move: str | None = None
+    from_state: str | None = None
+    actor: str | None = None
+    finished_at: int | None = None
+    result: str | None = None
+    error_code: str | None = None
+    fingerprint: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has reached a final state."""
+        return self.finished_at is not None
+
+    @property
+    def shown_state(self) -> str:
+        """The state as people see it: `paused` while held, `running` while owned, else what is stored."""
+        if self.finished:
+            return self.state
+        if self.hold & ~Hold.OVER_LIMIT:
+            return TaskState.PAUSED
+        if self.owner_id is not None and self.state == TaskState.PENDING:
+            return TaskState.RUNNING
+        return self.state
+
+    @property
+    def claim(self) -> Claim:
+        """The claim of whoever holds it now; only the holder may use it."""
+        return Claim(self.id, self.claim_version, self.owner_id or "")
+
+    @property
+    def lane(self) -> Lane:
+        """What a worker chooses it by."""
+        return Lane(self.namespace, self.kind, self.task_list, self.name)
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the log: an entity made a named move, its `version`-th."""
+
+    seq: int
+    at: int
+    entity: str
+    entity_id: str
+    version: int
+    move: str
+    from_state: str
+    to_state: str
+    actor: str | None = None
+    claim_version: int | None = None
+    run_id: str | None = None
+    root_id: str | None = None
+    trace_id: str | None = None
+    data: str | None = None
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that a handler wrote about its task; kept apart from the log of moves, and not fenced."""
+
+    task_id: str
+    at: int
+    level: str
+    message: str
+    details: str | None = None
+    run_id: str | None = None
+    step_id: str | None = None
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that hosts workers; `id` is the `owner_id` of all its claims and new for each process start."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    version: str
+    state: str
+    """`starting`, `running`, `draining`, `stopped` or `error`; `lost` is derived from the heartbeat."""
+    handlers: list[str] = []
+    task_lists: list[str] = []
+    concurrency: int = 0
+    heartbeat_every_for: int = 10_000
+    started_at: int = 0
+    heartbeat_at: int = 0
+    handled: int = 0
+    failed: int = 0
+    running: int = 0

@@ -1,0 +1,48 @@
+"""JSON values as the stores keep them: text that both stores take and give back alike (D12)."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+
+from treadle.model.errors import InvalidPayload, PayloadTooLarge
+
+Json = Any
+"""A JSON value: None, bool, int, float, str, list or dict of such. `Any` stops here."""
+
+PAYLOAD_LIMIT = 1024 * 1024
+"""Bytes of JSON text that one value may take, unless the settings say otherwise."""
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=True)
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_decode = msgspec.json.Decoder().decode
+
+
+def encode(value: Json, what: str = "payload", limit: int = PAYLOAD_LIMIT) -> str:
+    """The value as compact JSON text.
+
+    Refuses with `InvalidPayload` what is not JSON and NaN, Infinity, U+0000 and lone surrogates, and with
+    `PayloadTooLarge` what takes more than `limit` bytes.
+    """
+    try:
+        text = _ENCODER.encode(value)
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidPayload(f"The {what} holds half of a surrogate pair, which is not text.") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidPayload(f"The {what} is not JSON: {error}. Pass dicts, lists, strings, numbers, booleans and None.") from None
+    if "\\u0000" in text and _NUL.search(text):
+        raise InvalidPayload(f"The {what} holds the character U+0000, which PostgreSQL cannot store.")
+    if size > limit:
+        raise PayloadTooLarge(
+            f"The {what} takes {size} bytes as JSON; the limit is {limit}. Store it elsewhere and pass a reference."
+        )
+    return text
+
+
+def decode(text: str | None) -> Json:
+    """The value of JSON text that `encode` made; None for None."""
+    return None if text is None else _decode(text)
