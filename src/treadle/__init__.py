@@ -1,1 +1,30 @@
 """Treadle: a durable work engine for agents and long-running jobs."""
+
+from treadle.kernel.queue import Enqueued, TaskSpec
+from treadle.model.errors import ClaimLost, NonRetryable, TaskCanceled, TaskFailed, TaskNotFound, TreadleError
+from treadle.model.outcomes import Failed, Paused, Problem, Retry, Succeeded, Waiting
+from treadle.model.retry import RetryPolicy
+from treadle.model.tasks import Task
+from treadle.wiring.engine import Engine
+from treadle.workers.context import Context
+
+__all__ = [
+    "ClaimLost",
+    "Context",
+    "Engine",
+    "Enqueued",
+    "Failed",
+    "NonRetryable",
+    "Paused",
+    "Problem",
+    "Retry",
+    "RetryPolicy",
+    "Succeeded",
+    "Task",
+    "TaskCanceled",
+    "TaskFailed",
+    "TaskNotFound",
+    "TaskSpec",
+    "TreadleError",
+    "Waiting",
+]

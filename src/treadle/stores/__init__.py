@@ -1,1 +1,41 @@
 """Where everything durable lives: SQLite (a file, or memory) and PostgreSQL, behind the ports of `treadle.kernel.ports`."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from treadle.kernel.ports import Store
+from treadle.model.clock import Clock
+from treadle.model.errors import InvalidStoreUrl
+
+_FORMS = "Use sqlite:///path/to/file.db, postgresql://user@host/database or memory://."
+
+
+def make_store(url: str, clock: Clock) -> Store:
+    """The store that the URL names, not yet opened; `InvalidStoreUrl` if it names none.
+
+    `sqlite:///treadle.db` is a file in the working directory, `sqlite:////var/lib/treadle.db` an absolute path.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise InvalidStoreUrl(f"{url!r} is not a store URL. {_FORMS}")
+    match scheme:
+        case "memory":
+            if rest:
+                raise InvalidStoreUrl(f"memory:// takes nothing after it, but got {rest!r}.")
+            from treadle.stores.sqlite import SqliteStore
+
+            return SqliteStore(None, clock=clock)
+        case "sqlite":
+            path = unquote(rest.removeprefix("/"))
+            if not rest.startswith("/") or not path or "?" in path or "\x00" in path:
+                raise InvalidStoreUrl(f"{url!r} names no SQLite file. {_FORMS}")
+            from treadle.stores.sqlite import SqliteStore
+
+            return SqliteStore(path, clock=clock)
+        case "postgresql" | "postgres":
+            from treadle.stores.postgres import PostgresStore
+
+            return PostgresStore(url, clock=clock)
+        case _:
+            raise InvalidStoreUrl(f"There is no store for {scheme}://. {_FORMS}")

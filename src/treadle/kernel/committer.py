@@ -1,0 +1,192 @@
+"""Natural batching: a flush goes out at once when nothing is in flight, else all that is queued goes with the next one.
+
+No timers, no sizes to tune: under load, commits grow as large as the database is slow. When a batch fails, it is halved
+until the culprit stands alone. When the store cannot be reached, units wait and are sent again (which the store
+recognises), for as long as their sender's patience lasts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from treadle.kernel.ports import Answer, Finish, Seen, Store, Unit, Verdict
+from treadle.kernel.telemetry import Emit, LoopError, StoreBack, StoreTrouble, log_event
+from treadle.model.clock import Clock
+from treadle.model.errors import StoreError, StoreUnavailable
+
+BATCH_ROWS = 1000
+"""Rows (settlements and new tasks) that one commit takes at most, unless a single unit has more."""
+
+_FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
+
+
+@dataclass(slots=True)
+class _Wish:
+    unit: Unit
+    answer: asyncio.Future[Answer]
+    until: float | None
+    """When the sender's patience ends, on the monotonic clock; None means never."""
+
+
+class Committer:
+    """The one way to `Store.commit` in a process.
+
+    `on_ready(lane_ids)` is called after tasks became ready, `on_finished(task_ids)` after tasks ended, `on_fenced(task_ids)`
+    after an operator's act took tasks from whoever held them.
+    """
+
+    def __init__(self, store: Store, clock: Clock, emit: Emit = log_event) -> None:
+        self._store = store
+        self._clock = clock
+        self._emit = emit
+        self._queue: deque[_Wish] = deque()
+        self._senders: set[asyncio.Task[None]] = set()
+        self._scheduled = False
+        self._trouble = False
+        self._lanes_to_tell: set[int] = set()
+        self._telling: asyncio.Task[None] | None = None
+        self.on_ready: list[Callable[[tuple[int, ...]], None]] = []
+        self.on_finished: list[Callable[[list[str]], None]] = []
+        self.on_fenced: list[Callable[[list[str]], None]] = []
+
+    def submit(self, unit: Unit, patience: float | None = None) -> asyncio.Future[Answer]:
+        """Queue the unit; the future has its answer. Must be called on the event loop.
+
+        `patience`: seconds after which `StoreUnavailable` is raised to the sender; None waits for ever, and then no
+        `StoreError` is ever raised: what was decided under a claim must not be lost because a disk was full.
+        """
+        loop = asyncio.get_running_loop()
+        wish = _Wish(unit, loop.create_future(), None if patience is None else self._clock.monotonic() + patience)
+        self._queue.append(wish)
+        if not self._scheduled and len(self._senders) < self._store.parallel_commits:
+            self._scheduled = True
+            loop.call_soon(self._flush)
+        return wish.answer
+
+    async def drain(self) -> None:
+        """Return when everything submitted so far has been answered and told."""
+        while self._queue or self._senders or self._telling:
+            pending: set[asyncio.Future[None]] = set(self._senders)
+            if self._telling is not None:
+                pending.add(self._telling)
+            if pending:
+                await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        """Stop sending; what is still queued is refused with `StoreUnavailable`."""
+        for sender in [*self._senders, *([self._telling] if self._telling else [])]:
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+        while self._queue:
+            self._refuse(self._queue.popleft(), StoreUnavailable("The engine was closed before this was committed."))
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        while self._queue and len(self._senders) < self._store.parallel_commits:
+            sender = asyncio.get_running_loop().create_task(self._send(self._take_batch()))
+            self._senders.add(sender)
+            sender.add_done_callback(self._sent)
+
+    def _sent(self, sender: asyncio.Task[None]) -> None:
+        self._senders.discard(sender)
+        if not sender.cancelled() and (error := sender.exception()) is not None:
+            self._emit(LoopError("committer", repr(error)))
+        self._flush()
+
+    def _take_batch(self) -> list[_Wish]:
+        batch: list[_Wish] = []
+        rows = 0
+        while self._queue:
+            rows += 1 + len(self._queue[0].unit.tasks)
+            if batch and rows > BATCH_ROWS:
+                break
+            batch.append(self._queue.popleft())
+        return batch
+
+    async def _send(self, batch: list[_Wish]) -> None:
+        """Send the batch until each unit has its answer or its sender has lost patience."""
+        delay = _FIRST_DELAY
+        try:
+            while batch := [wish for wish in batch if not wish.answer.done()]:
+                try:
+                    self._answer(batch, await self._store.commit([wish.unit for wish in batch]))
+                except StoreError as error:
+                    for wish in batch:
+                        if wish.until is not None and (
+                            not isinstance(error, StoreUnavailable) or self._clock.monotonic() >= wish.until
+                        ):
+                            self._refuse(wish, error)
+                    self._trouble = True
+                    self._emit(StoreTrouble("committing", str(error), delay))
+                    await self._clock.sleep(delay)
+                    delay = min(delay * 2, _LONGEST_DELAY)
+                except Exception as error:
+                    if len(batch) == 1:
+                        self._refuse(batch[0], error)
+                        return
+                    middle = len(batch) // 2
+                    await self._send(batch[:middle])
+                    await self._send(batch[middle:])
+        except asyncio.CancelledError:
+            for wish in batch:
+                self._refuse(wish, StoreUnavailable("The engine was closed during this commit; it may or may not be there."))
+            raise
+
+    def _answer(self, batch: Sequence[_Wish], answers: Sequence[Answer]) -> None:
+        if self._trouble:
+            self._trouble = False
+            self._emit(StoreBack("committing"))
+        finished: list[str] = []
+        fenced: list[str] = []
+        lanes: set[int] = set()
+        for wish, answer in zip(batch, answers, strict=True):
+            if not wish.answer.done():
+                wish.answer.set_result(answer)
+            if answer.lane_ids:
+                lanes.update(answer.lane_ids)
+            guard = wish.unit.guard
+            if guard is not None and answer.verdict is Verdict.DONE:
+                if isinstance(wish.unit.settlement, Finish):
+                    finished.append(guard.task_id)
+                if isinstance(guard, Seen):
+                    fenced.append(guard.task_id)
+        if fenced:
+            for heard in self.on_fenced:
+                heard(fenced)
+        if finished:
+            for heard in self.on_finished:
+                heard(finished)
+        if lanes:
+            self.tell(tuple(lanes))
+
+    def tell(self, lane_ids: tuple[int, ...]) -> None:
+        """Tell this process at once, and the others soon, that there is something in those lanes."""
+        for heard in self.on_ready:
+            heard(lane_ids)
+        self._lanes_to_tell.update(lane_ids)
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().create_task(self._tell())
+            self._telling.add_done_callback(self._told)
+
+    async def _tell(self) -> None:
+        while self._lanes_to_tell:
+            lanes, self._lanes_to_tell = tuple(self._lanes_to_tell), set()
+            try:
+                await self._store.notify(lanes)
+            except StoreError:
+                return  # a hint only: whoever missed it looks by itself before long
+
+    def _told(self, telling: asyncio.Task[None]) -> None:
+        self._telling = None
+        if not telling.cancelled() and (error := telling.exception()) is not None:
+            self._emit(LoopError("notify", repr(error)))
+
+    @staticmethod
+    def _refuse(wish: _Wish, error: BaseException) -> None:
+        if not wish.answer.done():
+            wish.answer.set_exception(error)

@@ -1,0 +1,35 @@
+"""Named places at which a test may stop the process, or raise: everything between two durable writes has one.
+
+In normal use reaching a point costs one comparison. `treadle.testing` and `TREADLE_CRASH_AT` arm them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+POINTS = (
+    "enqueue.before_commit",
+    "enqueue.after_commit",
+    "claim.after",
+    "handler.before",
+    "handler.after",
+    "settle.before_commit",
+    "settle.after_commit",
+    "operate.before_commit",
+    "operate.after_commit",
+    "wake.after",
+)
+
+_armed: Callable[[str], None] | None = None
+
+
+def reach(point: str) -> None:
+    """Tell that the point is reached; does nothing unless armed."""
+    if _armed is not None:
+        _armed(point)
+
+
+def arm(action: Callable[[str], None] | None) -> None:
+    """Call `action` with the name of every point that is reached from now on; None disarms."""
+    global _armed
+    _armed = action

@@ -1,0 +1,218 @@
+"""The queue service: every change to tasks that is not the settle of a running attempt goes through here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from treadle.kernel.committer import Committer
+from treadle.kernel.crashpoints import reach
+from treadle.kernel.ports import Finish, Park, Revive, Seen, Settlement, Store, Unit, Verdict
+from treadle.model.clock import Duration, instant, milliseconds
+from treadle.model.errors import IllegalMove, InvalidInput, TaskNotFound
+from treadle.model.ids import Ids, parse_id
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
+from treadle.model.retry import RetryPolicy, as_policy
+from treadle.model.states import TASK, Hold, TaskState
+from treadle.model.tasks import NewTask, Task
+from treadle.model.values import PAYLOAD_LIMIT, Json, encode
+
+PATIENCE = 15.0
+"""Seconds that a caller waits for a store that cannot be reached, before `StoreUnavailable` is raised."""
+
+_TASKS_PER_UNIT = 500
+_TRIES = 10
+_PRIORITIES = range(-1_000_000, 1_000_001)
+
+
+class Enqueued(NamedTuple):
+    """The task that now stands for what was asked: `created` is False where a live task had the unique key."""
+
+    id: str
+    created: bool = True
+
+
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One task to enqueue: the arguments of `enqueue`, for `enqueue_many`."""
+
+    name: str
+    payload: Json = None
+    delay: Duration | None = None
+    at: datetime | None = None
+    priority: int = 0
+    task_list: str = DEFAULT_LIST
+    kind: str = HANDLER
+    unique_key: str | None = None
+    limit_key: str | None = None
+    retry: RetryPolicy | int | None = None
+    timeout: Duration | None = None
+    progress_every: Duration | None = None
+    deadline: Duration | None = None
+    trace_id: str | None = None
+    root_id: str | None = None
+
+
+class Queue:
+    """Enqueue, cancel, retry, pause and resume tasks of one namespace."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        ids: Ids,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        payload_limit: int = PAYLOAD_LIMIT,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._ids = ids
+        self._namespace = check_name(namespace, "namespace")
+        self._payload_limit = payload_limit
+        self._patience = patience
+        self._lanes_checked: set[Lane] = set()
+
+    async def enqueue(self, specs: Iterable[TaskSpec]) -> list[Enqueued]:
+        """Store the tasks; checked all together first, so that a bad one changes nothing.
+
+        Up to 500 are atomic; more are stored in several commits, in order. Safe to call again after an error only
+        with unique keys: without them a second call makes new tasks.
+        """
+        now = None
+        checked: list[NewTask] = []
+        for spec in specs:
+            if spec.at is not None and now is None:
+                now = await self._store.now()
+            checked.append(self._new_task(spec, now))
+        done: list[Enqueued] = []
+        reach("enqueue.before_commit")
+        chunks = [tuple(checked[start : start + _TASKS_PER_UNIT]) for start in range(0, len(checked), _TASKS_PER_UNIT)]
+        answers = [self._committer.submit(Unit(tasks=chunk), self._patience) for chunk in chunks]
+        for chunk, answer in zip(chunks, answers, strict=True):
+            existing = (await answer).existing
+            for task in chunk:
+                owner = existing.get(task.unique_key, task.id) if task.unique_key and existing else task.id
+                done.append(Enqueued(owner, owner == task.id))
+        reach("enqueue.after_commit")
+        return done
+
+    async def cancel(self, task_id: str, *, actor: str = "operator", reason: str | None = None) -> Task:
+        """End the task now, whoever holds it: its holder is fenced off at once and its handler told. Returns it as it was.
+
+        Canceling a canceled task is a no-op; any other finished task raises `IllegalMove`.
+        """
+        error = encode({"code": "canceled", "message": reason or f"Canceled by {actor}."})
+        ending = Finish("cancel", TaskState.CANCELED, error=error, error_code="canceled", actor=actor)
+        return await self._operate(task_id, "cancel", lambda _: ending, unless=TaskState.CANCELED)
+
+    async def retry(self, task_id: str, *, actor: str = "operator", payload: Json = None) -> Task:
+        """Make a failed, canceled or ignored task live again, with new counters, and an edited payload if given."""
+        text = None if payload is None else self._payload(payload)
+        return await self._operate(task_id, "requeue", lambda _: Revive("requeue", actor, text))
+
+    async def pause(self, task_id: str, *, actor: str = "operator", reason: str | None = None) -> Task:
+        """Hold a task that is not running, so that nobody takes it until it is resumed."""
+        now = await self._store.now()
+
+        def held(task: Task) -> Settlement:
+            if task.owner_id is not None:
+                raise IllegalMove("task", task.id, "running", "pause", ("cancel",))
+            return self._parked(task, "pause", now, task.hold | Hold.TASK_PAUSED, actor, reason)
+
+        return await self._operate(task_id, "pause", held)
+
+    async def resume(self, task_id: str, *, actor: str = "operator") -> Task:
+        """Let a paused task go on."""
+        now = await self._store.now()
+
+        def freed(task: Task) -> Settlement:
+            if not task.hold & Hold.TASK_PAUSED:
+                raise IllegalMove("task", task.id, task.shown_state, "resume", TASK.possible(task.state))
+            return self._parked(task, "resume", now, task.hold & ~Hold.TASK_PAUSED, actor, None)
+
+        return await self._operate(task_id, "resume", freed)
+
+    @staticmethod
+    def _parked(task: Task, move: str, now: int, hold: int, actor: str, reason: str | None) -> Park:
+        return Park(
+            move,
+            task.state,
+            task.attempt,
+            task.failures,
+            task.takeovers,
+            hold=hold,
+            wake_for=None if task.wake_at is None else max(task.wake_at - now, 0) or None,
+            checkpoint=task.checkpoint,
+            error=task.error,
+            actor=actor,
+            data=None if reason is None else encode({"reason": reason}),
+        )
+
+    async def _operate(self, task_id: str, move: str, decide: Callable[[Task], Settlement], unless: str | None = None) -> Task:
+        """Read, decide, commit under what was seen; look again when somebody was faster."""
+        task_id = parse_id(task_id, "task id")
+        for _ in range(_TRIES):
+            task = await self._store.find_task(task_id)
+            if task is None or task.namespace != self._namespace:
+                raise TaskNotFound(task_id)
+            if task.state == unless:
+                return task
+            if TASK.target(task.state, move) is None:
+                raise IllegalMove("task", task_id, task.shown_state, move, TASK.possible(task.state))
+            seen = Seen(task.id, task.version, task.claim_version)
+            reach("operate.before_commit")
+            answer = await self._committer.submit(Unit(seen, decide(task)), self._patience)
+            reach("operate.after_commit")
+            if answer.verdict is Verdict.DONE:
+                return task
+        raise IllegalMove("task", task_id, "changing too fast", move)
+
+    def _new_task(self, spec: TaskSpec, now: int | None) -> NewTask:
+        if spec.delay is not None and spec.at is not None:
+            raise InvalidInput("Give either delay or at, not both.")
+        wait_for = milliseconds(spec.delay, "delay") if spec.delay is not None else 0
+        if spec.at is not None and now is not None:
+            wait_for = max(instant(spec.at, "at") - now, 0)
+        if not isinstance(spec.priority, int) or spec.priority not in _PRIORITIES:
+            raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {spec.priority!r}.")
+        policy = as_policy(spec.retry)
+        return NewTask(
+            id=self._ids.new_id(),
+            lane=self._lane(spec.kind, spec.task_list, spec.name),
+            payload=self._payload(spec.payload),
+            priority=spec.priority,
+            wait_for=wait_for,
+            unique_key=None if spec.unique_key is None else check_key(spec.unique_key, "unique key"),
+            limit_key=None if spec.limit_key is None else check_key(spec.limit_key, "limit key"),
+            policy=None if policy is None else msgspec.json.encode(policy).decode(),
+            timeout_for=_optional(spec.timeout, "timeout"),
+            progress_for=_optional(spec.progress_every, "progress_every"),
+            deadline_for=_optional(spec.deadline, "deadline"),
+            root_id=spec.root_id,
+            trace_id=spec.trace_id,
+        )
+
+    def _lane(self, kind: str, task_list: str, name: str) -> Lane:
+        lane = Lane(self._namespace, kind, task_list, name)
+        if lane not in self._lanes_checked:
+            check_name(name)
+            check_name(task_list, "task list")
+            check_name(kind, "kind")
+            if len(self._lanes_checked) < 10_000:
+                self._lanes_checked.add(lane)
+        return lane
+
+    def _payload(self, payload: Json) -> str:
+        if payload is None:
+            return "{}"
+        if not isinstance(payload, dict):
+            raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
+        return encode(payload, "payload", self._payload_limit)
+
+
+def _optional(duration: Duration | None, what: str) -> int | None:
+    return None if duration is None else milliseconds(duration, what, positive=True)

@@ -1,0 +1,96 @@
+"""The one read service: what every interface shows comes from here, so that they cannot disagree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.kernel.ports import LaneDepth, Store, TaskFilter
+from treadle.kernel.why import Reason, shown_server_state, why
+from treadle.model.errors import InvalidInput, TaskNotFound
+from treadle.model.ids import parse_id
+from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, TaskState
+from treadle.model.tasks import LogLine, Move, Server, Task
+
+PAGE_LIMIT = 1000
+_SHOWN = frozenset([*LIVE_TASK_STATES, *FINAL_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED])
+
+
+@dataclass(frozen=True, slots=True)
+class ShownServer:
+    """A server and its state as people see it."""
+
+    server: Server
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The queue at a glance."""
+
+    depths: list[LaneDepth]
+    finished: dict[str, int]
+
+
+class Reads:
+    """Reads of one namespace; nothing here changes anything."""
+
+    def __init__(self, store: Store, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self._store = store
+        self._namespace = namespace
+
+    async def get_task(self, task_id: str) -> Task:
+        """The task, or `TaskNotFound`."""
+        task = await self._store.find_task(parse_id(task_id, "task id"))
+        if task is None or task.namespace != self._namespace:
+            raise TaskNotFound(task_id)
+        return task
+
+    async def list_tasks(
+        self,
+        *,
+        states: tuple[str, ...] = (),
+        name: str | None = None,
+        task_list: str | None = None,
+        run_id: str | None = None,
+        before_id: str | None = None,
+        limit: int = 50,
+    ) -> list[Task]:
+        """A page of tasks, newest first; the last one's id is the `before_id` of the next page."""
+        if unknown := [state for state in states if state not in _SHOWN]:
+            raise InvalidInput(f"Unknown state {unknown[0]!r}; states are {', '.join(sorted(_SHOWN))}.")
+        if not 0 < limit <= PAGE_LIMIT:
+            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        which = TaskFilter(
+            states=tuple(states),
+            namespace=self._namespace,
+            task_list=task_list,
+            name=name,
+            run_id=None if run_id is None else parse_id(run_id, "run id"),
+            before_id=None if before_id is None else parse_id(before_id, "cursor"),
+        )
+        return await self._store.list_tasks(which, limit)
+
+    async def list_moves(self, task_id: str) -> list[Move]:
+        """The moves of a task in order."""
+        return await self._store.list_moves((await self.get_task(task_id)).id)
+
+    async def list_lines(self, task_id: str, limit: int = 100) -> list[LogLine]:
+        """What the task's handlers wrote, oldest first."""
+        return await self._store.list_lines((await self.get_task(task_id)).id, limit)
+
+    async def list_servers(self) -> list[ShownServer]:
+        """All servers, newest first, with `lost` derived."""
+        now = await self._store.now()
+        return [ShownServer(server, shown_server_state(server, now)) for server in await self._store.list_servers()]
+
+    async def why(self, task_id: str) -> Reason:
+        """Why the task is where it is."""
+        task = await self.get_task(task_id)
+        servers = await self._store.list_servers()
+        return why(task, servers, await self._store.now())
+
+    async def overview(self) -> Overview:
+        """Depth of every lane of the namespace, and what has finished."""
+        depths = [depth for depth in await self._store.list_depths() if depth.lane.namespace == self._namespace]
+        return Overview(depths, await self._store.count_finished())

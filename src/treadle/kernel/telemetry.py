@@ -1,0 +1,145 @@
+"""What the engine tells about itself: typed events. Words and levels for people live in `log_event`, and only there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_log = logging.getLogger("treadle")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStarted:
+    owner_id: str
+    handlers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStopped:
+    owner_id: str
+    handled: int
+    released: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTaken:
+    task_id: str
+    name: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSettled:
+    task_id: str
+    name: str
+    move: str
+    attempt: int
+    took_ms: float
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    task_id: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResultDropped:
+    task_id: str
+    name: str
+    move: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeasesExpired:
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTrouble:
+    doing: str
+    error: str
+    again_in: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBack:
+    doing: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopError:
+    loop: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClockJumped:
+    by_ms: int
+    quiet_for: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShortLease:
+    lease_for: int
+
+
+Event = (
+    WorkerStarted
+    | WorkerStopped
+    | TaskTaken
+    | TaskSettled
+    | LeaseLost
+    | ResultDropped
+    | LeasesExpired
+    | StoreTrouble
+    | StoreBack
+    | LoopError
+    | ClockJumped
+    | ShortLease
+)
+Emit = Callable[[Event], None]
+
+
+def log_event(event: Event) -> None:
+    """The default subscriber: one line per event, through `logging.getLogger("treadle")`."""
+    level, text = _words(event)
+    if _log.isEnabledFor(level):
+        _log.log(level, text)
+
+
+def _words(event: Event) -> tuple[int, str]:
+    match event:
+        case WorkerStarted(owner_id, handlers):
+            return logging.INFO, f"worker {owner_id} started for {', '.join(handlers) or 'no handlers'}"
+        case WorkerStopped(owner_id, handled, released):
+            return logging.INFO, f"worker {owner_id} stopped: {handled} handled, {released} released"
+        case TaskTaken(task_id, name, attempt):
+            return logging.DEBUG, f"task {task_id} ({name}) taken, attempt {attempt}"
+        case TaskSettled(task_id, name, move, attempt, took_ms, error):
+            if error is None:
+                return logging.DEBUG, f"task {task_id} ({name}) attempt {attempt}: {move} after {took_ms:.0f} ms"
+            level = logging.ERROR if move == "fail" else logging.WARNING
+            return level, f"task {task_id} ({name}) attempt {attempt}: {move} after {took_ms:.0f} ms: {error}"
+        case LeaseLost(task_id, name, reason):
+            return logging.WARNING, f"task {task_id} ({name}) is no longer ours: {reason}; stopping its handler"
+        case ResultDropped(task_id, name, move):
+            return logging.WARNING, f"task {task_id} ({name}): late {move} dropped, the claim was lost"
+        case LeasesExpired(count):
+            return logging.WARNING, f"{count} lease(s) had run out; their tasks are ready for others"
+        case StoreTrouble(doing, error, again_in):
+            return logging.WARNING, f"store trouble while {doing}: {error}; again in {again_in:.1f} s"
+        case StoreBack(doing):
+            return logging.INFO, f"store is back: {doing} works again"
+        case LoopError(loop, error):
+            return logging.ERROR, f"{loop}: {error}"
+        case ClockJumped(by_ms, quiet_for):
+            return logging.WARNING, f"the store's clock jumped by {by_ms} ms; no lease is expired for {quiet_for} ms"
+        case ShortLease(lease_for):
+            return logging.WARNING, (
+                f"a lease of {lease_for / 1000:g} s is for demos and tests: a short pause of this process would look like its death; "
+                "use 30 to 120 s"
+            )

@@ -1,0 +1,92 @@
+"""Why a task is where it is, in one line: pure, from what a read of the store shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treadle.model.clock import as_text
+from treadle.model.names import short_name
+from treadle.model.states import Hold, TaskState
+from treadle.model.tasks import Server, Task
+from treadle.model.values import decode
+
+LOST_AFTER = 3
+"""Missed heartbeats after which a server is shown as lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A stable code and one line for people."""
+
+    code: str
+    text: str
+
+
+def shown_server_state(server: Server, now: int) -> str:
+    """The server's state, or `lost` when it should be alive and has missed three beats."""
+    alive = server.state in ("starting", "running", "draining")
+    return "lost" if alive and now - server.heartbeat_at > LOST_AFTER * server.heartbeat_every_for else server.state
+
+
+def serves(server: Server, task: Task) -> bool:
+    """Whether the server's handlers and task lists include the task's."""
+    known = task.name in server.handlers or short_name(task.name) in server.handlers
+    return known and task.task_list in server.task_lists
+
+
+def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0) -> Reason:
+    """The reason, most decisive first; `ahead` is how many ready tasks of its lane come before it."""
+    if task.finished:
+        return _why_finished(task)
+    if task.hold & Hold.TASK_PAUSED:
+        return Reason("paused", "paused; `treadle tasks resume` lets it go on")
+    if task.hold & Hold.RUN_PAUSED:
+        return Reason("run_paused", f"its run {task.run_id} is paused")
+    if task.hold & Hold.LIST_PAUSED:
+        return Reason("list_paused", f"its task list {task.task_list} is paused")
+    if task.hold & Hold.OVER_LIMIT:
+        return Reason("over_limit", f"the limit of {task.limit_key or task.name} is taken by others")
+    if task.owner_id is not None:
+        return _why_running(task, servers, now)
+    if task.wake_at is not None:
+        return _why_waiting(task, now)
+    live = [server for server in servers if shown_server_state(server, now) == "running" and serves(server, task)]
+    if not live:
+        return Reason(
+            "no_worker",
+            f"no live worker serves {task.name} in list {task.task_list}; start one with `treadle worker --handlers MODULE`",
+        )
+    place = f"{ahead} ready before it" if ahead else "it is next"
+    return Reason("ready", f"ready; {place}; {len(live)} live server(s) serve it")
+
+
+def _why_finished(task: Task) -> Reason:
+    error = decode(task.error) or {}
+    tail = f": {error.get('message', '')}" if error else ""
+    return Reason(f"finished_{task.state}", f"{task.state} at {as_text(task.finished_at)} by {task.actor or task.owner_id}{tail}")
+
+
+def _why_running(task: Task, servers: Sequence[Server], now: int) -> Reason:
+    owner = next((server for server in servers if server.id == task.owner_id), None)
+    place = f"{owner.host} pid {owner.pid}" if owner else f"owner {task.owner_id}"
+    doing = "being polled" if task.state == TaskState.AWAITING_EXTERNAL else "running"
+    lease = f"lease until {as_text(task.wake_at)}"
+    if owner is not None and shown_server_state(owner, now) == "lost":
+        return Reason("owner_lost", f"{doing} on {place}, which has stopped beating; taken over when its {lease} ends")
+    said = decode(task.progress) or {}
+    progress = f", {said['message']}" if said.get("message") else ""
+    return Reason("running", f"{doing} on {place}, attempt {task.attempt}, {lease}{progress}")
+
+
+def _why_waiting(task: Task, now: int) -> Reason:
+    at = as_text(task.wake_at)
+    due = " (due now; a worker will wake it within a second)" if task.wake_at is not None and task.wake_at <= now else ""
+    if task.state == TaskState.AWAITING_EXTERNAL:
+        return Reason("next_poll", f"an outside job is working; next poll at {at}{due}")
+    if task.state == TaskState.AWAITING_APPROVAL:
+        return Reason("approval", f"waits for a person's decision until {at}{due}")
+    if task.failures and task.error:
+        message = (decode(task.error) or {}).get("message", "")
+        return Reason("backoff", f"failed {task.failures} time(s), next attempt at {at}{due}: {message}")
+    return Reason("delayed", f"not due before {at}{due}")

@@ -1,0 +1,63 @@
+"""Everything that the environment can say, read in one place. Command-line flags and arguments win over it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from treadle.model.errors import InvalidInput
+from treadle.model.names import DEFAULT_NAMESPACE, check_name
+from treadle.model.values import PAYLOAD_LIMIT
+
+DEFAULT_STORE = "sqlite:///treadle.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a process runs; the field `store` comes from `TREADLE_STORE`, and so on."""
+
+    store: str = DEFAULT_STORE
+    """`sqlite:///path`, `postgresql://...` or `memory://`."""
+    namespace: str = DEFAULT_NAMESPACE
+    """Keeps tenants of one database apart."""
+    lease: float = 60.0
+    """Seconds that a claim holds without being renewed; it is renewed every third of that."""
+    payload_limit: int = PAYLOAD_LIMIT
+    """Bytes of JSON that a payload or a result may take."""
+    log_level: str = "INFO"
+    log_format: str = "text"
+    """`text` or `json`."""
+    crash_at: str = ""
+    """For tests: `point` or `point:n` kills the process when the named crash point is reached for the n-th time."""
+
+
+def load_settings() -> Settings:
+    """The settings of this process, from `TREADLE_*` variables; a value that makes no sense raises `InvalidInput`."""
+    get = os.environ.get  # noqa: TID251
+    return Settings(
+        store=get("TREADLE_STORE") or DEFAULT_STORE,
+        namespace=check_name(get("TREADLE_NAMESPACE") or DEFAULT_NAMESPACE, "namespace"),
+        lease=_number("TREADLE_LEASE", get("TREADLE_LEASE"), 60.0, 0.1, 3600),
+        payload_limit=int(_number("TREADLE_PAYLOAD_LIMIT", get("TREADLE_PAYLOAD_LIMIT"), PAYLOAD_LIMIT, 1024, 2**30)),
+        log_level=_choice("TREADLE_LOG_LEVEL", (get("TREADLE_LOG_LEVEL") or "INFO").upper(), ("DEBUG", "INFO", "WARNING", "ERROR")),
+        log_format=_choice("TREADLE_LOG_FORMAT", get("TREADLE_LOG_FORMAT") or "text", ("text", "json")),
+        crash_at=get("TREADLE_CRASH_AT") or "",
+    )
+
+
+def _number(name: str, text: str | None, default: float, low: float, high: float) -> float:
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        raise InvalidInput(f"{name} must be a number, not {text!r}.") from None
+    if not low <= value <= high:
+        raise InvalidInput(f"{name} must be from {low:g} to {high:g}, not {text}.")
+    return value
+
+
+def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:
+    if text not in choices:
+        raise InvalidInput(f"{name} must be one of {', '.join(choices)}, not {text!r}.")
+    return text

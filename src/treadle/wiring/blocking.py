@@ -1,0 +1,99 @@
+"""The blocking face of `Engine`: a thread with an event loop of its own, and calls that wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from treadle.kernel.queue import Enqueued, TaskSpec
+from treadle.kernel.why import Reason
+from treadle.model.tasks import Task
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from treadle.wiring.engine import Engine
+    from treadle.wiring.host import WorkerHost
+
+T = TypeVar("T")
+
+
+class BlockingEngine:
+    """`Engine` for code without an event loop; arguments are those of the methods of the same name there."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="treadle-engine", daemon=True)
+        self._worker: AbstractAsyncContextManager[WorkerHost] | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            self.run(self._engine.open())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.stop_worker()
+            self.run(self._engine.close())
+        finally:
+            self._end()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run anything on the engine's event loop and wait for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def start_worker(self, **options: Any) -> None:
+        """Run the engine's handlers in the background; options as for `Engine.worker`."""
+        if self._worker is None:
+            self._worker = self._engine.worker(**options)
+            self.run(_enter(self._worker))
+
+    def stop_worker(self) -> None:
+        """Stop what `start_worker` started, gracefully; idempotent."""
+        if self._worker is not None:
+            worker, self._worker = self._worker, None
+            self.run(_leave(worker))
+
+    def enqueue(self, name: str, payload: dict[str, Json] | None = None, **options: Any) -> Enqueued:
+        return self.run(self._engine.enqueue(name, payload, **options))
+
+    def enqueue_many(self, specs: Iterable[TaskSpec]) -> list[Enqueued]:
+        return self.run(self._engine.enqueue_many(specs))
+
+    def result(self, task: Enqueued | str, **options: Any) -> dict[str, Json]:
+        return self.run(self._engine.result(task, **options))
+
+    def cancel(self, task: Enqueued | str, **options: Any) -> None:
+        self.run(self._engine.cancel(task, **options))
+
+    def retry(self, task: Enqueued | str, **options: Any) -> None:
+        self.run(self._engine.retry(task, **options))
+
+    def get_task(self, task: Enqueued | str) -> Task:
+        return self.run(self._engine.get_task(task))
+
+    def list_tasks(self, **options: Any) -> list[Task]:
+        return self.run(self._engine.list_tasks(**options))
+
+    def why(self, task: Enqueued | str) -> Reason:
+        return self.run(self._engine.why(task))
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _enter(worker: AbstractAsyncContextManager[WorkerHost]) -> None:
+    await worker.__aenter__()
+
+
+async def _leave(worker: AbstractAsyncContextManager[WorkerHost]) -> None:
+    await worker.__aexit__(None, None, None)

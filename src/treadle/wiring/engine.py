@@ -1,0 +1,295 @@
+"""`Engine`: one store, and everything that a Python program does with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, Self, TypeVar
+
+from treadle.kernel.committer import Committer
+from treadle.kernel.ports import Store
+from treadle.kernel.queue import Enqueued, Queue, TaskSpec
+from treadle.kernel.reads import Reads
+from treadle.kernel.system import SystemClock, SystemIds
+from treadle.kernel.telemetry import Emit, log_event
+from treadle.kernel.verify import VerifyReport, verify
+from treadle.kernel.why import Reason
+from treadle.model.clock import Clock, Duration, milliseconds
+from treadle.model.errors import TaskCanceled, TaskFailed, TaskIgnored, TreadleError
+from treadle.model.ids import Ids, parse_id
+from treadle.model.names import DEFAULT_LIST
+from treadle.model.retry import RetryPolicy
+from treadle.model.states import TaskState
+from treadle.model.tasks import Task
+from treadle.model.values import Json, decode
+from treadle.settings import Settings, load_settings
+from treadle.stores import make_store
+from treadle.wiring.blocking import BlockingEngine
+from treadle.wiring.host import WorkerHost
+from treadle.wiring.results import Results
+from treadle.workers.handlers import Handler, Isolation, Registry, make_handler
+
+H = TypeVar("H", bound=Callable[..., Any])
+
+
+class NotOpen(TreadleError):
+    """The engine is used outside `async with`."""
+
+    code = "not_open"
+
+
+class Engine:
+    """A store and what is done with it: enqueue, wait, cancel, retry, look, and run handlers.
+
+        engine = Engine("sqlite:///treadle.db")
+
+        @engine.handler("greet", retry=3)
+        async def greet(payload, ctx):
+            return {"hello": payload["name"]}
+
+        async with engine, engine.worker():
+            task = await engine.enqueue("greet", {"name": "Ada"})
+            print(await engine.result(task))
+
+    Without a URL the store is that of `TREADLE_STORE`, else `sqlite:///treadle.db`. One engine belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        emit: Emit = log_event,
+    ) -> None:
+        self.settings = settings or load_settings()
+        self.clock: Clock = clock or SystemClock()
+        self.ids: Ids = ids or SystemIds()
+        self.emit = emit
+        self.registry = Registry()
+        self.store: Store = make_store(url or self.settings.store, self.clock)
+        self.committer = Committer(self.store, self.clock, self.emit)
+        namespace = self.settings.namespace
+        self.queue = Queue(self.store, self.committer, self.ids, namespace=namespace, payload_limit=self.settings.payload_limit)
+        self.reads = Reads(self.store, namespace=namespace)
+        self._results: Results | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def open(self, *, migrate: bool = True) -> None:
+        """Connect to the store, bringing its schema up to date unless told otherwise."""
+        await self.store.open(migrate=migrate)
+        self._results = Results(self.store, self.clock, self.emit)
+        self.committer.on_finished.append(self._results.finished)
+
+    async def close(self) -> None:
+        """Finish what is on its way and let the store go; idempotent."""
+        if self._results is not None:
+            self.committer.on_finished.remove(self._results.finished)
+            await self._results.close()
+            self._results = None
+        await self.committer.close()
+        await self.store.close()
+
+    # handlers and workers
+
+    def handler(
+        self,
+        name: str,
+        *,
+        retry: RetryPolicy | int | None = None,
+        timeout: Duration | None = None,
+        progress_every: Duration | None = None,
+        concurrency: int | None = None,
+        isolation: Isolation | None = None,
+    ) -> Callable[[H], H]:
+        """Register the decorated function for tasks of that name; it takes (payload), (payload, ctx) or nothing.
+
+        It returns a dict (None means `{}`) or an outcome; what it raises is retried by `retry` (default: not at all).
+        `timeout` bounds one attempt, `progress_every` the time between two calls of `ctx.progress()`, `concurrency` how many
+        run at once in a process. Sync functions run in threads, and with `isolation="process"` where they can be killed.
+        """
+
+        def register(call: H) -> H:
+            self.registry.add(
+                make_handler(
+                    name,
+                    call,
+                    retry=retry,
+                    timeout=timeout,
+                    progress_every=progress_every,
+                    concurrency=concurrency,
+                    isolation=isolation,
+                )
+            )
+            return call
+
+        return register
+
+    def add_handler(self, handler: Handler) -> None:
+        """Register a handler made with `make_handler`, e.g. one that several engines share."""
+        self.registry.add(handler)
+
+    @asynccontextmanager
+    async def worker(
+        self,
+        *,
+        concurrency: int = 100,
+        threads: int = 16,
+        processes: int = 4,
+        task_lists: Iterable[str] = (DEFAULT_LIST,),
+        lease: Duration | None = None,
+        grace: Duration = 30,
+        name: str | None = None,
+    ) -> AsyncIterator[WorkerHost]:
+        """Run this engine's handlers in this process for as long as the context lasts.
+
+        Leaving it stops gracefully: no new claims, running work gets `grace`, then is released for others.
+        """
+        host = WorkerHost(
+            self,
+            concurrency=concurrency,
+            threads=threads,
+            processes=processes,
+            task_lists=tuple(task_lists),
+            lease_for=milliseconds(lease if lease is not None else self.settings.lease, "lease", positive=True),
+            grace=milliseconds(grace, "grace") / 1000,
+            name=name,
+        )
+        await host.start()
+        try:
+            yield host
+        finally:
+            await host.stop()
+
+    # tasks
+
+    async def enqueue(
+        self,
+        name: str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        priority: int = 0,
+        task_list: str = DEFAULT_LIST,
+        unique_key: str | None = None,
+        limit_key: str | None = None,
+        retry: RetryPolicy | int | None = None,
+        timeout: Duration | None = None,
+        progress_every: Duration | None = None,
+        deadline: Duration | None = None,
+        trace_id: str | None = None,
+    ) -> Enqueued:
+        """Store a task; when this returns, it is durable. Smaller priorities run first.
+
+        While a task with the same `unique_key` is live, that one is returned instead (`created` is False).
+        `retry`, `timeout` and `progress_every` win over the handler's own. After `deadline` it fails instead of running.
+        """
+        spec = TaskSpec(
+            name=name,
+            payload=None if payload is None else dict(payload),
+            delay=delay,
+            at=at,
+            priority=priority,
+            task_list=task_list,
+            unique_key=unique_key,
+            limit_key=limit_key,
+            retry=retry,
+            timeout=timeout,
+            progress_every=progress_every,
+            deadline=deadline,
+            trace_id=trace_id,
+        )
+        return (await self.queue.enqueue([spec]))[0]
+
+    async def enqueue_many(self, specs: Iterable[TaskSpec]) -> list[Enqueued]:
+        """Store many tasks in few commits; all are checked before the first is stored."""
+        return await self.queue.enqueue(specs)
+
+    async def result(self, task: Enqueued | str, *, timeout: Duration | None = None) -> dict[str, Json]:
+        """Wait for the task and return its result.
+
+        Raises `TaskFailed`, `TaskCanceled` or `TaskIgnored` for those ends, `TaskNotFound` for no such task, and
+        `TimeoutError` when `timeout` passes first (the task goes on).
+        """
+        task_id = task.id if isinstance(task, Enqueued) else parse_id(task, "task id")
+        if self._results is None:
+            raise NotOpen("Open the engine first: `async with engine: ...`.")
+        found = await self.reads.get_task(task_id)
+        if not found.finished:
+            seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
+            async with asyncio.timeout(seconds):
+                found = await self._results.wait(task_id)
+        return result_of(found)
+
+    async def cancel(self, task: Enqueued | str, *, actor: str = "python", reason: str | None = None) -> None:
+        """End the task now; a handler that runs it is stopped (here at once, elsewhere within about a second)."""
+        await self.queue.cancel(_id(task), actor=actor, reason=reason)
+
+    async def retry(self, task: Enqueued | str, *, actor: str = "python", payload: Mapping[str, Json] | None = None) -> None:
+        """Make a failed, canceled or ignored task live again, with an edited payload if given."""
+        await self.queue.retry(_id(task), actor=actor, payload=None if payload is None else dict(payload))
+
+    async def pause(self, task: Enqueued | str, *, actor: str = "python") -> None:
+        """Hold a task that is not running."""
+        await self.queue.pause(_id(task), actor=actor)
+
+    async def resume(self, task: Enqueued | str, *, actor: str = "python") -> None:
+        """Let a paused task go on."""
+        await self.queue.resume(_id(task), actor=actor)
+
+    async def get_task(self, task: Enqueued | str) -> Task:
+        """The task as it is now."""
+        return await self.reads.get_task(_id(task))
+
+    async def list_tasks(
+        self,
+        *,
+        states: tuple[str, ...] = (),
+        name: str | None = None,
+        task_list: str | None = None,
+        before_id: str | None = None,
+        limit: int = 50,
+    ) -> list[Task]:
+        """A page of tasks, newest first; pass the last one's id as `before_id` for the next page."""
+        return await self.reads.list_tasks(states=states, name=name, task_list=task_list, before_id=before_id, limit=limit)
+
+    async def why(self, task: Enqueued | str) -> Reason:
+        """Why the task is where it is."""
+        return await self.reads.why(_id(task))
+
+    async def verify(self) -> VerifyReport:
+        """Check every entity's history against the state tables."""
+        return await verify(self.store)
+
+    def blocking(self) -> BlockingEngine:
+        """The same engine for code without an event loop: `with Engine(url).blocking() as e: e.enqueue(...)`."""
+        return BlockingEngine(self)
+
+
+def result_of(task: Task) -> dict[str, Json]:
+    """The result of a finished task, or the error that says how it ended."""
+    error = decode(task.error) or {}
+    match task.state:
+        case TaskState.COMPLETED:
+            result: dict[str, Json] = decode(task.result) or {}
+            return result
+        case TaskState.FAILED:
+            raise TaskFailed(task.id, task.error_code or "failed", error.get("message", ""))
+        case TaskState.CANCELED:
+            raise TaskCanceled(f"Task {task.id} was canceled: {error.get('message', '')}")
+        case _:
+            raise TaskIgnored(f"Task {task.id} ended as {task.state}.")
+
+
+def _id(task: Enqueued | str) -> str:
+    return task.id if isinstance(task, Enqueued) else task

@@ -1,0 +1,160 @@
+"""A worker in its process: loop, keeper, waker, signals and registration, started and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from treadle.kernel.telemetry import LoopError, ShortLease, WorkerStarted, WorkerStopped
+from treadle.model.errors import StoreError
+from treadle.model.tasks import LogLine, Server
+from treadle.workers.executor import SystemExecutor
+from treadle.workers.keeper import KeeperThread, LeaseKeeper
+from treadle.workers.lines import LineWriter
+from treadle.workers.loop import Worker, WorkerOptions
+from treadle.workers.waker import Waker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from treadle.wiring.engine import Engine
+
+SHORTEST_LEASE_FOR = 30_000
+"""Leases under this are for demos and tests (D5)."""
+
+BEAT_EVERY = 10.0
+
+
+class WorkerHost:
+    """What `Engine.worker()` runs. `owner_id` is new for each start, and names this process in claims and in `servers`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        concurrency: int,
+        threads: int,
+        processes: int,
+        task_lists: tuple[str, ...],
+        lease_for: int,
+        grace: float,
+        name: str | None = None,
+    ) -> None:
+        self._engine = engine
+        self._options = WorkerOptions(
+            concurrency=concurrency,
+            threads=threads,
+            processes=processes,
+            task_lists=task_lists,
+            lease_for=lease_for,
+            grace=grace,
+            result_limit=engine.settings.payload_limit,
+        )
+        host = socket.gethostname()
+        self.owner_id = engine.ids.new_id()
+        self._name = name or f"{host}-{os.getpid()}"
+        self._host = host
+        self._state = "starting"
+        self._started_at = 0
+        self._executor = SystemExecutor(threads)
+        self._lines = LineWriter(engine.store, engine.emit)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._unsubscribe: Callable[[], None] | None = None
+        self.worker = Worker(
+            engine.store,
+            engine.committer,
+            engine.registry,
+            self._executor,
+            engine.clock,
+            engine.ids,
+            engine.emit,
+            owner_id=self.owner_id,
+            namespace=engine.settings.namespace,
+            options=self._options,
+            on_line=self._line,
+        )
+
+    def describe(self) -> Server:
+        """This process as its row in `servers` has it."""
+        return Server(
+            id=self.owner_id,
+            name=self._name,
+            host=self._host,
+            pid=os.getpid(),
+            version=_version(),
+            state=self._state,
+            handlers=self._engine.registry.names(),
+            task_lists=list(self._options.task_lists),
+            concurrency=self._options.concurrency,
+            heartbeat_every_for=round(BEAT_EVERY * 1000),
+            handled=self.worker.handled,
+            failed=self.worker.failed,
+            running=self.worker.running,
+        )
+
+    async def start(self) -> None:
+        """Register, then start to claim."""
+        engine = self._engine
+        loop = self._loop = asyncio.get_running_loop()
+        if self._options.lease_for < SHORTEST_LEASE_FOR:
+            engine.emit(ShortLease(self._options.lease_for))
+        await engine.store.save_server(self.describe())
+        keeper = LeaseKeeper(
+            engine.store, engine.clock, self._options.lease_for, self._lost, self.describe, engine.emit, beat_every=BEAT_EVERY
+        )
+        self.worker.keeper = keeper
+        self._keeper_thread = KeeperThread(keeper, engine.emit)
+        self._keeper_thread.start()
+        engine.committer.on_ready.append(self.worker.heard)
+        engine.committer.on_fenced.append(self.worker.fenced)
+        self._unsubscribe = await engine.store.subscribe(self.worker.heard)
+        waker = Waker(engine.store, engine.clock, self._options.lease_for, engine.committer.tell, engine.emit)
+        self._state = "running"
+        await engine.store.save_server(self.describe())
+        self._tasks = [loop.create_task(self.worker.run()), loop.create_task(waker.run()), loop.create_task(self._lines.run())]
+        engine.emit(WorkerStarted(self.owner_id, tuple(engine.registry.names())))
+
+    async def stop(self) -> None:
+        """Stop gracefully; when this returns, nothing of it runs and nothing is held."""
+        engine = self._engine
+        claiming, waking, writing = self._tasks
+        self._state = "draining"
+        try:
+            await engine.store.save_server(self.describe())
+        except StoreError as error:
+            engine.emit(LoopError("worker", f"could not say that it is draining: {error}"))
+        await self.worker.stop()
+        claiming.cancel()
+        waking.cancel()
+        await asyncio.gather(claiming, waking, return_exceptions=True)
+        await self.worker.stop()  # what a claim in flight brought in meanwhile
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        await self._lines.flush()
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        engine.committer.on_ready.remove(self.worker.heard)
+        engine.committer.on_fenced.remove(self.worker.fenced)
+        self._state = "stopped"
+        await asyncio.to_thread(self._keeper_thread.stop)
+        self._executor.close()
+        engine.emit(WorkerStopped(self.owner_id, self.worker.handled, self.worker.released))
+
+    def _lost(self, task_id: str, reason: str) -> None:
+        """Called in the keeper's thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.worker.lose, task_id, reason)
+
+    def _line(self, line: LogLine) -> None:
+        self._lines.add(line)
+
+
+def _version() -> str:
+    try:
+        return version("treadle")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,95 @@
+"""Calling a handler: from a task to an `Outcome`, whatever the handler does. Nothing durable happens here."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Iterable
+from typing import Any, Protocol
+
+from treadle.model.errors import NonRetryable, TreadleError
+from treadle.model.outcomes import Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting
+from treadle.model.values import decode
+from treadle.workers.context import Context
+from treadle.workers.handlers import Handler
+
+_TRACEBACK_LIMIT = 16 * 1024
+
+
+class Executor(Protocol):
+    """Where code runs that must not run on the event loop."""
+
+    def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Awaitable[Any]:
+        """Call it in a thread. The thread cannot be killed: canceling only stops waiting for it."""
+
+    def in_process(self, handler: Handler, context: Context) -> Awaitable[Any]:
+        """Call it in a process of its own; canceling kills the process."""
+
+    def abandoned(self, names: Iterable[str]) -> int:
+        """How many threads still run those handlers although nobody waits for them: their slots are taken."""
+
+
+async def call(handler: Handler, context: Context, executor: Executor) -> Outcome:
+    """Run the handler once. Raises only `CancelledError`: every other end is an outcome."""
+    task = context.task
+    timeout_for = task.timeout_for if task.timeout_for is not None else handler.timeout_for
+    now = task.claimed_at or 0
+    if task.deadline_at is not None:
+        left = max(task.deadline_at - now, 1)
+        timeout_for = left if timeout_for is None else min(timeout_for, left)
+    try:
+        if timeout_for is None:
+            return outcome_of(await _invoke(handler, context, executor))
+        try:
+            async with asyncio.timeout(timeout_for / 1000) as limit:
+                returned = await _invoke(handler, context, executor)
+        except TimeoutError as error:
+            if not limit.expired():
+                return outcome_of_error(error)
+            context.cancel()
+            return _timed_out(context, timeout_for)
+        return outcome_of(returned)
+    except asyncio.CancelledError:
+        context.cancel()
+        raise
+    except Exception as error:
+        return outcome_of_error(error)
+
+
+def _timed_out(context: Context, timeout_for: int) -> Outcome:
+    task = context.task
+    if task.deadline_at is not None and (task.claimed_at or 0) + timeout_for >= task.deadline_at:
+        return Failed(Problem("deadline_exceeded", "The task's deadline passed while it was running; its handler was stopped."))
+    return Retry(Problem("timeout", f"The attempt took longer than {timeout_for / 1000:g} s and was stopped."))
+
+
+async def _invoke(handler: Handler, context: Context, executor: Executor) -> Any:
+    if handler.isolation == "process":
+        return await executor.in_process(handler, context)
+    arguments = (decode(context.task.payload), context)[: handler.arguments]
+    if handler.isolation == "thread":
+        return await executor.in_thread(handler, arguments)
+    return await handler.call(*arguments)
+
+
+def outcome_of(returned: Any) -> Outcome:
+    """What a handler's return value means (D1)."""
+    if returned is None:
+        return Succeeded()
+    if isinstance(returned, dict):
+        return Succeeded(returned)
+    if isinstance(returned, Succeeded | Retry | Failed | Waiting | Paused | Released):
+        return returned
+    kind = type(returned).__name__
+    return Failed(Problem("unexpected_result", f"The handler returned a {kind}; it must return a dict, None or an outcome.", kind))
+
+
+def outcome_of_error(error: BaseException) -> Outcome:
+    """What an exception that left a handler means."""
+    kind = type(error).__name__
+    trace = "".join(traceback.format_exception(error))[-_TRACEBACK_LIMIT:]
+    message = str(error) or kind
+    if isinstance(error, NonRetryable):
+        return Failed(Problem(error.error_code, message, kind, trace))
+    code = error.code if isinstance(error, TreadleError) else "handler_error"
+    return Retry(Problem(code, message, kind, trace))

@@ -1,0 +1,111 @@
+"""Handlers: the code for tasks of a name, and the registry in which a worker finds it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from treadle.model.clock import Duration, milliseconds
+from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
+from treadle.model.names import check_name, short_name
+from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
+
+Isolation = Literal["loop", "thread", "process"]
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """Code for tasks of a name, and how it is to be run."""
+
+    name: str
+    call: Callable[..., Any]
+    arguments: int
+    """How many of (payload, ctx) it takes."""
+    isolation: Isolation
+    retry: RetryPolicy = NO_RETRY
+    timeout_for: int | None = None
+    progress_for: int | None = None
+    concurrency: int | None = None
+    """How many of its tasks one process runs at once; None means as many as there is room for."""
+
+
+def make_handler(
+    name: str,
+    call: Callable[..., Any],
+    *,
+    retry: RetryPolicy | int | None = None,
+    timeout: Duration | None = None,
+    progress_every: Duration | None = None,
+    concurrency: int | None = None,
+    isolation: Isolation | None = None,
+) -> Handler:
+    """A handler from a function, checked: async ones run on the loop, sync ones in threads, or either in a process."""
+    check_name(name)
+    if not callable(call):
+        raise InvalidInput(f"The handler {name} must be a function, not {type(call).__name__}.")
+    is_async = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
+    chosen: Isolation = isolation or ("loop" if is_async else "thread")
+    if chosen not in ("loop", "thread", "process"):
+        raise InvalidPolicy(f"isolation must be 'loop', 'thread' or 'process', not {chosen!r}.")
+    if chosen == "loop" and not is_async:
+        raise InvalidPolicy(
+            f"The handler {name} is not async: on the event loop it would block the others. Use isolation='thread'."
+        )
+    if chosen == "thread" and is_async:
+        raise InvalidPolicy(f"The handler {name} is async: it runs on the event loop or with isolation='process', not in a thread.")
+    if concurrency is not None and (not isinstance(concurrency, int) or concurrency < 1):
+        raise InvalidPolicy(f"concurrency must be 1 or more, not {concurrency!r}.")
+    return Handler(
+        name,
+        call,
+        _arguments(name, call),
+        chosen,
+        as_policy(retry) or NO_RETRY,
+        None if timeout is None else milliseconds(timeout, "timeout", positive=True),
+        None if progress_every is None else milliseconds(progress_every, "progress_every", positive=True),
+        concurrency,
+    )
+
+
+def _arguments(name: str, call: Callable[..., Any]) -> int:
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(call).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
+        return 2
+    wanted = [parameter for parameter in parameters if parameter.kind in positional]
+    required = [parameter for parameter in wanted if parameter.default is inspect.Parameter.empty]
+    keyword_only = [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY and p.default is inspect.Parameter.empty]
+    if len(required) > 2 or keyword_only:
+        raise InvalidInput(f"The handler {name} must take (payload), (payload, ctx) or nothing.")
+    if len(required) < len(wanted) and len(wanted) >= 2 and wanted[1].name != "ctx":
+        return max(len(required), 1)
+    return min(len(wanted), 2)
+
+
+class Registry:
+    """The handlers of a process: found by exact name, else by the short name after the last dot."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+
+    def add(self, handler: Handler) -> None:
+        """Add it; a second one of the same name raises `HandlerExists`."""
+        if handler.name in self._handlers:
+            raise HandlerExists(f"There is a handler for {handler.name} already; each name has one handler in a process.")
+        self._handlers[handler.name] = handler
+
+    def find(self, name: str) -> Handler | None:
+        """The handler for tasks of that name."""
+        return self._handlers.get(name) or self._handlers.get(short_name(name))
+
+    def names(self) -> list[str]:
+        """All registered names, sorted."""
+        return sorted(self._handlers)
+
+    def __iter__(self) -> Iterator[Handler]:
+        return iter(self._handlers.values())
+
+    def __len__(self) -> int:
+        return len(self._handlers)

@@ -1,0 +1,46 @@
+"""What handlers log about their tasks: buffered, written together about twice a second, never in the way of the work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from treadle.kernel.ports import Store
+from treadle.kernel.telemetry import Emit, StoreTrouble
+from treadle.model.errors import StoreError
+from treadle.model.tasks import LogLine
+
+_EVERY = 0.5
+_BATCH = 500
+_MOST = 100_000
+"""Lines kept in memory while the store cannot take them; the oldest are dropped beyond that."""
+
+
+class LineWriter:
+    """Takes lines from any thread and appends them to the store."""
+
+    def __init__(self, store: Store, emit: Emit) -> None:
+        self._store = store
+        self._emit = emit
+        self._lines: deque[LogLine] = deque(maxlen=_MOST)
+
+    def add(self, line: LogLine) -> None:
+        """Keep the line for the next write; may be called from any thread."""
+        self._lines.append(line)
+
+    async def run(self) -> None:
+        """Write what has come, until canceled."""
+        while True:
+            await asyncio.sleep(_EVERY)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write all lines that are there now; on trouble they are kept for the next time."""
+        while self._lines:
+            batch = [self._lines.popleft() for _ in range(min(len(self._lines), _BATCH))]
+            try:
+                await self._store.append_lines(batch)
+            except StoreError as error:
+                self._lines.extendleft(reversed(batch))
+                self._emit(StoreTrouble("writing handlers' lines", str(error), _EVERY))
+                return

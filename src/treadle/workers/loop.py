@@ -1,0 +1,319 @@
+"""The one loop for every kind of work: woken, it claims as many tasks as it has room for, runs them, and settles them.
+
+Claims, handlers and commits overlap; nothing here waits for one task. What a handler comes to is decided by
+`kernel.settle` and committed under the task's claim by the committer; an answer `claim_lost` drops it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from treadle.kernel.committer import Committer
+from treadle.kernel.crashpoints import reach
+from treadle.kernel.ports import Finish, Park, Store, Unit, Verdict
+from treadle.kernel.settle import TAKEOVER_LIMIT, failure, refusal, settlement
+from treadle.kernel.telemetry import Emit, LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
+from treadle.model.clock import Clock
+from treadle.model.errors import InvalidInput, StoreError
+from treadle.model.ids import Ids
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
+from treadle.model.outcomes import Outcome, Problem, Released
+from treadle.model.retry import RetryPolicy
+from treadle.model.tasks import LogLine, Task
+from treadle.model.values import PAYLOAD_LIMIT
+from treadle.workers.call import Executor, call
+from treadle.workers.context import Context
+from treadle.workers.handlers import Handler, Registry
+from treadle.workers.keeper import LeaseKeeper
+
+CLAIM_LIMIT = 250
+"""Tasks that one claim takes at most: more would only make others wait behind this worker's room."""
+
+POLL_EVERY = 5.0
+"""Seconds after which a worker looks by itself, whatever signals it heard or missed."""
+
+_policy = msgspec.json.Decoder(RetryPolicy).decode
+
+
+@dataclass(slots=True)
+class WorkerOptions:
+    """How a worker works."""
+
+    concurrency: int = 100
+    """Tasks in progress at once in this process."""
+    threads: int = 16
+    """Of these, sync handlers at once."""
+    processes: int = 4
+    """Of these, handlers with isolation='process' at once."""
+    task_lists: tuple[str, ...] = (DEFAULT_LIST,)
+    kinds: tuple[str, ...] = (HANDLER,)
+    lease_for: int = 60_000
+    poll_every: float = POLL_EVERY
+    takeover_limit: int = TAKEOVER_LIMIT
+    result_limit: int = PAYLOAD_LIMIT
+    grace: float = 30.0
+    """Seconds that running work gets to finish when the worker stops; then it is released for others."""
+
+    def __post_init__(self) -> None:
+        if min(self.concurrency, self.threads, self.processes) < 1:
+            raise InvalidInput("concurrency, threads and processes must be 1 or more.")
+
+
+@dataclass(slots=True)
+class _Group:
+    """Lanes that share a bound: the claims for them ask for no more than it leaves."""
+
+    limit: int
+    running: int = 0
+    lane_ids: list[int] = field(default_factory=list)
+    handlers: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Execution:
+    """A task in progress here; `runner` is None only before its first moment."""
+
+    task: Task
+    context: Context
+    group: _Group
+    runner: asyncio.Task[None] | None = None
+    lost: bool = False
+    settling: bool = False
+    """Its settlement is on its way: nothing may interrupt that."""
+
+    def interrupt(self) -> None:
+        """Stop the handler, if it still runs."""
+        self.context.cancel()
+        if self.runner is not None and not self.settling:
+            self.runner.cancel()
+
+
+class Worker:
+    """Runs the handlers of a registry for one namespace. `run` until `stop`; `heard` when something may be ready."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        registry: Registry,
+        executor: Executor,
+        clock: Clock,
+        ids: Ids,
+        emit: Emit,
+        *,
+        owner_id: str,
+        namespace: str = DEFAULT_NAMESPACE,
+        options: WorkerOptions | None = None,
+        on_line: Callable[[LogLine], None] = lambda _: None,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._registry = registry
+        self._executor = executor
+        self._clock = clock
+        self._ids = ids
+        self._emit = emit
+        self._owner_id = owner_id
+        self._namespace = namespace
+        self._options = options or WorkerOptions()
+        self._on_line = on_line
+        self.keeper: LeaseKeeper | None = None
+        self._groups: dict[str, _Group] = {}
+        self._lanes: dict[int, Lane] = {}
+        self._executions: dict[str, _Execution] = {}
+        self._signal = asyncio.Event()
+        self._refresh = True
+        self._stopping = False
+        self.handled = 0
+        self.failed = 0
+        self.released = 0
+
+    # what others tell the worker
+
+    def heard(self, lane_ids: tuple[int, ...]) -> None:
+        """Something may be ready in those lanes (empty: anywhere). A lane never seen before is looked up."""
+        if not lane_ids or any(lane_id not in self._lanes for lane_id in lane_ids):
+            self._refresh = True
+        elif not any(lane_id in group.lane_ids for group in self._groups.values() for lane_id in lane_ids):
+            return
+        self._signal.set()
+
+    def lose(self, task_id: str, reason: str) -> None:
+        """The claim is gone: stop the handler and drop whatever it comes to."""
+        execution = self._executions.get(task_id)
+        if execution is not None and not execution.lost:
+            execution.lost = True
+            self._emit(LeaseLost(task_id, execution.task.name, reason))
+            execution.interrupt()
+
+    def fenced(self, task_ids: Iterable[str]) -> None:
+        """An operator in this process took these tasks from their holders: those that run here are stopped at once."""
+        for task_id in task_ids:
+            self.lose(task_id, "it was canceled")
+
+    @property
+    def running(self) -> int:
+        """Tasks in progress."""
+        return len(self._executions)
+
+    # the loop
+
+    async def run(self) -> None:
+        """Claim and run until `stop`; store trouble is told and survived."""
+        trouble = False
+        while not self._stopping:
+            try:
+                if self._refresh:
+                    await self._look_up_lanes()
+                took = await self._claim_round()
+                if trouble:
+                    trouble = False
+                    self._emit(StoreBack("claiming"))
+                if not took:
+                    await self._wait()
+            except StoreError as error:
+                if not trouble:
+                    self._emit(StoreTrouble("claiming", str(error), 1.0))
+                trouble = True
+                await self._clock.sleep(1.0)
+            except Exception as error:
+                self._emit(LoopError("worker", repr(error)))
+                await self._clock.sleep(10.0)
+
+    async def stop(self) -> None:
+        """No new claims; running work gets the grace period, then is released for others."""
+        self._stopping = True
+        self._signal.set()
+        if runners := self._runners():
+            await asyncio.wait(runners, timeout=self._options.grace)
+        for execution in list(self._executions.values()):
+            execution.interrupt()
+        if runners := self._runners():
+            await asyncio.gather(*runners, return_exceptions=True)
+
+    def _runners(self) -> list[asyncio.Task[None]]:
+        return [execution.runner for execution in self._executions.values() if execution.runner is not None]
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(self._options.poll_every):
+                await self._signal.wait()
+        except TimeoutError:
+            self._refresh = True
+        self._signal.clear()
+
+    async def _look_up_lanes(self) -> None:
+        """Sort the lanes that this worker serves into groups by the bounds of their handlers."""
+        self._refresh = False
+        lanes = await self._store.list_lanes()
+        for group in self._groups.values():
+            group.lane_ids = []
+        for lane_id, lane in lanes.items():
+            if lane.namespace != self._namespace or lane.task_list not in self._options.task_lists:
+                continue
+            handler = self._registry.find(lane.name) if lane.kind in self._options.kinds else None
+            if handler is not None:
+                group = self._group(handler)
+                group.lane_ids.append(lane_id)
+                group.handlers.add(handler.name)
+        self._lanes = lanes
+
+    def _group(self, handler: Handler) -> _Group:
+        pools = {"thread": self._options.threads, "process": self._options.processes}
+        limit = pools.get(handler.isolation, self._options.concurrency)
+        key: str = handler.isolation
+        if handler.concurrency is not None:
+            key, limit = f"handler {handler.name}", min(handler.concurrency, limit)
+        return self._groups.setdefault(key, _Group(limit))
+
+    async def _claim_round(self) -> bool:
+        """One claim per group that has room; whether anything was taken, or there is no room to wait for."""
+        took = False
+        self._signal.clear()
+        for group in list(self._groups.values()):
+            stuck = self._executor.abandoned(group.handlers)
+            room = min(group.limit - group.running - stuck, self._options.concurrency - len(self._executions), CLAIM_LIMIT)
+            if room < 1 or not group.lane_ids or self._stopping:
+                continue
+            sent_at = self._clock.monotonic()
+            tasks = await self._store.claim(group.lane_ids, self._owner_id, self._options.lease_for, room)
+            reach("claim.after")
+            for task in tasks:
+                self._start(task, group, sent_at)
+            took = took or bool(tasks)
+        return took
+
+    def _start(self, task: Task, group: _Group, sent_at: float) -> None:
+        context = Context(task, self._clock.now, self._on_line)
+        execution = _Execution(task, context, group)
+        self._executions[task.id] = execution
+        group.running += 1
+        if self.keeper is not None:
+            self.keeper.hold(context, sent_at)
+        execution.runner = asyncio.get_running_loop().create_task(self._execute(execution))
+
+    async def _execute(self, execution: _Execution) -> None:
+        """From the claim to the committed settlement of one attempt."""
+        task = execution.task
+        started = self._clock.monotonic()
+        try:
+            self._emit(TaskTaken(task.id, task.name, task.attempt))
+            decided = await self._attempt(execution)
+            if decided is None or execution.lost:
+                return
+            await self._settle(execution, decided, started)
+        except asyncio.CancelledError:
+            if not execution.lost:
+                await self._release(execution, started)
+        except Exception as error:
+            self._emit(LoopError("worker", f"task {task.id} ({task.name}) could not be settled: {error!r}"))
+        finally:
+            if self.keeper is not None:
+                self.keeper.drop(task.id)
+            del self._executions[task.id]
+            execution.group.running -= 1
+            self._signal.set()
+
+    async def _attempt(self, execution: _Execution) -> Finish | Park | None:
+        task = execution.task
+        if (problem := refusal(task, self._options.takeover_limit)) is not None:
+            return failure(problem)
+        handler = self._registry.find(task.name)
+        if handler is None:
+            return self._decide(task, None, Released("no handler here"))
+        reach("handler.before")
+        outcome = await call(handler, execution.context, self._executor)
+        reach("handler.after")
+        return self._decide(task, handler, outcome)
+
+    def _decide(self, task: Task, handler: Handler | None, outcome: Outcome) -> Finish | Park:
+        policy = _policy(task.policy) if task.policy else handler.retry if handler else RetryPolicy()
+        try:
+            return settlement(task, outcome, policy, self._ids.random() if policy.jitter else 0.0, self._options.result_limit)
+        except InvalidInput as error:
+            return failure(Problem(error.code, str(error), type(error).__name__))
+
+    async def _settle(self, execution: _Execution, decided: Finish | Park, started: float) -> None:
+        task = execution.task
+        execution.settling = True
+        reach("settle.before_commit")
+        answer = await self._committer.submit(Unit(execution.context.token, decided))
+        reach("settle.after_commit")
+        if answer.verdict is Verdict.CLAIM_LOST:
+            self._emit(ResultDropped(task.id, task.name, decided.move))
+            return
+        self.handled += 1
+        self.failed += decided.move == "fail"
+        self._emit(
+            TaskSettled(task.id, task.name, decided.move, task.attempt, (self._clock.monotonic() - started) * 1000, decided.error)
+        )
+
+    async def _release(self, execution: _Execution, started: float) -> None:
+        """Give the task back: the worker stops, and another may take it at once."""
+        decided = settlement(execution.task, Released(), RetryPolicy())
+        self.released += 1
+        await self._settle(execution, decided, started)

@@ -1,0 +1,88 @@
+"""The waker: makes ready what is due, for the whole store; any process may run one, all may."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from treadle.kernel.crashpoints import reach
+from treadle.kernel.ports import Store
+from treadle.kernel.telemetry import ClockJumped, Emit, LeasesExpired, LoopError, StoreBack, StoreTrouble
+from treadle.model.clock import Clock
+from treadle.model.errors import StoreError
+
+WAKE_EVERY = 1.0
+WAKE_LIMIT = 1000
+
+
+class JumpGuard:
+    """Notices when the store's clock jumps against the process's monotonic one (D6); pure.
+
+    After a jump of more than half a lease, no lease may be expired for one lease: their holders get the time to renew.
+    """
+
+    def __init__(self, lease_for: int) -> None:
+        self._lease_for = lease_for
+        self._offset: float | None = None
+        self._quiet_until = float("-inf")
+
+    def observe(self, store_now: int, monotonic: float) -> int | None:
+        """Take a reading; returns the jump in milliseconds if it was one."""
+        offset = store_now - monotonic * 1000
+        before, self._offset = self._offset, offset
+        if before is None or abs(offset - before) <= self._lease_for / 2:
+            return None
+        self._quiet_until = monotonic + self._lease_for / 1000
+        return round(offset - before)
+
+    def may_expire(self, monotonic: float) -> bool:
+        """Whether leases may be expired now."""
+        return monotonic >= self._quiet_until
+
+
+class Waker:
+    """Calls `Store.wake` every second, or sooner when it knows that something is due sooner."""
+
+    def __init__(self, store: Store, clock: Clock, lease_for: int, tell: Callable[[tuple[int, ...]], None], emit: Emit) -> None:
+        self._store = store
+        self._clock = clock
+        self._guard = JumpGuard(lease_for)
+        self._lease_for = lease_for
+        self._tell = tell
+        self._emit = emit
+
+    async def tick(self) -> float:
+        """Wake what is due; returns seconds until the next look."""
+        while True:
+            now = self._clock.monotonic()
+            if (jump := self._guard.observe(await self._store.now(), now)) is not None:
+                self._emit(ClockJumped(jump, self._lease_for))
+            woken = await self._store.wake(WAKE_LIMIT, expire_leases=self._guard.may_expire(now))
+            reach("wake.after")
+            if woken.expired:
+                self._emit(LeasesExpired(woken.expired))
+            if woken.lane_ids:
+                self._tell(woken.lane_ids)
+            if woken.count < WAKE_LIMIT:
+                return WAKE_EVERY if woken.next_for is None else min(max(woken.next_for / 1000, 0.005), WAKE_EVERY)
+
+    async def run(self) -> None:
+        """Tick until canceled; store trouble is told and survived."""
+        trouble = False
+        while True:
+            try:
+                pause = await self.tick()
+                if trouble:
+                    trouble = False
+                    self._emit(StoreBack("waking what is due"))
+            except StoreError as error:
+                pause = WAKE_EVERY
+                if not trouble:
+                    self._emit(StoreTrouble("waking what is due", str(error), pause))
+                trouble = True
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                pause = 10.0
+                self._emit(LoopError("waker", repr(error)))
+            await self._clock.sleep(pause)
