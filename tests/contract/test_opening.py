@@ -1,0 +1,131 @@
+"""Opening: the schema is brought up to date, refused, or left alone; closing loses nothing."""
+
+from __future__ import annotations
+
+import pytest
+from tests.contract.queueing import claim_one, everything, get, put_and_claim, put_one, settle, succeed
+
+from treadle.model.errors import SchemaBehind, SchemaTooNew, StoreUnavailable
+from treadle.testing import ManualClock
+
+pytestmark = pytest.mark.usefixtures("database")
+
+reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
+"""For tests that need a second way to the database: one in memory has none."""
+
+
+async def test_opening_makes_the_schema(store):
+    await put_one(store)
+    assert (await claim_one(store)).claim_version == 1
+
+
+@reachable
+async def test_opening_again_keeps_what_is_there(database, store):
+    task = await put_one(store)
+    await store.close()
+    again = await database.open_store()
+    assert (await get(again, task.id)).id == task.id
+
+
+@reachable
+async def test_opening_without_migrating_raises_when_the_schema_is_behind(database):
+    with pytest.raises(SchemaBehind):
+        await database.open_store(migrate=False)
+    assert database.schema() == []
+
+
+@reachable
+async def test_opening_without_migrating_takes_a_schema_that_is_up_to_date(database, store):
+    await store.close()
+    again = await database.open_store(migrate=False)
+    await put_one(again)
+
+
+@reachable
+@pytest.mark.parametrize("migrate", [True, False])
+async def test_a_schema_that_is_too_new_is_refused_and_not_changed(database, store, migrate):
+    await put_one(store)
+    await store.close()
+    database.execute("update treadle_schema set version = 99")
+    before = [database.schema(), *[database.rows(table) for table in ("treadle_schema", "tasks", "lanes")]]
+    with pytest.raises(SchemaTooNew):
+        await database.make_store().open(migrate=migrate)
+    assert [database.schema(), *[database.rows(table) for table in ("treadle_schema", "tasks", "lanes")]] == before
+
+
+@reachable
+async def test_migrations_go_up_down_and_up_again(database, store):
+    (version,) = [row["version"] for row in database.rows("treadle_schema")]
+    made = database.schema()
+    await store.migrate_to(0)
+    left = [entry for entry in database.schema() if "treadle_schema" not in entry[1]]
+    assert left == []
+    await store.migrate_to(version)
+    assert database.schema() == made
+    await store.close()
+    again = await database.open_store(migrate=False)
+    await put_one(again)
+    assert (await claim_one(again)).claim_version == 1
+
+
+@reachable
+async def test_a_version_that_is_not_known_cannot_be_migrated_to(database, store):
+    with pytest.raises(SchemaTooNew):
+        await store.migrate_to(99)
+
+
+async def test_two_stores_may_open_one_new_database_at_once(database):
+    import asyncio
+
+    first = await database.open_store()
+    second, third = await asyncio.gather(database.open_store(), database.open_store())
+    task = await put_one(first)
+    assert (await get(second, task.id)).id == (await get(third, task.id)).id == task.id
+
+
+async def test_a_store_can_be_closed_twice(store):
+    await store.close()
+    await store.close()
+
+
+@reachable
+async def test_nothing_committed_is_lost_by_not_closing(database, store):
+    taken = await put_and_claim(store)
+    await settle(store, taken.claim, succeed('{"a":1}'))
+    await put_one(store)
+    other = await database.open_store()
+    assert await everything(other) == await everything(store)
+
+
+async def test_a_store_says_what_it_is(store):
+    described = await store.describe()
+    assert described
+    assert store.url
+    assert store.parallel_commits >= 1
+
+
+async def test_the_clock_of_the_store_is_told_in_milliseconds(store, clock):
+    assert await store.now() == clock.now()
+    await clock.advance(1)
+    assert await store.now() == clock.now()
+
+
+async def test_a_postgresql_that_cannot_be_reached_is_unavailable(tmp_path):
+    from treadle.stores.postgres import PostgresStore
+
+    store = PostgresStore(f"postgresql://postgres@/postgres?host={tmp_path}", clock=ManualClock())
+    with pytest.raises(StoreUnavailable):
+        await store.open()
+    await store.close()
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+async def test_the_clock_of_postgresql_can_be_offset(database):
+    store = database.make_store()
+    await store.open()
+    real = await store.now()
+    await store.set_clock_offset(3_600_000)
+    assert 3_600_000 <= await store.now() - real < 3_660_000
+    await store.set_clock_offset(0)
+    assert 0 <= await store.now() - real < 60_000
+    await store.close()

@@ -1,0 +1,217 @@
+"""The same random operations on SQLite and PostgreSQL, at the same times, get the same answers and leave the same tables.
+
+Numbers that a store gives (`seq`, lane ids) are compared by what they stand for: the order of an entity's moves, the lane.
+"""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.contract.databases import Database, Postgres, SqliteInline
+from tests.contract.queueing import MINUTE, OTHER, WORK, Line, cancel, fail, park, seen, succeed
+
+from treadle.kernel.ports import Keep, Renewal, Revive, Store, TaskFilter, Unit
+from treadle.kernel.verify import verify
+from treadle.model.names import Lane
+from treadle.model.tasks import NewTask, Task
+from treadle.testing import SeededIds
+
+LANES = [WORK, OTHER, WORK._replace(namespace="elsewhere")]
+TABLES = ("tasks", "finished", "log", "lanes")
+
+
+class Twins:
+    """Two stores that are told the same and must say the same."""
+
+    def __init__(self, databases: list[Database], stores: list[Store]) -> None:
+        self.databases, self.stores = databases, stores
+        self.lanes: list[dict[int, Lane]] = [{}, {}]
+
+    async def open(self, threads: list[ThreadPoolExecutor]) -> None:
+        self.lines = [Line(store.lease_line(), thread) for store, thread in zip(self.stores, threads, strict=True)]
+        for number, store in enumerate(self.stores):
+            found = await store.lane_ids(LANES)
+            self.lanes[number] = {lane_id: lane for lane, lane_id in found.items()}
+
+    async def advance(self, ms: int) -> None:
+        for database in self.databases:
+            await database.clock.advance(ms)
+
+    async def claim(self, lanes: list[Lane], owner: str, lease_for: int, limit: int) -> list[Task]:
+        answers = []
+        for number, store in enumerate(self.stores):
+            lane_ids = [lane_id for lane_id, lane in self.lanes[number].items() if lane in lanes]
+            answers.append(await store.claim(lane_ids, owner, lease_for, limit))
+        plain = [sorted((plain_task(task) for task in answer), key=lambda task: task["id"]) for answer in answers]
+        assert plain[0] == plain[1]
+        return answers[0]
+
+    async def wake(self, *, expire_leases: bool) -> None:
+        first, second = [await store.wake(10_000, expire_leases=expire_leases) for store in self.stores]
+        assert (first.count, first.expired, first.next_for) == (second.count, second.expired, second.next_for)
+        named = [{self.lanes[n][lane_id] for lane_id in woken.lane_ids} for n, woken in enumerate((first, second))]
+        assert named[0] == named[1]
+
+    async def commit(self, units: list[Unit]) -> list[Any]:
+        answers = [await store.commit(units) for store in self.stores]
+        for first, second in zip(*answers, strict=True):
+            assert (first.verdict, first.existing) == (second.verdict, second.existing)
+            assert {self.lanes[0][lane_id] for lane_id in first.lane_ids} == {self.lanes[1][lane_id] for lane_id in second.lane_ids}
+        return answers[0]
+
+    async def renew(self, renewals: list[Renewal], lease_for: int) -> None:
+        claims = [renewal.claim for renewal in renewals]
+        answers = [(await line.renew(renewals, lease_for), await line.held(claims)) for line in self.lines]
+        assert answers[0] == answers[1]
+
+    def compare(self) -> None:
+        for table in TABLES:
+            first, second = [self.table(number, table) for number in (0, 1)]
+            assert len(first) == len(second), table
+            for one, other in zip(first, second, strict=True):
+                assert one == other, table
+
+    def table(self, number: int, table: str) -> list[dict[str, Any]]:
+        lanes = {
+            row["id"]: (row["namespace"], row["kind"], row["task_list"], row["name"])
+            for row in self.databases[number].rows("lanes")
+        }
+        rows = []
+        for row in self.databases[number].rows(table):
+            plain = {name: str(value) if isinstance(value, UUID) else value for name, value in row.items() if name != "seq"}
+            if "lane_id" in plain:
+                plain["lane_id"] = lanes[plain["lane_id"]]
+            if table == "lanes":
+                plain["id"] = lanes[plain["id"]]
+            rows.append(plain)
+        return sorted(rows, key=lambda row: (str(row.get("id", row.get("entity_id"))), row.get("version", 0)))
+
+
+def plain_task(task: Task) -> dict[str, Any]:
+    return {name: getattr(task, name) for name in Task.__struct_fields__ if name not in ("seq", "lane_id")} | {"lane": task.lane}
+
+
+class Operator:
+    """Draws operations from a seed and does them on both."""
+
+    def __init__(self, twins: Twins, seed: int) -> None:
+        self.twins, self.dice, self.ids = twins, random.Random(seed), SeededIds(seed)
+        self.claims: list[Task] = []
+        self.units: list[Unit] = []
+
+    async def step(self) -> None:
+        await self.twins.advance(self.dice.choice((0, 1, 10, 1_000, 20_000)))
+        operations = [self.insert, self.insert, self.claim, self.claim, self.settle, self.settle, self.settle]
+        operations += [self.wake, self.renew, self.operate, self.repeat]
+        await self.dice.choice(operations)()
+
+    def new_tasks(self, most: int) -> tuple[NewTask, ...]:
+        dice = self.dice
+        return tuple(
+            NewTask(
+                id=self.ids.new_id(),
+                lane=dice.choice(LANES),
+                payload=dice.choice(('{"a":"ü\\"\\\\"}', "{}", "[1,2.5,null]")),
+                priority=dice.choice((0, 0, 1, -1)),
+                wait_for=dice.choice((0, 0, 500, 30_000)),
+                unique_key=dice.choice((None, None, "k1", "k2")),
+                limit_key=dice.choice((None, "l")),
+                policy=dice.choice((None, '{"retries":2}')),
+                timeout_for=dice.choice((None, 7_000)),
+                progress_for=dice.choice((None, 25_000)),
+                deadline_for=dice.choice((None, 90_000)),
+                run_id=dice.choice((None, "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77")),
+                scope=dice.choice((None, "s")),
+                trace_id=dice.choice((None, "t")),
+            )
+            for _ in range(dice.randint(0, most))
+        )
+
+    async def insert(self) -> None:
+        await self.twins.commit([Unit(tasks=self.new_tasks(4)) for _ in range(self.dice.randint(1, 3))])
+
+    async def claim(self) -> None:
+        lanes = self.dice.sample(LANES, self.dice.randint(1, 3))
+        owner = self.dice.choice(("ann", "bob"))
+        self.claims += await self.twins.claim(lanes, owner, self.dice.choice((5_000, MINUTE)), self.dice.randint(1, 5))
+
+    async def settle(self) -> None:
+        chosen = self.dice.sample(self.claims, min(len(self.claims), self.dice.randint(1, 4)))
+        units = [Unit(task.claim, self.settlement(task), self.new_tasks(2)) for task in chosen]
+        self.units += units
+        await self.twins.commit(units)
+
+    def settlement(self, task: Task) -> Any:
+        choice = self.dice.randrange(7)
+        if choice == 0:
+            return Keep(self.dice.choice((None, '{"half":1}')))
+        if choice <= 2:
+            return succeed('{"done":"é"}')
+        if choice == 3:
+            return fail()
+        if choice == 4:
+            return park(task, "hand_off", state="awaiting_external", wake_for=2_000)
+        wake_for = self.dice.choice((None, 4_000))
+        return park(
+            task, "retry", attempt=task.attempt + 1, failures=task.failures + 1, wake_for=wake_for, error='{"code":"e"}', data="1"
+        )
+
+    async def wake(self) -> None:
+        await self.twins.wake(expire_leases=self.dice.random() < 0.8)
+
+    async def renew(self) -> None:
+        chosen = self.dice.sample(self.claims, min(len(self.claims), 3))
+        renewals = [Renewal(task.claim, self.dice.random() < 0.5, self.dice.choice((None, '{"p":1}'))) for task in chosen]
+        await self.twins.renew(renewals, self.dice.choice((10_000, MINUTE)))
+
+    async def operate(self) -> None:
+        tasks = await self.twins.stores[0].list_tasks(TaskFilter(), 1_000)
+        chosen = self.dice.sample(tasks, min(len(tasks), 2))
+        units = []
+        for task in chosen:
+            if task.finished:
+                units.append(Unit(seen(task), Revive("requeue", "ann", self.dice.choice((None, '{"new":1}')))))
+            elif self.dice.random() < 0.5:
+                units.append(Unit(seen(task), cancel(), self.new_tasks(1)))
+            else:
+                move, hold = ("resume", 0) if task.hold else ("pause", 8)
+                units.append(Unit(seen(task), park(task, move, hold=hold, actor="ann", wake_for=self.dice.choice((None, 3_000)))))
+        await self.twins.commit(units)
+
+    async def repeat(self) -> None:
+        chosen = self.dice.sample(self.units, min(len(self.units), 3))
+        await self.twins.commit(chosen)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_the_same_random_operations_leave_the_same_tables(request, tmp_path, seed):
+    databases = [SqliteInline(request, tmp_path), Postgres(request, tmp_path)]
+    async with AsyncExitStack() as stack:
+        for database in databases:
+            stack.push_async_callback(database.close)
+        twins = Twins(databases, [await database.open_store() for database in databases])
+        threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in databases]
+        await twins.open(threads)
+        operator = Operator(twins, seed)
+        for number in range(80):
+            await operator.step()
+            if number % 20 == 19:
+                twins.compare()
+        for store in twins.stores:
+            assert (await verify(store)).problems == ()
+        histories = [[strip(history) for history in await store.list_histories(None, 10_000)] for store in twins.stores]
+        assert histories[0] == histories[1]
+        listed = [[plain_task(task) for task in await store.list_tasks(TaskFilter(), 10_000)] for store in twins.stores]
+        assert listed[0] == listed[1]
+        for line in twins.lines:
+            await line.close()
+
+
+def strip(history: Any) -> Any:
+    moves = [{name: getattr(move, name) for name in move.__struct_fields__ if name != "seq"} for move in history.moves]
+    return (history.entity, history.entity_id, history.state, history.version, moves)

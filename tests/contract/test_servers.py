@@ -1,0 +1,84 @@
+"""Servers that report themselves, and the lines that handlers write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.contract.queueing import new_task, put_and_claim, put_one
+
+from treadle.model.tasks import LogLine, Server
+
+
+def a_server(**fields: Any) -> Server:
+    values = {"id": "s-1", "name": "one", "host": "h", "pid": 1, "version": "0.1.0", "state": "running"}
+    return Server(**values | fields)
+
+
+async def test_a_saved_server_is_listed_with_all_that_it_said(store, clock):
+    server = a_server(
+        handlers=["a.B", "c"],
+        task_lists=["default"],
+        concurrency=8,
+        heartbeat_every_for=5_000,
+        handled=3,
+        failed=2,
+        running=1,
+    )
+    await store.save_server(server)
+    (found,) = await store.list_servers()
+    assert (found.started_at, found.heartbeat_at) == (clock.now(), clock.now())
+    for name in Server.__struct_fields__:
+        if name not in ("started_at", "heartbeat_at"):
+            assert getattr(found, name) == getattr(server, name), name
+
+
+async def test_saving_a_server_again_updates_it_and_keeps_when_it_started(store, clock):
+    await store.save_server(a_server(state="starting"))
+    started_at = clock.now()
+    await clock.advance(3_000)
+    await store.save_server(a_server(state="stopped", handlers=["x"], running=7))
+    (found,) = await store.list_servers()
+    assert (found.state, found.handlers, found.running) == ("stopped", ["x"], 7)
+    assert (found.started_at, found.heartbeat_at) == (started_at, clock.now())
+
+
+async def test_servers_are_listed_newest_first(store, clock):
+    for number in range(3):
+        await store.save_server(a_server(id=f"s-{number}"))
+        await clock.advance(1_000)
+    await store.save_server(a_server(id="s-0"))
+    assert [server.id for server in await store.list_servers()] == ["s-2", "s-1", "s-0"]
+
+
+async def test_no_server_has_beaten_in_an_empty_store(store):
+    assert await store.list_servers() == []
+
+
+def a_line(task_id: str, number: int, **fields: Any) -> LogLine:
+    return LogLine(**{"task_id": task_id, "at": 1_000 + number, "level": "info", "message": f"line {number}"} | fields)
+
+
+async def test_the_last_lines_of_a_task_are_listed_oldest_first(store):
+    task, other = await put_one(store), new_task()
+    await store.append_lines([a_line(task.id, number) for number in range(5)])
+    await store.append_lines([a_line(other.id, 99), a_line(task.id, 5)])
+    assert [line.message for line in await store.list_lines(task.id, 3)] == ["line 3", "line 4", "line 5"]
+    assert [line.message for line in await store.list_lines(task.id, 100)] == [f"line {number}" for number in range(6)]
+
+
+async def test_a_line_comes_back_as_it_was_written(store):
+    run_id, step_id = (f"0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a7{n}" for n in (1, 2))
+    line = a_line(new_task().id, 1, level="error", message='ä "x"\n🙂', details='{"a":1}', run_id=run_id, step_id=step_id)
+    await store.append_lines([line])
+    assert await store.list_lines(line.task_id, 10) == [line]
+
+
+async def test_lines_are_not_fenced(store):
+    taken = await put_and_claim(store)
+    await store.append_lines([a_line(taken.id, 1)])
+    assert len(await store.list_lines(taken.id, 10)) == 1
+
+
+async def test_no_lines_are_no_lines(store):
+    await store.append_lines([])
+    assert await store.list_lines(new_task().id, 10) == []
