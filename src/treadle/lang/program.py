@@ -1,6 +1,6 @@
 """The compiled form of AFL as frozen records: what an evaluator reads instead of raw JSON.
 
-`Program.load(json)` and `Program.dump()` are inverse to each other; nothing is lost either way (`codec.py` does the work).
+`Program.load(json)` and `Program.dump()` are inverse to each other; nothing is lost either way (`encode.py` and `decode.py` do the work).
 All names are resolved: `Call.name` is the qualified name of the callee, `Step.depends` the steps of the same block that
 must be complete first (found in every expression of the step, its body and its catch), `LoopRef` a loop variable that was
 written without `$.`. Look-ups by qualified name and by statement id cost O(1).
@@ -395,13 +395,13 @@ class Program:
     @classmethod
     def load(cls, program: Mapping[str, Any]) -> Program:
         """Decode what `compile_sources` produced; raises `InvalidProgram` for anything else."""
-        from treadle.lang.codec import decode_program
+        from treadle.lang.decode import decode_program
 
         return decode_program(program)
 
     def dump(self) -> dict[str, Any]:
         """The same JSON that `load` was given."""
-        from treadle.lang.codec import encode_program
+        from treadle.lang.encode import encode_program
 
         return encode_program(self)
 

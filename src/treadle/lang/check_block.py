@@ -1,0 +1,167 @@
+"""Checks blocks: steps in order, bodies within bodies, yields to valid targets; works out what depends on what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from treadle.lang import program, tree
+from treadle.lang.attributes import Attributes, KnownType
+from treadle.lang.bindings import Context
+from treadle.lang.check_call import check_call, check_unique
+from treadle.lang.check_expr import infer, require_boolean
+from treadle.lang.check_script import check_script
+from treadle.lang.check_yield import Targets, check_yields
+from treadle.lang.names import Declared
+from treadle.lang.scope import Inputs, Scope, StepInfo
+
+_SCALARS = frozenset(["String", "Long", "Int", "Double", "Boolean"])
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a block inherits: `$.` inputs, the enclosing scope, where its yields may go."""
+
+    root: Scope
+    inputs: Inputs
+    targets: Targets
+    parent: Scope | None = None
+
+
+def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context: Context) -> None:
+    """Check one block and everything below it."""
+    opening = around.root.opening
+    if isinstance(block, tree.TooDeep):
+        context.report_too_deep(block, opening.source, tree.MAX_BLOCKS, "this block")
+        return
+    outside = around.parent or around.root
+    if block.script is not None:
+        check_script(block.script, opening.source, context)
+        return
+    if block.cases is not None:
+        _check_cases(block, block.cases, around, outside, context)
+        return
+    inputs, loop = around.inputs, None
+    if block.foreach is not None:
+        loop = _check_foreach(block.foreach, outside, inputs, context)
+        inputs = inputs.inside(Attributes({loop[0]: loop[1]}), open=False)
+    scope = Scope(opening, inputs, around.parent, loop, everywhere=around.root.everywhere)
+    _check_statements(block, scope, replace(around, inputs=inputs, parent=scope), context)
+
+
+def _check_foreach(foreach: tree.Foreach, outside: Scope, inputs: Inputs, context: Context) -> tuple[str, KnownType]:
+    view = _view(outside, inputs, "foreach")
+    type_ = infer(foreach.iterable, view, context)
+    name = foreach.variable.text
+    if isinstance(type_, program.NamedType) and type_.name in _SCALARS:
+        message = f"foreach `{name}` needs a list, this is a {type_.name}"
+        context.reporter.warn("foreach-type", outside.opening.source, foreach.iterable.span, message)
+    return name, type_.element if isinstance(type_, program.ListType) else None
+
+
+def _view(outside: Scope, inputs: Inputs, label: str) -> Scope:
+    """A scope without steps of its own, for expressions that stand between a block and its owner."""
+    parent = outside if outside.steps or outside.loop or outside.parent else None
+    return Scope(outside.opening, inputs, parent, everywhere=outside.everywhere, label=label)
+
+
+def _check_cases(block: tree.Block, cases: tuple[tree.Case, ...], around: Surroundings, outside: Scope, context: Context) -> None:
+    source = outside.opening.source
+    defaults = [case for case in cases if case.is_default]
+    if len(defaults) != 1 or not cases[-1].is_default:
+        message = "`when` needs exactly one default, as its last case"
+        at = defaults[0].span if defaults else block.span
+        context.reporter.report("when-default", source, at, message, help="end with `case _ => { ... }`")
+    for case in cases:
+        if not case.is_default:
+            require_boolean(case.condition, _view(outside, around.inputs, "case"), context, "a case condition")
+        check_block(case.block, around, context)
+
+
+def _check_statements(block: tree.Block, scope: Scope, inner: Surroundings, context: Context) -> None:
+    steps = [statement for statement in block.statements if isinstance(statement, tree.Step)]
+    source = scope.opening.source
+    check_unique((step.name for step in steps), "duplicate-step", "step", source, context)
+    _check_order(block, scope, context)
+    for index, step in enumerate(steps):
+        if step.name.text not in scope.steps:
+            scope.steps[step.name.text] = _step_info(step, index, scope, context)
+    done: set[str] = set()
+    for statement in block.statements:
+        match statement:
+            case tree.Step():
+                info = scope.steps[statement.name.text]
+                if info.node is not statement:
+                    info = _step_info(statement, info.index, scope, context)
+                scope.begin(f"step `{statement.name.text}`", info)
+                _check_step(statement, info, scope, inner, context)
+                done.add(statement.name.text)
+            case tree.SysLog():
+                scope.begin("sys.log")
+                check_unique((arg.name for arg in statement.args), "duplicate-argument", "argument", source, context)
+                for arg in statement.args:
+                    infer(arg.value, scope, context)
+            case tree.SysAssert():
+                scope.begin("sys.assert")
+                require_boolean(statement.condition, scope, context, "the condition of sys.assert")
+            case tree.Yield():
+                continue
+            case _:
+                assert_never(statement)
+        context.bindings.depends[id(statement)] = tuple(scope.depends)
+    yields = [statement for statement in block.statements if isinstance(statement, tree.Yield)]
+    check_yields(yields, scope, inner.targets, context)
+
+
+def _check_order(block: tree.Block, scope: Scope, context: Context) -> None:
+    yielded: tree.Yield | None = None
+    for statement in block.statements:
+        if isinstance(statement, tree.Yield):
+            yielded = yielded or statement
+        elif isinstance(statement, tree.Step) and yielded is not None:
+            message = f"step `{statement.name.text}` comes after the yield in line {yielded.span.line}"
+            context.reporter.report(
+                "step-after-yield", scope.opening.source, statement.name.span, message, help="put all steps before all yields"
+            )
+
+
+def _step_info(step: tree.Step, index: int, scope: Scope, context: Context) -> StepInfo:
+    symbols, opening = context.symbols, scope.opening
+    declared = symbols.resolve_callee(step.call.target, opening).found
+    attributes = context.tables.of_call(step.call, declared, caught=step.catch is not None)
+    facets: set[str] = set()
+    if declared is not None:
+        facets.add(declared.qualified_name)
+        places = [(mixin, opening) for mixin in step.call.mixins]
+        if isinstance(declared.node, tree.Facet):
+            places += [(mixin, declared.opening) for mixin in declared.node.mixins]
+        for mixin, where in places:
+            found = symbols.resolve_facet(mixin.target, where).found
+            if found is not None:
+                facets.add(found.qualified_name)
+    return StepInfo(step, index, declared, attributes, frozenset(facets))
+
+
+def _check_step(step: tree.Step, info: StepInfo, scope: Scope, around: Surroundings, context: Context) -> None:
+    check_call(step.call, scope, context)
+    scope.inside = True
+    declared = info.declared
+    if (step.body or step.catch) and declared is not None and isinstance(declared.node, tree.Schema):
+        message = f"step `{step.name.text}` makes an instance of a schema, so its body never runs"
+        context.reporter.warn("body-on-schema", scope.opening.source, step.name.span, message)
+    targets = around.targets.inside(step.call, declared)
+    inputs = around.inputs.inside(info.attributes, open=_results_open(declared))
+    inner = replace(around, inputs=inputs, targets=targets)
+    for block in (step.body, step.catch):
+        if block is not None:
+            check_block(block, inner, context)
+
+
+def _results_open(declared: Declared | None) -> bool:
+    """Whether a step may have attributes beyond those declared: external facets, pre-scripts, undeclared event results."""
+    if declared is None:
+        return True
+    node = declared.node
+    if isinstance(node, tree.Schema):
+        return False
+    return node.pre_script is not None or (node.kind is tree.FacetKind.EVENT and not node.returns)

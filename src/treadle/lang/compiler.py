@@ -1,0 +1,75 @@
+"""Sources in, one program and all diagnostics out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.lang import tree
+from treadle.lang.check import check
+from treadle.lang.declare import declare
+from treadle.lang.diagnostics import Diagnostic, Reporter, Severity, Source
+from treadle.lang.emit import emit
+from treadle.lang.encode import encode_program
+from treadle.lang.parse import parse
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compilation: with errors, `program` is empty and so is `digest`; warnings alone do no harm."""
+
+    program: dict[str, Any]
+    diagnostics: tuple[Diagnostic, ...]
+    digest: str
+
+    @property
+    def ok(self) -> bool:
+        return not self.errors
+
+    @property
+    def errors(self) -> tuple[Diagnostic, ...]:
+        return tuple(each for each in self.diagnostics if each.severity is Severity.ERROR)
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        return tuple(each for each in self.diagnostics if each.severity is Severity.WARNING)
+
+    def render(self) -> str:
+        """All diagnostics as text for a person."""
+        return "\n".join(each.render() for each in self.diagnostics)
+
+
+def compile_sources(
+    sources: Iterable[tuple[str, str]], *, libraries: Iterable[tuple[str, str]] = (), locations: bool = True
+) -> Compiled:
+    """Compile `(name, text)` pairs into one program; never raises for what the texts say.
+
+    Libraries are compiled along; their warnings are not reported. With a syntax error in any source nothing is checked
+    beyond syntax, as half of the names would be missing; the first syntax error of every source is reported.
+    """
+    reporter = Reporter()
+    every = [Source(name, text) for name, text in sources] + [Source(name, text, True) for name, text in libraries]
+    files: list[tuple[Source, tree.File]] = []
+    for number, source in enumerate(every):
+        reporter.sources.setdefault(source.name, number)
+        file = parse(source, reporter).file
+        if file is not None:
+            files.append((source, file))
+    if len(files) < len(every):
+        return Compiled({}, reporter.sorted(), "")
+    context = check(declare(files, reporter), reporter)
+    diagnostics = reporter.sorted()
+    if any(each.severity is Severity.ERROR for each in diagnostics):
+        return Compiled({}, diagnostics, "")
+    program = emit(context)
+    bare = encode_program(program, locations=False)
+    return Compiled(encode_program(program) if locations else bare, diagnostics, digest_of(bare))
+
+
+def digest_of(program: dict[str, Any]) -> str:
+    """The sha256 of a program without locations, in canonical JSON: equal for sources that mean the same."""
+    text = json.dumps(program, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -1,0 +1,152 @@
+"""A diagnostic says where, what is wrong, what would be valid, and shows the line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from treadle.lang.tree import Span
+
+_ALTERNATIVES = 12  # how many valid names a message lists
+_DETAILED = 100  # how many diagnostics of one compilation get alternatives; keeps hopeless sources linear
+_WIDTH = 120  # how much of a very long line is shown
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding. Lines and columns count from 1, the end is exclusive; `rule` is stable and has an entry in `rules.py`."""
+
+    rule: str
+    severity: Severity
+    source: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    message: str
+    valid: tuple[str, ...] = ()
+    suggestion: str | None = None
+    help: str | None = None
+    text: str = ""
+
+    def render(self) -> str:
+        """Several lines for a person: the place, the line itself with a marker, what to do."""
+        number = str(self.line)
+        margin = " " * len(number)
+        text, column = _window(self.text, self.column)
+        end = self.end_column if self.end_line == self.line else len(self.text) + 1
+        width = max(1, min(end - self.column, len(text) - column + 1))
+        lines = [f"{self.source}:{self.line}:{self.column}: {self.severity}[{self.rule}]: {self.message}"]
+        if self.text:
+            lead = "".join("\t" if char == "\t" else " " for char in text[: column - 1])
+            lines += [f" {number} | {text}", f" {margin} | {lead}{'^' * width}"]
+        if self.suggestion:
+            lines.append(f" {margin} = did you mean `{self.suggestion}`?")
+        if self.valid:
+            lines.append(f" {margin} = valid here: {', '.join(self.valid)}")
+        if self.help:
+            lines.append(f" {margin} = help: {self.help}")
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, object]:
+        """The same facts as plain JSON values."""
+        return {
+            "rule": self.rule,
+            "severity": str(self.severity),
+            "source": self.source,
+            "line": self.line,
+            "column": self.column,
+            "end_line": self.end_line,
+            "end_column": self.end_column,
+            "message": self.message,
+            "valid": list(self.valid),
+            "suggestion": self.suggestion,
+            "help": self.help,
+        }
+
+
+def _window(text: str, column: int) -> tuple[str, int]:
+    """The part of a line to show, and the column within it."""
+    if len(text) <= _WIDTH:
+        return text, column
+    start = max(0, column - 1 - _WIDTH // 2)
+    return text[start : start + _WIDTH], column - start
+
+
+@dataclass(slots=True)
+class Source:
+    """A named text, cut into lines once it is needed."""
+
+    name: str
+    text: str
+    library: bool = False
+    _lines: list[str] | None = None
+
+    def line(self, number: int) -> str:
+        if self._lines is None:
+            self._lines = self.text.removeprefix("\ufeff").split("\n")
+        return self._lines[number - 1].rstrip("\r") if 0 < number <= len(self._lines) else ""
+
+
+@dataclass(slots=True)
+class Reporter:
+    """Collects the diagnostics of one compilation; `sorted()` puts them into source order."""
+
+    found: list[tuple[int, Diagnostic]] = field(default_factory=list)
+    sources: dict[str, int] = field(default_factory=dict)
+
+    def report(
+        self,
+        rule: str,
+        source: Source,
+        span: Span,
+        message: str,
+        *,
+        severity: Severity = Severity.ERROR,
+        valid: Iterable[str] = (),
+        near: str | None = None,
+        help: str | None = None,
+    ) -> None:
+        """Add a diagnostic; `near` is the misspelt name that the suggestion should be close to."""
+        if severity is Severity.WARNING and source.library:
+            return
+        names: tuple[str, ...] = ()
+        suggestion = None
+        if len(self.found) < _DETAILED:
+            every = sorted(set(valid))
+            suggestion = nearest(near, every) if near else None
+            more = len(every) - _ALTERNATIVES
+            names = (*every[:_ALTERNATIVES], f"and {more} more") if more > 0 else tuple(every)
+        diagnostic = Diagnostic(
+            rule, severity, source.name, span.line, span.column, span.end_line, span.end_column, message,
+            names, suggestion, help, source.line(span.line),
+        )  # fmt: skip
+        self.found.append((self.sources.setdefault(source.name, len(self.sources)), diagnostic))
+
+    def warn(
+        self, rule: str, source: Source, span: Span, message: str, *,
+        valid: Iterable[str] = (), near: str | None = None, help: str | None = None,
+    ) -> None:  # fmt: skip
+        """Add a warning; libraries are spared."""
+        self.report(rule, source, span, message, severity=Severity.WARNING, valid=valid, near=near, help=help)
+
+    def sorted(self) -> tuple[Diagnostic, ...]:
+        """All diagnostics in the order of sources, lines and columns, without repeats."""
+        order = sorted(self.found, key=lambda found: (found[0], found[1].line, found[1].column))
+        return tuple(dict.fromkeys(diagnostic for _, diagnostic in order))
+
+
+def nearest(name: str, candidates: list[str]) -> str | None:
+    """The candidate that looks most like the name, if any looks like it."""
+    close = difflib.get_close_matches(name, candidates[:500], n=1, cutoff=0.6)
+    if close:
+        return close[0]
+    folded = {candidate.lower(): candidate for candidate in candidates}
+    return folded.get(name.lower())

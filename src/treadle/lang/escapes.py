@@ -1,0 +1,66 @@
+"""String escapes are decoded character by character, so text outside ASCII stays as it is."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_ESCAPE = re.compile(
+    r"\\(?:(?P<simple>[\"'\\abfnrtv])|(?P<octal>[0-7]{1,3})|x(?P<x>[0-9A-Fa-f]{2})|u(?P<u>[0-9A-Fa-f]{4})"
+    r"|U(?P<U>[0-9A-Fa-f]{8})|N\{(?P<N>[^}\n\"]*)\}|(?P<join>\r?\n)|(?P<other>[\s\S]))"
+)
+_SIMPLE = {'"': '"', "'": "'", "\\": "\\", "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+class BadEscape(ValueError):
+    """A malformed escape; `offset` counts from the start of the string's content."""
+
+    def __init__(self, text: str, offset: int) -> None:
+        super().__init__(text)
+        self.text = text
+        self.offset = offset
+
+
+def decode(content: str) -> str:
+    """The characters that the content of a string literal stands for; raises `BadEscape`.
+
+    Known: `\\" \\' \\\\ \\a \\b \\f \\n \\r \\t \\v`, octal, `\\xXX`, `\\uXXXX` (also as a surrogate pair), `\\UXXXXXXXX`,
+    `\\N{name}`, and a backslash at the end of a line, which joins the lines. Any other escape keeps its backslash.
+    """
+    if "\\" not in content:
+        return content
+    text = _ESCAPE.sub(_decode_one, content)
+    return _PAIR.sub(lambda pair: pair.group().encode("utf-16", "surrogatepass").decode("utf-16"), text)
+
+
+def encode(text: str) -> str:
+    """A string literal, quotes included, that decodes to the text; newlines stay raw only in `\\n` form."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    return f'"{escaped}"'
+
+
+def _decode_one(match: re.Match[str]) -> str:
+    kind = match.lastgroup
+    value = match.group(kind) if kind else ""
+    match kind:
+        case "simple":
+            return _SIMPLE[value]
+        case "octal":
+            return chr(int(value, 8))
+        case "x" | "u" | "U":
+            code = int(value, 16)
+            if code > 0x10FFFF:
+                raise BadEscape(match.group(), match.start())
+            return chr(code)
+        case "N":
+            try:
+                return unicodedata.lookup(value)
+            except KeyError:
+                raise BadEscape(match.group(), match.start()) from None
+        case "join":
+            return ""
+        case _:
+            if value in "xuUN":
+                raise BadEscape(match.group(), match.start())
+            return match.group()

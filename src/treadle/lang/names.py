@@ -1,0 +1,151 @@
+"""Which declaration a name means: the current namespace, then imports and the top level, then the only one there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from treadle.lang import program, tree
+from treadle.lang.diagnostics import Source
+from treadle.lang.tree import Name
+
+BUILTIN_TYPES = ("Boolean", "Double", "Int", "Json", "Long", "String")
+# Facets that the engine itself gives a meaning to; they need no declaration.
+BUILTIN_MIXINS = frozenset(["Timeout"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opening:
+    """A stretch of one source in one namespace (None: the top level), with the imports that hold in it."""
+
+    namespace: str | None
+    items: tuple[tree.Item, ...]
+    source: Source
+    node: tree.Namespace | None = None
+    uses: tuple[str, ...] = ()
+
+    def qualify(self, name: str) -> str:
+        return f"{self.namespace}.{name}" if self.namespace else name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Declared:
+    """A facet or schema with the place where it is declared."""
+
+    node: tree.Facet | tree.Schema
+    opening: Opening
+
+    @property
+    def qualified_name(self) -> str:
+        return self.opening.qualify(self.node.name.text)
+
+    @property
+    def place(self) -> str:
+        return f"{self.opening.source.name}:{self.node.name.span.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What a name means. Neither `found` nor `candidates`: no such declaration. Several candidates: ambiguous."""
+
+    found: Declared | None = None
+    candidates: tuple[str, ...] = ()
+
+
+_NOTHING = Resolution()
+
+
+@dataclass(slots=True, eq=False)
+class Table:
+    """All declarations of one sort (facets, or schemas) by qualified and by short name."""
+
+    strict: bool  # a single import is ambiguous if the short name is declared elsewhere too
+    exact: dict[str, Declared] = field(default_factory=dict)
+    short: dict[str, list[Declared]] = field(default_factory=dict)
+    _cache: dict[tuple[int, str], Resolution] = field(default_factory=dict)
+
+    def add(self, declared: Declared) -> None:
+        self.exact[declared.qualified_name] = declared
+        self.short.setdefault(declared.node.name.text, []).append(declared)
+
+    def resolve(self, name: str, opening: Opening) -> Resolution:
+        """Find the declaration that `name` means in this opening."""
+        if "." in name:
+            return Resolution(self.exact.get(name))
+        key = (id(opening), name)
+        if key not in self._cache:
+            self._cache[key] = self._resolve_short(name, opening)
+        return self._cache[key]
+
+    def _resolve_short(self, name: str, opening: Opening) -> Resolution:
+        same = self.short.get(name)
+        if same is None:
+            return _NOTHING
+        if opening.namespace is not None and (own := self.exact.get(opening.qualify(name))) is not None:
+            return Resolution(own)
+        visible = [self.exact[full] for full in self._visible(name, opening) if full in self.exact]
+        if len(visible) == 1 and not (self.strict and len(same) > 1):
+            return Resolution(visible[0])
+        if not visible and len(same) == 1:
+            return Resolution(same[0])
+        candidates = same if len(visible) < 2 else visible
+        return Resolution(None, tuple(sorted(each.qualified_name for each in candidates)))
+
+    def _visible(self, name: str, opening: Opening) -> Iterable[str]:
+        yield name
+        for namespace in opening.uses:
+            yield f"{namespace}.{name}"
+
+
+@dataclass(slots=True, eq=False)
+class Symbols:
+    """Everything that the sources declare."""
+
+    openings: list[Opening] = field(default_factory=list)
+    facets: Table = field(default_factory=lambda: Table(strict=True))
+    schemas: Table = field(default_factory=lambda: Table(strict=False))
+    namespaces: set[str] = field(default_factory=set)
+    taken: dict[str, Declared] = field(default_factory=dict)
+
+    def declare(self, declared: Declared) -> Declared | None:
+        """Enter a declaration; returns the one that already has its name, if any."""
+        earlier = self.taken.setdefault(declared.qualified_name, declared)
+        if earlier is not declared:
+            return earlier
+        table = self.facets if isinstance(declared.node, tree.Facet) else self.schemas
+        table.add(declared)
+        return None
+
+    def resolve_callee(self, name: Name, opening: Opening) -> Resolution:
+        """What a call means: a schema of the current namespace, else a facet, else a schema."""
+        if opening.namespace is not None and "." not in name.text:
+            own = self.schemas.exact.get(opening.qualify(name.text))
+            if own is not None:
+                return Resolution(own)
+        facet = self.facets.resolve(name.text, opening)
+        if facet.found is not None or facet.candidates:
+            return facet
+        return self.schemas.resolve(name.text, opening)
+
+    def resolve_facet(self, name: Name, opening: Opening) -> Resolution:
+        """What a mixin or an implicit means."""
+        return self.facets.resolve(name.text, opening)
+
+    def resolve_type(self, name: Name, opening: Opening) -> Resolution:
+        """What a type that is not built in means: a schema, or a facet (a step reference)."""
+        schema = self.schemas.resolve(name.text, opening)
+        if schema.found is not None or schema.candidates:
+            return schema
+        return self.facets.resolve(name.text, opening)
+
+    def type_of(self, type_: tree.Type, opening: Opening) -> program.Type | None:
+        """The type with its name resolved; None when that is not possible."""
+        if isinstance(type_, tree.ListType):
+            element = self.type_of(type_.element, opening)
+            return None if element is None else program.ListType(element)
+        if isinstance(type_, tree.TooDeep):
+            return None
+        if type_.name.text in BUILTIN_TYPES:
+            return program.NamedType(type_.name.text)
+        found = self.resolve_type(type_.name, opening).found
+        return None if found is None else program.NamedType(found.qualified_name)

@@ -1,0 +1,146 @@
+"""The tokens of AFL and the words by which messages call them."""
+
+from __future__ import annotations
+
+from treadle.lang.tree import Span
+
+
+class Token:
+    """A token as the parser wants it; `value` is decoded for strings and scripts, `doc` the doc comment before it."""
+
+    __slots__ = ("code_line", "column", "doc", "end_column", "end_line", "end_pos", "line", "start_pos", "type", "value")
+
+    def __init__(
+        self, type_: str, value: str, start: int, end: int, line: int, column: int, end_line: int, end_column: int
+    ) -> None:
+        self.type = type_
+        self.value = value
+        self.start_pos = start
+        self.end_pos = end
+        self.line = line
+        self.column = column
+        self.end_line = end_line
+        self.end_column = end_column
+        self.doc: str | None = None
+        self.code_line = line
+
+    @property
+    def span(self) -> Span:
+        return Span(self.line, self.column, self.end_line, self.end_column)
+
+
+# Words that are keywords where the grammar has room for them, and plain names everywhere else.
+KEYWORDS = {
+    "namespace": "NAMESPACE",
+    "use": "USE",
+    "uses": "USE",
+    "facet": "FACET",
+    "event": "EVENT",
+    "workflow": "WORKFLOW",
+    "implicit": "IMPLICIT",
+    "schema": "SCHEMA",
+    "with": "WITH",
+    "as": "_AS",
+    "andThen": "ANDTHEN",
+    "yield": "YIELD",
+    "foreach": "FOREACH",
+    "in": "IN",
+    "prompt": "PROMPT",
+    "system": "SYSTEM",
+    "template": "TEMPLATE",
+    "model": "MODEL",
+    "script": "SCRIPT",
+    "true": "TRUE",
+    "false": "FALSE",
+    "null": "NULL",
+    "when": "WHEN",
+    "case": "CASE",
+    "catch": "CATCH",
+    "not": "NOT",
+    "contains": "CONTAINS",
+    "startsWith": "STARTS_WITH",
+    "endsWith": "ENDS_WITH",
+    "sys.log": "SYS_LOG",
+    "sys.assert": "SYS_ASSERT",
+}
+
+SIGNS = {
+    "(": "_LPAR",
+    ")": "RPAR",
+    "{": "LBRACE",
+    "}": "RBRACE",
+    "[": "LSQB",
+    "]": "RSQB",
+    "#{": "MAP_OPEN",
+    ",": "_COMMA",
+    ":": "_COLON",
+    ";": "_SEMI",
+    "=": "_EQ",
+    "=>": "_ARROW",
+    "++": "_CONCAT",
+    "+": "PLUS",
+    "-": "MINUS",
+    "*": "TIMES",
+    "/": "DIVIDE",
+    "%": "MODULO",
+    "==": "EQUALS",
+    "!=": "DIFFERS",
+    "<": "LESS",
+    ">": "GREATER",
+    "<=": "AT_MOST",
+    ">=": "AT_LEAST",
+    "&&": "AND",
+    "||": "OR",
+    "!": "BANG",
+}
+
+BINARY_OPERATORS = frozenset(
+    "_CONCAT PLUS MINUS TIMES DIVIDE MODULO EQUALS DIFFERS LESS GREATER AT_MOST AT_LEAST AND OR IN NOT "
+    "CONTAINS STARTS_WITH ENDS_WITH".split()
+)
+
+_PHRASES = {
+    "NAME": "a name",
+    "DOTTED": "a qualified name",
+    "INPUT": "a reference such as `$.name`",
+    "STRING": "a string in double quotes",
+    "CODE": "`{` and Python code",
+    "FLOAT": "a number",
+    "INTEGER": "a number",
+    "USE": "`use`",
+    "_FILE_SCOPE": "the end of the line",
+    "_FIELD_BREAK": "the end of the line",
+    "$END": "the end of the file",
+}
+_GROUPS = (
+    (BINARY_OPERATORS, "an operator"),
+    (frozenset("NAME DOTTED INPUT STRING FLOAT INTEGER TRUE FALSE NULL LSQB MAP_OPEN _LPAR PLUS MINUS BANG".split()), "a value"),
+    (frozenset("NAMESPACE FACET EVENT WORKFLOW IMPLICIT SCHEMA USE".split()), "a declaration"),
+    (frozenset("FACET EVENT WORKFLOW IMPLICIT SCHEMA USE".split()), "a declaration"),
+)
+
+
+def phrase(type_: str) -> str:
+    """One kind of token in plain words."""
+    known = _PHRASES.get(type_)
+    if known is not None:
+        return known
+    for table in (SIGNS, KEYWORDS):
+        for text, name in table.items():
+            if name == type_:
+                return f"`{text}`"
+    return "something else"
+
+
+def phrases(types: set[str]) -> list[str]:
+    """Kinds of tokens in plain words, families of them by their common name, sorted and without repeats."""
+    left = set(types)
+    found: list[str] = []
+    for group, words in _GROUPS:
+        if group <= left:
+            left -= group
+            found.append(words)
+    # A value can be followed by an index only where operators can stand too; saying so helps nobody.
+    if "an operator" in found:
+        left.discard("LSQB")
+    return found + sorted({phrase(type_) for type_ in left})

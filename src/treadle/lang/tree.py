@@ -1,0 +1,353 @@
+"""The syntax tree of AFL: what was written, with spans, before any name is resolved.
+
+Spans and depths take no part in equality, so two trees are equal when they say the same. Expressions, types and blocks
+know their depth; the builder puts `TooDeep` in place of what exceeds `MAX_DEPTH` or `MAX_BLOCKS`, so that no later pass,
+recursive as it may be, can run out of stack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+MAX_DEPTH = 100
+MAX_BLOCKS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Lines and columns count from 1; the end is exclusive."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    def to(self, other: Span) -> Span:
+        """From the start of this span to the end of the other."""
+        return Span(self.line, self.column, other.end_line, other.end_column)
+
+
+def _span() -> Span:
+    return field(compare=False, repr=False)  # type: ignore[no-any-return]
+
+
+def _depth() -> int:
+    return field(compare=False, repr=False, default=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """An identifier or a dotted name."""
+
+    text: str
+    span: Span = _span()
+
+    @property
+    def short(self) -> str:
+        return self.text.rpartition(".")[2]
+
+
+# --- expressions ---------------------------------------------------------------------------------------------------
+
+
+class LiteralKind(StrEnum):
+    STRING = "String"
+    INT = "Int"
+    DOUBLE = "Double"
+    BOOLEAN = "Boolean"
+    NULL = "Null"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    kind: LiteralKind
+    value: str | int | float | bool | None
+    span: Span = _span()
+    depth: int = _depth()
+
+
+@dataclass(frozen=True, slots=True)
+class InputRef:
+    """`$.a.b`"""
+
+    path: tuple[str, ...]
+    span: Span = _span()
+    depth: int = _depth()
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """`a`, `a.b`: a step, or a loop variable."""
+
+    path: tuple[str, ...]
+    span: Span = _span()
+    depth: int = _depth()
+
+
+@dataclass(frozen=True, slots=True)
+class Concat:
+    operands: tuple[Expr, ...]
+    span: Span = _span()
+    depth: int = _depth()
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    operator: str
+    left: Expr
+    right: Expr
+    span: Span = _span()
+    depth: int = _depth()
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    operator: str
+    operand: Expr
+    span: Span = _span()
+    depth: int = _depth()
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayLiteral:
+    elements: tuple[Expr, ...]
+    span: Span = _span()
+    depth: int = _depth()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    key: Name
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class MapLiteral:
+    entries: tuple[Entry, ...]
+    span: Span = _span()
+    depth: int = _depth()
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    target: Expr
+    index: Expr
+    span: Span = _span()
+    depth: int = _depth()
+
+
+@dataclass(frozen=True, slots=True)
+class TooDeep:
+    """Stands for an expression, type or block that was nested too deeply to keep."""
+
+    span: Span = _span()
+    depth: int = _depth()
+
+
+Expr = Literal | InputRef | Ref | Concat | Binary | Unary | ArrayLiteral | MapLiteral | Index | TooDeep
+
+# --- types, parameters, calls --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NamedType:
+    name: Name
+    span: Span = _span()
+    depth: int = _depth()
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    element: Type
+    span: Span = _span()
+    depth: int = _depth()
+
+
+Type = NamedType | ListType | TooDeep
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter, a return or a schema field."""
+
+    name: Name
+    type: Type
+    default: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    name: Name
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Mixin:
+    target: Name
+    args: tuple[Arg, ...]
+    alias: Name | None
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    target: Name
+    args: tuple[Arg, ...]
+    mixins: tuple[Mixin, ...]
+    span: Span = _span()
+
+
+# --- blocks --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """`code` is dedented; `code_line` is the line of the source where it begins."""
+
+    language: Name | None
+    code: str
+    code_line: int = field(compare=False, repr=False)
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """One of `system`, `template`, `model`."""
+
+    kind: Name
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    directives: tuple[Directive, ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Foreach:
+    variable: Name
+    iterable: InputRef | Ref
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`case condition => block`; the condition `_` is the default."""
+
+    condition: Expr
+    block: Block | TooDeep
+    span: Span = _span()
+
+    @property
+    def is_default(self) -> bool:
+        return isinstance(self.condition, Ref) and self.condition.path == ("_",)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Holds a script, or cases, or statements; a foreach goes with statements only."""
+
+    statements: tuple[Statement, ...] = ()
+    foreach: Foreach | None = None
+    script: Script | None = None
+    cases: tuple[Case, ...] | None = None
+    span: Span = field(compare=False, repr=False, kw_only=True)
+    depth: int = _depth()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    name: Name
+    call: Call
+    body: Block | TooDeep | None
+    catch: Block | TooDeep | None
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    call: Call
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class SysLog:
+    args: tuple[Arg, ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class SysAssert:
+    condition: Expr
+    span: Span = _span()
+
+
+Statement = Step | Yield | SysLog | SysAssert
+
+# --- declarations --------------------------------------------------------------------------------------------------
+
+
+class FacetKind(StrEnum):
+    FACET = "facet"
+    EVENT = "event facet"
+    WORKFLOW = "workflow"
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    kind: FacetKind
+    name: Name
+    params: tuple[Param, ...]
+    returns: tuple[Param, ...]
+    mixins: tuple[Mixin, ...]
+    pre_script: Script | None
+    blocks: tuple[Block | TooDeep, ...]
+    prompt: Prompt | None
+    catch: Block | TooDeep | None
+    doc: str | None
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    name: Name
+    fields: tuple[Param, ...]
+    doc: str | None
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Implicit:
+    name: Name
+    call: Call
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    name: Name
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """With braces it has its items; a file-scoped one takes the rest of the file, which `File.openings` works out."""
+
+    name: Name
+    items: tuple[Item, ...]
+    file_scoped: bool
+    doc: str | None
+    span: Span = _span()
+
+
+Item = Use | Facet | Implicit | Schema
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One source, in source order."""
+
+    name: str = field(compare=False)
+    items: tuple[Namespace | Item, ...]
