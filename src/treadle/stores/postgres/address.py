@@ -1,0 +1,86 @@
+"""A store URL taken apart: what asyncpg is given, what Treadle keeps for itself, and what people may be shown.
+
+    postgresql://user:password@host:port/database?schema=treadle&direct_url=...&pgbouncer=1
+
+`schema` is where all tables live. `pgbouncer=1` says that a transaction-mode pooler is between us and the server;
+`direct_url` (percent-encoded) then names the server itself, for LISTEN.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from treadle.model.errors import InvalidStoreUrl
+
+DEFAULT_SCHEMA = "treadle"
+
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]*")
+_LONGEST_SCHEMA = 48
+_OURS = ("schema", "direct_url", "pgbouncer")
+_SECRET = ("password", "sslpassword")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the database is. `shown` is without passwords; the rest is not for people's eyes."""
+
+    shown: str
+    schema: str
+    pgbouncer: bool
+    dsn: str = field(repr=False)
+    direct_dsn: str = field(repr=False)
+
+    @property
+    def channel(self) -> str:
+        """The NOTIFY channel of the schema, as channels belong to the whole database."""
+        return f"treadle_{self.schema}"
+
+
+def parse_address(url: str) -> Address:
+    """The parts of a store URL; `InvalidStoreUrl` (without the URL's secrets) for what is none."""
+    dsn, own = _split(url)
+    schema = own.get("schema", DEFAULT_SCHEMA)
+    if not _SCHEMA.fullmatch(schema) or len(schema) > _LONGEST_SCHEMA or schema.startswith("pg_"):
+        raise InvalidStoreUrl(
+            f"{schema!r} is not a usable schema name: use lower case letters, digits and underscores, "
+            f"at most {_LONGEST_SCHEMA}, not starting with a digit or pg_."
+        )
+    pgbouncer = own.get("pgbouncer", "0").lower()
+    if pgbouncer not in ("0", "1", "true", "false"):
+        raise InvalidStoreUrl(f"pgbouncer must be 1 or 0, not {pgbouncer!r}.")
+    direct_dsn = _split(own["direct_url"])[0] if "direct_url" in own else dsn
+    return Address(redacted(url), schema, pgbouncer in ("1", "true"), dsn, direct_dsn)
+
+
+def redacted(url: str) -> str:
+    """The URL with every password replaced by `***`."""
+    try:
+        parts = urlsplit(url)
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        return "postgresql://***"
+    account, at, host = parts.netloc.rpartition("@")
+    user, colon, password = account.partition(":")
+    netloc = f"{user}:***@{host}" if password else f"{user}{colon}{at}{host}"
+    shown = [(name, "***" if name in _SECRET else redacted(value) if name == "direct_url" else value) for name, value in pairs]
+    return _join(parts.scheme, netloc, parts.path, urlencode(shown, safe="/:*@", quote_via=quote))
+
+
+def _split(url: str) -> tuple[str, dict[str, str]]:
+    """The URL without our own parameters, and those."""
+    try:
+        parts = urlsplit(url)
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        raise InvalidStoreUrl("The store URL cannot be read; it looks like postgresql://user:password@host/database.") from None
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise InvalidStoreUrl(f"A PostgreSQL URL starts with postgresql://, not {parts.scheme}://.")
+    own = {name: value for name, value in pairs if name in _OURS}
+    rest = [(name, value) for name, value in pairs if name not in _OURS and value]
+    return _join(parts.scheme, parts.netloc, parts.path, urlencode(rest, quote_via=quote, safe="/:")), own
+
+
+def _join(scheme: str, netloc: str, path: str, query: str) -> str:
+    return f"{scheme}://{netloc}{path}{'?' if query else ''}{query}"

@@ -1,0 +1,190 @@
+"""The one write: units, each with its guard, all in one transaction, with as few round trips as their kinds allow.
+
+The hot path (every unit ends a claimed task and does nothing else) is a single statement. Otherwise the guarded rows are
+locked in the order of their ids, the guards are evaluated here, one after the other, and each kind of settlement is one
+statement for all units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, assert_never
+
+from treadle.kernel.ports import CLAIM_LOST, DONE, Answer, Finish, Keep, Park, Revive, Seen, Unit, Verdict
+from treadle.model.names import Lane
+from treadle.model.tasks import Claim
+from treadle.stores.postgres import settlements
+from treadle.stores.postgres.connect import PACKAGE, Connection
+from treadle.stores.postgres.inserts import Inserted, insert_tasks
+from treadle.stores.postgres.settlements import End, Parking
+from treadle.stores.statements import load_statements
+
+_SQL = load_statements(PACKAGE, "commit.sql")
+
+
+class _Row(NamedTuple):
+    """What is stored of a guarded task, locked."""
+
+    id: str
+    version: int
+    claim_version: int
+    owner_id: str | None
+    state: str
+    lane_id: int
+
+
+class _Allowed(NamedTuple):
+    """A unit that may happen, and the row that its guard matched."""
+
+    unit: Unit
+    row: _Row | None
+
+
+async def commit(connection: Connection, lane_ids: Mapping[Lane, int], units: Sequence[Unit]) -> list[Answer]:
+    """Do the units; answers in their order. All lanes of new tasks are in `lane_ids`."""
+    if (ends := _plain_ends(units)) is not None:
+        return await _finish_claimed(connection, units, ends)
+    async with connection.transaction():
+        allowed, answers = await _judge(connection, units)
+        await _settle(connection, allowed.values())
+        tasks = [task for one in allowed.values() for task in one.unit.tasks]
+        inserted = await insert_tasks(connection, lane_ids, tasks) if tasks else Inserted()
+    for position, one in allowed.items():
+        answers[position] = _answer(one, inserted, lane_ids)
+    return answers
+
+
+# --- the hot path ---
+
+
+def _plain_ends(units: Sequence[Unit]) -> list[End] | None:
+    """The ends, if each unit ends a claimed task, each another one, and nothing else happens."""
+    ends = []
+    for unit in units:
+        guard, finish = unit.guard, unit.settlement
+        if unit.tasks or type(guard) is not Claim or type(finish) is not Finish:
+            return None
+        ends.append(End(guard.task_id, guard.version, guard.owner_id, finish.actor or guard.owner_id, finish))
+    return ends if len({end.task_id for end in ends}) == len(ends) else None
+
+
+async def _finish_claimed(connection: Connection, units: Sequence[Unit], ends: list[End]) -> list[Answer]:
+    if await settlements.finish(connection, ends) == len(ends):
+        return [DONE] * len(ends)
+    settled = await _list_settled(connection, units)
+    return [DONE if position in settled else CLAIM_LOST for position in range(len(units))]
+
+
+# --- guards ---
+
+
+async def _judge(connection: Connection, units: Sequence[Unit]) -> tuple[dict[int, _Allowed], list[Answer]]:
+    """The units that may happen, by position, and the answers of those that may not."""
+    rows = await _lock(connection, units)
+    allowed: dict[int, _Allowed] = {}
+    for position, unit in enumerate(units):
+        if unit.guard is None:
+            allowed[position] = _Allowed(unit, None)
+            continue
+        key = (unit.guard.task_id, isinstance(unit.settlement, Revive))
+        row = rows.get(key)
+        if row is not None and _matches(unit.guard, row):
+            allowed[position] = _Allowed(unit, row)
+            if unit.settlement is not None:
+                del rows[key]
+    refused = [position for position in range(len(units)) if position not in allowed]
+    answers = [CLAIM_LOST] * len(units)
+    for index in await _list_settled(connection, [units[position] for position in refused]):
+        answers[refused[index]] = DONE
+    return allowed, answers
+
+
+async def _lock(connection: Connection, units: Sequence[Unit]) -> dict[tuple[str, bool], _Row]:
+    """The guarded tasks by id and whether they are finished; nobody else changes them until the transaction ends."""
+    wanted = {(unit.guard.task_id, isinstance(unit.settlement, Revive)) for unit in units if unit.guard is not None}
+    rows: dict[tuple[str, bool], _Row] = {}
+    for finished, statement in ((False, "lock_tasks"), (True, "lock_finished")):
+        if task_ids := sorted(task_id for task_id, ended in wanted if ended is finished):
+            for row in await connection.fetch(_SQL[statement], task_ids):
+                rows[row[0], finished] = _Row(*row)
+    return rows
+
+
+def _matches(guard: Claim | Seen, row: _Row) -> bool:
+    match guard:
+        case Claim():
+            return row.claim_version == guard.version and row.owner_id == guard.owner_id
+        case Seen():
+            return row.claim_version == guard.claim_version and row.version == guard.version
+        case _:
+            assert_never(guard)
+
+
+async def _list_settled(connection: Connection, units: Sequence[Unit]) -> set[int]:
+    """Which of the units have been committed before, by position from 0."""
+    asked = [
+        (position, unit.guard, unit.settlement.actor or unit.guard.owner_id)
+        for position, unit in enumerate(units)
+        if isinstance(unit.guard, Claim) and isinstance(unit.settlement, Finish | Park)
+    ]
+    if not asked:
+        return set()
+    rows = await connection.fetch(
+        _SQL["list_settled"],
+        [claim.task_id for _, claim, _ in asked],
+        [claim.version for _, claim, _ in asked],
+        [claim.owner_id for _, claim, _ in asked],
+        [actor for *_, actor in asked],
+    )
+    return {asked[row[0] - 1][0] for row in rows}
+
+
+# --- what the allowed units do ---
+
+
+async def _settle(connection: Connection, allowed: Iterable[_Allowed]) -> None:
+    """Write what becomes of the guarded tasks: a statement for each kind of settlement that there is."""
+    ends: list[End] = []
+    parkings: list[Parking] = []
+    checkpoints: dict[str, str | None] = {}
+    revivals: dict[str, Revive] = {}
+    for unit, row in allowed:
+        if row is None:
+            continue
+        owner_id = unit.guard.owner_id if isinstance(unit.guard, Claim) else None
+        match unit.settlement:
+            case Finish() as finish:
+                ends.append(End(row.id, row.claim_version, row.owner_id, finish.actor or owner_id, finish))
+            case Park() as park:
+                parkings.append(Parking(row.id, row.state, park.actor or owner_id, park))
+            case Keep(checkpoint):
+                checkpoints[row.id] = checkpoint
+            case Revive() as revival:
+                revivals[row.id] = revival
+            case None:
+                pass
+            case _:
+                assert_never(unit.settlement)
+    if ends:
+        await settlements.finish(connection, ends)
+    if parkings:
+        await settlements.park(connection, parkings)
+    if checkpoints:
+        await settlements.keep(connection, checkpoints)
+    if revivals:
+        await settlements.revive(connection, revivals)
+
+
+def _answer(one: _Allowed, inserted: Inserted, lane_ids: Mapping[Lane, int]) -> Answer:
+    """What the unit is told: done, which keys were taken, and where it made tasks ready."""
+    unit, row = one
+    ready = {lane_ids[task.lane] for task in unit.tasks if task.wait_for <= 0 and task.id in inserted.ids}
+    match unit.settlement:
+        case Park(hold=0, wake_for=None) | Revive() if row is not None:
+            ready.add(row.lane_id)
+    existing = {
+        task.unique_key: inserted.holders[task.id]
+        for task in unit.tasks
+        if task.unique_key is not None and task.id in inserted.holders
+    }
+    return Answer(Verdict.DONE, existing, tuple(sorted(ready))) if ready or existing else DONE

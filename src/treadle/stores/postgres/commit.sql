@@ -1,0 +1,29 @@
+-- name: lock_tasks
+-- What guards of live tasks are compared with; the rows are ours until the transaction ends, taken in the order of their ids.
+select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks.state, tasks.lane_id
+from tasks
+join unnest($1::uuid[]) as given (id) on tasks.id = given.id
+order by tasks.id
+for update of tasks;
+
+-- name: lock_finished
+-- What guards of finished tasks are compared with; the rows are ours until the transaction ends.
+select finished.id::text, finished.version, finished.claim_version, finished.owner_id, finished.state, finished.lane_id
+from finished
+join unnest($1::uuid[]) as given (id) on finished.id = given.id
+order by finished.id
+for update of finished;
+
+-- name: list_settled
+-- Which of the claims ($1 ids, $2 versions, $3 owners, $4 actors) have settled their task, by position from 1: their moves tell.
+select given.position
+from unnest($1::uuid[], $2::integer[], $3::text[], $4::text[]) with ordinality
+  as given (id, claim_version, owner_id, actor, position)
+where exists (
+    select from finished
+    where finished.id = given.id and finished.claim_version = given.claim_version and finished.owner_id = given.owner_id
+      and finished.actor = given.actor
+  ) or exists (
+    select from log
+    where log.entity_id = given.id and log.claim_version = given.claim_version and log.actor = given.actor and log.move <> 'expire'
+  );

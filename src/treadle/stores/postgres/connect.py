@@ -1,0 +1,160 @@
+"""Connections to one database: how each kind is set up, and a pool that hands them out and throws bad ones away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeAlias
+
+import asyncpg
+
+from treadle.model.errors import InvalidStoreUrl
+from treadle.stores.postgres.address import Address
+from treadle.stores.statements import load_statements
+
+if TYPE_CHECKING:
+    _Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+else:
+    _Connection = asyncpg.Connection
+
+PACKAGE = "treadle.stores.postgres"
+
+LONGEST_STATEMENT_FOR = 15_000
+"""Milliseconds that a statement, or a pause inside a transaction, may take (D9)."""
+
+_CONNECT_TIMEOUT = 10.0
+_COMMAND_TIMEOUT = 20.0
+_CLOSE_TIMEOUT = 2.0
+
+_COMMON = {
+    "application_name": "treadle",
+    "jit": "off",
+    "default_transaction_isolation": "read committed",
+    "statement_timeout": str(LONGEST_STATEMENT_FOR),
+    "idle_in_transaction_session_timeout": str(LONGEST_STATEMENT_FOR),
+}
+
+HOT = _COMMON | {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_material": "off",
+}
+"""For statements that touch few rows of big tables: their index whatever the statistics say, planned once."""
+
+READS = _COMMON | {"plan_cache_mode": "force_custom_plan"}
+"""For lists and counts, which differ from call to call."""
+
+SIGNALS = _COMMON | {"synchronous_commit": "off"}
+"""For NOTIFY, which may be lost and shall not wait for a disk."""
+
+_CLOCK = "treadle.clock_offset_ms"
+_SQL = load_statements(PACKAGE, "connect.sql")
+
+
+class Connection(_Connection):
+    """A connection that knows how its clock is set."""
+
+    clock_offset_for = 0
+
+
+class Connector:
+    """Opens connections to the address, all alike, and keeps them on the same clock."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.clock_offset_for = 0
+
+    async def connect(self, settings: dict[str, str], *, direct: bool = False) -> Connection:
+        """A new connection with these settings; `direct` goes around PgBouncer where the URL says how."""
+        pooled = self.address.pgbouncer and not direct
+        try:
+            return await asyncpg.connect(
+                self.address.direct_dsn if direct else self.address.dsn,
+                timeout=_CONNECT_TIMEOUT,
+                command_timeout=_COMMAND_TIMEOUT,
+                statement_cache_size=0 if pooled else 100,
+                max_cached_statement_lifetime=0,
+                connection_class=Connection,
+                server_settings=None if pooled else settings | {"search_path": self.address.schema},
+            )
+        except ValueError:
+            raise InvalidStoreUrl(
+                "The store URL cannot be used; it looks like postgresql://user:password@host:5432/database."
+            ) from None
+
+    @asynccontextmanager
+    async def session(self, connection: Connection, settings: dict[str, str]) -> AsyncIterator[None]:
+        """Use the connection with its settings in force: behind PgBouncer that takes a transaction of its own."""
+        offset = self.clock_offset_for
+        if self.address.pgbouncer:
+            local = settings | {"search_path": self.address.schema, _CLOCK: str(offset)}
+            async with connection.transaction():
+                await connection.execute(_SQL["set_local"], list(local), list(local.values()))
+                yield
+            return
+        if connection.clock_offset_for != offset:
+            await connection.execute(_SQL["set_session"], [_CLOCK], [str(offset)])
+            connection.clock_offset_for = offset
+        yield
+
+
+async def close_connection(connection: Connection) -> None:
+    """Say goodbye, or just leave when that takes too long."""
+    try:
+        await connection.close(timeout=_CLOSE_TIMEOUT)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        connection.terminate()
+
+
+def row_count(status: str) -> int:
+    """How many rows the command changed, from its tag: 250 of `INSERT 0 250`."""
+    return int(status.rpartition(" ")[2])
+
+
+class Pool:
+    """Up to `size` connections, the last used first; none is opened before it is needed."""
+
+    def __init__(self, connector: Connector, settings: dict[str, str], size: int) -> None:
+        self._connector, self._settings = connector, settings
+        self._idle: list[Connection] = []
+        self._used: set[Connection] = set()
+        self._room = asyncio.Semaphore(size)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection for this block alone; one that an error left in doubt is not used again."""
+        async with self._room:
+            connection = await self._take()
+            self._used.add(connection)
+            sound = False
+            try:
+                async with self._connector.session(connection, self._settings):
+                    yield connection
+                sound = True
+            except asyncpg.PostgresError:
+                sound = not connection.is_in_transaction()
+                raise
+            finally:
+                self._used.discard(connection)
+                if sound and not connection.is_closed():
+                    self._idle.append(connection)
+                else:
+                    connection.terminate()
+
+    async def _take(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return await self._connector.connect(self._settings)
+
+    async def close(self) -> None:
+        """Close the idle connections and cut those in use; idempotent."""
+        for connection in self._used:
+            connection.terminate()
+        while self._idle:
+            await close_connection(self._idle.pop())

@@ -1,0 +1,75 @@
+"""New tasks: many rows in one statement, and what became of those that were there already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from treadle.model.errors import StoreBusy
+from treadle.model.names import Lane
+from treadle.model.tasks import NewTask
+from treadle.stores.postgres.connect import PACKAGE, Connection
+from treadle.stores.statements import load_statements
+
+_SQL = load_statements(PACKAGE, "insert.sql")
+
+_TRIES = 5
+
+
+@dataclass(slots=True)
+class Inserted:
+    """`ids` are new; `holders` names, for the id of a task whose unique key was taken, the live task that has it."""
+
+    ids: set[str] = field(default_factory=set)
+    holders: dict[str, str] = field(default_factory=dict)
+
+
+async def insert_tasks(connection: Connection, lane_ids: Mapping[Lane, int], tasks: Sequence[NewTask]) -> Inserted:
+    """Insert what is not there yet; of two with one key, the first."""
+    inserted = Inserted()
+    # Keys in one order, so that two who insert the same never wait for one another.
+    wanted = sorted(tasks, key=lambda task: (task.unique_key is None, task.lane.namespace, task.unique_key or "", ""))
+    for _ in range(_TRIES):
+        inserted.ids.update([row[0] for row in await connection.fetch(_SQL["insert_tasks"], *_columns(wanted, lane_ids))])
+        refused = [task for task in wanted if task.unique_key is not None and task.id not in inserted.ids]
+        if not refused:
+            return inserted
+        explained = await connection.fetch(
+            _SQL["explain_refusals"],
+            [task.id for task in refused],
+            [task.lane.namespace for task in refused],
+            [task.unique_key for task in refused],
+        )
+        free = set()
+        for task_id, known, holder_id in explained:
+            if not known and holder_id is not None:
+                inserted.holders[task_id] = holder_id
+            elif not known:
+                free.add(task_id)  # Whoever had the key has finished meanwhile.
+        wanted = [task for task in refused if task.id in free]
+        if not wanted:
+            return inserted
+    raise StoreBusy(f"The unique key {wanted[0].unique_key!r} changed hands {_TRIES} times while a task was inserted; try again.")
+
+
+def _columns(tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int]) -> tuple[list[object], ...]:
+    return (
+        [task.id for task in tasks],
+        [lane_ids[task.lane] for task in tasks],
+        [task.lane.namespace for task in tasks],
+        [task.priority for task in tasks],
+        [task.wait_for for task in tasks],
+        [task.deadline_for for task in tasks],
+        [task.timeout_for for task in tasks],
+        [task.progress_for for task in tasks],
+        [task.run_id for task in tasks],
+        [task.step_id for task in tasks],
+        [task.flow_id for task in tasks],
+        [task.scope for task in tasks],
+        [task.root_id for task in tasks],
+        [task.trace_id for task in tasks],
+        [task.limit_key for task in tasks],
+        [task.unique_key for task in tasks],
+        [task.policy for task in tasks],
+        [task.payload for task in tasks],
+    )

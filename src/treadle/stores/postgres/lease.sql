@@ -1,0 +1,54 @@
+-- name: renew
+-- Extend the claims ($1 ids, $2 versions, $3 owners) that are held to $4 ms from now; $5 progressed, $6 progress.
+with given as materialized (
+  select *
+  from unnest($1::uuid[], $2::integer[], $3::text[], $5::boolean[], $6::text[])
+    as given (id, claim_version, owner_id, progressed, progress)
+), free as materialized (
+  select tasks.id, given.progressed, given.progress
+  from given
+  join tasks on tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id
+  for update of tasks skip locked
+)
+update tasks
+set heartbeat_at = treadle_now(),
+    progress_at = case when free.progressed then treadle_now() else tasks.progress_at end,
+    progress = case when free.progressed then coalesce(free.progress, tasks.progress) else tasks.progress end,
+    wake_at = least(
+      treadle_now() + $4::bigint,
+      tasks.deadline_at,
+      case when free.progressed then treadle_now() else tasks.progress_at end + tasks.progress_for
+    )
+from free
+where tasks.id = free.id
+returning tasks.id::text;
+
+-- name: held
+-- Which of the claims ($1 ids, $2 versions, $3 owners) are still held.
+select tasks.id::text
+from unnest($1::uuid[], $2::integer[], $3::text[]) as given (id, claim_version, owner_id)
+join tasks on tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id;
+
+-- name: beat
+-- Insert the server, or update it; its heartbeat is now, its start stays what it was.
+insert into servers (id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at,
+  heartbeat_at, handled, failed, running)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, coalesce(nullif($11::bigint, 0), treadle_now()), treadle_now(), $12, $13, $14)
+on conflict (id) do update
+set name = excluded.name,
+    host = excluded.host,
+    pid = excluded.pid,
+    version = excluded.version,
+    state = excluded.state,
+    handlers = excluded.handlers,
+    task_lists = excluded.task_lists,
+    concurrency = excluded.concurrency,
+    heartbeat_every_for = excluded.heartbeat_every_for,
+    heartbeat_at = excluded.heartbeat_at,
+    handled = excluded.handled,
+    failed = excluded.failed,
+    running = excluded.running;
+
+-- name: now
+-- The store's clock.
+select treadle_now();

@@ -1,0 +1,90 @@
+-- name: claim
+-- Take up to $4 ready tasks of the best lane among $1, for owner $2, under a lease of $3 ms.
+with best as materialized (
+  select head.lane_id, head.priority
+  from unnest($1::integer[]) as wanted (lane_id)
+  cross join lateral (
+    select tasks.lane_id, tasks.priority, tasks.due_at
+    from tasks
+    where tasks.lane_id = wanted.lane_id and owner_id is null and wake_at is null and hold = 0
+    order by tasks.priority, tasks.due_at, tasks.id
+    limit 1
+  ) as head
+  order by head.priority, head.due_at
+  limit 1
+), taken as materialized (
+  select id
+  from tasks
+  where lane_id = (select lane_id from best) and priority = (select priority from best)
+    and owner_id is null and wake_at is null and hold = 0
+  order by due_at, id
+  limit $4::bigint
+  for update skip locked
+)
+update tasks
+set owner_id = $2::text,
+    claim_version = tasks.claim_version + 1,
+    claimed_at = treadle_now(),
+    heartbeat_at = treadle_now(),
+    progress_at = treadle_now(),
+    wake_at = treadle_now() + $3::bigint
+from taken
+where tasks.id = taken.id
+returning tasks.id::text, tasks.lane_id, tasks.priority, tasks.state, tasks.due_at, tasks.wake_at, tasks.claim_version,
+  tasks.claimed_at, tasks.attempt, tasks.failures, tasks.takeovers, tasks.version, tasks.created_at, tasks.deadline_at,
+  tasks.timeout_for, tasks.progress_for, tasks.progress, tasks.run_id::text, tasks.step_id::text, tasks.flow_id, tasks.scope,
+  nullif(tasks.root_id, tasks.id)::text, tasks.trace_id, tasks.limit_key, tasks.unique_key, tasks.policy, tasks.payload,
+  tasks.checkpoint, tasks.error;
+
+-- name: wake
+-- Make up to $1 tasks ready whose wake_at has come; with $2 also those whose lease ran out, which leaves a move.
+with due as materialized (
+  select id, owner_id
+  from tasks
+  where wake_at <= treadle_now() and ($2::boolean or owner_id is null)
+  order by wake_at
+  limit $1::bigint
+  for update skip locked
+), woken as (
+  update tasks
+  set owner_id = null,
+      wake_at = null,
+      takeovers = tasks.takeovers + (due.owner_id is not null)::integer,
+      attempt = tasks.attempt + (due.owner_id is not null and tasks.state = 'pending')::integer,
+      version = tasks.version + (due.owner_id is not null)::integer
+  from due
+  where tasks.id = due.id
+  returning tasks.id, tasks.lane_id, tasks.hold, tasks.version, tasks.state, tasks.claim_version, tasks.run_id, tasks.root_id,
+    tasks.trace_id, due.owner_id as loser_id
+), logged as (
+  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
+  select nextval('treadle_seq'), treadle_now(), 'task', id, version, 'expire', state, state, loser_id, claim_version, run_id,
+    root_id, trace_id
+  from woken
+  where loser_id is not null
+)
+select
+  (select count(*) from woken) as count,
+  (select count(*) from woken where loser_id is not null) as expired,
+  array(select distinct lane_id from woken where hold = 0) as lane_ids,
+  (
+    select count(*)
+    from (
+      select from tasks where wake_at <= treadle_now() and ($2::boolean or owner_id is null) order by wake_at limit $1::bigint + 1
+    ) as seen
+  ) as due,
+  (select min(wake_at) from tasks where wake_at > treadle_now()) - treadle_now() as next_for;
+
+-- name: now
+-- The store's clock.
+select treadle_now();
+
+-- name: list_lanes
+-- All lanes.
+select id, namespace, kind, task_list, name from lanes order by id;
+
+-- name: insert_lanes
+-- Make the lanes that are missing.
+insert into lanes (namespace, kind, task_list, name)
+select * from unnest($1::text[], $2::text[], $3::text[], $4::text[])
+on conflict do nothing;

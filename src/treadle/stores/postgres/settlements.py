@@ -1,0 +1,87 @@
+"""What becomes of tasks, each kind one statement for many: ended, parked, kept with a new checkpoint, revived."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from treadle.kernel.ports import Finish, Park, Revive
+from treadle.stores.postgres.connect import PACKAGE, Connection, row_count
+from treadle.stores.statements import load_statements
+
+_SQL = load_statements(PACKAGE, "settlements.sql")
+
+
+class End(NamedTuple):
+    """A task that ends, if its claim is still this one."""
+
+    task_id: str
+    claim_version: int
+    owner_id: str | None
+    actor: str | None
+    finish: Finish
+
+
+class Parking(NamedTuple):
+    """A locked task that lives on without an owner."""
+
+    task_id: str
+    from_state: str
+    actor: str | None
+    park: Park
+
+
+async def finish(connection: Connection, ends: Sequence[End]) -> int:
+    """Move those tasks to the finished ones whose claim is as given; how many that were."""
+    ends = sorted(ends)
+    status = await connection.execute(
+        _SQL["finish"],
+        [end[0] for end in ends],
+        [end[1] for end in ends],
+        [end[2] for end in ends],
+        [end[3] for end in ends],
+        [end[4].move for end in ends],
+        [end[4].state for end in ends],
+        [end[4].result for end in ends],
+        [end[4].error for end in ends],
+        [end[4].error_code for end in ends],
+        [end[4].fingerprint for end in ends],
+    )
+    return row_count(status)
+
+
+async def park(connection: Connection, parkings: Sequence[Parking]) -> None:
+    """Give locked tasks their new values and log the move."""
+    parks = [parking.park for parking in parkings]
+    await connection.execute(
+        _SQL["park"],
+        [parking.task_id for parking in parkings],
+        [parking.from_state for parking in parkings],
+        [parking.actor for parking in parkings],
+        [park.move for park in parks],
+        [park.state for park in parks],
+        [park.attempt for park in parks],
+        [park.failures for park in parks],
+        [park.takeovers for park in parks],
+        [park.hold for park in parks],
+        [park.wake_for for park in parks],
+        [park.checkpoint for park in parks],
+        [park.error for park in parks],
+        [park.data for park in parks],
+    )
+
+
+async def keep(connection: Connection, checkpoints: dict[str, str | None]) -> None:
+    """Store the checkpoints of locked tasks, by id."""
+    await connection.execute(_SQL["keep"], list(checkpoints), list(checkpoints.values()))
+
+
+async def revive(connection: Connection, revivals: dict[str, Revive]) -> None:
+    """Make locked finished tasks live again, by id."""
+    await connection.execute(
+        _SQL["revive"],
+        list(revivals),
+        [revival.move for revival in revivals.values()],
+        [revival.actor for revival in revivals.values()],
+        [revival.payload for revival in revivals.values()],
+    )

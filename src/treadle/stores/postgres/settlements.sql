@@ -1,0 +1,88 @@
+-- name: finish
+-- Move the tasks from live to finished where the claim is still the given one.
+with ended as (
+  delete from tasks
+  using unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+    $10::text[]) as given (id, claim_version, owner_id, actor, move, end_state, result, end_error, error_code, fingerprint)
+  where tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id is not distinct from given.owner_id
+  returning tasks.*, given.move, given.end_state, given.actor, given.result, given.end_error, given.error_code, given.fingerprint
+)
+insert into finished (id, seq, lane_id, namespace, state, move, from_state, actor, owner_id, claim_version, version, attempt,
+  failures, takeovers, priority, created_at, due_at, claimed_at, finished_at, deadline_at, timeout_for, progress_for, progress,
+  run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload, checkpoint, result, error,
+  error_code, fingerprint)
+select id, nextval('treadle_seq'), lane_id, namespace, end_state, move, state, actor, owner_id, claim_version, version + 1, attempt,
+  failures, takeovers, priority, created_at, due_at, claimed_at, treadle_now(), deadline_at, timeout_for, progress_for, progress,
+  run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload, checkpoint, result, end_error,
+  error_code, fingerprint
+from ended;
+
+-- name: park
+-- Give locked tasks new values and no owner, and log the move.
+with given as materialized (
+  select *
+  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::integer[], $8::integer[],
+    $9::integer[], $10::bigint[], $11::text[], $12::text[], $13::text[])
+    as given (id, from_state, actor, move, to_state, attempt, failures, takeovers, hold, wake_for, checkpoint, error, data)
+), parked as (
+  update tasks
+  set state = given.to_state,
+      attempt = given.attempt,
+      failures = given.failures,
+      takeovers = given.takeovers,
+      hold = given.hold,
+      owner_id = null,
+      wake_at = treadle_now() + given.wake_for,
+      checkpoint = given.checkpoint,
+      error = given.error,
+      version = tasks.version + 1
+  from given
+  where tasks.id = given.id
+  returning tasks.id, tasks.version, given.move, given.from_state, given.to_state, given.actor, tasks.claim_version,
+    tasks.run_id, tasks.root_id, tasks.trace_id, given.data
+)
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+  data)
+select nextval('treadle_seq'), treadle_now(), 'task', id, version, move, from_state, to_state, actor, claim_version, run_id, root_id,
+  trace_id, data
+from parked;
+
+-- name: keep
+-- Store the checkpoints of locked tasks.
+update tasks
+set checkpoint = given.checkpoint
+from unnest($1::uuid[], $2::text[]) as given (id, checkpoint)
+where tasks.id = given.id;
+
+-- name: revive
+-- Make locked finished tasks live again: their end goes to the log, and the move follows it.
+with given as materialized (
+  select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as given (id, move, actor, payload)
+), gone as (
+  delete from finished
+  using given
+  where finished.id = given.id
+  returning finished.*, given.move as new_move, given.actor as new_actor, given.payload as new_payload
+), ended as (
+  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+    data)
+  select seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id, trace_id, error
+  from gone
+), revived as (
+  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
+  select nextval('treadle_seq'), treadle_now(), 'task', id, version + 1, new_move, state, 'pending', new_actor, claim_version, run_id,
+    root_id, trace_id
+  from gone
+)
+insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_version, claimed_at, attempt, failures, takeovers,
+  version, created_at, timeout_for, progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key,
+  policy, payload, checkpoint, error)
+select id, lane_id, namespace, priority, treadle_now(), 0, 'pending', claim_version, claimed_at, attempt + 1, 0, 0,
+  version + 1, created_at, timeout_for, progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key,
+  case
+    when row_number() over (partition by namespace, unique_key order by id) = 1
+      and not exists (select from tasks where tasks.namespace = gone.namespace and tasks.unique_key = gone.unique_key)
+    then unique_key
+  end,
+  policy, coalesce(new_payload, payload), checkpoint, error
+from gone;

@@ -1,0 +1,151 @@
+"""LISTEN and NOTIFY: hints that tasks became ready. Each has a connection of its own, and heals by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from treadle.model.clock import Clock
+from treadle.model.errors import StoreError
+from treadle.stores.postgres.connect import PACKAGE, SIGNALS, Connection, Connector, close_connection
+from treadle.stores.postgres.problems import translated
+from treadle.stores.statements import load_statements
+
+Heard = Callable[[tuple[int, ...]], None]
+
+_SQL = load_statements(PACKAGE, "signals.sql")
+_log = logging.getLogger("treadle.stores.postgres")
+
+_LONGEST_PAYLOAD = 7000
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+_PING_EVERY = 30.0
+_POLL_EVERY = 1.0
+
+
+class Ear:
+    """Listens on the schema's channel while there is a subscriber; where LISTEN cannot be had, says "look" every second."""
+
+    def __init__(self, connector: Connector, clock: Clock) -> None:
+        self._connector, self._clock = connector, clock
+        self._subscribers: list[Heard] = []
+        self._task: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+
+    async def subscribe(self, heard: Heard) -> Callable[[], None]:
+        """Call `heard` for each signal from now on; returns once listening has begun, or has failed for now."""
+        self._subscribers.append(heard)
+        if self._task is None:
+            self._task = asyncio.create_task(self._listen())
+        await self._ready.wait()
+
+        def stop() -> None:
+            if heard in self._subscribers:
+                self._subscribers.remove(heard)
+
+        return stop
+
+    async def close(self) -> None:
+        """Stop listening; idempotent."""
+        task, self._task = self._task, None
+        self._subscribers.clear()
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        if self._connector.address.pgbouncer and self._connector.address.direct_dsn == self._connector.address.dsn:
+            _log.warning(
+                "PgBouncer passes no LISTEN on: looking for work every second instead. Give the server's own URL as direct_url."
+            )
+            self._ready.set()
+            while True:
+                self._tell(())
+                await self._clock.sleep(_POLL_EVERY)
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                with translated(self._connector.address.shown):
+                    connection = await self._connector.connect(SIGNALS, direct=True)
+                    pause = _FIRST_PAUSE
+                    try:
+                        await self._hear(connection)
+                    finally:
+                        await close_connection(connection)
+            except StoreError as error:
+                _log.warning("No signals for now, trying again in %.1f s: %s", pause, error)
+            self._ready.set()
+            await self._clock.sleep(pause)
+            self._tell(())
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _hear(self, connection: Connection) -> None:
+        """Pass on what the channel says until the connection ends."""
+        ended = asyncio.Event()
+        connection.add_termination_listener(lambda _: ended.set())
+        await connection.add_listener(self._connector.address.channel, lambda *said: self._tell(parse_lanes(str(said[-1]))))
+        self._ready.set()
+        self._tell(())
+        while not connection.is_closed():
+            try:
+                await asyncio.wait_for(ended.wait(), _PING_EVERY)
+            except TimeoutError:
+                await connection.execute(_SQL["ping"])
+
+    def _tell(self, lane_ids: tuple[int, ...]) -> None:
+        for heard in tuple(self._subscribers):
+            heard(lane_ids)
+
+
+class Voice:
+    """Says on the schema's channel that lanes have work; a signal that cannot be sent is lost."""
+
+    def __init__(self, connector: Connector, clock: Clock) -> None:
+        self._connector, self._clock = connector, clock
+        self._connection: Connection | None = None
+        self._turn = asyncio.Lock()
+        self._pause = 0.0
+        self._silent_until = 0.0
+
+    async def notify(self, lane_ids: Sequence[int]) -> None:
+        """Tell all subscribers of the schema; never raises for a database that is not there."""
+        async with self._turn:
+            if self._clock.monotonic() < self._silent_until:
+                return
+            try:
+                with translated(self._connector.address.shown):
+                    await self._say(format_lanes(lane_ids))
+                self._pause = 0.0
+            except StoreError as error:
+                self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
+                self._silent_until = self._clock.monotonic() + self._pause
+                _log.warning("A signal was not sent, none for %.1f s: %s", self._pause, error)
+
+    async def _say(self, payload: str) -> None:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._connector.connect(SIGNALS)
+        try:
+            await self._connection.execute(_SQL["notify"], self._connector.address.channel, payload)
+        except BaseException:
+            self._connection.terminate()
+            raise
+
+    async def close(self) -> None:
+        """Give the connection back; idempotent."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await close_connection(connection)
+
+
+def format_lanes(lane_ids: Sequence[int]) -> str:
+    """The payload of a signal: the ids, or nothing ("look at all") where they are too many."""
+    payload = ",".join(map(str, lane_ids))
+    return payload if len(payload) <= _LONGEST_PAYLOAD else ""
+
+
+def parse_lanes(payload: str) -> tuple[int, ...]:
+    """The lanes of a signal; none means all, and so does what nobody of us has said."""
+    try:
+        return tuple(int(part) for part in payload.split(",")) if payload else ()
+    except ValueError:
+        return ()

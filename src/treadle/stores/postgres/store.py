@@ -1,0 +1,237 @@
+"""The PostgreSQL store: connects, keeps the lanes in memory, and hands each promise to the file that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from treadle.kernel.ports import Answer, History, LaneDepth, TaskFilter, Unit, Woken
+from treadle.model.clock import Clock
+from treadle.model.errors import StoreUnavailable
+from treadle.model.names import Lane
+from treadle.model.tasks import LogLine, Move, Server, Task
+from treadle.stores.postgres import lease, queue, reads, schema
+from treadle.stores.postgres.address import parse_address
+from treadle.stores.postgres.commit import commit
+from treadle.stores.postgres.connect import HOT, READS, Connection, Connector, Pool
+from treadle.stores.postgres.lease import PostgresLeaseLine
+from treadle.stores.postgres.problems import REPEATABLE, translated
+from treadle.stores.postgres.signals import Ear, Voice
+
+_TRIES = 4
+
+
+class PostgresStore:
+    """A `Store` on a schema of a PostgreSQL database (13 or newer).
+
+    Uses up to `pool_size` connections for work, two for lists, one each to hear and to say that there is work, and one
+    for each lease line. `url` is without the password.
+    """
+
+    parallel_commits = 2
+
+    def __init__(self, url: str, *, clock: Clock, pool_size: int = 4) -> None:
+        self._address = parse_address(url)
+        self.url = self._address.shown
+        self._clock = clock
+        self._pool_size = pool_size
+        self._connector = Connector(self._address)
+        self._hot: Pool | None = None
+        self._reads: Pool | None = None
+        self._ear: Ear | None = None
+        self._voice: Voice | None = None
+        self._lanes: dict[int, Lane] = {}
+        self._lane_ids: dict[Lane, int] = {}
+
+    async def open(self, *, migrate: bool = True) -> None:
+        """Connect and check the schema, or bring it up to date."""
+        with translated(self.url):
+            await schema.check_schema(self._connector, READS, migrate=migrate)
+        self._hot = Pool(self._connector, HOT, self._pool_size)
+        self._reads = Pool(self._connector, READS, 2)
+        self._ear = Ear(self._connector, self._clock)
+        self._voice = Voice(self._connector, self._clock)
+        await self.list_lanes()
+
+    async def close(self) -> None:
+        """Release all connections; idempotent."""
+        for part in (self._ear, self._voice, self._hot, self._reads):
+            if part is not None:
+                await part.close()
+        self._ear = self._voice = self._hot = self._reads = None
+
+    async def migrate_to(self, version: int) -> None:
+        """Bring the schema to exactly that version, up or down; on a store that is not open."""
+        with translated(self.url):
+            await schema.migrate_to(self._connector, READS, version)
+
+    async def set_clock_offset(self, ms: int) -> None:
+        """For tests: let the database's clock, as this store and its lease lines see it, be ahead by so much."""
+        self._connector.clock_offset_for = ms
+
+    async def now(self) -> int:
+        """The database's clock."""
+        async with self._working() as connection:
+            return await queue.now(connection)
+
+    # lanes
+
+    async def lane_ids(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
+        """The ids of the lanes, made where they are missing."""
+        missing = {lane for lane in lanes if lane not in self._lane_ids}
+        if missing:
+            await self.list_lanes()
+            missing = {lane for lane in missing if lane not in self._lane_ids}
+        if missing:
+            async with self._working() as connection:
+                await queue.insert_lanes(connection, list(missing))
+            await self.list_lanes()
+        return {lane: self._lane_ids[lane] for lane in lanes}
+
+    async def list_lanes(self) -> dict[int, Lane]:
+        """All lanes that there are."""
+        async with self._working() as connection:
+            self._lanes = await queue.list_lanes(connection)
+        self._lane_ids = {lane: lane_id for lane_id, lane in self._lanes.items()}
+        return dict(self._lanes)
+
+    # the queue
+
+    async def claim(self, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
+        """Take up to `limit` ready tasks; see the port."""
+        if not lane_ids or limit <= 0:
+            return []
+        if any(lane_id not in self._lanes for lane_id in lane_ids):
+            await self.list_lanes()
+        async with self._working() as connection:
+            return await queue.claim(connection, self._lanes, lane_ids, owner_id, lease_for, limit)
+
+    async def wake(self, limit: int, *, expire_leases: bool = True) -> Woken:
+        """Make tasks ready whose time has come; see the port."""
+        async with self._working() as connection:
+            return await queue.wake(connection, limit, expire_leases=expire_leases)
+
+    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+        """Do the units in one transaction; see the port."""
+        if not units:
+            return []
+        lanes = {task.lane for unit in units for task in unit.tasks}
+        if lanes:
+            await self.lane_ids(list(lanes))
+        with translated(self.url):
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    async with self._pool(self._hot).connection() as connection:
+                        return await commit(connection, self._lane_ids, units)
+                except REPEATABLE:
+                    if not tries_left:
+                        raise
+        raise AssertionError("unreachable")
+
+    # reads
+
+    async def find_task(self, task_id: str) -> Task | None:
+        """The task, live or finished."""
+        async with self._reading() as connection:
+            return await reads.find_task(connection, task_id)
+
+    async def find_finished(self, task_ids: Sequence[str]) -> list[Task]:
+        """Those of the tasks that are finished."""
+        async with self._working() as connection:
+            return await reads.find_finished(connection, task_ids)
+
+    async def list_tasks(self, which: TaskFilter, limit: int) -> list[Task]:
+        """Up to `limit` tasks, newest first."""
+        async with self._reading() as connection:
+            return await reads.list_tasks(connection, which, limit)
+
+    async def list_depths(self) -> list[LaneDepth]:
+        """The depth of every lane that has a live task."""
+        async with self._reading() as connection:
+            return await reads.list_depths(connection)
+
+    async def count_finished(self) -> dict[str, int]:
+        """Finished tasks by state."""
+        async with self._reading() as connection:
+            return await reads.count_finished(connection)
+
+    async def list_moves(self, entity_id: str) -> list[Move]:
+        """The entity's moves in order."""
+        async with self._reading() as connection:
+            return await reads.list_moves(connection, entity_id)
+
+    async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
+        """A page of entities with their moves."""
+        async with self._reading() as connection:
+            return await reads.list_histories(connection, after_id, limit)
+
+    # servers and lines
+
+    async def list_servers(self) -> list[Server]:
+        """All servers, newest first."""
+        async with self._reading() as connection:
+            return await reads.list_servers(connection)
+
+    async def save_server(self, server: Server) -> None:
+        """Insert or update the server's row."""
+        async with self._working() as connection:
+            await lease.beat(connection, server)
+
+    async def append_lines(self, lines: Sequence[LogLine]) -> None:
+        """Store what handlers wrote."""
+        if lines:
+            async with self._working() as connection:
+                await reads.append_lines(connection, lines)
+
+    async def list_lines(self, task_id: str, limit: int) -> list[LogLine]:
+        """The task's last lines, oldest first."""
+        async with self._reading() as connection:
+            return await reads.list_lines(connection, task_id, limit)
+
+    # signals
+
+    async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
+        """Call `heard` when tasks became ready; see the port."""
+        if self._ear is None:
+            raise _not_open(self.url)
+        return await self._ear.subscribe(heard)
+
+    async def notify(self, lane_ids: Sequence[int]) -> None:
+        """Tell all subscribers of this schema; may be lost."""
+        if self._voice is None:
+            raise _not_open(self.url)
+        await self._voice.notify(lane_ids)
+
+    def lease_line(self) -> PostgresLeaseLine:
+        """A new way to renew leases, for one thread."""
+        return PostgresLeaseLine(self._connector)
+
+    # health
+
+    async def describe(self) -> dict[str, object]:
+        """What the store is."""
+        async with self._reading() as connection:
+            version = await schema.read_version(connection)
+            found = await reads.describe(connection)
+        return {"kind": "postgresql", "url": self.url, "schema": self._address.schema, "schema_version": version} | found
+
+    @asynccontextmanager
+    async def _working(self) -> AsyncIterator[Connection]:
+        with translated(self.url):
+            async with self._pool(self._hot).connection() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Connection]:
+        with translated(self.url):
+            async with self._pool(self._reads).connection() as connection:
+                yield connection
+
+    def _pool(self, pool: Pool | None) -> Pool:
+        if pool is None:
+            raise _not_open(self.url)
+        return pool
+
+
+def _not_open(shown: str) -> StoreUnavailable:
+    return StoreUnavailable(f"The store {shown} is not open: call open() first.")
