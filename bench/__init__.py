@@ -1,0 +1,1 @@
+"""Benchmarks: real stores, real processes, figures as ratios within one run. `make bench` writes RESULTS.md."""
