@@ -79,11 +79,12 @@ class Committer:
 
     async def close(self) -> None:
         """Stop sending; what is still queued is refused with `StoreUnavailable`."""
+        self._lanes_to_tell.clear()
+        while self._queue:  # first, so that a sender that ends finds nothing more to send
+            self._refuse(self._queue.popleft(), StoreUnavailable("The engine was closed before this was committed."))
         for sender in [*self._senders, *([self._telling] if self._telling else [])]:
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
-        while self._queue:
-            self._refuse(self._queue.popleft(), StoreUnavailable("The engine was closed before this was committed."))
 
     def _flush(self) -> None:
         self._scheduled = False
@@ -116,11 +117,7 @@ class Committer:
                 try:
                     self._answer(batch, await self._store.commit([wish.unit for wish in batch]))
                 except StoreError as error:
-                    for wish in batch:
-                        if wish.until is not None and (
-                            not isinstance(error, StoreUnavailable) or self._clock.monotonic() >= wish.until
-                        ):
-                            self._refuse(wish, error)
+                    self._refuse_impatient(batch, error)
                     self._trouble = True
                     self._emit(StoreTrouble("committing", str(error), delay))
                     await self._clock.sleep(delay)
@@ -136,6 +133,17 @@ class Committer:
             for wish in batch:
                 self._refuse(wish, StoreUnavailable("The engine was closed during this commit; it may or may not be there."))
             raise
+
+    def _refuse_impatient(self, batch: Sequence[_Wish], error: StoreError) -> None:
+        """Tell those who wait no longer; also those queued behind this batch, which may never come to an end."""
+        now = self._clock.monotonic()
+        lasting = not isinstance(error, StoreUnavailable)
+        for wish in batch:
+            if wish.until is not None and (lasting or now >= wish.until):
+                self._refuse(wish, error)
+        for wish in self._queue:
+            if wish.until is not None and now >= wish.until:
+                self._refuse(wish, error)
 
     def _answer(self, batch: Sequence[_Wish], answers: Sequence[Answer]) -> None:
         if self._trouble:
@@ -169,7 +177,10 @@ class Committer:
         for heard in self.on_ready:
             heard(lane_ids)
         self._lanes_to_tell.update(lane_ids)
-        if self._telling is None:
+        self._tell_others()
+
+    def _tell_others(self) -> None:
+        if self._telling is None and self._lanes_to_tell:
             self._telling = asyncio.get_running_loop().create_task(self._tell())
             self._telling.add_done_callback(self._told)
 
@@ -183,8 +194,11 @@ class Committer:
 
     def _told(self, telling: asyncio.Task[None]) -> None:
         self._telling = None
-        if not telling.cancelled() and (error := telling.exception()) is not None:
+        if telling.cancelled():
+            return
+        if (error := telling.exception()) is not None:
             self._emit(LoopError("notify", repr(error)))
+        self._tell_others()  # what was heard of between its last look and now
 
     @staticmethod
     def _refuse(wish: _Wish, error: BaseException) -> None:
