@@ -123,7 +123,7 @@ def _matches(guard: Claim | Seen, row: _Row) -> bool:
 async def _list_settled(connection: Connection, units: Sequence[Unit]) -> set[int]:
     """Which of the units have been committed before, by position from 0."""
     asked = [
-        (position, unit.guard, unit.settlement.actor or unit.guard.owner_id)
+        (position, unit.guard, unit.settlement.actor or unit.guard.owner_id, unit.settlement.move)
         for position, unit in enumerate(units)
         if isinstance(unit.guard, Claim) and isinstance(unit.settlement, Finish | Park)
     ]
@@ -131,10 +131,11 @@ async def _list_settled(connection: Connection, units: Sequence[Unit]) -> set[in
         return set()
     rows = await connection.fetch(
         _SQL["list_settled"],
-        [claim.task_id for _, claim, _ in asked],
-        [claim.version for _, claim, _ in asked],
-        [claim.owner_id for _, claim, _ in asked],
-        [actor for *_, actor in asked],
+        [claim.task_id for _, claim, _, _ in asked],
+        [claim.version for _, claim, _, _ in asked],
+        [claim.owner_id for _, claim, _, _ in asked],
+        [actor for _, _, actor, _ in asked],
+        [move for _, _, _, move in asked],
     )
     return {asked[row[0] - 1][0] for row in rows}
 

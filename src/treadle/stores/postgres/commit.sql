@@ -15,15 +15,16 @@ order by finished.id
 for update of finished;
 
 -- name: list_settled
--- Which of the claims ($1 ids, $2 versions, $3 owners, $4 actors) have settled their task, by position from 1: their moves tell.
+-- Which claims ($1 ids, $2 versions, $3 owners) have made their move ($4 actors, $5 moves), by position from 1.
 select given.position
-from unnest($1::uuid[], $2::integer[], $3::text[], $4::text[]) with ordinality
-  as given (id, claim_version, owner_id, actor, position)
+from unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::text[]) with ordinality
+  as given (id, claim_version, owner_id, actor, move, position)
 where exists (
     select from finished
     where finished.id = given.id and finished.claim_version = given.claim_version and finished.owner_id = given.owner_id
-      and finished.actor = given.actor
+      and finished.actor = given.actor and finished.move = given.move
   ) or exists (
     select from log
-    where log.entity_id = given.id and log.claim_version = given.claim_version and log.actor = given.actor and log.move <> 'expire'
+    where log.entity_id = given.id and log.claim_version = given.claim_version and log.actor = given.actor
+      and log.move = given.move
   );
