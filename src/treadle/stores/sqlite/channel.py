@@ -1,0 +1,211 @@
+"""The ways to a connection: a thread that owns it and is handed work, or a lock around it in the caller's own thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Protocol, TypeVar
+
+import apsw
+
+from treadle.model.errors import StoreUnavailable
+from treadle.stores.sqlite.connection import data_version
+from treadle.stores.sqlite.problems import translated
+
+T = TypeVar("T")
+Work = Callable[[apsw.Connection], T]
+Tidy = Callable[[], None]
+
+LOOK_EVERY = 0.025
+"""Seconds between looks at what other processes have done, while somebody wants to know."""
+
+
+class Channel(Protocol):
+    """Work on one connection, one piece after another; `after` runs when a piece is done and its caller has the answer."""
+
+    after: Tidy | None
+    on_change: Tidy | None
+    """Called when another connection has changed the database, from wherever this one lives."""
+
+    async def call(self, work: Work[T]) -> T:
+        """Do the work and wait for it without blocking the event loop, if this channel can."""
+
+    def call_blocking(self, work: Work[T]) -> T:
+        """Do the work from any thread but the event loop's, and wait for it."""
+
+    def close(self) -> None:
+        """Do what has been asked for, then close the connection; idempotent."""
+
+    def look(self) -> None:
+        """Begin to look for changes, or stop to, as `on_change` says."""
+
+
+class InlineChannel:
+    """The connection is used in the caller's thread, under a lock."""
+
+    def __init__(self, connect: Callable[[], apsw.Connection], shown: str) -> None:
+        self.after: Tidy | None = None
+        self.on_change: Tidy | None = None
+        self._connect = connect
+        self._shown = shown
+        self._connection: apsw.Connection | None = None
+        self._closed = False
+        self._lock = Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._seen: int | None = None
+
+    async def call(self, work: Work[T]) -> T:
+        return self.call_blocking(work)
+
+    def call_blocking(self, work: Work[T]) -> T:
+        with self._lock, translated(self._shown):
+            if self._closed:
+                raise StoreUnavailable(f"The store {self._shown} is closed.")
+            if self._connection is None:
+                self._connection = self._connect()
+            result = work(self._connection)
+            if self.after:
+                self.after()
+            return result
+
+    def look(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if self.on_change and not self._closed:
+            seen = self.call_blocking(data_version)
+            if seen != self._seen and self._seen is not None:
+                self.on_change()
+            self._seen = seen
+            self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self.look)
+
+    def close(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        with self._lock, translated(self._shown):
+            self._closed = True
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+
+class _Job:
+    """A piece of work and whom to tell."""
+
+    __slots__ = ("future", "loop", "work")
+
+    def __init__(self, work: Work[Any], future: Any, loop: asyncio.AbstractEventLoop | None) -> None:
+        self.work, self.future, self.loop = work, future, loop
+
+    def answer(self, result: object, error: BaseException | None) -> None:
+        """Tell it, unless whoever asked has gone."""
+        if self.loop is None:
+            _resolve(self.future, result, error)
+        else:
+            try:
+                self.loop.call_soon_threadsafe(_resolve, self.future, result, error)
+            except RuntimeError:
+                pass  # the loop is closed
+
+
+def _resolve(future: Any, result: object, error: BaseException | None) -> None:
+    if not future.done():
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+
+class ThreadChannel:
+    """The connection belongs to a thread that does what it is handed in order.
+
+    A piece of work whose caller has given up before it began is left out; one that has begun is finished.
+    """
+
+    def __init__(self, connect: Callable[[], apsw.Connection], shown: str, name: str) -> None:
+        self.after: Tidy | None = None
+        self.on_change: Tidy | None = None
+        self._connect = connect
+        self._shown = shown
+        self._closed = False
+        self._lock = Lock()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    async def call(self, work: Work[T]) -> T:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._put(_Job(work, future, loop))
+        return await future
+
+    def call_blocking(self, work: Work[T]) -> T:
+        future: Future[T] = Future()
+        self._put(_Job(work, future, None))
+        return future.result()
+
+    def look(self) -> None:
+        self._put(_Job(lambda _: None, Future(), None))
+
+    def close(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._jobs.put(None)
+        self._thread.join()
+
+    def _put(self, job: _Job) -> None:
+        with self._lock:
+            if self._closed:
+                raise StoreUnavailable(f"The store {self._shown} is closed.")
+            self._jobs.put(job)
+
+    def _run(self) -> None:
+        connection: apsw.Connection | None = None
+        seen: int | None = None
+        while True:
+            try:
+                job = self._jobs.get(timeout=LOOK_EVERY if self.on_change else None)
+            except Empty:
+                job = _IDLE
+            if job is None:
+                break
+            if job is not _IDLE:
+                connection = self._do(job, connection)
+            if connection is not None:
+                seen = self._tend(connection, seen)
+        if connection is not None:
+            connection.close()
+
+    def _do(self, job: _Job, connection: apsw.Connection | None) -> apsw.Connection | None:
+        if job.future.cancelled():
+            return connection
+        try:
+            with translated(self._shown):
+                connection = connection or self._connect()
+                result = job.work(connection)
+        except BaseException as error:
+            job.answer(None, error)
+        else:
+            job.answer(result, None)
+        return connection
+
+    def _tend(self, connection: apsw.Connection, seen: int | None) -> int | None:
+        """What needs no answer: checkpoints, and a look at what others did. What goes wrong there shows in the next work."""
+        try:
+            if self.after:
+                self.after()
+            if not self.on_change:
+                return None
+            version = data_version(connection)
+            if seen is not None and version != seen:
+                self.on_change()
+            return version
+        except apsw.Error:
+            return seen
+
+
+_IDLE = _Job(lambda _: None, Future(), None)

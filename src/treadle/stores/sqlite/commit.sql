@@ -1,0 +1,120 @@
+-- name: take_seqs
+-- Numbers for that many moves; the last of them.
+update seqs set value = value + :count where name = 'move' returning value;
+
+-- name: finish
+-- Copy tasks to finished where the guard (id, claim version, owner, version, ...) matches; an owner or version of null is any.
+insert into finished (id, seq, lane_id, namespace, state, move, from_state, actor, owner_id, claim_version, version, attempt,
+  failures, takeovers, priority, created_at, due_at, claimed_at, finished_at, deadline_at, timeout_for, progress_for, progress,
+  run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload, checkpoint, result, error,
+  error_code, fingerprint)
+select t.id, :first_seq + r.key, t.lane_id, t.namespace, r.value ->> 5, r.value ->> 6, t.state, r.value ->> 4, t.owner_id,
+  t.claim_version, t.version + 1, t.attempt, t.failures, t.takeovers, t.priority, t.created_at, t.due_at, t.claimed_at, :now,
+  t.deadline_at, t.timeout_for, t.progress_for, t.progress, t.run_id, t.step_id, t.flow_id, t.scope, t.root_id, t.trace_id,
+  t.limit_key, t.unique_key, t.policy, t.payload, t.checkpoint, r.value ->> 7, r.value ->> 8, r.value ->> 9, r.value ->> 10
+from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 0
+where t.claim_version = r.value ->> 1
+  and t.owner_id is coalesce(r.value ->> 2, t.owner_id)
+  and t.version = coalesce(r.value ->> 3, t.version);
+
+-- name: drop_finished
+-- Delete the live rows of tasks that `finish` has copied.
+delete from tasks where id in (select id from finished where seq >= :first_seq and seq < :first_seq + :count);
+
+-- name: list_just_finished
+-- Which rows of `finish` matched.
+select json_group_array(seq - :first_seq) from finished where seq >= :first_seq and seq < :first_seq + :count;
+
+-- name: log_parks
+-- Log the moves of parked tasks where the guard (id, claim version, owner, version, ...) matches.
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+  data)
+select :first_seq + r.key, :now, 'task', t.id, t.version + 1, r.value ->> 6, t.state, r.value ->> 5, r.value ->> 4, t.claim_version,
+  t.run_id, t.root_id, t.trace_id, r.value ->> 14
+from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 0
+where t.claim_version = r.value ->> 1
+  and t.owner_id is coalesce(r.value ->> 2, t.owner_id)
+  and t.version = coalesce(r.value ->> 3, t.version);
+
+-- name: park
+-- Give tasks whose move `log_parks` has logged their new values, and no owner.
+update tasks
+set state = r.value ->> 5, attempt = r.value ->> 7, failures = r.value ->> 8, takeovers = r.value ->> 9, hold = r.value ->> 10,
+  owner_id = null, wake_at = :now + (r.value ->> 11), checkpoint = r.value ->> 12, error = r.value ->> 13,
+  version = tasks.version + 1
+from jsonb_each(:rows) as r cross join log as l on l.seq = :first_seq + r.key
+where tasks.id = l.entity_id;
+
+-- name: list_just_parked
+-- Which rows of `log_parks` or `log_revivals` matched, and the lane where that made the task ready.
+select json_group_array(json_array(l.seq - :first_seq, iif(t.wake_at is null and t.hold = 0, t.lane_id, null)))
+from log as l cross join tasks as t on t.id = l.entity_id
+where l.seq >= :first_seq and l.seq < :first_seq + :count;
+
+-- name: keep
+-- Store checkpoints (id, version, owner, checkpoint) of claims that are held.
+update tasks
+set checkpoint = r.value ->> 3
+from jsonb_each(:rows) as r
+where tasks.id = r.value ->> 0 and claim_version = r.value ->> 1 and owner_id = r.value ->> 2;
+
+-- name: list_kept
+-- Which rows of `keep` matched.
+select json_group_array(r.key)
+from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 0
+where t.claim_version = r.value ->> 1 and t.owner_id = r.value ->> 2;
+
+-- name: log_revivals
+-- Log the moves of finished tasks that become live again, where the guard (id, claim version, version, ...) matches.
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
+select :first_seq + r.key, :now, 'task', f.id, f.version + 1, r.value ->> 4, f.state, 'pending', r.value ->> 3, f.claim_version,
+  f.run_id, f.root_id, f.trace_id
+from jsonb_each(:rows) as r cross join finished as f on f.id = r.value ->> 0
+where f.claim_version = r.value ->> 1 and f.version = r.value ->> 2;
+
+-- name: log_ends
+-- Keep the ends of tasks whose revival is logged: their rows are about to go.
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+  data)
+select f.seq, f.finished_at, 'task', f.id, f.version, f.move, f.from_state, f.state, f.actor, f.claim_version, f.run_id, f.root_id,
+  f.trace_id, f.error
+from log as l cross join finished as f on f.id = l.entity_id
+where l.seq >= :first_seq and l.seq < :first_seq + :count;
+
+-- name: revive
+-- Insert live rows for tasks whose revival is logged; a unique key that is taken meanwhile is given up.
+insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_version, claimed_at, attempt, failures, takeovers,
+  version, created_at, timeout_for, progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key,
+  policy, payload, checkpoint, error)
+select f.id, f.lane_id, f.namespace, f.priority, :now, 0, 'pending', f.claim_version, f.claimed_at, f.attempt + 1, 0, 0,
+  f.version + 1, f.created_at, f.timeout_for, f.progress_for, f.progress, f.run_id, f.step_id, f.flow_id, f.scope, f.root_id,
+  f.trace_id, f.limit_key,
+  case
+    when row_number() over (partition by f.namespace, f.unique_key order by f.id) = 1
+      and not exists (select 1 from tasks as t where t.namespace = f.namespace and t.unique_key = f.unique_key)
+    then f.unique_key
+  end,
+  f.policy, coalesce(r.value ->> 5, f.payload), f.checkpoint, f.error
+from jsonb_each(:rows) as r
+  cross join log as l on l.seq = :first_seq + r.key
+  cross join finished as f on f.id = l.entity_id;
+
+-- name: drop_revived
+-- Delete the finished rows of tasks whose revival is logged.
+delete from finished where id in (select entity_id from log where seq >= :first_seq and seq < :first_seq + :count);
+
+-- name: list_settled
+-- Which of the claims (id, version, owner, move, actor) have made that very move: their rows show it.
+select json_group_array(r.key)
+from jsonb_each(:rows) as r
+where exists (
+    select 1
+    from finished as f
+    where f.id = r.value ->> 0 and f.claim_version = r.value ->> 1 and f.owner_id = r.value ->> 2 and f.move = r.value ->> 3
+      and f.actor = r.value ->> 4
+  )
+  or exists (
+    select 1
+    from log as l
+    where l.entity_id = r.value ->> 0 and l.claim_version = r.value ->> 1 and l.move = r.value ->> 3 and l.actor = r.value ->> 4
+  );

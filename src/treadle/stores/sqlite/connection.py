@@ -1,0 +1,103 @@
+"""Connections to the database, set up alike; and the one way to write through them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Event
+from typing import Any
+
+import apsw
+
+from treadle.model.errors import StoreReadOnly
+from treadle.stores.statements import load_statements
+
+BUSY_FOR = 5_000
+"""Milliseconds that a connection waits for the lock of another process before it gives up."""
+
+_SQL = load_statements(__package__, "connection.sql")
+_SHAPES = load_statements(__package__, "shapes.sql")
+_BEGIN, _COMMIT, _ROLLBACK = _SQL["begin"], _SQL["commit"], _SQL["rollback"]
+_BEGIN_READING = _SQL["begin_reading"]
+_DATA_VERSION = _SQL["read_data_version"]
+_BUSY_STEP = 0.02
+
+
+def connect(path: str | None, *, create: bool = True) -> apsw.Connection:
+    """A connection that has changed nothing yet; None is a new database in memory."""
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    connection = apsw.Connection(path or ":memory:", flags=flags, statementcachesize=200)
+    connection.set_busy_timeout(BUSY_FOR)
+    if connection.readonly("main"):
+        connection.close()
+        raise StoreReadOnly(f"{path} cannot be written by this user. Give it write access, or choose another path.")
+    connection.execute(_SQL["check_references"])
+    connection.execute(_SQL["keep_temporary_in_memory"])
+    connection.execute(_SQL["enlarge_cache"])
+    return connection
+
+
+def make_durable(connection: apsw.Connection) -> None:
+    """Write-ahead log, every commit synced; checkpoints are ours alone."""
+    for tries_left in range(round(BUSY_FOR / 1000 / _BUSY_STEP), -1, -1):
+        try:
+            connection.execute(_SQL["use_wal"]).fetchall()
+            break
+        except apsw.BusyError:
+            # SQLite does not wait here by itself when another process is doing the same.
+            if not tries_left:
+                raise
+            Event().wait(_BUSY_STEP)
+    connection.execute(_SQL["sync_every_commit"])
+    connection.wal_autocheckpoint(0)
+
+
+def add_shapes(connection: apsw.Connection) -> None:
+    """The views that give rows as JSON; they belong to the connection and are not stored."""
+    for view in _SHAPES.values():
+        connection.execute(view)
+
+
+def refuse_writes(connection: apsw.Connection) -> None:
+    """From now on the connection only reads."""
+    connection.execute(_SQL["refuse_writes"])
+
+
+def data_version(connection: apsw.Connection) -> int:
+    """A number that changes whenever another connection has changed the database; costs a few microseconds."""
+    return int(read_value(connection, _DATA_VERSION))
+
+
+def read_row(connection: apsw.Connection, statement: str, values: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+    """The only row of the answer."""
+    (row,) = connection.execute(statement, values).fetchall()
+    return row
+
+
+def read_value(connection: apsw.Connection, statement: str, values: Mapping[str, Any] | None = None) -> Any:
+    """The only value of the answer: one step of the database, so that a busy interpreter is waited for only once."""
+    ((value,),) = connection.execute(statement, values).fetchall()
+    return value
+
+
+@contextmanager
+def writing(connection: apsw.Connection) -> Iterator[None]:
+    """What happens inside is durable after it, or has not happened at all."""
+    connection.execute(_BEGIN)
+    try:
+        yield
+        connection.execute(_COMMIT)
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute(_ROLLBACK)
+        raise
+
+
+@contextmanager
+def reading(connection: apsw.Connection) -> Iterator[None]:
+    """All that is read inside is of one moment."""
+    connection.execute(_BEGIN_READING)
+    try:
+        yield
+    finally:
+        connection.execute(_ROLLBACK)

@@ -1,0 +1,96 @@
+"""The queue: taking, waking and renewing. Each looks first, and takes the write lock only if there is something to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+import msgspec
+
+from treadle.kernel.ports import Renewal, Woken
+from treadle.model.clock import Clock
+from treadle.model.tasks import Claim, Task
+from treadle.stores.sqlite.connection import read_row, read_value, writing
+from treadle.stores.statements import load_statements
+
+_SQL = load_statements(__package__, "queue.sql")
+_TAKE_SEQS = load_statements(__package__, "commit.sql")["take_seqs"]
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_decode_tasks = msgspec.json.Decoder(list[Task]).decode
+
+
+def claim(
+    connection: apsw.Connection, clock: Clock, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int
+) -> list[Task]:
+    """Take the first ready tasks of the best lane."""
+    wanted = {"lane_ids": _encode(list(lane_ids)).decode()}
+    while limit > 0 and (heads := connection.execute(_SQL["find_head"], wanted).fetchall()):
+        ((lane_id, priority),) = heads
+        values = {
+            "lane_id": lane_id,
+            "priority": priority,
+            "limit": limit,
+            "owner_id": owner_id,
+            "lease_for": lease_for,
+        }
+        try:
+            with writing(connection):
+                values["now"] = clock.now()
+                taken = read_value(connection, _SQL["show_taken"], values)
+                connection.execute(_SQL["take"], values)
+        except apsw.TooBigError:
+            if limit == 1:
+                raise
+            limit = max(limit // 4, 1)
+            continue
+        # None: another process has taken them since we looked. Look again.
+        if tasks := _decode_tasks(taken):
+            return tasks
+    return []
+
+
+def wake(connection: apsw.Connection, clock: Clock, limit: int, expire_leases: bool) -> Woken:
+    """Make tasks ready whose time has come."""
+    now = clock.now()
+    first = read_value(connection, _SQL["find_next_wake"])
+    if first is None or first > now:
+        return Woken(0, 0, (), None if first is None else first - now)
+    values = {"now": now, "expire_leases": expire_leases, "limit": limit}
+    count, expired, lanes = read_row(connection, _SQL["count_due"], values)
+    if count:
+        with writing(connection):
+            values["now"] = now = clock.now()
+            count, expired, lanes = read_row(connection, _SQL["count_due"], values)
+            if expired:
+                last = read_value(connection, _TAKE_SEQS, {"count": expired})
+                connection.execute(_SQL["log_expired"], {**values, "first_seq": last - expired + 1})
+            connection.execute(_SQL["wake_due"], values)
+    more, _, _ = read_row(connection, _SQL["count_due"], {**values, "limit": 1})
+    after = read_value(connection, _SQL["find_next_after"], {"now": now})
+    next_for = 0 if more else None if after is None else after - now
+    return Woken(count, expired, tuple(_decode(lanes)), next_for)
+
+
+def renew(connection: apsw.Connection, clock: Clock, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
+    """Extend the claims that are still held; the ids of their tasks."""
+    if not renewals:
+        return set()
+    rows = [
+        (renewal.claim.task_id, renewal.claim.version, renewal.claim.owner_id, renewal.progressed, renewal.progress)
+        for renewal in renewals
+    ]
+    text = _encode(rows).decode()
+    with writing(connection):
+        connection.execute(_SQL["renew"], {"rows": text, "now": clock.now(), "lease_for": lease_for})
+        if connection.changes() == len(rows):
+            return {row[0] for row in rows}
+        found = read_value(connection, _SQL["list_held"], {"rows": text})
+    return set(_decode(found))
+
+
+def held(connection: apsw.Connection, claims: Sequence[Claim]) -> set[str]:
+    """The ids of the tasks whose claim is as given."""
+    rows = [(claim.task_id, claim.version, claim.owner_id) for claim in claims]
+    found = read_value(connection, _SQL["list_held"], {"rows": _encode(rows).decode()})
+    return set(_decode(found))

@@ -1,0 +1,51 @@
+"""Who wants to hear of ready tasks in this process, each on the event loop it subscribed on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from threading import Lock
+
+Heard = Callable[[tuple[int, ...]], None]
+
+
+class Subscribers:
+    """A set of callbacks; telling them never blocks and never raises."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._entries: dict[object, tuple[Heard, asyncio.AbstractEventLoop]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, heard: Heard) -> object:
+        """Call it from now on, on the running loop; returns what `remove` takes."""
+        key = object()
+        with self._lock:
+            self._entries[key] = (heard, asyncio.get_running_loop())
+        return key
+
+    def remove(self, key: object) -> None:
+        """Call it no more; idempotent."""
+        with self._lock:
+            self._entries.pop(key, None)
+
+    def clear(self) -> None:
+        """Call nobody any more."""
+        with self._lock:
+            self._entries.clear()
+
+    def tell(self, lane_ids: tuple[int, ...]) -> None:
+        """Call all soon, from any thread."""
+        with self._lock:
+            entries = list(self._entries.items())
+        for key, (_, loop) in entries:
+            try:
+                loop.call_soon_threadsafe(self._call, key, lane_ids)
+            except RuntimeError:
+                self.remove(key)  # its loop is closed
+
+    def _call(self, key: object, lane_ids: tuple[int, ...]) -> None:
+        if entry := self._entries.get(key):
+            entry[0](lane_ids)

@@ -1,0 +1,259 @@
+"""The store itself: each promise of `treadle.kernel.ports` handed to the connection that keeps it.
+
+In a file, one thread writes and one reads, each with its own connection; leases are renewed by the writing thread too,
+in its turn, which no event loop can block. In memory or inline there are no threads at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import apsw
+
+from treadle.kernel.ports import Answer, History, LaneDepth, LeaseLine, Renewal, TaskFilter, Unit, Woken
+from treadle.model.clock import Clock
+from treadle.model.names import Lane
+from treadle.model.tasks import Claim, LogLine, Move, Server, Task
+from treadle.stores.sqlite import queue, reads, records
+from treadle.stores.sqlite.channel import Channel, InlineChannel, ThreadChannel
+from treadle.stores.sqlite.commit import commit
+from treadle.stores.sqlite.connection import add_shapes, connect, make_durable, refuse_writes, writing
+from treadle.stores.sqlite.describe import describe
+from treadle.stores.sqlite.lanes import list_lanes, make_lanes
+from treadle.stores.sqlite.place import check_place
+from treadle.stores.sqlite.schema import NEWEST, check_version, migrate_to, read_version
+from treadle.stores.sqlite.signals import Subscribers
+from treadle.stores.sqlite.wal import Checkpointer
+
+
+class SqliteStore:
+    """One SQLite database: a file that several processes of one machine may share, or memory that only this store sees."""
+
+    parallel_commits = 1
+
+    def __init__(self, path: str | None, *, clock: Clock, inline: bool = False) -> None:
+        self.url = "memory://" if path is None else f"sqlite:///{path}"
+        self._path = path
+        self._shown = path or "the database in memory"
+        self._clock = clock
+        self._inline = inline or path is None
+        self._create = True
+        self._lanes: Mapping[Lane, int] = {}
+        self._subscribers = Subscribers()
+        self._writer: Channel
+        self._reader: Channel
+        self._opened = False
+
+    # opening and closing
+
+    async def open(self, *, migrate: bool = True) -> None:
+        """Connect and check the schema, as the port says."""
+        if self._path is not None:
+            check_place(Path(self._path), create=migrate)
+        self._create = migrate
+        if self._inline:
+            self._writer = self._reader = InlineChannel(self._connect_writer, self._shown)
+        else:
+            self._writer = ThreadChannel(self._connect_writer, self._shown, "treadle-sqlite-writer")
+            self._reader = ThreadChannel(self._connect_reader, self._shown, "treadle-sqlite-reader")
+        self._opened = True
+        try:
+            await self._writer.call(partial(self._prepare, migrate=migrate))
+        except BaseException:
+            await self.close()
+            raise
+
+    def _connect_writer(self) -> apsw.Connection:
+        return connect(self._path, create=self._create)
+
+    def _connect_reader(self) -> apsw.Connection:
+        connection = connect(self._path, create=False)
+        add_shapes(connection)
+        refuse_writes(connection)
+        return connection
+
+    def _prepare(self, connection: apsw.Connection, *, migrate: bool) -> None:
+        version = read_version(connection)
+        check_version(version, self._shown, migrate=migrate)
+        if self._path is not None:
+            make_durable(connection)
+            self._writer.after = Checkpointer(connection).tidy
+        if version < NEWEST:
+            migrate_to(connection, NEWEST, self._shown)
+        if self._inline:
+            add_shapes(connection)
+        self._lanes = {lane: lane_id for lane_id, lane in list_lanes(connection).items()}
+
+    async def close(self) -> None:
+        """Release everything; idempotent."""
+        if self._opened:
+            self._subscribers.clear()
+            self._writer.on_change = None
+            self._reader.close()
+            self._writer.close()
+
+    async def migrate_to(self, version: int) -> None:
+        """Bring the schema to that version, up or down; 0 removes everything. Only for an open store that nobody uses."""
+
+        def work(connection: apsw.Connection) -> None:
+            migrate_to(connection, version, self._shown)
+            self._lanes = {}
+
+        await self._writer.call(work)
+
+    async def now(self) -> int:
+        """The clock that this store was given."""
+        return self._clock.now()
+
+    # lanes
+
+    async def lane_ids(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
+        """The ids of the lanes, made where they are missing."""
+        if any(lane not in self._lanes for lane in lanes):
+
+            def work(connection: apsw.Connection) -> None:
+                with writing(connection):
+                    known = make_lanes(connection, lanes)
+                self._lanes = known
+
+            await self._writer.call(work)
+        return {lane: self._lanes[lane] for lane in lanes}
+
+    async def list_lanes(self) -> dict[int, Lane]:
+        """All lanes that there are."""
+        return await self._reader.call(list_lanes)
+
+    # the queue
+
+    async def claim(self, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
+        """Take ready tasks."""
+        return await self._writer.call(
+            lambda connection: queue.claim(connection, self._clock, lane_ids, owner_id, lease_for, limit)
+        )
+
+    async def wake(self, limit: int, *, expire_leases: bool = True) -> Woken:
+        """Make tasks ready whose time has come."""
+        return await self._writer.call(lambda connection: queue.wake(connection, self._clock, limit, expire_leases))
+
+    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+        """Do the units, each as a whole or not at all, in one transaction."""
+        if not units:
+            return []
+
+        def work(connection: apsw.Connection) -> list[Answer]:
+            with writing(connection):
+                answers, known = commit(connection, units, self._lanes, self._clock.now())
+            self._lanes = known
+            return answers
+
+        return await self._writer.call(work)
+
+    # reads
+
+    async def find_task(self, task_id: str) -> Task | None:
+        """The task, live or finished."""
+        return await self._reader.call(lambda connection: reads.find_task(connection, task_id))
+
+    async def find_finished(self, task_ids: Sequence[str]) -> list[Task]:
+        """Those of the tasks that are finished."""
+        return await self._reader.call(lambda connection: reads.find_finished(connection, task_ids))
+
+    async def list_tasks(self, which: TaskFilter, limit: int) -> list[Task]:
+        """Tasks, newest first."""
+        return await self._reader.call(lambda connection: reads.list_tasks(connection, which, limit))
+
+    async def list_depths(self) -> list[LaneDepth]:
+        """The depth of every lane that has a live task."""
+        return await self._reader.call(reads.list_depths)
+
+    async def count_finished(self) -> dict[str, int]:
+        """Finished tasks by state."""
+        return await self._reader.call(reads.count_finished)
+
+    async def list_moves(self, entity_id: str) -> list[Move]:
+        """The entity's moves in order of version."""
+        return await self._reader.call(lambda connection: reads.list_moves(connection, entity_id))
+
+    async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
+        """Histories in order of id."""
+        return await self._reader.call(lambda connection: reads.list_histories(connection, after_id, limit))
+
+    # servers and lines
+
+    async def list_servers(self) -> list[Server]:
+        """All servers, newest first."""
+        return await self._reader.call(records.list_servers)
+
+    async def save_server(self, server: Server) -> None:
+        """Insert or update the server's row."""
+        await self._writer.call(lambda connection: records.save_server(connection, server, self._clock.now()))
+
+    async def append_lines(self, lines: Sequence[LogLine]) -> None:
+        """Store what handlers wrote."""
+        if lines:
+            await self._writer.call(lambda connection: records.append_lines(connection, lines))
+
+    async def list_lines(self, task_id: str, limit: int) -> list[LogLine]:
+        """The task's last lines, oldest first."""
+        return await self._reader.call(lambda connection: records.list_lines(connection, task_id, limit))
+
+    # signals
+
+    async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
+        """Call `heard` on this loop when tasks became ready; other processes are looked at every 25 ms."""
+        key = self._subscribers.add(heard)
+        if self._path is not None and self._writer.on_change is None:
+            self._writer.on_change = partial(self._subscribers.tell, ())
+            self._writer.look()
+
+        def stop() -> None:
+            self._subscribers.remove(key)
+            if not self._subscribers:
+                self._writer.on_change = None
+
+        return stop
+
+    async def notify(self, lane_ids: Sequence[int]) -> None:
+        """Tell the subscribers of this process; others see the change in the file itself."""
+        self._subscribers.tell(tuple(lane_ids))
+
+    def lease_line(self) -> LeaseLine:
+        """A way to renew leases that does not need the event loop."""
+        return SqliteLine(self._writer, self._clock)
+
+    # health
+
+    async def describe(self) -> dict[str, object]:
+        """What the store is, and how big."""
+        return await self._reader.call(lambda connection: describe(connection, self._path))
+
+
+class SqliteLine:
+    """Blocking calls for a thread of its own, done by the writer in its turn."""
+
+    def __init__(self, writer: Channel, clock: Clock) -> None:
+        self._writer = writer
+        self._clock = clock
+
+    def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
+        """Extend the claims that are still held."""
+        if not renewals:
+            return set()
+        return self._writer.call_blocking(lambda connection: queue.renew(connection, self._clock, renewals, lease_for))
+
+    def held(self, claims: Sequence[Claim]) -> set[str]:
+        """The ids of those tasks whose claim is still as given."""
+        return self._writer.call_blocking(lambda connection: queue.held(connection, claims))
+
+    def beat(self, server: Server) -> None:
+        """Insert or update the server's row."""
+        self._writer.call_blocking(lambda connection: records.save_server(connection, server, self._clock.now()))
+
+    def now(self) -> int:
+        """The store's clock."""
+        return self._clock.now()
+
+    def close(self) -> None:
+        """Nothing to give back: the connection is the store's."""

@@ -1,0 +1,48 @@
+"""Checkpoints: the write-ahead log goes back into the file when it has grown, between transactions and never waiting for long."""
+
+from __future__ import annotations
+
+import apsw
+
+from treadle.stores.sqlite.connection import BUSY_FOR
+
+CHECKPOINT_PAGES = 4_000
+"""Pages of log (16 MiB) after which it is written back: rarely enough to cost little, often enough to keep reads fast."""
+
+TRUNCATE_PAGES = 8 * CHECKPOINT_PAGES
+"""Pages after which the log's file is also cut; else its space is used again, as growing a file costs more than that."""
+
+
+class Checkpointer:
+    """Watches the log of one connection, the one that writes.
+
+    Readers of other processes that look at an old state make a checkpoint incomplete; it is tried again a little later.
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._pages = 0
+        self._due_at_pages = CHECKPOINT_PAGES
+        connection.set_wal_hook(self._note)
+
+    def _note(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        self._pages = pages
+        return apsw.SQLITE_OK
+
+    def tidy(self) -> None:
+        """Write the log back if it has grown enough; costs nothing if it has not."""
+        if self._pages >= self._due_at_pages:
+            done = self._checkpoint()
+            self._due_at_pages = CHECKPOINT_PAGES if done else self._pages + CHECKPOINT_PAGES // 4
+            self._pages = 0
+
+    def _checkpoint(self) -> bool:
+        mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if self._pages >= TRUNCATE_PAGES else apsw.SQLITE_CHECKPOINT_FULL
+        self._connection.set_busy_timeout(0)
+        try:
+            pages, written = self._connection.wal_checkpoint("main", mode)
+            return pages == written
+        except (apsw.BusyError, apsw.LockedError):
+            return False
+        finally:
+            self._connection.set_busy_timeout(BUSY_FOR)
