@@ -106,6 +106,8 @@ Emit = Callable[[Event], None]
 
 def log_event(event: Event) -> None:
     """The default subscriber: one line per event, through `logging.getLogger("treadle")`."""
+    if isinstance(event, TaskTaken | TaskSettled) and not _log.isEnabledFor(logging.DEBUG) and not getattr(event, "error", None):
+        return  # twice per task: not worth the words that nobody will see
     level, text = _words(event)
     if _log.isEnabledFor(level):
         _log.log(level, text)
@@ -140,6 +142,6 @@ def _words(event: Event) -> tuple[int, str]:
             return logging.WARNING, f"the store's clock jumped by {by_ms} ms; no lease is expired for {quiet_for} ms"
         case ShortLease(lease_for):
             return logging.WARNING, (
-                f"a lease of {lease_for / 1000:g} s is for demos and tests: a short pause of this process would look like its death; "
+                f"a lease of {lease_for / 1000:g} s is for demos and tests: a short pause of this process looks like its death; "
                 "use 30 to 120 s"
             )
