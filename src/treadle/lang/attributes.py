@@ -46,6 +46,7 @@ class AttributeTables:
         self._inside: dict[int, Attributes] = {}
         self._outside: dict[int, Attributes] = {}
         self._params: dict[int, dict[str, tree.Param]] = {}
+        self._required: dict[int, list[str]] = {}
 
     def params(self, declared: Declared) -> dict[str, tree.Param]:
         """The parameters of a facet by name."""
@@ -55,6 +56,17 @@ class AttributeTables:
             assert isinstance(facet, tree.Facet)
             self._params[key] = {param.name.text: param for param in facet.params}
         return self._params[key]
+
+    def required(self, declared: Declared) -> list[str]:
+        """The parameters of a facet that have neither a default nor a value from a signature mixin."""
+        key = id(declared.node)
+        if key not in self._required:
+            facet = declared.node
+            assert isinstance(facet, tree.Facet)
+            mixed = {arg.name.text for mixin in facet.mixins for arg in mixin.args}
+            names = (param.name.text for param in facet.params if param.default is None)
+            self._required[key] = [name for name in names if name not in mixed]
+        return self._required[key]
 
     def inputs(self, declared: Declared) -> Attributes:
         """What `$.` sees in the blocks of a declaration: parameters, what signature mixins add, pre-script results."""

@@ -34,4 +34,4 @@ class Context:
     def report_too_deep(self, node: tree.TooDeep, source: Source, limit: int, what: str) -> None:
         """Say that something was nested beyond what is kept."""
         message = f"{what} is nested more than {limit} levels deep"
-        self.reporter.report("too-deep", source, node.span, message, help="split it over several steps or facets")
+        self.reporter.report("too-deep", source, node.span, message, hint="split it over several steps or facets")

@@ -69,7 +69,7 @@ def check_type(type_: tree.Type, opening: Opening, context: Context) -> None:
         context.reporter.report("ambiguous-type", opening.source, name.span, message, valid=found.candidates)
     elif found.found is None:
         names: set[str] = set()
-        if len(context.reporter.found) < 100:
+        if context.reporter.detailed:
             schemas = context.symbols.schemas
             names = set(BUILTIN_TYPES) | set(schemas.exact if "." in name.text else schemas.short)
         message = f"unknown type `{name.text}`"
@@ -81,7 +81,7 @@ def _check_facet(declared: Declared, facet: tree.Facet, context: Context) -> Non
     _check_fields(facet.params, "duplicate-parameter", "parameter", opening, context)
     _check_fields(facet.returns, "duplicate-return", "return", opening, context)
     attributes = context.tables.inputs(declared)
-    inputs = Inputs().inside(attributes, open=attributes.open)
+    inputs = Inputs().inside(attributes, may_have_more=attributes.open)
     root = Scope(opening, inputs, everywhere=frozenset(_step_names(facet)))
     _check_signature(declared, facet, root, context)
     if facet.pre_script is not None:
@@ -92,7 +92,7 @@ def _check_facet(declared: Declared, facet: tree.Facet, context: Context) -> Non
     for block in facet.blocks:
         check_block(block, around, context)
     if facet.catch is not None:
-        failed = inputs.inside(Attributes({"error": STRING, "error_type": STRING}), open=False)
+        failed = inputs.inside(Attributes({"error": STRING, "error_type": STRING}), may_have_more=False)
         check_block(facet.catch, Surroundings(Scope(opening, failed), failed, around.targets), context)
     _warn_bodiless(facet, opening, context)
 
@@ -119,8 +119,8 @@ def _warn_bodiless(facet: tree.Facet, opening: Opening, context: Context) -> Non
         return
     if not (facet.blocks or facet.prompt or facet.pre_script or facet.catch):
         message = f"{facet.kind} `{facet.name.text}` declares returns but has no body, so they never get a value"
-        help = "add a body, or make it an event facet"
-        context.reporter.warn("returns-without-body", opening.source, facet.name.span, message, help=help)
+        hint = "add a body, or make it an event facet"
+        context.reporter.warn("returns-without-body", opening.source, facet.name.span, message, hint=hint)
 
 
 def _check_implicit(implicit: tree.Implicit, opening: Opening, context: Context) -> None:
@@ -132,16 +132,14 @@ def _check_implicit(implicit: tree.Implicit, opening: Opening, context: Context)
     inputs = Inputs()
     if declared is not None:
         attributes = context.tables.inputs(declared)
-        inputs = inputs.inside(attributes, open=attributes.open)
+        inputs = inputs.inside(attributes, may_have_more=attributes.open)
         for arg in call.args:
             if arg.name.text not in attributes and not attributes.open:
                 message = (
                     f"implicit `{implicit.name.text}` passes `{arg.name.text}`, "
                     f"which is no parameter of `{declared.qualified_name}`"
                 )
-                context.reporter.report(
-                    "implicit-parameter", source, arg.name.span, message, valid=set(attributes), near=arg.name.text
-                )
+                context.reporter.report("implicit-parameter", source, arg.name.span, message, valid=attributes, near=arg.name.text)
     scope = Scope(opening, inputs, label=f"implicit `{implicit.name.text}`")
     for arg in call.args:
         infer(arg.value, scope, context)

@@ -44,7 +44,7 @@ def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context:
     inputs, loop = around.inputs, None
     if block.foreach is not None:
         loop = _check_foreach(block.foreach, outside, inputs, context)
-        inputs = inputs.inside(Attributes({loop[0]: loop[1]}), open=False)
+        inputs = inputs.inside(Attributes({loop[0]: loop[1]}), may_have_more=False)
     scope = Scope(opening, inputs, around.parent, loop, everywhere=around.root.everywhere)
     _check_statements(block, scope, replace(around, inputs=inputs, parent=scope), context)
 
@@ -71,7 +71,7 @@ def _check_cases(block: tree.Block, cases: tuple[tree.Case, ...], around: Surrou
     if len(defaults) != 1 or not cases[-1].is_default:
         message = "`when` needs exactly one default, as its last case"
         at = defaults[0].span if defaults else block.span
-        context.reporter.report("when-default", source, at, message, help="end with `case _ => { ... }`")
+        context.reporter.report("when-default", source, at, message, hint="end with `case _ => { ... }`")
     for case in cases:
         if not case.is_default:
             require_boolean(case.condition, _view(outside, around.inputs, "case"), context, "a case condition")
@@ -121,7 +121,7 @@ def _check_order(block: tree.Block, scope: Scope, context: Context) -> None:
         elif isinstance(statement, tree.Step) and yielded is not None:
             message = f"step `{statement.name.text}` comes after the yield in line {yielded.span.line}"
             context.reporter.report(
-                "step-after-yield", scope.opening.source, statement.name.span, message, help="put all steps before all yields"
+                "step-after-yield", scope.opening.source, statement.name.span, message, hint="put all steps before all yields"
             )
 
 
@@ -150,7 +150,7 @@ def _check_step(step: tree.Step, info: StepInfo, scope: Scope, around: Surroundi
         message = f"step `{step.name.text}` makes an instance of a schema, so its body never runs"
         context.reporter.warn("body-on-schema", scope.opening.source, step.name.span, message)
     targets = around.targets.inside(step.call, declared)
-    inputs = around.inputs.inside(info.attributes, open=_results_open(declared))
+    inputs = around.inputs.inside(info.attributes, may_have_more=_results_open(declared))
     inner = replace(around, inputs=inputs, targets=targets)
     for block in (step.body, step.catch):
         if block is not None:

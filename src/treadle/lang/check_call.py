@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from treadle.lang import program, tree
 from treadle.lang.bindings import Context
@@ -35,13 +36,13 @@ def resolve(
         message = f"`{name.text}` is ambiguous, it must be qualified: {shown}"
         context.reporter.report("ambiguous-facet", source, name.span, message, valid=found.candidates)
         return None
-    few = len(context.reporter.found) < 100
+    known: Iterable[str] = ()
     if "." in name.text:
-        known = context.symbols.taken if few else ()
+        known = context.symbols.taken if context.reporter.detailed else ()
         message = f"unknown facet `{name.text}`"
         context.reporter.report("unknown-facet", source, name.span, message, valid=known, near=name.text)
         return None
-    known = context.symbols.facets.short if few else ()
+    known = context.symbols.facets.short if context.reporter.detailed else ()
     message = f"{what} `{name.text}` is declared nowhere"
     context.reporter.warn(rule, source, name.span, message, valid=known, near=name.text)
     return None
@@ -58,7 +59,7 @@ def check_call(call: tree.Call, scope: Scope, context: Context) -> Declared | No
         _check_schema_call(call, declared, declared.node, opening, context)
         return declared
     if declared is not None and isinstance(declared.node, tree.Facet):
-        _check_facet_args(call, declared, declared.node, opening, context)
+        _check_facet_args(call, declared, opening, context)
     for mixin in call.mixins:
         check_mixin(mixin, scope, context, host=declared)
     return declared
@@ -78,7 +79,7 @@ def check_mixin(mixin: tree.Mixin, scope: Scope, context: Context, host: Declare
         outer = context.tables.inputs(host)
         for arg in mixin.args:
             if arg.name.text not in allowed and arg.name.text not in outer and not (allowed.open or outer.open):
-                _warn_unknown_argument(arg, declared, opening, set(allowed), context)
+                _warn_unknown_argument(arg, declared, opening, allowed, context)
     return declared
 
 
@@ -113,7 +114,7 @@ def _check_step_reference(arg: tree.Arg, wanted: str, scope: Scope, context: Con
         if hit is None or hit[1] is None:
             infer(value, scope, context)
             return
-        where, step = hit
+        where, step = hit[0], hit[1]
         if note_step(value, where, step, scope, context) and step.facets and wanted not in step.facets:
             actual = ", ".join(sorted(step.facets))
             context.reporter.report(
@@ -125,34 +126,33 @@ def _check_step_reference(arg: tree.Arg, wanted: str, scope: Scope, context: Con
         return
     if isinstance(value, tree.Literal) and value.value is None:
         return
-    context.reporter.report("step-reference", source, value.span, message, help="pass the step by its name alone")
+    context.reporter.report("step-reference", source, value.span, message, hint="pass the step by its name alone")
 
 
-def _check_facet_args(call: tree.Call, declared: Declared, facet: tree.Facet, opening: Opening, context: Context) -> None:
+def _check_facet_args(call: tree.Call, declared: Declared, opening: Opening, context: Context) -> None:
     allowed = context.tables.inputs(declared)
     given = {arg.name.text for arg in call.args}
     if not allowed.open:
         for arg in call.args:
             if arg.name.text not in allowed:
-                _warn_unknown_argument(arg, declared, opening, set(allowed), context)
+                _warn_unknown_argument(arg, declared, opening, allowed, context)
     for mixin in call.mixins:
         if mixin.alias is None:
             given.update(arg.name.text for arg in mixin.args)
-    for mixin in facet.mixins:
-        given.update(arg.name.text for arg in mixin.args)
-    implied = context.implied.get(declared.qualified_name, set())
-    missing = [
-        param.name.text
-        for param in facet.params
-        if param.default is None and param.name.text not in given and param.name.text not in implied
-    ]
+    given |= context.implied.get(declared.qualified_name, set())
+    missing = _first_missing(context.tables.required(declared), given)
     if missing:
-        names = ", ".join(f"`{name}`" for name in missing[:12])
+        names = ", ".join(f"`{name}`" for name in missing)
         message = f"call of `{call.target.text}` gives no value for {names}"
         context.reporter.warn("missing-argument", opening.source, call.target.span, message)
 
 
-def _warn_unknown_argument(arg: tree.Arg, declared: Declared, opening: Opening, valid: set[str], context: Context) -> None:
+def _first_missing(required: list[str], given: set[str]) -> list[str]:
+    """The first few required names that are not given; looks no further than it must."""
+    return list(islice((name for name in required if name not in given), 12))
+
+
+def _warn_unknown_argument(arg: tree.Arg, declared: Declared, opening: Opening, valid: Iterable[str], context: Context) -> None:
     message = f"`{declared.qualified_name}` has no parameter `{arg.name.text}`"
     context.reporter.warn("unknown-argument", opening.source, arg.name.span, message, valid=valid, near=arg.name.text)
 
@@ -163,11 +163,11 @@ def _check_schema_call(call: tree.Call, declared: Declared, schema: tree.Schema,
     for arg in call.args:
         if arg.name.text not in fields:
             message = f"schema `{name}` has no field `{arg.name.text}`"
-            context.reporter.report("unknown-field", opening.source, arg.name.span, message, valid=set(fields), near=arg.name.text)
+            context.reporter.report("unknown-field", opening.source, arg.name.span, message, valid=fields, near=arg.name.text)
     given = {arg.name.text for arg in call.args}
-    missing = [field.name.text for field in schema.fields if field.name.text not in given]
+    missing = _first_missing([field.name.text for field in schema.fields], given)
     if missing:
-        shown = ", ".join(f"`{each}`" for each in missing[:12])
+        shown = ", ".join(f"`{each}`" for each in missing)
         message = f"instance of schema `{name}` has no value for {shown}"
         context.reporter.warn("missing-field", opening.source, call.target.span, message)
     if call.mixins:

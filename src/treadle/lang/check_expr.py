@@ -89,11 +89,11 @@ def _not_boolean(type_: KnownType) -> bool:
 def _binary(expr: tree.Binary, left: KnownType, right: KnownType, scope: Scope, context: Context) -> KnownType:
     operator, source = expr.operator, scope.opening.source
     if operator in _ARITHMETIC:
-        wrong = next((kind for kind in (left, right) if kind in (_STRING, _BOOLEAN)), None)
+        wrong: KnownType = next((kind for kind in (left, right) if kind in (_STRING, _BOOLEAN)), None)
         if wrong is not None:
             message = f"operator `{operator}` needs numbers, this is {describe(wrong)}"
-            help = "use `++` to join text" if _STRING in (left, right) else None
-            context.reporter.report("operator-type", source, expr.span, message, help=help)
+            hint = "use `++` to join text" if _STRING in (left, right) else None
+            context.reporter.report("operator-type", source, expr.span, message, hint=hint)
             return None
         if operator == "/" or _DOUBLE in (left, right):
             return _DOUBLE
@@ -105,7 +105,7 @@ def _binary(expr: tree.Binary, left: KnownType, right: KnownType, scope: Scope, 
             context.reporter.report("operator-type", source, expr.span, message)
     elif operator in _ORDERED and _BOOLEAN in (left, right):
         message = f"operator `{operator}` cannot order Booleans"
-        context.reporter.report("operator-type", source, expr.span, message, help="use `==` or `!=`")
+        context.reporter.report("operator-type", source, expr.span, message, hint="use `==` or `!=`")
     return _BOOLEAN
 
 
@@ -127,10 +127,10 @@ def _input(expr: tree.InputRef, scope: Scope, context: Context) -> KnownType:
     name = expr.path[0]
     known, type_ = scope.inputs.find(name)
     if not known:
-        names = set(scope.inputs) if len(context.reporter.found) < 100 else set()
+        names = set(scope.inputs) if context.reporter.detailed else set()
         message = f"unknown input `$.{name}` in {scope.label}"
-        help = None if names else "there are no inputs here"
-        context.reporter.report("unknown-input", scope.opening.source, expr.span, message, valid=names, near=name, help=help)
+        hint = None if names else "there are no inputs here"
+        context.reporter.report("unknown-input", scope.opening.source, expr.span, message, valid=names, near=name, hint=hint)
     return _path_type(type_, expr.path[1:], expr, scope, context)
 
 
@@ -149,8 +149,8 @@ def _reference(expr: tree.Ref, scope: Scope, context: Context) -> KnownType:
         return None
     if len(expr.path) == 1:
         message = f"step `{name}` by itself is no value"
-        help = f"name one of its attributes, as in `{name}.{next(iter(step.attributes), 'attribute')}`"
-        context.reporter.report("bare-step", scope.opening.source, expr.span, message, help=help)
+        hint = f"name one of its attributes, as in `{name}.{next(iter(step.attributes), 'attribute')}`"
+        context.reporter.report("bare-step", scope.opening.source, expr.span, message, hint=hint)
         return None
     return _step_attribute(expr, step, scope, context)
 
@@ -168,7 +168,7 @@ def note_step(expr: tree.Ref, where: Scope, step: StepInfo, scope: Scope, contex
         line = step.node.name.span.line
         message = f"{scope.label} refers to step `{name}`, which only comes later (line {line})"
         context.reporter.report(
-            "forward-reference", scope.opening.source, expr.span, message, help="put the step it needs before it"
+            "forward-reference", scope.opening.source, expr.span, message, hint="put the step it needs before it"
         )
         return False
     where.depends.setdefault(name)
@@ -180,7 +180,7 @@ def _step_attribute(expr: tree.Ref, step: StepInfo, scope: Scope, context: Conte
     attributes: Attributes = step.attributes
     if attribute not in attributes and not attributes.any_name:
         message = f"step `{name}` ({step.node.call.target.text}) has no attribute `{attribute}`"
-        names = set(attributes) if len(context.reporter.found) < 100 else set()
+        names = set(attributes) if context.reporter.detailed else set()
         context.reporter.report("unknown-attribute", scope.opening.source, expr.span, message, valid=names, near=attribute)
         return None
     return _path_type(attributes.type_of(attribute), expr.path[2:], expr, scope, context)
@@ -200,7 +200,7 @@ def _path_type(
         attributes = context.tables.attributes(declared)
         if facet is not None and name not in attributes and not attributes.any_name:
             message = f"facet `{type_.name}` has no attribute `{name}`"
-            context.reporter.report("unknown-attribute", scope.opening.source, expr.span, message, valid=set(attributes), near=name)
+            context.reporter.report("unknown-attribute", scope.opening.source, expr.span, message, valid=attributes, near=name)
             return None
         type_ = attributes.type_of(name)
     return type_
@@ -209,14 +209,14 @@ def _path_type(
 def _report_unknown_step(expr: tree.Ref, scope: Scope, context: Context) -> None:
     name = expr.path[0]
     source = scope.opening.source
-    few = len(context.reporter.found) < 100
+    few = context.reporter.detailed
     valid = set(scope.visible()) if few else set()
     if name in scope.everywhere:
         message = f"{scope.label} refers to step `{name}`, which belongs to another block"
-        help = "steps are visible in their own block and in the bodies below it"
-        context.reporter.report("step-of-other-block", source, expr.span, message, valid=valid, help=help)
+        where = "steps are visible in their own block and in the bodies below it"
+        context.reporter.report("step-of-other-block", source, expr.span, message, valid=valid, hint=where)
         return
     known, _ = scope.inputs.find(name)
-    help = f"write `$.{'.'.join(expr.path)}` for an input" if known else None
+    hint = f"write `$.{'.'.join(expr.path)}` for an input" if known else None
     message = f"{scope.label} refers to unknown step `{name}`"
-    context.reporter.report("unknown-step", source, expr.span, message, valid=valid, near=name, help=help)
+    context.reporter.report("unknown-step", source, expr.span, message, valid=valid, near=name, hint=hint)

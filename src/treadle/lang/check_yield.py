@@ -83,7 +83,7 @@ def _check_yield(statement: tree.Yield, scope: Scope, targets: Targets, first: d
     if target is not None:
         if target.key in first:
             message = f"this block already yields to `{call.target.text}` in line {first[target.key]}"
-            context.reporter.report("duplicate-yield", source, call.target.span, message, help="join the two yields")
+            context.reporter.report("duplicate-yield", source, call.target.span, message, hint="join the two yields")
         first.setdefault(target.key, call.target.span.line)
         if target.resolved is not None:
             context.bindings.callees[id(call)] = target.resolved
@@ -113,7 +113,7 @@ def _find(name: tree.Name, targets: Targets, scope: Scope, context: Context) -> 
     message = f"cannot yield to `{name.text}` here"
     context.reporter.report(
         "yield-target", source, name.span, message, valid=targets.by_name, near=name.text,
-        help="a yield goes to the facet that owns the block, or to one of its signature mixins",
+        hint="a yield goes to the facet that owns the block, or to one of its signature mixins",
     )  # fmt: skip
     return None
 

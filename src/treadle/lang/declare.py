@@ -30,7 +30,7 @@ def _declare(declared: Declared, symbols: Symbols, reporter: Reporter) -> None:
         message = f"`{name.text}` is already declared in {earlier.place}"
         if earlier.opening.source is not opening.source:
             message += f"; this is {opening.source.name}"
-        reporter.report("duplicate-declaration", opening.source, name.span, message, help="rename one of the two")
+        reporter.report("duplicate-declaration", opening.source, name.span, message, hint="rename one of the two")
     if isinstance(declared.node, tree.Schema) and opening.namespace is None:
         message = f"schema `{name.text}` must be inside a namespace"
         reporter.report("schema-outside-namespace", opening.source, name.span, message)
@@ -83,8 +83,8 @@ def _check_mixed(source: Source, node: tree.Namespace, scoped: tree.Namespace | 
             f"this file already belongs to the namespace `{scoped.name.text}` (line {scoped.span.line}); "
             f"`{node.name.text}` cannot be opened in it as well"
         )
-        help = "put it into a file of its own, or use braces for both"
-        reporter.report("mixed-namespaces", source, node.name.span, message, help=help)
+        hint = "put it into a file of its own, or use braces for both"
+        reporter.report("mixed-namespaces", source, node.name.span, message, hint=hint)
 
 
 def _opening(name: str | None, items: tuple[tree.Item, ...], source: Source, node: tree.Namespace | None) -> Opening:

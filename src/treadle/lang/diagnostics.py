@@ -102,6 +102,11 @@ class Reporter:
     found: list[tuple[int, Diagnostic]] = field(default_factory=list)
     sources: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def detailed(self) -> bool:
+        """Whether the next diagnostic still gets alternatives, so that it pays to collect them."""
+        return len(self.found) < _DETAILED
+
     def report(
         self,
         rule: str,
@@ -112,30 +117,30 @@ class Reporter:
         severity: Severity = Severity.ERROR,
         valid: Iterable[str] = (),
         near: str | None = None,
-        help: str | None = None,
+        hint: str | None = None,
     ) -> None:
         """Add a diagnostic; `near` is the misspelt name that the suggestion should be close to."""
         if severity is Severity.WARNING and source.library:
             return
         names: tuple[str, ...] = ()
         suggestion = None
-        if len(self.found) < _DETAILED:
+        if self.detailed:
             every = sorted(set(valid))
             suggestion = nearest(near, every) if near else None
             more = len(every) - _ALTERNATIVES
             names = (*every[:_ALTERNATIVES], f"and {more} more") if more > 0 else tuple(every)
         diagnostic = Diagnostic(
             rule, severity, source.name, span.line, span.column, span.end_line, span.end_column, message,
-            names, suggestion, help, source.line(span.line),
+            names, suggestion, hint, source.line(span.line),
         )  # fmt: skip
         self.found.append((self.sources.setdefault(source.name, len(self.sources)), diagnostic))
 
     def warn(
         self, rule: str, source: Source, span: Span, message: str, *,
-        valid: Iterable[str] = (), near: str | None = None, help: str | None = None,
+        valid: Iterable[str] = (), near: str | None = None, hint: str | None = None,
     ) -> None:  # fmt: skip
         """Add a warning; libraries are spared."""
-        self.report(rule, source, span, message, severity=Severity.WARNING, valid=valid, near=near, help=help)
+        self.report(rule, source, span, message, severity=Severity.WARNING, valid=valid, near=near, hint=hint)
 
     def sorted(self) -> tuple[Diagnostic, ...]:
         """All diagnostics in the order of sources, lines and columns, without repeats."""

@@ -12,7 +12,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from treadle.lang import escapes, scripts
-from treadle.lang.tokens import BINARY_OPERATORS, KEYWORDS, SIGNS, Token
+from treadle.lang.tokens import BINARY_OPERATORS, KEYWORDS, LITERALS, REFERENCES, SIGNS, Token
 from treadle.lang.tree import Span
 
 _IDENT = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -27,8 +27,10 @@ _TOKEN = re.compile(
     rf"|(?P<sign>\+\+|=>|==|!=|<=|>=|&&|\|\||\#\{{|[-+*/%<>!=(){{}}\[\],:;])"
 )
 _NAMING = re.compile(r"[ \t]*(?:=(?![=>])|:)")
-_OPERAND_ENDS = frozenset("NAME DOTTED INPUT STRING FLOAT INTEGER TRUE FALSE NULL RPAR RSQB RBRACE".split())
-_NO_BREAK_AFTER = frozenset("NAMESPACE USE FACET EVENT WORKFLOW IMPLICIT SCHEMA YIELD _COLON _AS FOREACH WITH".split())
+_OPERAND_ENDS = LITERALS | REFERENCES | {"RPAR", "RSQB", "RBRACE"}
+_NO_BREAK_AFTER = frozenset(
+    ["NAMESPACE", "USE", "FACET", "EVENT", "WORKFLOW", "IMPLICIT", "SCHEMA", "YIELD", "_COLON", "_AS", "FOREACH", "WITH"]
+)
 _NO_BREAK_BEFORE = frozenset(["_COLON", "_EQ"])
 _CLOSERS = frozenset(["RPAR", "RSQB", "RBRACE"])
 _MAX_DIGITS = 4000
@@ -37,12 +39,12 @@ _MAX_DIGITS = 4000
 class LexError(Exception):
     """A place where no token can be read."""
 
-    def __init__(self, rule: str, message: str, span: Span, help: str | None = None) -> None:
+    def __init__(self, rule: str, message: str, span: Span, hint: str | None = None) -> None:
         super().__init__(message)
         self.rule = rule
         self.message = message
         self.span = span
-        self.help = help
+        self.hint = hint
 
 
 @dataclass(slots=True)
@@ -93,11 +95,12 @@ class Lexer:
 
     def _read(self, accepted: Container[str], broken: bool) -> Token:
         text = self.text
-        if broken and "_FILE_SCOPE" in accepted and text[self.position : self.position + 1] != "{":
+        ended = self.position >= len(text)
+        if (broken or ended) and self._after_namespace() and text[self.position : self.position + 1] != "{":
             return self._token("_FILE_SCOPE", "", self.position)
-        if self.position >= len(text):
-            return self._token("_FILE_SCOPE" if "_FILE_SCOPE" in accepted else "$END", "", self.position)
-        if broken and "_FIELD_BREAK" in accepted and text[self.position] not in ",}":
+        if ended:
+            return self._token("$END", "", self.position)
+        if broken and "_FIELD_BREAK" in accepted and self._in("SCHEMA") and text[self.position] not in ",}":
             return self._token("_FIELD_BREAK", "", self.position)
         match = _TOKEN.match(text, self.position)
         if match is None:
@@ -116,6 +119,13 @@ class Lexer:
                 if word == "{" and "CODE" in accepted:
                     return self._code()
                 return self._token(SIGNS[word], word, end)
+
+    def _after_namespace(self) -> bool:
+        """Whether `namespace name` was read last; the parser's state cannot tell, as it shares that of other names."""
+        return self.previous in ("NAME", "DOTTED") and len(self.tokens) > 1 and self.tokens[-2].type == "NAMESPACE"
+
+    def _in(self, *kinds: str) -> bool:
+        return bool(self.open) and self.open[-1] in kinds
 
     def _word_type(self, word: str, end: int, accepted: Container[str]) -> str:
         keyword = KEYWORDS.get(word)
@@ -166,17 +176,17 @@ class Lexer:
             return LexError("syntax-error", 'the string that begins here has no closing `"`', span)
         if self.text.startswith("/*", self.position):
             return LexError("syntax-error", "the comment that begins here has no closing `*/`", span)
-        help = "use double quotes for strings" if char == "'" else None
-        return LexError("syntax-error", f"unexpected character `{char}`", span, help)
+        hint = "use double quotes for strings" if char == "'" else None
+        return LexError("syntax-error", f"unexpected character `{char}`", span, hint)
 
     def _check_newline(self, token: Token) -> None:
         """A line may not begin with a binary operator, nor break between a word and what belongs to it."""
-        if self.open and self.open[-1] in ("LSQB", "MAP_OPEN"):
+        if self._in("LSQB", "MAP_OPEN"):
             return
         kind, last = token.type, self.previous
         if kind in BINARY_OPERATORS and last in _OPERAND_ENDS and self.open:
-            help = f"end the previous line with `{token.value}` instead"
-            raise LexError("syntax-error", f"a line cannot begin with the operator `{token.value}`", token.span, help)
+            hint = f"end the previous line with `{token.value}` instead"
+            raise LexError("syntax-error", f"a line cannot begin with the operator `{token.value}`", token.span, hint)
         if kind in _NO_BREAK_BEFORE or (kind == "_LPAR" and last in ("NAME", "DOTTED")) or last in _NO_BREAK_AFTER:
             what = f"`{token.value}`" if token.value else "this"
             raise LexError("syntax-error", f"unexpected line break before {what}", token.span, "join the two lines")
@@ -184,7 +194,8 @@ class Lexer:
     def _remember(self, token: Token) -> None:
         kind = token.type
         if kind in ("_LPAR", "LBRACE", "LSQB", "MAP_OPEN"):
-            self.open.append(kind)
+            schema = kind == "LBRACE" and len(self.tokens) > 2 and self.tokens[-3].type == "SCHEMA"
+            self.open.append("SCHEMA" if schema else kind)
         elif kind in _CLOSERS and self.open:
             self.open.pop()
         self.previous = kind

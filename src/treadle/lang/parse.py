@@ -14,7 +14,7 @@ from lark.parsers.lalr_analysis import Shift
 
 from treadle.lang.build import Builder
 from treadle.lang.diagnostics import Reporter, Source
-from treadle.lang.lexer import LexError, Lexer
+from treadle.lang.lexer import Lexer, LexError
 from treadle.lang.tokens import Token, phrases
 from treadle.lang.tree import File
 
@@ -60,7 +60,7 @@ def parse(source: Source, reporter: Reporter) -> Parsed:
                 return Parsed(File(source.name, state.feed_token(token, True)), lexer)  # type: ignore[arg-type]
             state.feed_token(token)  # type: ignore[arg-type]
     except LexError as error:
-        reporter.report(error.rule, source, error.span, error.message, help=error.help)
+        reporter.report(error.rule, source, error.span, error.message, hint=error.hint)
     except UnexpectedToken:
         _report_unexpected(source, reporter, token, states, list(state.state_stack))
     return Parsed(None, lexer)
@@ -68,7 +68,7 @@ def parse(source: Source, reporter: Reporter) -> Parsed:
 
 def _report_unexpected(source: Source, reporter: Reporter, token: Token, states: Any, stack: list[Any]) -> None:
     expected = phrases({kind for kind in states[stack[-1]] if kind.isupper() and _accepts(states, stack, kind)})
-    found = "the end of the file" if token.type == "$END" else f"`{source.text[token.start_pos : token.end_pos][:40]}`"
+    found = "end of the file" if token.type == "$END" else f"`{source.text[token.start_pos : token.end_pos][:40]}`"
     if token.type == "CODE":
         found = "a script"
     wanted = f"expected {', '.join(expected[:-1])} or {expected[-1]}" if len(expected) > 1 else f"expected {expected[0]}"

@@ -1,6 +1,6 @@
 """The compiled form of AFL as frozen records: what an evaluator reads instead of raw JSON.
 
-`Program.load(json)` and `Program.dump()` are inverse to each other; nothing is lost either way (`encode.py` and `decode.py` do the work).
+`Program.load(json)` and `Program.dump()` (`decode.py`, `encode.py`) are inverse to each other; nothing is lost either way.
 All names are resolved: `Call.name` is the qualified name of the callee, `Step.depends` the steps of the same block that
 must be complete first (found in every expression of the step, its body and its catch), `LoopRef` a loop variable that was
 written without `$.`. Look-ups by qualified name and by statement id cost O(1).

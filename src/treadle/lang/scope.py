@@ -16,16 +16,16 @@ class Inputs:
 
     layers: tuple[tuple[Attributes, bool], ...] = ()
 
-    def inside(self, attributes: Attributes, *, open: bool) -> Inputs:
-        return Inputs(((attributes, open), *self.layers))
+    def inside(self, attributes: Attributes, *, may_have_more: bool) -> Inputs:
+        return Inputs(((attributes, may_have_more), *self.layers))
 
     def find(self, name: str) -> tuple[bool, KnownType]:
         """Whether the name may be read, and its type if that is certain."""
         certain = True
-        for attributes, open in self.layers:
+        for attributes, may_have_more in self.layers:
             if name in attributes:
                 return True, attributes.type_of(name) if certain else None
-            certain = certain and not open
+            certain = certain and not may_have_more
         return not certain, None
 
     def __iter__(self) -> Iterator[str]:

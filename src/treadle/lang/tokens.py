@@ -94,10 +94,12 @@ SIGNS = {
     "!": "BANG",
 }
 
-BINARY_OPERATORS = frozenset(
-    "_CONCAT PLUS MINUS TIMES DIVIDE MODULO EQUALS DIFFERS LESS GREATER AT_MOST AT_LEAST AND OR IN NOT "
-    "CONTAINS STARTS_WITH ENDS_WITH".split()
+_COMPARISONS = frozenset(["EQUALS", "DIFFERS", "LESS", "GREATER", "AT_MOST", "AT_LEAST", "IN", "NOT", "CONTAINS"])
+BINARY_OPERATORS = _COMPARISONS | frozenset(
+    ["STARTS_WITH", "ENDS_WITH", "AND", "OR", "_CONCAT", "PLUS", "MINUS", "TIMES", "DIVIDE", "MODULO"]
 )
+LITERALS = frozenset(["STRING", "FLOAT", "INTEGER", "TRUE", "FALSE", "NULL"])
+REFERENCES = frozenset(["NAME", "DOTTED", "INPUT"])
 
 _PHRASES = {
     "NAME": "a name",
@@ -112,11 +114,12 @@ _PHRASES = {
     "_FIELD_BREAK": "the end of the line",
     "$END": "the end of the file",
 }
+_DECLARATIONS = frozenset(["FACET", "EVENT", "WORKFLOW", "IMPLICIT", "SCHEMA", "USE"])
 _GROUPS = (
     (BINARY_OPERATORS, "an operator"),
-    (frozenset("NAME DOTTED INPUT STRING FLOAT INTEGER TRUE FALSE NULL LSQB MAP_OPEN _LPAR PLUS MINUS BANG".split()), "a value"),
-    (frozenset("NAMESPACE FACET EVENT WORKFLOW IMPLICIT SCHEMA USE".split()), "a declaration"),
-    (frozenset("FACET EVENT WORKFLOW IMPLICIT SCHEMA USE".split()), "a declaration"),
+    (LITERALS | REFERENCES | {"LSQB", "MAP_OPEN", "_LPAR", "PLUS", "MINUS", "BANG"}, "a value"),
+    (_DECLARATIONS | {"NAMESPACE"}, "a declaration"),
+    (_DECLARATIONS, "a declaration"),
 )
 
 

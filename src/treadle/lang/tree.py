@@ -28,20 +28,12 @@ class Span:
         return Span(self.line, self.column, other.end_line, other.end_column)
 
 
-def _span() -> Span:
-    return field(compare=False, repr=False)  # type: ignore[no-any-return]
-
-
-def _depth() -> int:
-    return field(compare=False, repr=False, default=1)
-
-
 @dataclass(frozen=True, slots=True)
 class Name:
     """An identifier or a dotted name."""
 
     text: str
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
     @property
     def short(self) -> str:
@@ -63,8 +55,8 @@ class LiteralKind(StrEnum):
 class Literal:
     kind: LiteralKind
     value: str | int | float | bool | None
-    span: Span = _span()
-    depth: int = _depth()
+    span: Span = field(compare=False, repr=False)
+    depth: int = field(compare=False, repr=False, default=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +64,8 @@ class InputRef:
     """`$.a.b`"""
 
     path: tuple[str, ...]
-    span: Span = _span()
-    depth: int = _depth()
+    span: Span = field(compare=False, repr=False)
+    depth: int = field(compare=False, repr=False, default=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +73,15 @@ class Ref:
     """`a`, `a.b`: a step, or a loop variable."""
 
     path: tuple[str, ...]
-    span: Span = _span()
-    depth: int = _depth()
+    span: Span = field(compare=False, repr=False)
+    depth: int = field(compare=False, repr=False, default=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Concat:
     operands: tuple[Expr, ...]
-    span: Span = _span()
-    depth: int = _depth()
+    span: Span = field(compare=False, repr=False)
+    depth: int = field(compare=False, repr=False, default=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +89,23 @@ class Binary:
     operator: str
     left: Expr
     right: Expr
-    span: Span = _span()
-    depth: int = _depth()
+    span: Span = field(compare=False, repr=False)
+    depth: int = field(compare=False, repr=False, default=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Unary:
     operator: str
     operand: Expr
-    span: Span = _span()
-    depth: int = _depth()
+    span: Span = field(compare=False, repr=False)
+    depth: int = field(compare=False, repr=False, default=1)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayLiteral:
     elements: tuple[Expr, ...]
-    span: Span = _span()
-    depth: int = _depth()
+    span: Span = field(compare=False, repr=False)
+    depth: int = field(compare=False, repr=False, default=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,24 +117,24 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class MapLiteral:
     entries: tuple[Entry, ...]
-    span: Span = _span()
-    depth: int = _depth()
+    span: Span = field(compare=False, repr=False)
+    depth: int = field(compare=False, repr=False, default=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
     target: Expr
     index: Expr
-    span: Span = _span()
-    depth: int = _depth()
+    span: Span = field(compare=False, repr=False)
+    depth: int = field(compare=False, repr=False, default=1)
 
 
 @dataclass(frozen=True, slots=True)
 class TooDeep:
     """Stands for an expression, type or block that was nested too deeply to keep."""
 
-    span: Span = _span()
-    depth: int = _depth()
+    span: Span = field(compare=False, repr=False)
+    depth: int = field(compare=False, repr=False, default=1)
 
 
 Expr = Literal | InputRef | Ref | Concat | Binary | Unary | ArrayLiteral | MapLiteral | Index | TooDeep
@@ -153,15 +145,15 @@ Expr = Literal | InputRef | Ref | Concat | Binary | Unary | ArrayLiteral | MapLi
 @dataclass(frozen=True, slots=True)
 class NamedType:
     name: Name
-    span: Span = _span()
-    depth: int = _depth()
+    span: Span = field(compare=False, repr=False)
+    depth: int = field(compare=False, repr=False, default=1)
 
 
 @dataclass(frozen=True, slots=True)
 class ListType:
     element: Type
-    span: Span = _span()
-    depth: int = _depth()
+    span: Span = field(compare=False, repr=False)
+    depth: int = field(compare=False, repr=False, default=1)
 
 
 Type = NamedType | ListType | TooDeep
@@ -187,7 +179,7 @@ class Mixin:
     target: Name
     args: tuple[Arg, ...]
     alias: Name | None
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +187,7 @@ class Call:
     target: Name
     args: tuple[Arg, ...]
     mixins: tuple[Mixin, ...]
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
 
 # --- blocks --------------------------------------------------------------------------------------------------------
@@ -208,7 +200,7 @@ class Script:
     language: Name | None
     code: str
     code_line: int = field(compare=False, repr=False)
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +214,14 @@ class Directive:
 @dataclass(frozen=True, slots=True)
 class Prompt:
     directives: tuple[Directive, ...]
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Foreach:
     variable: Name
     iterable: InputRef | Ref
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +230,7 @@ class Case:
 
     condition: Expr
     block: Block | TooDeep
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
     @property
     def is_default(self) -> bool:
@@ -254,7 +246,7 @@ class Block:
     script: Script | None = None
     cases: tuple[Case, ...] | None = None
     span: Span = field(compare=False, repr=False, kw_only=True)
-    depth: int = _depth()
+    depth: int = field(compare=False, repr=False, default=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,25 +255,25 @@ class Step:
     call: Call
     body: Block | TooDeep | None
     catch: Block | TooDeep | None
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Yield:
     call: Call
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class SysLog:
     args: tuple[Arg, ...]
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class SysAssert:
     condition: Expr
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
 
 Statement = Step | Yield | SysLog | SysAssert
@@ -307,7 +299,7 @@ class Facet:
     prompt: Prompt | None
     catch: Block | TooDeep | None
     doc: str | None
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,20 +307,20 @@ class Schema:
     name: Name
     fields: tuple[Param, ...]
     doc: str | None
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Implicit:
     name: Name
     call: Call
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
     name: Name
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +331,7 @@ class Namespace:
     items: tuple[Item, ...]
     file_scoped: bool
     doc: str | None
-    span: Span = _span()
+    span: Span = field(compare=False, repr=False)
 
 
 Item = Use | Facet | Implicit | Schema
