@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import asyncpg
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     _Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
 else:
     _Connection = asyncpg.Connection
+
+T = TypeVar("T")
 
 PACKAGE = "treadle.stores.postgres"
 
@@ -108,6 +110,11 @@ async def close_connection(connection: Connection) -> None:
         await connection.close(timeout=_CLOSE_TIMEOUT)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
         connection.terminate()
+
+
+def sparse(values: list[T]) -> list[T]:
+    """A column for `unnest`, empty where it says nothing: `unnest` fills short columns up with nulls, and that costs less."""
+    return [] if values.count(None) == len(values) else values  # type: ignore[arg-type]
 
 
 def row_count(status: str) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from treadle.model.errors import StoreBusy
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask
-from treadle.stores.postgres.connect import PACKAGE, Connection
+from treadle.stores.postgres.connect import PACKAGE, Connection, sparse
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(PACKAGE, "insert.sql")
@@ -52,24 +52,24 @@ async def insert_tasks(connection: Connection, lane_ids: Mapping[Lane, int], tas
     raise StoreBusy(f"The unique key {wanted[0].unique_key!r} changed hands {_TRIES} times while a task was inserted; try again.")
 
 
-def _columns(tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int]) -> tuple[list[object], ...]:
+def _columns(tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int]) -> tuple[Sequence[object], ...]:
     return (
         [task.id for task in tasks],
         [lane_ids[task.lane] for task in tasks],
         [task.lane.namespace for task in tasks],
         [task.priority for task in tasks],
         [task.wait_for for task in tasks],
-        [task.deadline_for for task in tasks],
-        [task.timeout_for for task in tasks],
-        [task.progress_for for task in tasks],
-        [task.run_id for task in tasks],
-        [task.step_id for task in tasks],
-        [task.flow_id for task in tasks],
-        [task.scope for task in tasks],
-        [task.root_id for task in tasks],
-        [task.trace_id for task in tasks],
-        [task.limit_key for task in tasks],
-        [task.unique_key for task in tasks],
-        [task.policy for task in tasks],
+        sparse([task.deadline_for for task in tasks]),
+        sparse([task.timeout_for for task in tasks]),
+        sparse([task.progress_for for task in tasks]),
+        sparse([task.run_id for task in tasks]),
+        sparse([task.step_id for task in tasks]),
+        sparse([task.flow_id for task in tasks]),
+        sparse([task.scope for task in tasks]),
+        sparse([task.root_id for task in tasks]),
+        sparse([task.trace_id for task in tasks]),
+        sparse([task.limit_key for task in tasks]),
+        sparse([task.unique_key for task in tasks]),
+        sparse([task.policy for task in tasks]),
         [task.payload for task in tasks],
     )

@@ -11,13 +11,13 @@ with given as materialized (
   for update of tasks skip locked
 )
 update tasks
-set heartbeat_at = treadle_now(),
-    progress_at = case when free.progressed then treadle_now() else tasks.progress_at end,
+set heartbeat_at = (select treadle_now()),
+    progress_at = case when free.progressed then (select treadle_now()) else tasks.progress_at end,
     progress = case when free.progressed then coalesce(free.progress, tasks.progress) else tasks.progress end,
     wake_at = least(
-      treadle_now() + $4::bigint,
+      (select treadle_now()) + $4::bigint,
       tasks.deadline_at,
-      case when free.progressed then treadle_now() else tasks.progress_at end + tasks.progress_for
+      case when free.progressed then (select treadle_now()) else tasks.progress_at end + tasks.progress_for
     )
 from free
 where tasks.id = free.id
@@ -33,7 +33,7 @@ join tasks on tasks.id = given.id and tasks.claim_version = given.claim_version 
 -- Insert the server, or update it; its heartbeat is now, its start stays what it was.
 insert into servers (id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at,
   heartbeat_at, handled, failed, running)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, coalesce(nullif($11::bigint, 0), treadle_now()), treadle_now(), $12, $13, $14)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, coalesce(nullif($11::bigint, 0), (select treadle_now())), (select treadle_now()), $12, $13, $14)
 on conflict (id) do update
 set name = excluded.name,
     host = excluded.host,

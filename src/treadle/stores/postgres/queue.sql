@@ -24,10 +24,10 @@ with best as materialized (
 update tasks
 set owner_id = $2::text,
     claim_version = tasks.claim_version + 1,
-    claimed_at = treadle_now(),
-    heartbeat_at = treadle_now(),
-    progress_at = treadle_now(),
-    wake_at = treadle_now() + $3::bigint
+    claimed_at = (select treadle_now()),
+    heartbeat_at = (select treadle_now()),
+    progress_at = (select treadle_now()),
+    wake_at = (select treadle_now()) + $3::bigint
 from taken
 where tasks.id = taken.id
 returning tasks.id::text, tasks.lane_id, tasks.priority, tasks.state, tasks.due_at, tasks.wake_at, tasks.claim_version,
@@ -41,7 +41,7 @@ returning tasks.id::text, tasks.lane_id, tasks.priority, tasks.state, tasks.due_
 with due as materialized (
   select id, owner_id
   from tasks
-  where wake_at <= treadle_now() and ($2::boolean or owner_id is null)
+  where wake_at <= (select treadle_now()) and ($2::boolean or owner_id is null)
   order by wake_at
   limit $1::bigint
   for update skip locked
@@ -58,7 +58,7 @@ with due as materialized (
     tasks.trace_id, due.owner_id as loser_id
 ), logged as (
   insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
-  select nextval('treadle_seq'), treadle_now(), 'task', id, version, 'expire', state, state, loser_id, claim_version, run_id,
+  select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, 'expire', state, state, loser_id, claim_version, run_id,
     root_id, trace_id
   from woken
   where loser_id is not null
@@ -70,10 +70,10 @@ select
   (
     select count(*)
     from (
-      select from tasks where wake_at <= treadle_now() and ($2::boolean or owner_id is null) order by wake_at limit $1::bigint + 1
+      select from tasks where wake_at <= (select treadle_now()) and ($2::boolean or owner_id is null) order by wake_at limit $1::bigint + 1
     ) as seen
   ) as due,
-  (select min(wake_at) from tasks where wake_at > treadle_now()) - treadle_now() as next_for;
+  (select min(wake_at) from tasks where wake_at > (select treadle_now())) - (select treadle_now()) as next_for;
 
 -- name: now
 -- The store's clock.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from treadle.kernel.ports import Finish, Park, Revive
-from treadle.stores.postgres.connect import PACKAGE, Connection, row_count
+from treadle.stores.postgres.connect import PACKAGE, Connection, row_count, sparse
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(PACKAGE, "settlements.sql")
@@ -42,10 +42,10 @@ async def finish(connection: Connection, ends: Sequence[End]) -> int:
         [end[3] for end in ends],
         [end[4].move for end in ends],
         [end[4].state for end in ends],
-        [end[4].result for end in ends],
-        [end[4].error for end in ends],
-        [end[4].error_code for end in ends],
-        [end[4].fingerprint for end in ends],
+        sparse([end[4].result for end in ends]),
+        sparse([end[4].error for end in ends]),
+        sparse([end[4].error_code for end in ends]),
+        sparse([end[4].fingerprint for end in ends]),
     )
     return row_count(status)
 
@@ -64,10 +64,10 @@ async def park(connection: Connection, parkings: Sequence[Parking]) -> None:
         [park.failures for park in parks],
         [park.takeovers for park in parks],
         [park.hold for park in parks],
-        [park.wake_for for park in parks],
-        [park.checkpoint for park in parks],
-        [park.error for park in parks],
-        [park.data for park in parks],
+        sparse([park.wake_for for park in parks]),
+        sparse([park.checkpoint for park in parks]),
+        sparse([park.error for park in parks]),
+        sparse([park.data for park in parks]),
     )
 
 

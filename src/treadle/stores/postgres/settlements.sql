@@ -12,7 +12,7 @@ insert into finished (id, seq, lane_id, namespace, state, move, from_state, acto
   run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload, checkpoint, result, error,
   error_code, fingerprint)
 select id, nextval('treadle_seq'), lane_id, namespace, end_state, move, state, actor, owner_id, claim_version, version + 1, attempt,
-  failures, takeovers, priority, created_at, due_at, claimed_at, treadle_now(), deadline_at, timeout_for, progress_for, progress,
+  failures, takeovers, priority, created_at, due_at, claimed_at, (select treadle_now()), deadline_at, timeout_for, progress_for, progress,
   run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload, checkpoint, result, end_error,
   error_code, fingerprint
 from ended;
@@ -32,7 +32,7 @@ with given as materialized (
       takeovers = given.takeovers,
       hold = given.hold,
       owner_id = null,
-      wake_at = treadle_now() + given.wake_for,
+      wake_at = (select treadle_now()) + given.wake_for,
       checkpoint = given.checkpoint,
       error = given.error,
       version = tasks.version + 1
@@ -43,7 +43,7 @@ with given as materialized (
 )
 insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
   data)
-select nextval('treadle_seq'), treadle_now(), 'task', id, version, move, from_state, to_state, actor, claim_version, run_id, root_id,
+select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, move, from_state, to_state, actor, claim_version, run_id, root_id,
   trace_id, data
 from parked;
 
@@ -70,14 +70,14 @@ with given as materialized (
   from gone
 ), revived as (
   insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
-  select nextval('treadle_seq'), treadle_now(), 'task', id, version + 1, new_move, state, 'pending', new_actor, claim_version, run_id,
+  select nextval('treadle_seq'), (select treadle_now()), 'task', id, version + 1, new_move, state, 'pending', new_actor, claim_version, run_id,
     root_id, trace_id
   from gone
 )
 insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_version, claimed_at, attempt, failures, takeovers,
   version, created_at, timeout_for, progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key,
   policy, payload, checkpoint, error)
-select id, lane_id, namespace, priority, treadle_now(), 0, 'pending', claim_version, claimed_at, attempt + 1, 0, 0,
+select id, lane_id, namespace, priority, (select treadle_now()), 0, 'pending', claim_version, claimed_at, attempt + 1, 0, 0,
   version + 1, created_at, timeout_for, progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key,
   case
     when row_number() over (partition by namespace, unique_key order by id) = 1
