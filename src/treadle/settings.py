@@ -45,6 +45,11 @@ def load_settings() -> Settings:
     )
 
 
+def child_environment(**values: str) -> dict[str, str]:
+    """The environment for a child process: this one's, and those values. URLs go this way, as `ps` shows arguments to all."""
+    return {**os.environ, **values}  # noqa: TID251
+
+
 def _number(name: str, text: str | None, default: float, low: float, high: float) -> float:
     if not text:
         return default

@@ -237,6 +237,13 @@ class Store(Protocol):
     async def close(self) -> None:
         """Release everything; idempotent. Nothing committed is lost by not calling it."""
 
+    async def migrate_to(self, version: int) -> None:
+        """Bring the schema of an open store to exactly that version, up or down, atomically; 0 removes everything.
+
+        Raises `SchemaTooNew` for a version that this code does not know, and changes nothing then. Nobody else may be
+        using the database.
+        """
+
     async def now(self) -> int:
         """The store's clock, in milliseconds."""
 

@@ -40,6 +40,12 @@ class NotOpen(TreadleError):
     code = "not_open"
 
 
+class AlreadyOpen(TreadleError):
+    """The engine is open, and this can only be done while it is closed."""
+
+    code = "already_open"
+
+
 class Engine:
     """A store and what is done with it: enqueue, wait, cancel, retry, look, and run handlers.
 
@@ -65,17 +71,26 @@ class Engine:
         ids: Ids | None = None,
         emit: Emit = log_event,
     ) -> None:
-        self.settings = settings or load_settings()
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or SystemIds()
         self.emit = emit
         self.registry = Registry()
-        self.store: Store = make_store(url or self.settings.store, self.clock)
-        self.committer = Committer(self.store, self.clock, self.emit)
-        namespace = self.settings.namespace
-        self.queue = Queue(self.store, self.committer, self.ids, namespace=namespace, payload_limit=self.settings.payload_limit)
-        self.reads = Reads(self.store, namespace=namespace)
         self._results: Results | None = None
+        self.settings = settings or load_settings()
+        self._url = url or self.settings.store
+        self.use_store(None, self.settings)
+
+    def use_store(self, url: str | None, settings: Settings) -> None:
+        """Work on that store (None: the same URL as before) under those settings; the handlers stay. Only while closed."""
+        if self._results is not None:
+            raise AlreadyOpen("Close the engine before it is put on another store.")
+        self.settings = settings
+        self._url = url or self._url
+        self.store: Store = make_store(self._url, self.clock)
+        self.committer = Committer(self.store, self.clock, self.emit)
+        namespace = settings.namespace
+        self.queue = Queue(self.store, self.committer, self.ids, namespace=namespace, payload_limit=settings.payload_limit)
+        self.reads = Reads(self.store, namespace=namespace)
 
     async def __aenter__(self) -> Self:
         await self.open()
