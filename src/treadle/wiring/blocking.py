@@ -9,7 +9,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from treadle.kernel.queue import Enqueued, TaskSpec
+from treadle.kernel.verify import VerifyReport
 from treadle.kernel.why import Reason
+from treadle.model.errors import TreadleError
 from treadle.model.tasks import Task
 from treadle.model.values import Json
 
@@ -20,16 +22,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class NotOpen(TreadleError):
+    """The engine is used outside its `with`."""
+
+    code = "not_open"
+
+
 class BlockingEngine:
     """`Engine` for code without an event loop; arguments are those of the methods of the same name there."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="treadle-engine", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._worker: AbstractAsyncContextManager[WorkerHost] | None = None
 
     def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="treadle-engine", daemon=True)
         self._thread.start()
         try:
             self.run(self._engine.open())
@@ -41,19 +51,25 @@ class BlockingEngine:
     def __exit__(self, *_: object) -> None:
         try:
             self.stop_worker()
-            self.run(self._engine.close())
         finally:
-            self._end()
+            try:
+                self.run(self._engine.close())
+            finally:
+                self._end()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run anything on the engine's event loop and wait for it."""
+        if self._loop is None:
+            coroutine.close()
+            raise NotOpen("Open the engine first: `with engine.blocking() as e: ...`.")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def start_worker(self, **options: Any) -> None:
         """Run the engine's handlers in the background; options as for `Engine.worker`."""
         if self._worker is None:
-            self._worker = self._engine.worker(**options)
-            self.run(_enter(self._worker))
+            worker = self._engine.worker(**options)
+            self.run(_enter(worker))
+            self._worker = worker
 
     def stop_worker(self) -> None:
         """Stop what `start_worker` started, gracefully; idempotent."""
@@ -76,6 +92,12 @@ class BlockingEngine:
     def retry(self, task: Enqueued | str, **options: Any) -> None:
         self.run(self._engine.retry(task, **options))
 
+    def pause(self, task: Enqueued | str, **options: Any) -> None:
+        self.run(self._engine.pause(task, **options))
+
+    def resume(self, task: Enqueued | str, **options: Any) -> None:
+        self.run(self._engine.resume(task, **options))
+
     def get_task(self, task: Enqueued | str) -> Task:
         return self.run(self._engine.get_task(task))
 
@@ -85,10 +107,26 @@ class BlockingEngine:
     def why(self, task: Enqueued | str) -> Reason:
         return self.run(self._engine.why(task))
 
+    def verify(self) -> VerifyReport:
+        return self.run(self._engine.verify())
+
     def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        loop, thread = self._loop, self._thread
+        self._loop = self._thread = None
+        if loop is not None and thread is not None:
+            asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+
+async def _cancel_others() -> None:
+    """End what is left on the loop, so that nothing is destroyed in the middle."""
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_default_executor()
 
 
 async def _enter(worker: AbstractAsyncContextManager[WorkerHost]) -> None:

@@ -19,25 +19,22 @@ from treadle.kernel.why import Reason
 from treadle.model.clock import Clock, Duration, milliseconds
 from treadle.model.errors import TaskCanceled, TaskFailed, TaskIgnored, TreadleError
 from treadle.model.ids import Ids, parse_id
-from treadle.model.names import DEFAULT_LIST
+from treadle.model.names import DEFAULT_LIST, check_name
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode
 from treadle.settings import Settings, load_settings
 from treadle.stores import make_store
-from treadle.wiring.blocking import BlockingEngine
+from treadle.wiring.blocking import BlockingEngine, NotOpen
 from treadle.wiring.host import WorkerHost
 from treadle.wiring.results import Results
 from treadle.workers.handlers import Handler, Isolation, Registry, make_handler
 
 H = TypeVar("H", bound=Callable[..., Any])
 
-
-class NotOpen(TreadleError):
-    """The engine is used outside `async with`."""
-
-    code = "not_open"
+CLOSE_WITHIN = 5.0
+"""Seconds that commits on their way get when an engine is closed."""
 
 
 class AlreadyOpen(TreadleError):
@@ -111,8 +108,15 @@ class Engine:
             self.committer.on_finished.remove(self._results.finished)
             await self._results.close()
             self._results = None
-        await self.committer.close()
-        await self.store.close()
+        try:
+            async with asyncio.timeout(CLOSE_WITHIN):
+                await self.committer.drain()
+        except TimeoutError:
+            pass  # the store does not answer; senders are told by `close`
+        try:
+            await self.committer.close()
+        finally:
+            await self.store.close()
 
     # handlers and workers
 
@@ -174,7 +178,9 @@ class Engine:
             concurrency=concurrency,
             threads=threads,
             processes=processes,
-            task_lists=tuple(task_lists),
+            task_lists=tuple(
+                check_name(each, "task list") for each in ((task_lists,) if isinstance(task_lists, str) else task_lists)
+            ),
             lease_for=milliseconds(lease if lease is not None else self.settings.lease, "lease", positive=True),
             grace=milliseconds(grace, "grace") / 1000,
             name=name,
@@ -211,7 +217,7 @@ class Engine:
         """
         spec = TaskSpec(
             name=name,
-            payload=None if payload is None else dict(payload),
+            payload=_payload(payload),
             delay=delay,
             at=at,
             priority=priority,
@@ -252,7 +258,7 @@ class Engine:
 
     async def retry(self, task: Enqueued | str, *, actor: str = "python", payload: Mapping[str, Json] | None = None) -> None:
         """Make a failed, canceled or ignored task live again, with an edited payload if given."""
-        await self.queue.retry(_id(task), actor=actor, payload=None if payload is None else dict(payload))
+        await self.queue.retry(_id(task), actor=actor, payload=_payload(payload))
 
     async def pause(self, task: Enqueued | str, *, actor: str = "python") -> None:
         """Hold a task that is not running."""
@@ -304,6 +310,11 @@ def result_of(task: Task) -> dict[str, Json]:
             raise TaskCanceled(f"Task {task.id} was canceled: {error.get('message', '')}")
         case _:
             raise TaskIgnored(f"Task {task.id} ended as {task.state}.")
+
+
+def _payload(payload: Mapping[str, Json] | None) -> Json:
+    """Any mapping as a dict; what is none is refused by the queue, which says why."""
+    return dict(payload) if isinstance(payload, Mapping) else payload
 
 
 def _id(task: Enqueued | str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from treadle.kernel.telemetry import LoopError, ShortLease, WorkerStarted, WorkerStopped
 from treadle.model.errors import StoreError
-from treadle.model.tasks import LogLine, Server
+from treadle.model.tasks import Claim, LogLine, Server
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.keeper import KeeperThread, LeaseKeeper
 from treadle.workers.lines import LineWriter
@@ -26,6 +27,9 @@ SHORTEST_LEASE_FOR = 30_000
 """Leases under this are for demos and tests (D5)."""
 
 BEAT_EVERY = 10.0
+
+CLAIM_WAIT = 5.0
+"""Seconds that a claim in flight gets to come back when the worker stops."""
 
 
 class WorkerHost:
@@ -58,12 +62,12 @@ class WorkerHost:
         self._name = name or f"{host}-{os.getpid()}"
         self._host = host
         self._state = "starting"
-        self._started_at = 0
         self._executor = SystemExecutor(threads)
         self._lines = LineWriter(engine.store, engine.emit)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] | None = None
+        self._keeper_thread: KeeperThread | None = None
         self.worker = Worker(
             engine.store,
             engine.committer,
@@ -97,29 +101,30 @@ class WorkerHost:
         )
 
     async def start(self) -> None:
-        """Register, then start to claim."""
+        """Register, then start to claim. When this raises, nothing of it runs."""
         engine = self._engine
-        loop = self._loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         if self._options.lease_for < SHORTEST_LEASE_FOR:
             engine.emit(ShortLease(self._options.lease_for))
-        await engine.store.save_server(self.describe())
-        keeper = LeaseKeeper(
-            engine.store, engine.clock, self._options.lease_for, self._lost, self.describe, engine.emit, beat_every=BEAT_EVERY
-        )
-        self.worker.keeper = keeper
-        self._keeper_thread = KeeperThread(keeper, engine.emit)
-        self._keeper_thread.start()
-        engine.committer.on_ready.append(self.worker.heard)
-        engine.committer.on_fenced.append(self.worker.fenced)
-        self._unsubscribe = await engine.store.subscribe(self.worker.heard)
+        try:
+            await engine.store.save_server(self.describe())
+            self._keep()
+            engine.committer.on_ready.append(self.worker.heard)
+            engine.committer.on_fenced.append(self.worker.fenced)
+            self._unsubscribe = await engine.store.subscribe(self.worker.heard)
+            self._state = "running"
+            await engine.store.save_server(self.describe())
+        except BaseException:
+            self._state = "stopped"
+            await self._let_go()
+            raise
         waker = Waker(engine.store, engine.clock, self._options.lease_for, engine.committer.tell, engine.emit)
-        self._state = "running"
-        await engine.store.save_server(self.describe())
-        self._tasks = [loop.create_task(self.worker.run()), loop.create_task(waker.run()), loop.create_task(self._lines.run())]
+        runs = (self.worker.run(), waker.run(), self._lines.run())
+        self._tasks = [self._loop.create_task(run) for run in runs]
         engine.emit(WorkerStarted(self.owner_id, tuple(engine.registry.names())))
 
     async def stop(self) -> None:
-        """Stop gracefully; when this returns, nothing of it runs and nothing is held."""
+        """Stop gracefully; when this returns, nothing of it runs and, if the store could be reached, nothing is held."""
         engine = self._engine
         claiming, waking, writing = self._tasks
         self._state = "draining"
@@ -127,30 +132,65 @@ class WorkerHost:
             await engine.store.save_server(self.describe())
         except StoreError as error:
             engine.emit(LoopError("worker", f"could not say that it is draining: {error}"))
-        await self.worker.stop()
+        self.worker.stop_claiming()
+        await asyncio.wait([claiming], timeout=CLAIM_WAIT)  # not canceled: what it took would be held by nobody who knows
         claiming.cancel()
         waking.cancel()
         await asyncio.gather(claiming, waking, return_exceptions=True)
-        await self.worker.stop()  # what a claim in flight brought in meanwhile
+        await self.worker.stop()
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
         await self._lines.flush()
-        if self._unsubscribe is not None:
-            self._unsubscribe()
-        engine.committer.on_ready.remove(self.worker.heard)
-        engine.committer.on_fenced.remove(self.worker.fenced)
         self._state = "stopped"
-        await asyncio.to_thread(self._keeper_thread.stop)
-        self._executor.close()
+        await self._let_go()
         engine.emit(WorkerStopped(self.owner_id, self.worker.handled, self.worker.released))
 
-    def _lost(self, task_id: str, reason: str) -> None:
+    def _keep(self) -> None:
+        engine = self._engine
+        keeper = LeaseKeeper(
+            engine.store, engine.clock, self._options.lease_for, self._lost, self.describe, engine.emit, beat_every=BEAT_EVERY
+        )
+        self.worker.keeper = keeper
+        self._keeper_thread = KeeperThread(keeper, engine.emit)
+        self._keeper_thread.start()
+
+    async def _let_go(self) -> None:
+        """Undo what `start` did, as far as it got; the keeper's last beat tells the state."""
+        committer = self._engine.committer
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        if self.worker.heard in committer.on_ready:
+            committer.on_ready.remove(self.worker.heard)
+            committer.on_fenced.remove(self.worker.fenced)
+        if self._keeper_thread is not None:
+            await asyncio.to_thread(self._keeper_thread.stop)
+        self._executor.close()
+
+    def _lost(self, claim: Claim, reason: str) -> None:
         """Called in the keeper's thread."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.worker.lose, task_id, reason)
+            self._loop.call_soon_threadsafe(self.worker.lose, claim, reason)
 
     def _line(self, line: LogLine) -> None:
         self._lines.add(line)
+
+
+async def until_signalled() -> signal.Signals:
+    """Return when the process is told to stop (SIGTERM or SIGINT), and which way; a second signal acts as if nobody listened."""
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[signal.Signals] = loop.create_future()
+
+    def tell(number: signal.Signals) -> None:
+        if not told.done():
+            told.set_result(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, tell, number)
+    try:
+        return await told
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
 
 
 def _version() -> str:

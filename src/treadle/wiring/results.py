@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from treadle.kernel.ports import Store
-from treadle.kernel.telemetry import Emit, StoreTrouble
+from treadle.kernel.telemetry import Emit, LoopError, StoreTrouble
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Task
 
 _FIRST_LOOK, _SLOWEST_LOOK = 0.02, 0.5
+"""Seconds between looks: soon at first, as much ends soon."""
 _LOOK_LIMIT = 1000
+
+
+@dataclass(slots=True)
+class _Awaited:
+    ended: asyncio.Future[Task]
+    callers: int = 0
 
 
 class Results:
@@ -22,22 +30,30 @@ class Results:
         self._store = store
         self._clock = clock
         self._emit = emit
-        self._waiting: dict[str, asyncio.Future[Task]] = {}
+        self._awaited: dict[str, _Awaited] = {}
         self._looker: asyncio.Task[None] | None = None
         self._told = asyncio.Event()
 
     async def wait(self, task_id: str) -> Task:
         """The task, once it is finished."""
-        if task_id not in self._waiting:
-            self._waiting[task_id] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        awaited = self._awaited.get(task_id)
+        if awaited is None:
+            awaited = self._awaited[task_id] = _Awaited(loop.create_future())
             self._told.set()
         if self._looker is None or self._looker.done():
-            self._looker = asyncio.get_running_loop().create_task(self._look())
-        return await asyncio.shield(self._waiting[task_id])
+            self._looker = loop.create_task(self._look())
+        awaited.callers += 1
+        try:
+            return await asyncio.shield(awaited.ended)
+        finally:
+            awaited.callers -= 1
+            if not awaited.callers and self._awaited.get(task_id) is awaited:
+                del self._awaited[task_id]
 
     def finished(self, task_ids: Iterable[str]) -> None:
         """These ended in this process: look now if somebody waits for one."""
-        if self._waiting and any(task_id in self._waiting for task_id in task_ids):
+        if self._awaited and any(task_id in self._awaited for task_id in task_ids):
             self._told.set()
 
     async def close(self) -> None:
@@ -45,26 +61,37 @@ class Results:
         if self._looker is not None:
             self._looker.cancel()
             await asyncio.gather(self._looker, return_exceptions=True)
-        for waiting in self._waiting.values():
-            waiting.cancel()
+        for awaited in self._awaited.values():
+            awaited.ended.cancel()
 
     async def _look(self) -> None:
         pause = _FIRST_LOOK
-        while self._waiting:
+        while self._awaited:
             told = self._told.is_set()
             self._told.clear()
             try:
-                found = await self._store.find_finished(list(self._waiting)[:_LOOK_LIMIT])
+                found = await self._find()
+                pause = _FIRST_LOOK if found or told else min(pause * 1.5, _SLOWEST_LOOK)
             except StoreError as error:
                 self._emit(StoreTrouble("waiting for results", str(error), _SLOWEST_LOOK))
-                found, pause = [], _SLOWEST_LOOK
-            for task in found:
-                waiting = self._waiting.pop(task.id, None)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(task)
-            pause = _FIRST_LOOK if found or told else min(pause * 1.5, _SLOWEST_LOOK)
+                pause = _SLOWEST_LOOK
+            except Exception as error:
+                self._emit(LoopError("results", repr(error)))
+                pause = _SLOWEST_LOOK
             try:
                 async with asyncio.timeout(pause):
                     await self._told.wait()
             except TimeoutError:
                 continue
+
+    async def _find(self) -> int:
+        """Answer those whose tasks have ended; how many tasks that were."""
+        task_ids = list(self._awaited)
+        count = 0
+        for start in range(0, len(task_ids), _LOOK_LIMIT):
+            for task in await self._store.find_finished(task_ids[start : start + _LOOK_LIMIT]):
+                count += 1
+                awaited = self._awaited.pop(task.id, None)
+                if awaited is not None and not awaited.ended.done():
+                    awaited.ended.set_result(task)
+        return count

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import traceback
 from collections.abc import Awaitable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
+from treadle.model.clock import LONGEST_FOR
 from treadle.model.errors import NonRetryable, TreadleError
 from treadle.model.outcomes import Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.values import decode
@@ -49,10 +51,13 @@ async def call(handler: Handler, context: Context, executor: Executor) -> Outcom
             context.cancel()
             return _timed_out(context, timeout_for)
         return outcome_of(returned)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
+        runner = asyncio.current_task()
+        if runner is not None and not runner.cancelling():  # nobody stops us: something that the handler awaited was canceled
+            return outcome_of_error(error)
         context.cancel()
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return outcome_of_error(error)
 
 
@@ -79,9 +84,47 @@ def outcome_of(returned: Any) -> Outcome:
     if isinstance(returned, dict):
         return Succeeded(returned)
     if isinstance(returned, Succeeded | Retry | Failed | Waiting | Paused | Released):
-        return returned
+        return _checked(returned)
     kind = type(returned).__name__
+    if inspect.iscoroutine(returned):
+        returned.close()
     return Failed(Problem("unexpected_result", f"The handler returned a {kind}; it must return a dict, None or an outcome.", kind))
+
+
+def _checked(outcome: Outcome) -> Outcome:
+    """The outcome itself, unless what a handler put into it cannot be acted upon."""
+    match outcome:
+        case Succeeded(result):
+            wrong = None if isinstance(result, dict) else f"Succeeded takes a dict, not a {type(result).__name__}"
+        case Retry(problem, after_for):
+            wrong = _wrong_problem(problem) or (None if after_for is None else _wrong_duration(after_for))
+        case Failed(problem):
+            wrong = _wrong_problem(problem)
+        case Waiting(wait_for):
+            wrong = _wrong_duration(wait_for)
+        case Paused(reason) | Released(reason):
+            wrong = None if isinstance(reason, str) else f"a reason is text, not a {type(reason).__name__}"
+        case _:
+            assert_never(outcome)
+    if wrong is None:
+        return outcome
+    kind = type(outcome).__name__
+    return Failed(Problem("unexpected_result", f"The handler returned a {kind} that makes no sense: {wrong}.", kind))
+
+
+def _wrong_problem(problem: object) -> str | None:
+    if not isinstance(problem, Problem):
+        return f"it takes a Problem(code, message), not a {type(problem).__name__}"
+    texts: tuple[object, ...] = (problem.code, problem.message, problem.type or "", problem.traceback or "")
+    if not all(isinstance(text, str) for text in texts):
+        return "the parts of a Problem are text"
+    return None
+
+
+def _wrong_duration(duration_for: object) -> str | None:
+    if type(duration_for) is not int or not 0 <= duration_for <= LONGEST_FOR:
+        return f"it takes whole milliseconds from 0 to a century, not {duration_for!r}"
+    return None
 
 
 def outcome_of_error(error: BaseException) -> Outcome:

@@ -11,6 +11,8 @@ from treadle.model.values import Json, decode, encode
 
 _LEVELS = ("debug", "info", "warning", "error")
 _LONGEST_MESSAGE = 4096
+_flagging = threading.Lock()
+"""Guards the making of a context's flag, which most attempts never need."""
 
 
 class Context:
@@ -66,15 +68,17 @@ class Context:
 
     def cancel(self) -> None:
         """Raise the flag that `cancelled` shows."""
-        if self._cancelled is None:
-            self._cancelled = threading.Event()
-        self._cancelled.set()
+        self._flag().set()
 
     def wait_cancelled(self, seconds: float) -> bool:
         """Sleep up to `seconds` in a sync handler, or until it should stop; whether it should."""
-        if self._cancelled is None:
-            self._cancelled = threading.Event()
-        return self._cancelled.wait(seconds)
+        return self._flag().wait(seconds)
+
+    def _flag(self) -> threading.Event:
+        with _flagging:
+            if self._cancelled is None:
+                self._cancelled = threading.Event()
+            return self._cancelled
 
     def progress(self, fraction: float | None = None, message: str | None = None) -> None:
         """Say that the work gets on: a sign of life for the progress deadline, and a fraction (0 to 1) and text for people.
@@ -84,23 +88,33 @@ class Context:
         if fraction is not None and not 0 <= fraction <= 1:
             raise InvalidInput(f"progress takes a fraction from 0 to 1, not {fraction!r}.")
         parts = {"fraction": fraction, "message": None if message is None else message[:_LONGEST_MESSAGE]}
-        self.progress_text = encode({name: value for name, value in parts.items() if value is not None}, "progress")
-        self.progressed = True
+        text = encode({name: value for name, value in parts.items() if value is not None}, "progress")
         if self._on_progress is not None:
-            self._on_progress(self.progress_text)
+            self._on_progress(text)
+        self.note_progress(text)
+
+    def note_progress(self, text: str) -> None:
+        """Take in a sign of life, as JSON; the keeper sends it on."""
+        self.progress_text = text
+        self.progressed = True
 
     def log(self, message: str, level: str = "info", **details: Json) -> None:
         """Write a line about this task, for people; kept with the task, not fenced, stored soon."""
         if level not in _LEVELS:
             raise InvalidInput(f"level must be one of {', '.join(_LEVELS)}, not {level!r}.")
-        self._on_line(
+        text = str(message)[:_LONGEST_MESSAGE].replace("\x00", "\\0")
+        self.add_line(
             LogLine(
                 task_id=self.task.id,
                 at=self._now(),
                 level=level,
-                message=str(message)[:_LONGEST_MESSAGE].replace("\x00", "\\0"),
+                message=text if text.isascii() else text.encode("utf-8", "replace").decode(),
                 details=encode(details, "details") if details else None,
                 run_id=self.task.run_id,
                 step_id=self.task.step_id,
             )
         )
+
+    def add_line(self, line: LogLine) -> None:
+        """Take in a line that is complete."""
+        self._on_line(line)

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import pickle
+import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import msgspec
 
-from treadle.model.errors import NonRetryable, TreadleError
+from treadle.model.errors import InvalidInput, NonRetryable, TreadleError
+from treadle.model.outcomes import Failed, Outcome, Problem, Succeeded
 from treadle.model.tasks import LogLine, Task
 from treadle.model.values import decode, encode
+from treadle.workers.call import outcome_of, outcome_of_error
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler
 
@@ -33,6 +38,7 @@ class SystemExecutor:
     def __init__(self, threads: int = 16) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="treadle-handler")
         self._abandoned: Counter[str] = Counter()
+        self._counting = threading.Lock()
         self._spawn = multiprocessing.get_context("spawn")
 
     async def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
@@ -41,72 +47,97 @@ class SystemExecutor:
         try:
             return await asyncio.wrap_future(call)
         except asyncio.CancelledError:
-            if call.running():
-                self._abandoned[handler.name] += 1
-                call.add_done_callback(lambda _: self._abandoned.subtract([handler.name]))
+            if not call.cancel():
+                self._count(handler.name, 1)
+                call.add_done_callback(lambda _: self._count(handler.name, -1))
             raise
+
+    def _count(self, name: str, more: int) -> None:
+        """The thread of an abandoned handler calls this too when it ends."""
+        with self._counting:
+            self._abandoned[name] += more
 
     def abandoned(self, names: Iterable[str]) -> int:
         """Threads of those handlers that were given up and still run."""
-        return sum(self._abandoned[name] for name in names) if self._abandoned else 0
+        if not self._abandoned:
+            return 0
+        with self._counting:
+            return sum(self._abandoned[name] for name in names)
 
     async def in_process(self, handler: Handler, context: Context) -> Any:
         """Call it in a new process; when canceled, the process is killed."""
+        code = _pickled(handler)
         ours, theirs = self._spawn.Pipe()
-        try:
-            # Pickled here and not by the process object, so that a handler that cannot be found again is said so clearly.
-            code = pickle.dumps(handler.call)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise NonRetryable(
-                f"The handler {handler.name} cannot run in a process: {error}. Define it at the top level of a module.",
-                "not_importable",
-            ) from None
         process = self._spawn.Process(
             target=_child, args=(theirs, code, handler.arguments, msgspec.msgpack.encode(context.task)), daemon=True
         )
-        process.start()
-        theirs.close()
         loop = asyncio.get_running_loop()
-        answered: asyncio.Future[tuple[str, Any]] = loop.create_future()
+        answered: asyncio.Future[Outcome | None] = loop.create_future()
         reader = threading.Thread(target=_listen, args=(ours, context, loop, answered), name="treadle-process", daemon=True)
-        reader.start()
         try:
-            kind, value = await answered
+            process.start()
+            theirs.close()
+            reader.start()
+            outcome = await answered
         finally:
-            if process.is_alive():
+            if process.pid is not None:
                 process.kill()
-            await asyncio.to_thread(process.join)
+                await asyncio.shield(asyncio.to_thread(_reap, process, reader))
+            theirs.close()
             ours.close()
-        if kind == "returned":
-            return value
-        if kind == "raised":
-            raise value
-        raise ProcessDied(f"The process of {handler.name} ended without an answer (exit code {process.exitcode}).")
+        if outcome is None:
+            raise ProcessDied(f"The process of {handler.name} ended without an answer (exit code {process.exitcode}).")
+        return outcome
 
     def close(self) -> None:
         """Take no more; threads that still run are left to finish."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _listen(pipe: Connection, context: Context, loop: asyncio.AbstractEventLoop, answered: asyncio.Future[tuple[str, Any]]) -> None:
-    """Pass on what the child says until it has answered or is gone."""
-    answer: tuple[str, Any] = ("died", None)
+def _pickled(handler: Handler) -> bytes:
+    """The function by its name; done here and not by the process object, so that one that cannot be found is said so clearly."""
     try:
-        while True:
+        return pickle.dumps(handler.call)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise NonRetryable(
+            f"The handler {handler.name} cannot run in a process: {error}. Define it at the top level of a module.",
+            "not_importable",
+        ) from None
+
+
+def _plain(outcome: Outcome) -> Outcome:
+    """The outcome with a result that is nothing but JSON, so that the parent can take it whatever it can import."""
+    if not isinstance(outcome, Succeeded):
+        return outcome
+    try:
+        return Succeeded(decode(encode(outcome.result, "result", sys.maxsize)))
+    except InvalidInput as error:
+        return Failed(Problem(error.code, str(error), type(error).__name__))
+
+
+def _reap(process: BaseProcess, reader: threading.Thread) -> None:
+    process.join()
+    reader.join(1.0)  # it ends with the process, unless that left children of its own behind
+
+
+def _listen(pipe: Connection, context: Context, loop: asyncio.AbstractEventLoop, answered: asyncio.Future[Outcome | None]) -> None:
+    """Pass on what the child says until it has answered or is gone."""
+    outcome: Outcome | None = None
+    try:
+        while outcome is None:
             kind, value = pipe.recv()
             if kind == "progress":
-                context.progress_text, context.progressed = value, True
+                context.note_progress(value)
             elif kind == "line":
-                context._on_line(msgspec.msgpack.decode(value, type=LogLine))
+                context.add_line(msgspec.msgpack.decode(value, type=LogLine))
             else:
-                answer = (kind, value)
-                break
-    except (EOFError, OSError, pickle.UnpicklingError):
-        pass
+                outcome = value
+    except Exception:  # the pipe is closed, or broken in the middle of a message: nobody is there any more
+        outcome = None
 
     def tell() -> None:
         if not answered.done():
-            answered.set_result(answer)
+            answered.set_result(outcome)
 
     try:
         loop.call_soon_threadsafe(tell)
@@ -115,9 +146,13 @@ def _listen(pipe: Connection, context: Context, loop: asyncio.AbstractEventLoop,
 
 
 def _child(pipe: Connection, code: bytes, arguments: int, task: bytes) -> None:
-    """What runs in the process: call the handler, send back what it came to."""
+    """What runs in the process: call the handler, send back what it came to.
+
+    Outcomes go back, not exceptions: they keep the traceback, and any of them can be pickled.
+    """
     from treadle.kernel.system import SystemClock
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the worker decides what becomes of us
     held = msgspec.msgpack.decode(task, type=Task)
     context = Context(
         held,
@@ -130,11 +165,7 @@ def _child(pipe: Connection, code: bytes, arguments: int, task: bytes) -> None:
         returned = call(*(decode(held.payload), context)[:arguments])
         if asyncio.iscoroutine(returned):
             returned = asyncio.run(returned)
-        if isinstance(returned, dict):
-            encode(returned, "result")
-        pipe.send(("returned", returned))
+        message = pickle.dumps(("outcome", _plain(outcome_of(returned))))
     except BaseException as error:
-        try:
-            pipe.send(("raised", error))
-        except Exception:
-            pipe.send(("raised", RuntimeError(f"{type(error).__name__}: {error}")))
+        message = pickle.dumps(("outcome", outcome_of_error(error)))
+    pipe.send_bytes(message)

@@ -55,7 +55,7 @@ def make_handler(
         )
     if chosen == "thread" and is_async:
         raise InvalidPolicy(f"The handler {name} is async: it runs on the event loop or with isolation='process', not in a thread.")
-    if concurrency is not None and (not isinstance(concurrency, int) or concurrency < 1):
+    if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
         raise InvalidPolicy(f"concurrency must be 1 or more, not {concurrency!r}.")
     return Handler(
         name,
@@ -70,14 +70,18 @@ def make_handler(
 
 
 def _arguments(name: str, call: Callable[..., Any]) -> int:
+    """How many of (payload, ctx) to call it with; a second parameter with a default is taken for `ctx` only by that name."""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(call).parameters.values()
+    try:
+        parameters = inspect.signature(call).parameters.values()
+    except (ValueError, TypeError):
+        raise InvalidInput(f"Nobody can tell what the handler {name} takes: wrap it in a function of (payload).") from None
     if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
         return 2
     wanted = [parameter for parameter in parameters if parameter.kind in positional]
     required = [parameter for parameter in wanted if parameter.default is inspect.Parameter.empty]
     keyword_only = [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY and p.default is inspect.Parameter.empty]
-    if len(required) > 2 or keyword_only:
+    if len(required) > 2 or keyword_only or (wanted and wanted[0].name == "ctx"):
         raise InvalidInput(f"The handler {name} must take (payload), (payload, ctx) or nothing.")
     if len(required) < len(wanted) and len(wanted) >= 2 and wanted[1].name != "ctx":
         return max(len(required), 1)

@@ -1,21 +1,21 @@
 """The lease keeper: renews what is held, in a thread and on a connection of its own, so that a blocked event loop costs no leases.
 
-Three things end a holding: the renewal finds that the row is no longer ours (and a second look confirms it, D6), the local
-deadline passes without a renewal having succeeded, or somebody canceled the task. Each is told to the loop, which stops
-the handler; whatever the handler still produces is refused by the store anyway.
+Four things end a holding: the renewal finds that the row is no longer ours (and a second look confirms it, D6), the local
+deadline passes without a renewal having succeeded, the handler makes no progress, or somebody canceled the task. Each is
+told to the loop, which stops the handler; whatever the handler still produces is refused by the store anyway.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from treadle.kernel.ports import LeaseLine, Renewal, Store
 from treadle.kernel.telemetry import Emit, LoopError, StoreBack, StoreTrouble
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
-from treadle.model.tasks import Server
+from treadle.model.tasks import Claim, Server
 from treadle.workers.context import Context
 
 _LOOK_EVERY = 1.0
@@ -29,7 +29,10 @@ class _Holding:
     renewed_at: float
     """When the last successful claim or renewal was sent, on the monotonic clock: the lease is counted from there."""
     every: float
-    looked_at: float = field(default=0.0)
+    looked_at: float
+    progress_within: float | None
+    """Seconds within which it must say that it gets on, or None."""
+    progressed_at: float
 
 
 class LeaseKeeper:
@@ -40,7 +43,7 @@ class LeaseKeeper:
         store: Store,
         clock: Clock,
         lease_for: int,
-        on_lost: Callable[[str, str], None],
+        on_lost: Callable[[Claim, str], None],
         describe: Callable[[], Server],
         emit: Emit,
         beat_every: float = 10.0,
@@ -56,27 +59,30 @@ class LeaseKeeper:
         self._beaten_at = float("-inf")
         self._held: dict[str, _Holding] = {}
         self._trouble = False
-        self._look_now = False
 
     @property
     def tick_every(self) -> float:
         """Seconds between ticks: often enough for a third of the lease, and for progress to be seen within a second."""
         return min(1.0, self._lease / 4)
 
-    def hold(self, context: Context, claimed_at: float) -> None:
-        """Keep this claim from now on; `claimed_at` is the monotonic time at which the claim was sent."""
+    def hold(self, context: Context, claimed_at: float, progress_for: int | None = None) -> None:
+        """Keep this claim from now on; `claimed_at` is the monotonic time at which the claim was sent.
+
+        `progress_for` is the handler's own progress deadline, for a task that brings none.
+        """
         every = self._lease / 3
-        if context.task.progress_for is not None:
-            every = min(every, context.task.progress_for / 3000)
-        self._held[context.task.id] = _Holding(context, claimed_at, every, claimed_at)
+        within = context.task.progress_for if context.task.progress_for is not None else progress_for
+        if within is not None:
+            every = min(every, within / 3000)
+        self._held[context.task.id] = _Holding(
+            context, claimed_at, every, claimed_at, None if within is None else within / 1000, claimed_at
+        )
 
-    def drop(self, task_id: str) -> None:
-        """Forget the claim: it was settled, or lost."""
-        self._held.pop(task_id, None)
-
-    def look_now(self) -> None:
-        """Look at all claims with the next tick: somebody may have canceled one."""
-        self._look_now = True
+    def drop(self, claim: Claim) -> None:
+        """Forget the claim: it was settled, or lost. A later claim on the same task stays."""
+        holding = self._held.get(claim.task_id)
+        if holding is not None and holding.context.token.version == claim.version:
+            self._held.pop(claim.task_id, None)
 
     def tick(self) -> None:
         """One round: renew what is due or has progressed, look for cancels, enforce local deadlines, beat."""
@@ -94,10 +100,8 @@ class LeaseKeeper:
             if not self._trouble:
                 self._emit(StoreTrouble("renewing leases", str(error), self.tick_every))
             self._trouble = True
-        now = self._clock.monotonic()
-        for task_id, holding in held:
-            if now >= holding.renewed_at + self._lease:
-                self._lose(task_id, holding, "its lease ran out before it could be renewed")
+        finally:
+            self._enforce(held)
 
     def beat(self) -> None:
         """Tell the store that this server lives."""
@@ -116,16 +120,22 @@ class LeaseKeeper:
         for _, holding in due:
             context = holding.context
             progressed, context.progressed = context.progressed, False
+            if progressed:
+                holding.progressed_at = now
             renewals.append(Renewal(context.token, progressed, context.progress_text if progressed else None))
-        extended = self._line.renew(renewals, self._lease_for)
+        try:
+            extended = self._line.renew(renewals, self._lease_for)
+        except StoreError:
+            for (_, holding), renewal in zip(due, renewals, strict=True):
+                holding.context.progressed |= renewal.progressed  # say it again with the next one
+            raise
         for task_id, holding in due:
             if task_id in extended:
                 holding.renewed_at = holding.looked_at = now
         self._give_up([item for item in due if item[0] not in extended])
 
     def _look(self, held: list[tuple[str, _Holding]], now: float) -> None:
-        every = 0.0 if self._look_now else max(_LOOK_EVERY, len(held) / _LOOKS_PER_SECOND)
-        self._look_now = False
+        every = max(_LOOK_EVERY, len(held) / _LOOKS_PER_SECOND)
         old = [item for item in held if now - item[1].looked_at >= every]
         for _, holding in old:
             holding.looked_at = now
@@ -141,11 +151,20 @@ class LeaseKeeper:
             if task_id not in still:
                 self._lose(task_id, holding, "it was canceled, or taken over by another worker")
 
+    def _enforce(self, held: list[tuple[str, _Holding]]) -> None:
+        """Local deadlines hold whatever the store says, or does not say."""
+        now = self._clock.monotonic()
+        for task_id, holding in held:
+            if now >= holding.renewed_at + self._lease:
+                self._lose(task_id, holding, "its lease ran out before it could be renewed")
+            elif holding.progress_within is not None and now >= holding.progressed_at + holding.progress_within:
+                self._lose(task_id, holding, f"it made no progress for {holding.progress_within:g} s; its lease is left to run out")
+
     def _lose(self, task_id: str, holding: _Holding, reason: str) -> None:
         if self._held.get(task_id) is holding:
             del self._held[task_id]
             holding.context.cancel()
-            self._on_lost(task_id, reason)
+            self._on_lost(holding.context.token, reason)
 
 
 class KeeperThread:

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from treadle.kernel.ports import Store
-from treadle.kernel.telemetry import Emit, StoreTrouble
+from treadle.kernel.telemetry import Emit, LoopError, StoreBack, StoreTrouble
 from treadle.model.errors import StoreError
 from treadle.model.tasks import LogLine
 
@@ -23,6 +23,7 @@ class LineWriter:
         self._store = store
         self._emit = emit
         self._lines: deque[LogLine] = deque(maxlen=_MOST)
+        self._trouble = False
 
     def add(self, line: LogLine) -> None:
         """Keep the line for the next write; may be called from any thread."""
@@ -42,5 +43,12 @@ class LineWriter:
                 await self._store.append_lines(batch)
             except StoreError as error:
                 self._lines.extendleft(reversed(batch))
-                self._emit(StoreTrouble("writing handlers' lines", str(error), _EVERY))
+                if not self._trouble:
+                    self._emit(StoreTrouble("writing handlers' lines", str(error), _EVERY))
+                self._trouble = True
                 return
+            except Exception as error:
+                self._emit(LoopError("lines", f"{len(batch)} line(s) of handlers could not be stored: {error!r}"))
+            if self._trouble:
+                self._trouble = False
+                self._emit(StoreBack("writing handlers' lines"))

@@ -23,11 +23,11 @@ from treadle.model.ids import Ids
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
 from treadle.model.outcomes import Outcome, Problem, Released
 from treadle.model.retry import RetryPolicy
-from treadle.model.tasks import LogLine, Task
+from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import PAYLOAD_LIMIT
 from treadle.workers.call import Executor, call
 from treadle.workers.context import Context
-from treadle.workers.handlers import Handler, Registry
+from treadle.workers.handlers import Handler, Isolation, Registry
 from treadle.workers.keeper import LeaseKeeper
 
 CLAIM_LIMIT = 250
@@ -35,6 +35,9 @@ CLAIM_LIMIT = 250
 
 POLL_EVERY = 5.0
 """Seconds after which a worker looks by itself, whatever signals it heard or missed."""
+
+LAST_WAIT = 10.0
+"""Seconds that a stopping worker gives its last commits, once its handlers were stopped; then leases are left to run out."""
 
 _policy = msgspec.json.Decoder(RetryPolicy).decode
 
@@ -65,30 +68,36 @@ class WorkerOptions:
 
 @dataclass(slots=True)
 class _Group:
-    """Lanes that share a bound: the claims for them ask for no more than it leaves."""
+    """Lanes that share a bound: the claims for them ask for no more than it leaves.
+
+    Groups of one isolation share a pool as well: their threads, or their processes.
+    """
 
     limit: int
+    isolation: Isolation
     running: int = 0
     lane_ids: list[int] = field(default_factory=list)
     handlers: set[str] = field(default_factory=set)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Execution:
     """A task in progress here; `runner` is None only before its first moment."""
 
     task: Task
     context: Context
     group: _Group
+    handler: Handler | None
     runner: asyncio.Task[None] | None = None
     lost: bool = False
+    started: bool = False
     settling: bool = False
     """Its settlement is on its way: nothing may interrupt that."""
 
     def interrupt(self) -> None:
         """Stop the handler, if it still runs."""
         self.context.cancel()
-        if self.runner is not None and not self.settling:
+        if self.runner is not None and self.started and not self.settling:  # canceled before its first moment, it would not end
             self.runner.cancel()
 
 
@@ -125,6 +134,9 @@ class Worker:
         self._groups: dict[str, _Group] = {}
         self._lanes: dict[int, Lane] = {}
         self._executions: dict[str, _Execution] = {}
+        self._superseded: list[_Execution] = []
+        """Lost executions that have not ended, of tasks that this worker has taken again."""
+        self._turn = 0
         self._signal = asyncio.Event()
         self._refresh = True
         self._stopping = False
@@ -142,23 +154,28 @@ class Worker:
             return
         self._signal.set()
 
-    def lose(self, task_id: str, reason: str) -> None:
+    def lose(self, claim: Claim, reason: str) -> None:
         """The claim is gone: stop the handler and drop whatever it comes to."""
-        execution = self._executions.get(task_id)
-        if execution is not None and not execution.lost:
-            execution.lost = True
-            self._emit(LeaseLost(task_id, execution.task.name, reason))
-            execution.interrupt()
+        execution = self._executions.get(claim.task_id)
+        if execution is not None and execution.context.token == claim:
+            self._lose(execution, reason)
 
     def fenced(self, task_ids: Iterable[str]) -> None:
         """An operator in this process took these tasks from their holders: those that run here are stopped at once."""
         for task_id in task_ids:
-            self.lose(task_id, "it was canceled")
+            if (execution := self._executions.get(task_id)) is not None:
+                self._lose(execution, "it was canceled")
+
+    def _lose(self, execution: _Execution, reason: str) -> None:
+        if not execution.lost and not execution.settling:  # a settlement on its way is answered by the store itself
+            execution.lost = True
+            self._emit(LeaseLost(execution.task.id, execution.task.name, reason))
+            execution.interrupt()
 
     @property
     def running(self) -> int:
         """Tasks in progress."""
-        return len(self._executions)
+        return len(self._executions) + len(self._superseded)
 
     # the loop
 
@@ -176,6 +193,7 @@ class Worker:
                 if not took:
                     await self._wait()
             except StoreError as error:
+                self._refresh = True
                 if not trouble:
                     self._emit(StoreTrouble("claiming", str(error), 1.0))
                 trouble = True
@@ -184,19 +202,42 @@ class Worker:
                 self._emit(LoopError("worker", repr(error)))
                 await self._clock.sleep(10.0)
 
-    async def stop(self) -> None:
-        """No new claims; running work gets the grace period, then is released for others."""
+    def stop_claiming(self) -> None:
+        """No new claims; `run` returns after the one in flight."""
         self._stopping = True
         self._signal.set()
+
+    async def stop(self) -> None:
+        """No new claims; running work gets the grace period, then is stopped and released for others.
+
+        A handler that will not stop loses its task all the same. When even the store does not answer, leases are left to
+        run out: a worker that is told to stop does stop.
+        """
+        self.stop_claiming()
         if runners := self._runners():
             await asyncio.wait(runners, timeout=self._options.grace)
-        for execution in list(self._executions.values()):
+        for execution in self._all():
             execution.interrupt()
         if runners := self._runners():
-            await asyncio.gather(*runners, return_exceptions=True)
+            await asyncio.wait(runners, timeout=LAST_WAIT / 2)
+        stubborn = [execution for execution in self._all() if not execution.lost and not execution.settling]
+        for execution in stubborn:
+            self._emit(LoopError("worker", f"task {execution.task.id} ({execution.task.name}): its handler does not stop"))
+            execution.lost = True
+        releases = [asyncio.ensure_future(self._release(execution, self._clock.monotonic())) for execution in stubborn]
+        if waiting := releases + [execution.runner for execution in self._all() if execution.settling and execution.runner]:
+            await asyncio.wait(waiting, timeout=LAST_WAIT / 2)
+        left = [*releases, *self._runners()]
+        for runner in left:
+            runner.cancel()
+        if left:
+            await asyncio.wait(left, timeout=1.0)
+
+    def _all(self) -> list[_Execution]:
+        return [*self._executions.values(), *self._superseded]
 
     def _runners(self) -> list[asyncio.Task[None]]:
-        return [execution.runner for execution in self._executions.values() if execution.runner is not None]
+        return [execution.runner for execution in self._all() if execution.runner is not None]
 
     async def _wait(self) -> None:
         try:
@@ -228,15 +269,28 @@ class Worker:
         key: str = handler.isolation
         if handler.concurrency is not None:
             key, limit = f"handler {handler.name}", min(handler.concurrency, limit)
-        return self._groups.setdefault(key, _Group(limit))
+        return self._groups.setdefault(key, _Group(limit, handler.isolation))
+
+    def _room(self, group: _Group) -> int:
+        """How many more of the group's tasks may be taken: no more than can start now, so that others get the rest."""
+        room = min(group.limit - group.running, self._options.concurrency - self.running, CLAIM_LIMIT)
+        if group.isolation == "loop":
+            return room
+        stuck = self._executor.abandoned(group.handlers)
+        kin = [other for other in self._groups.values() if other.isolation == group.isolation]
+        taken = sum(other.running for other in kin) + sum(self._executor.abandoned(other.handlers) for other in kin)
+        pool = self._options.threads if group.isolation == "thread" else self._options.processes
+        return min(room - stuck, pool - taken)
 
     async def _claim_round(self) -> bool:
         """One claim per group that has room; whether anything was taken, or there is no room to wait for."""
         took = False
         self._signal.clear()
-        for group in list(self._groups.values()):
-            stuck = self._executor.abandoned(group.handlers)
-            room = min(group.limit - group.running - stuck, self._options.concurrency - len(self._executions), CLAIM_LIMIT)
+        groups = list(self._groups.values())
+        self._turn += 1  # another one is first each time, so that none takes all the room there is
+        for number in range(len(groups)):
+            group = groups[(self._turn + number) % len(groups)]
+            room = self._room(group)
             if room < 1 or not group.lane_ids or self._stopping:
                 continue
             sent_at = self._clock.monotonic()
@@ -249,18 +303,25 @@ class Worker:
 
     def _start(self, task: Task, group: _Group, sent_at: float) -> None:
         context = Context(task, self._clock.now, self._on_line)
-        execution = _Execution(task, context, group)
+        handler = self._registry.find(task.name)
+        execution = _Execution(task, context, group, handler)
+        if (older := self._executions.get(task.id)) is not None:
+            self._lose(older, "this worker has taken it again")
+            self._superseded.append(older)
         self._executions[task.id] = execution
         group.running += 1
         if self.keeper is not None:
-            self.keeper.hold(context, sent_at)
+            self.keeper.hold(context, sent_at, handler.progress_for if handler is not None else None)
         execution.runner = asyncio.get_running_loop().create_task(self._execute(execution))
 
     async def _execute(self, execution: _Execution) -> None:
         """From the claim to the committed settlement of one attempt."""
         task = execution.task
         started = self._clock.monotonic()
+        execution.started = True
         try:
+            if execution.context.cancelled:
+                raise asyncio.CancelledError
             self._emit(TaskTaken(task.id, task.name, task.attempt))
             decided = await self._attempt(execution)
             if decided is None or execution.lost:
@@ -273,16 +334,18 @@ class Worker:
             self._emit(LoopError("worker", f"task {task.id} ({task.name}) could not be settled: {error!r}"))
         finally:
             if self.keeper is not None:
-                self.keeper.drop(task.id)
-            del self._executions[task.id]
+                self.keeper.drop(execution.context.token)
+            if self._executions.get(task.id) is execution:
+                del self._executions[task.id]
+            else:
+                self._superseded.remove(execution)
             execution.group.running -= 1
             self._signal.set()
 
     async def _attempt(self, execution: _Execution) -> Finish | Park | None:
-        task = execution.task
+        task, handler = execution.task, execution.handler
         if (problem := refusal(task, self._options.takeover_limit)) is not None:
             return failure(problem)
-        handler = self._registry.find(task.name)
         if handler is None:
             return self._decide(task, None, Released("no handler here"))
         reach("handler.before")
@@ -306,8 +369,11 @@ class Worker:
         if answer.verdict is Verdict.CLAIM_LOST:
             self._emit(ResultDropped(task.id, task.name, decided.move))
             return
-        self.handled += 1
-        self.failed += decided.move == "fail"
+        if decided.move == "release":
+            self.released += 1
+        else:
+            self.handled += 1
+            self.failed += decided.move == "fail"
         self._emit(
             TaskSettled(task.id, task.name, decided.move, task.attempt, (self._clock.monotonic() - started) * 1000, decided.error)
         )
@@ -315,5 +381,4 @@ class Worker:
     async def _release(self, execution: _Execution, started: float) -> None:
         """Give the task back: the worker stops, and another may take it at once."""
         decided = settlement(execution.task, Released(), RetryPolicy())
-        self.released += 1
         await self._settle(execution, decided, started)
