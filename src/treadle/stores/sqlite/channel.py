@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Protocol, TypeVar
 
 import apsw
 
-from treadle.model.errors import StoreUnavailable
+from treadle.model.errors import StoreError, StoreUnavailable
 from treadle.stores.sqlite.connection import data_version
 from treadle.stores.sqlite.problems import translated
 
@@ -36,11 +37,30 @@ class Channel(Protocol):
     def call_blocking(self, work: Work[T]) -> T:
         """Do the work from any thread but the event loop's, and wait for it."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Do what has been asked for, then close the connection; idempotent."""
 
     def look(self) -> None:
         """Begin to look for changes, or stop to, as `on_change` says."""
+
+
+class ClosedChannel:
+    """The way to a store that is not open."""
+
+    after: Tidy | None = None
+    on_change: Tidy | None = None
+
+    async def call(self, work: Work[T]) -> T:
+        raise StoreUnavailable("The store is not open: call `await store.open()` first.")
+
+    def call_blocking(self, work: Work[T]) -> T:
+        raise StoreUnavailable("The store is not open: call `await store.open()` first.")
+
+    async def close(self) -> None:
+        pass
+
+    def look(self) -> None:
+        pass
 
 
 class InlineChannel:
@@ -76,13 +96,15 @@ class InlineChannel:
             self._timer.cancel()
             self._timer = None
         if self.on_change and not self._closed:
-            seen = self.call_blocking(data_version)
+            seen = self._seen
+            with suppress(StoreError):  # what goes wrong shows in the next work
+                seen = self.call_blocking(data_version)
             if seen != self._seen and self._seen is not None:
                 self.on_change()
             self._seen = seen
             self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self.look)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         if self._timer:
             self._timer.cancel()
         with self._lock, translated(self._shown):
@@ -95,10 +117,10 @@ class InlineChannel:
 class _Job:
     """A piece of work and whom to tell."""
 
-    __slots__ = ("future", "loop", "work")
+    __slots__ = ("future", "last", "loop", "work")
 
-    def __init__(self, work: Work[Any], future: Any, loop: asyncio.AbstractEventLoop | None) -> None:
-        self.work, self.future, self.loop = work, future, loop
+    def __init__(self, work: Work[Any], future: Any, loop: asyncio.AbstractEventLoop | None, *, last: bool = False) -> None:
+        self.work, self.future, self.loop, self.last = work, future, loop, last
 
     def answer(self, result: object, error: BaseException | None) -> None:
         """Tell it, unless whoever asked has gone."""
@@ -109,6 +131,10 @@ class _Job:
                 self.loop.call_soon_threadsafe(_resolve, self.future, result, error)
             except RuntimeError:
                 pass  # the loop is closed
+
+
+def _nothing(connection: apsw.Connection) -> None:
+    """The work of those who only want to be heard."""
 
 
 def _resolve(future: Any, result: object, error: BaseException | None) -> None:
@@ -132,7 +158,7 @@ class ThreadChannel:
         self._shown = shown
         self._closed = False
         self._lock = Lock()
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -148,13 +174,17 @@ class ThreadChannel:
         return future.result()
 
     def look(self) -> None:
-        self._put(_Job(lambda _: None, Future(), None))
+        self._put(_Job(_nothing, Future(), None))
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        loop = asyncio.get_running_loop()
+        gone: asyncio.Future[None] = loop.create_future()
         with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._jobs.put(None)
+            if self._closed:
+                return
+            self._closed = True
+            self._jobs.put(_Job(_nothing, gone, loop, last=True))
+        await gone
         self._thread.join()
 
     def _put(self, job: _Job) -> None:
@@ -171,14 +201,17 @@ class ThreadChannel:
                 job = self._jobs.get(timeout=LOOK_EVERY if self.on_change else None)
             except Empty:
                 job = _IDLE
-            if job is None:
+            if job.last:
                 break
             if job is not _IDLE:
                 connection = self._do(job, connection)
             if connection is not None:
                 seen = self._tend(connection, seen)
-        if connection is not None:
-            connection.close()
+        try:
+            if connection is not None:
+                connection.close()
+        finally:
+            job.answer(None, None)
 
     def _do(self, job: _Job, connection: apsw.Connection | None) -> apsw.Connection | None:
         if job.future.cancelled():
@@ -208,4 +241,4 @@ class ThreadChannel:
             return seen
 
 
-_IDLE = _Job(lambda _: None, Future(), None)
+_IDLE = _Job(_nothing, Future(), None)

@@ -20,14 +20,15 @@ _SHAPES = load_statements(__package__, "shapes.sql")
 _BEGIN, _COMMIT, _ROLLBACK = _SQL["begin"], _SQL["commit"], _SQL["rollback"]
 _BEGIN_READING = _SQL["begin_reading"]
 _DATA_VERSION = _SQL["read_data_version"]
-_BUSY_STEP = 0.02
+_STEPS = (0.001, 0.01)
+_SHORT_STEPS = 500
 
 
 def connect(path: str | None, *, create: bool = True) -> apsw.Connection:
     """A connection that has changed nothing yet; None is a new database in memory."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     connection = apsw.Connection(path or ":memory:", flags=flags, statementcachesize=200)
-    connection.set_busy_timeout(BUSY_FOR)
+    connection.set_busy_handler(wait_for_lock)
     if connection.readonly("main"):
         connection.close()
         raise StoreReadOnly(f"{path} cannot be written by this user. Give it write access, or choose another path.")
@@ -37,17 +38,31 @@ def connect(path: str | None, *, create: bool = True) -> apsw.Connection:
     return connection
 
 
+def wait_for_lock(tries: int) -> bool:
+    """Whether to try again for a lock that another process holds, after a moment.
+
+    SQLite's own way waits longer and longer; against a process that commits without pause, it hardly ever gets its turn.
+    """
+    step = _STEPS[tries >= _SHORT_STEPS]
+    waited = tries * _STEPS[0] if tries < _SHORT_STEPS else _SHORT_STEPS * _STEPS[0] + (tries - _SHORT_STEPS) * _STEPS[1]
+    if waited * 1000 >= BUSY_FOR:
+        return False
+    Event().wait(step)
+    return True
+
+
 def make_durable(connection: apsw.Connection) -> None:
     """Write-ahead log, every commit synced; checkpoints are ours alone."""
-    for tries_left in range(round(BUSY_FOR / 1000 / _BUSY_STEP), -1, -1):
+    tries = 0
+    while True:
         try:
             connection.execute(_SQL["use_wal"]).fetchall()
             break
         except apsw.BusyError:
             # SQLite does not wait here by itself when another process is doing the same.
-            if not tries_left:
+            if not wait_for_lock(tries):
                 raise
-            Event().wait(_BUSY_STEP)
+            tries += 1
     connection.execute(_SQL["sync_every_commit"])
     connection.wal_autocheckpoint(0)
 

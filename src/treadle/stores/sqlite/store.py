@@ -17,7 +17,7 @@ from treadle.model.clock import Clock
 from treadle.model.names import Lane
 from treadle.model.tasks import Claim, LogLine, Move, Server, Task
 from treadle.stores.sqlite import queue, reads, records
-from treadle.stores.sqlite.channel import Channel, InlineChannel, ThreadChannel
+from treadle.stores.sqlite.channel import Channel, ClosedChannel, InlineChannel, ThreadChannel
 from treadle.stores.sqlite.commit import commit
 from treadle.stores.sqlite.connection import add_shapes, connect, make_durable, refuse_writes, writing
 from treadle.stores.sqlite.describe import describe
@@ -42,9 +42,8 @@ class SqliteStore:
         self._create = True
         self._lanes: Mapping[Lane, int] = {}
         self._subscribers = Subscribers()
-        self._writer: Channel
-        self._reader: Channel
-        self._opened = False
+        self._writer: Channel = ClosedChannel()
+        self._reader: Channel = self._writer
 
     # opening and closing
 
@@ -58,7 +57,6 @@ class SqliteStore:
         else:
             self._writer = ThreadChannel(self._connect_writer, self._shown, "treadle-sqlite-writer")
             self._reader = ThreadChannel(self._connect_reader, self._shown, "treadle-sqlite-reader")
-        self._opened = True
         try:
             await self._writer.call(partial(self._prepare, migrate=migrate))
         except BaseException:
@@ -88,11 +86,10 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Release everything; idempotent."""
-        if self._opened:
-            self._subscribers.clear()
-            self._writer.on_change = None
-            self._reader.close()
-            self._writer.close()
+        self._subscribers.clear()
+        self._writer.on_change = None
+        await self._reader.close()
+        await self._writer.close()
 
     async def migrate_to(self, version: int) -> None:
         """Bring the schema to that version, up or down; 0 removes everything. Only for an open store that nobody uses."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import apsw
 
-from treadle.stores.sqlite.connection import BUSY_FOR
+from treadle.stores.sqlite.connection import wait_for_lock
 
 CHECKPOINT_PAGES = 4_000
 """Pages of log (16 MiB) after which it is written back: rarely enough to cost little, often enough to keep reads fast."""
@@ -38,11 +38,11 @@ class Checkpointer:
 
     def _checkpoint(self) -> bool:
         mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if self._pages >= TRUNCATE_PAGES else apsw.SQLITE_CHECKPOINT_FULL
-        self._connection.set_busy_timeout(0)
+        self._connection.set_busy_handler(None)
         try:
             pages, written = self._connection.wal_checkpoint("main", mode)
             return pages == written
         except (apsw.BusyError, apsw.LockedError):
             return False
         finally:
-            self._connection.set_busy_timeout(BUSY_FOR)
+            self._connection.set_busy_handler(wait_for_lock)
