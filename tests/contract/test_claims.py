@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.contract.queueing import (
     MINUTE,
     OTHER,
@@ -180,6 +181,7 @@ async def test_no_two_callers_receive_the_same_claim(store):
     assert sorted(task_id for share in shares for task_id in share) == sorted(in_order(tasks))
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 async def test_no_two_callers_on_two_connections_receive_the_same_claim(database, store):
     second = await database.open_store()
     tasks = [new_task() for _ in range(60)]

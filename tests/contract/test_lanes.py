@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.contract.queueing import OTHER, WORK, put_and_claim, settle, succeed
 
 
@@ -49,6 +50,7 @@ async def test_concurrent_callers_agree_on_the_ids(store):
     assert len(await store.list_lanes()) == 10
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 async def test_another_store_on_the_database_sees_the_same_lanes(database, store):
     second = await database.open_store()
     assert await second.lane_ids([WORK]) == await store.lane_ids([WORK])

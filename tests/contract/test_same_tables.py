@@ -136,9 +136,18 @@ class Operator:
         await self.twins.commit([Unit(tasks=self.new_tasks(4)) for _ in range(self.dice.randint(1, 3))])
 
     async def claim(self) -> None:
-        lanes = self.dice.sample(LANES, self.dice.randint(1, 3))
+        lanes = await self.untied(self.dice.sample(LANES, self.dice.randint(1, 3)))
         owner = self.dice.choice(("ann", "bob"))
         self.claims += await self.twins.claim(lanes, owner, self.dice.choice((5_000, MINUTE)), self.dice.randint(1, 5))
+
+    async def untied(self, lanes: list[Lane]) -> list[Lane]:
+        """The lanes, or one of them where two are equally old: which is taken then is nobody's promise."""
+        tasks = await self.twins.stores[0].list_tasks(TaskFilter(states=("pending",)), 1_000)
+        heads = []
+        for lane in lanes:
+            ready = [task for task in tasks if task.lane == lane and task.wake_at is None and not task.hold]
+            heads += sorted((task.priority, task.due_at) for task in ready)[:1]
+        return lanes if len(set(heads)) == len(heads) else lanes[:1]
 
     async def settle(self) -> None:
         chosen = self.dice.sample(self.claims, min(len(self.claims), self.dice.randint(1, 4)))
@@ -154,6 +163,8 @@ class Operator:
             return succeed('{"done":"é"}')
         if choice == 3:
             return fail()
+        if task.state == "awaiting_external":
+            return park(task, "still_working", wake_for=2_000)
         if choice == 4:
             return park(task, "hand_off", state="awaiting_external", wake_for=2_000)
         wake_for = self.dice.choice((None, 4_000))
@@ -174,6 +185,8 @@ class Operator:
         chosen = self.dice.sample(tasks, min(len(tasks), 2))
         units = []
         for task in chosen:
+            if task.state == "completed":
+                continue
             if task.finished:
                 units.append(Unit(seen(task), Revive("requeue", "ann", self.dice.choice((None, '{"new":1}')))))
             elif self.dice.random() < 0.5:
@@ -188,7 +201,7 @@ class Operator:
         await self.twins.commit(chosen)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 async def test_the_same_random_operations_leave_the_same_tables(request, tmp_path, seed):
     databases = [SqliteInline(request, tmp_path), Postgres(request, tmp_path)]
     async with AsyncExitStack() as stack:
@@ -198,7 +211,7 @@ async def test_the_same_random_operations_leave_the_same_tables(request, tmp_pat
         threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in databases]
         await twins.open(threads)
         operator = Operator(twins, seed)
-        for number in range(80):
+        for number in range(100):
             await operator.step()
             if number % 20 == 19:
                 twins.compare()

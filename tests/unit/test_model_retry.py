@@ -1,0 +1,103 @@
+"""Retry policies: when an attempt is tried again, to the millisecond."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from treadle.model.errors import InvalidPolicy
+from treadle.model.retry import DISPATCH_RETRY, NO_RETRY, RetryPolicy, as_policy
+
+
+def delays(policy: RetryPolicy, dice: float = 0.0) -> list[int | None]:
+    return [policy.delay_for(failures, dice) for failures in range(1, policy.retries + 2)]
+
+
+def test_dispatched_jobs_are_retried_after_exactly_1_2_and_4_seconds():
+    assert delays(DISPATCH_RETRY) == [1_000, 2_000, 4_000, None]
+    assert delays(DISPATCH_RETRY, dice=0.999) == [1_000, 2_000, 4_000, None]
+
+
+def test_by_default_there_is_one_attempt_and_no_retry():
+    assert delays(NO_RETRY) == [None]
+    assert RetryPolicy() == NO_RETRY
+
+
+def test_a_delay_is_never_longer_than_the_cap():
+    policy = RetryPolicy.of(5, first=1, factor=10, longest=50)
+    assert delays(policy) == [1_000, 10_000, 50_000, 50_000, 50_000, None]
+
+
+def test_very_many_retries_do_not_overflow():
+    policy = RetryPolicy(retries=1_000_000, factor=100)
+    assert policy.delay_for(1_000_000) == policy.cap_for
+    assert policy.delay_for(1_000_001) is None
+
+
+def test_a_constant_delay_is_a_factor_of_one():
+    assert delays(RetryPolicy.of(3, first=timedelta(seconds=2), factor=1)) == [2_000, 2_000, 2_000, None]
+
+
+def test_jitter_takes_up_to_its_share_off():
+    policy = RetryPolicy.of(1, first=10, jitter=0.5)
+    assert policy.delay_for(1, 0.0) == 10_000
+    assert policy.delay_for(1, 0.5) == 7_500
+    assert policy.delay_for(1, 1.0) == 5_000
+
+
+def test_retries_without_delay_are_possible():
+    assert delays(RetryPolicy.of(2, first=0)) == [0, 0, None]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"retries": -1},
+        {"retries": 1_000_001},
+        {"retries": 1.5},
+        {"first_for": -1},
+        {"factor": 0.5},
+        {"factor": 0},
+        {"factor": 101},
+        {"factor": math.nan},
+        {"factor": math.inf},
+        {"cap_for": 999},
+        {"cap_for": -1},
+        {"jitter": -0.1},
+        {"jitter": 1.1},
+        {"jitter": math.nan},
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(fields):
+    with pytest.raises(InvalidPolicy, match="makes no sense"):
+        RetryPolicy(**fields)
+
+
+@pytest.mark.parametrize("fields", [{"first": -1}, {"first": math.nan}, {"longest": "x"}, {"first": 10, "longest": 5}])
+def test_senseless_durations_of_a_policy_are_refused(fields):
+    with pytest.raises(InvalidPolicy):
+        RetryPolicy.of(1, **fields)
+
+
+def test_a_stored_policy_that_makes_no_sense_is_refused_too():
+    with pytest.raises((msgspec.ValidationError, InvalidPolicy)):
+        msgspec.json.decode(b'{"retries":-1}', type=RetryPolicy)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(b'{"tries":1}', type=RetryPolicy)
+
+
+def test_a_policy_survives_being_stored():
+    policy = RetryPolicy.of(3, first=0.5, factor=3, longest=60, jitter=0.2)
+    assert msgspec.json.decode(msgspec.json.encode(policy), type=RetryPolicy) == policy
+
+
+def test_callers_may_give_a_policy_a_number_or_nothing():
+    assert as_policy(3) == RetryPolicy(retries=3)
+    assert as_policy(DISPATCH_RETRY) is DISPATCH_RETRY
+    assert as_policy(None) is None
+    for senseless in (True, "3", 2.0, [1]):
+        with pytest.raises(InvalidPolicy):
+            as_policy(senseless)

@@ -1,0 +1,150 @@
+"""The state tables hold together, and the SQL of both stores allows just the states that are in them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from treadle.kernel.ports import History
+from treadle.kernel.verify import check_history
+from treadle.model.states import FINAL_TASK_STATES, HELD_MOVES, LIVE_TASK_STATES, MACHINES, TASK, Hold, TaskState
+from treadle.model.tasks import Move, Task
+from treadle.stores.statements import load_migrations
+
+
+@pytest.mark.parametrize("package", ["treadle.stores.sqlite", "treadle.stores.postgres"])
+@pytest.mark.parametrize(("table", "states"), [("tasks", LIVE_TASK_STATES), ("finished", FINAL_TASK_STATES)])
+def test_the_check_in_sql_is_the_state_table(package, table, states):
+    script = load_migrations(package)[0].up
+    (body,) = re.findall(rf"create table {table} \((.*?)\n\)", script, re.DOTALL)
+    (check,) = re.findall(r"state text not null check \(state in \((.*?)\)\)", body)
+    assert [part.strip("' ") for part in check.split(",")] == list(states)
+
+
+def test_live_and_final_states_are_all_stored_states():
+    assert {*LIVE_TASK_STATES, *FINAL_TASK_STATES} == set(TASK.states) == set(TaskState) - {TaskState.RUNNING, TaskState.PAUSED}
+    assert TASK.final == set(FINAL_TASK_STATES)
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+def test_every_state_can_be_reached_and_every_live_one_can_be_left(machine):
+    reached, frontier = {machine.initial}, [machine.initial]
+    while frontier:
+        state = frontier.pop()
+        targets = {machine.moves[state, move] for move in machine.possible(state)}
+        frontier += targets - reached
+        reached |= targets
+    assert reached == set(machine.states)
+    for state in set(machine.states) - machine.final:
+        assert machine.possible(state)
+
+
+def test_a_final_state_is_left_only_by_an_operator():
+    left = {(state, move) for state, move in TASK.moves if state in TASK.final}
+    assert {move for _, move in left} == {"requeue", "discard"}
+    assert not any(state == TaskState.COMPLETED for state, _ in left)
+
+
+def test_every_live_task_can_be_canceled_paused_and_resumed():
+    for state in LIVE_TASK_STATES:
+        assert TASK.target(state, "cancel") == TaskState.CANCELED
+        assert TASK.target(state, "pause") == TASK.target(state, "resume") == state
+
+
+def test_an_expired_lease_leads_back_to_where_the_task_was():
+    for state in LIVE_TASK_STATES:
+        assert TASK.target(state, "expire") == TASK.target(state, "release") == state
+
+
+def test_moves_that_need_an_owner_start_in_live_states():
+    assert {move for _, move in TASK.moves} >= HELD_MOVES
+    assert not {state for state, move in TASK.moves if move in HELD_MOVES} & TASK.final
+
+
+def test_what_is_not_in_the_table_cannot_happen():
+    assert TASK.target(TaskState.COMPLETED, "retry") is None
+    assert TASK.target("nowhere", "succeed") is None
+    assert TASK.possible(TaskState.COMPLETED) == ()
+
+
+def test_the_bits_of_a_hold_are_apart():
+    bits = [Hold.OVER_LIMIT, Hold.LIST_PAUSED, Hold.RUN_PAUSED, Hold.TASK_PAUSED]
+    assert sum(bits) == 15
+    assert all(bit.bit_count() == 1 for bit in bits)
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({}, "pending"),
+        ({"owner_id": "o"}, "running"),
+        ({"hold": Hold.OVER_LIMIT}, "pending"),
+        ({"hold": Hold.TASK_PAUSED}, "paused"),
+        ({"hold": Hold.RUN_PAUSED, "owner_id": "o"}, "paused"),
+        ({"state": "awaiting_external", "owner_id": "o"}, "awaiting_external"),
+        ({"state": "awaiting_approval"}, "awaiting_approval"),
+        ({"state": "completed", "owner_id": "o", "finished_at": 1}, "completed"),
+    ],
+)
+def test_a_task_is_shown_as_people_see_it(fields, shown):
+    assert Task(id="t", lane_id=1, **fields).shown_state == shown
+
+
+# --- histories against the table ---
+
+
+def history(*moves: tuple[str, str, str], state: str, version: int | None = None, entity: str = "task") -> History:
+    rows = tuple(
+        Move(seq=number, at=0, entity=entity, entity_id="e", version=number, move=move, from_state=source, to_state=target)
+        for number, (source, move, target) in enumerate(moves, start=1)
+    )
+    return History(entity, "e", state, len(rows) if version is None else version, rows)
+
+
+RETRY, SUCCEED = ("pending", "retry", "pending"), ("pending", "succeed", "completed")
+FAIL, REQUEUE = ("pending", "fail", "failed"), ("failed", "requeue", "pending")
+
+
+@pytest.mark.parametrize(
+    "sound",
+    [
+        history(state="pending"),
+        history(RETRY, RETRY, SUCCEED, state="completed"),
+        history(FAIL, REQUEUE, SUCCEED, state="completed"),
+        history(("pending", "hand_off", "awaiting_external"), state="awaiting_external"),
+        history(("pending", "start", "running"), ("running", "pause", "paused"), state="paused", entity="run"),
+    ],
+)
+def test_a_history_that_follows_the_table_holds(sound):
+    assert check_history(sound) == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        (history(state="completed"), "the row says completed"),
+        (history(RETRY, state="pending", version=2), "counts 2 moves, but the log has 1"),
+        (history(RETRY, state="pending", version=0), "counts 0 moves, but the log has 1"),
+        (history(FAIL, SUCCEED, state="completed"), "starts in pending, but the one before ended in failed"),
+        (history(("failed", "requeue", "pending"), state="pending"), "starts in failed, but the one before ended in pending"),
+        (history(("pending", "levitate", "pending"), state="pending"), "cannot be made from pending"),
+        (history(("pending", "succeed", "failed"), state="failed"), "leads from pending to completed, not to failed"),
+        (history(state="x", entity="ghost"), "no state table"),
+    ],
+)
+def test_a_history_that_does_not_follow_the_table_is_reported(broken, complaint):
+    assert any(complaint in problem for problem in check_history(broken))
+
+
+def test_a_gap_and_a_repetition_in_the_versions_are_reported():
+    sound = history(RETRY, RETRY, RETRY, state="pending")
+    gap = History("task", "e", "pending", 2, sound.moves[::2])
+    assert check_history(gap) == ["task e: move 3 (retry) should be number 2"]
+    twice = History("task", "e", "pending", 2, (sound.moves[0], sound.moves[0]))
+    assert check_history(twice) == ["task e: move 1 (retry) should be number 2"]
+
+
+def test_a_move_of_someone_else_is_reported():
+    moves = history(RETRY, state="pending").moves
+    assert check_history(History("task", "other", "pending", 1, moves)) == ["task other: move 1 (retry) belongs to task e"]

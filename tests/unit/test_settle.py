@@ -1,0 +1,165 @@
+"""From what an attempt came to, to what becomes of its task: each outcome."""
+
+from __future__ import annotations
+
+import pytest
+
+from treadle.kernel.ports import Finish, Park
+from treadle.kernel.settle import TAKEOVER_LIMIT, failure, fingerprint, refusal, settlement
+from treadle.model.errors import InvalidPayload, PayloadTooLarge
+from treadle.model.outcomes import Failed, Paused, Problem, Released, Retry, Succeeded, Waiting
+from treadle.model.retry import DISPATCH_RETRY, NO_RETRY, RetryPolicy
+from treadle.model.states import TASK, Hold
+from treadle.model.tasks import Task
+from treadle.model.values import decode
+
+PROBLEM = Problem("boom", "It broke.", "ValueError", "Traceback ...")
+
+
+def a_task(**fields) -> Task:
+    values = {"attempt": 3, "failures": 1, "takeovers": 2, "checkpoint": '{"at":1}', "owner_id": "o", "claimed_at": 1_000}
+    return Task(id="t", lane_id=1, **values | fields)
+
+
+def test_success_finishes_the_task_with_its_result():
+    assert settlement(a_task(), Succeeded({"a": 1}), NO_RETRY) == Finish("succeed", "completed", result='{"a":1}')
+    assert settlement(a_task(), Succeeded(), NO_RETRY) == Finish("succeed", "completed", result="{}")
+
+
+def test_a_result_that_cannot_be_stored_raises():
+    with pytest.raises(InvalidPayload, match="result"):
+        settlement(a_task(), Succeeded({"a": float("nan")}), NO_RETRY)
+    with pytest.raises(PayloadTooLarge, match="result"):
+        settlement(a_task(), Succeeded({"a": "x" * 100}), NO_RETRY, result_limit=50)
+    assert settlement(a_task(), Succeeded({"a": "x" * 10}), NO_RETRY, result_limit=50)
+
+
+def test_failure_finishes_the_task_whatever_its_policy_says():
+    settled = settlement(a_task(), Failed(PROBLEM), DISPATCH_RETRY)
+    assert isinstance(settled, Finish)
+    assert (settled.move, settled.state, settled.error_code, settled.result) == ("fail", "failed", "boom", None)
+    assert decode(settled.error) == {
+        "code": "boom",
+        "message": "It broke.",
+        "type": "ValueError",
+        "traceback": "Traceback ...",
+    }
+    assert settled.fingerprint == fingerprint(PROBLEM)
+    assert settled == failure(PROBLEM)
+
+
+@pytest.mark.parametrize(("failures", "delay_for"), [(0, 1_000), (1, 2_000), (2, 4_000)])
+def test_a_retry_waits_as_the_policy_says_and_counts_a_failure_and_an_attempt(failures, delay_for):
+    task = a_task(failures=failures)
+    settled = settlement(task, Retry(PROBLEM), DISPATCH_RETRY)
+    assert isinstance(settled, Park)
+    assert (settled.move, settled.state, settled.wake_for) == ("retry", "pending", delay_for)
+    assert (settled.attempt, settled.failures, settled.takeovers) == (4, failures + 1, 0)
+    assert (settled.checkpoint, settled.hold) == ('{"at":1}', 0)
+    assert decode(settled.error)["code"] == decode(settled.data)["code"] == "boom"
+
+
+def test_when_the_retries_are_used_up_the_task_fails():
+    assert settlement(a_task(failures=3), Retry(PROBLEM), DISPATCH_RETRY) == failure(PROBLEM)
+    assert settlement(a_task(failures=0), Retry(PROBLEM), NO_RETRY) == failure(PROBLEM)
+    assert settlement(a_task(failures=3), Retry(PROBLEM, after_for=5), DISPATCH_RETRY) == failure(PROBLEM)
+
+
+def test_a_handler_may_say_itself_when_to_retry():
+    assert settlement(a_task(), Retry(PROBLEM, after_for=7), DISPATCH_RETRY).wake_for == 7
+    assert settlement(a_task(), Retry(PROBLEM, after_for=0), DISPATCH_RETRY).wake_for is None
+
+
+def test_a_retry_without_delay_is_ready_at_once():
+    assert settlement(a_task(failures=0), Retry(PROBLEM), RetryPolicy(retries=1, first_for=0)).wake_for is None
+
+
+def test_jitter_comes_from_the_dice():
+    policy = RetryPolicy(retries=5, jitter=0.5)
+    assert settlement(a_task(failures=0), Retry(PROBLEM), policy, dice=1.0).wake_for == 500
+
+
+def test_waiting_parks_the_task_without_counting_anything():
+    settled = settlement(a_task(), Waiting(5_000), NO_RETRY)
+    assert settled == Park("wait", "pending", 3, 1, 0, wake_for=5_000, checkpoint='{"at":1}')
+
+
+def test_waiting_may_leave_a_checkpoint():
+    assert settlement(a_task(), Waiting(1, {"at": 2}), NO_RETRY).checkpoint == '{"at":2}'
+    assert settlement(a_task(), Waiting(0), NO_RETRY).wake_for is None
+
+
+@pytest.mark.parametrize("state", ["pending", "awaiting_external", "awaiting_approval"])
+def test_pausing_holds_the_task_in_its_state(state):
+    settled = settlement(a_task(state=state, hold=Hold.OVER_LIMIT), Paused("lunch"), NO_RETRY)
+    assert (settled.move, settled.state, settled.wake_for) == ("pause", state, None)
+    assert settled.hold == Hold.OVER_LIMIT | Hold.TASK_PAUSED
+    assert (settled.attempt, settled.failures, settled.checkpoint) == (3, 1, '{"at":1}')
+    assert decode(settled.data) == {"reason": "lunch"}
+
+
+def test_a_released_execution_was_an_attempt_but_no_failure_and_no_takeover():
+    settled = settlement(a_task(error='{"code":"e"}'), Released(), NO_RETRY)
+    assert (settled.move, settled.state, settled.wake_for) == ("release", "pending", None)
+    assert (settled.attempt, settled.failures, settled.takeovers) == (4, 1, 2)
+    assert (settled.checkpoint, settled.error) == ('{"at":1}', '{"code":"e"}')
+
+
+def test_a_released_poll_was_no_attempt():
+    settled = settlement(a_task(state="awaiting_external"), Released(), NO_RETRY)
+    assert (settled.state, settled.attempt) == ("awaiting_external", 3)
+
+
+OUTCOMES = [Succeeded(), Failed(PROBLEM), Retry(PROBLEM), Retry(PROBLEM, 0), Waiting(1), Waiting(0), Paused("x"), Released()]
+
+
+@pytest.mark.parametrize("policy", [NO_RETRY, DISPATCH_RETRY], ids=["no_retry", "dispatch"])
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: type(outcome).__name__)
+def test_every_settlement_is_a_move_of_the_state_table(outcome, policy):
+    settled = settlement(a_task(), outcome, policy)
+    assert TASK.target("pending", settled.move) == settled.state
+
+
+# --- errors as they are stored ---
+
+
+def test_an_error_that_no_store_could_keep_is_made_storable():
+    settled = failure(Problem("boom", "a\x00b \ud800 " + "x" * 200_000))
+    stored = decode(settled.error)
+    assert "\x00" not in stored["message"]
+    assert stored["message"].startswith("a\\0b")
+    assert len(stored["message"]) <= 64 * 1024 + 1
+    settled.error.encode("utf-8")
+
+
+def test_a_fingerprint_groups_errors_that_differ_in_numbers_ids_and_names():
+    def of(message, code="boom", kind="E"):
+        return fingerprint(Problem(code, message, kind))
+
+    assert of("row 17 of 'a.csv' at 0x7f00") == of("row 18 of 'b.csv' at 0x7f99")
+    assert of("no task 0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77") == of("no task 0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a78")
+    assert of("disk full") != of("disk empty")
+    assert of("x", code="a") != of("x", code="b")
+    assert of("x", kind="A") != of("x", kind="B")
+    assert len(of("\ud800")) == 16
+
+
+# --- what must not be executed ---
+
+
+def test_a_task_in_time_is_not_refused():
+    assert refusal(a_task()) is None
+    assert refusal(a_task(deadline_at=1_001, takeovers=TAKEOVER_LIMIT - 1)) is None
+
+
+def test_a_task_past_its_deadline_is_refused():
+    problem = refusal(a_task(deadline_at=1_000))
+    assert problem is not None
+    assert problem.code == "deadline_exceeded"
+
+
+def test_a_task_that_kills_its_workers_is_refused():
+    problem = refusal(a_task(takeovers=TAKEOVER_LIMIT))
+    assert problem is not None
+    assert problem.code == "takeovers_exhausted"
+    assert refusal(a_task(takeovers=TAKEOVER_LIMIT), takeover_limit=TAKEOVER_LIMIT + 1) is None
