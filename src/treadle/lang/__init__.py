@@ -6,6 +6,23 @@ Pure: no IO, no clock, no randomness. `compile_sources` is the way in, `Program.
 from treadle.lang.compiler import Compiled, compile_sources, digest_of
 from treadle.lang.decode import InvalidProgram
 from treadle.lang.diagnostics import Diagnostic, Severity
+from treadle.lang.formatter import CannotFormat, format_source
+from treadle.lang.graph import Graph, graph
 from treadle.lang.program import Program
+from treadle.lang.rules import RULES, Rule
 
-__all__ = ["Compiled", "Diagnostic", "InvalidProgram", "Program", "Severity", "compile_sources", "digest_of"]
+__all__ = [
+    "RULES",
+    "CannotFormat",
+    "Compiled",
+    "Diagnostic",
+    "Graph",
+    "InvalidProgram",
+    "Program",
+    "Rule",
+    "Severity",
+    "compile_sources",
+    "digest_of",
+    "format_source",
+    "graph",
+]

@@ -6,7 +6,9 @@ from typing import assert_never
 
 from treadle.lang import tree
 from treadle.lang.escapes import encode
+from treadle.lang.scripts import dedent, find_end
 
+_INDENT = "    "
 _LEVELS = {"||": 1, "&&": 2, "++": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
 _COMPARISON = 3
 _UNARY = 7
@@ -63,3 +65,124 @@ def _literal(expr: tree.Literal) -> str:
             mantissa, exponent = text.split("e")
             return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{exponent}"
     assert_never(expr.value)
+
+
+def print_file(file: tree.File) -> str:
+    """A whole source; declarations on lines of their own, blocks indented by four blanks."""
+    return "".join([_item(item, "") for item in file.items])
+
+
+def _item(item: tree.Namespace | tree.Item, pad: str) -> str:
+    match item:
+        case tree.Namespace():
+            head = f"{_doc(item.doc, pad)}{pad}namespace {item.name.text}"
+            if item.file_scoped:
+                return f"{head}\n"
+            return f"{head} {{\n{''.join([_item(each, pad + _INDENT) for each in item.items])}{pad}}}\n"
+        case tree.Use():
+            return f"{pad}use {item.name.text}\n"
+        case tree.Implicit():
+            return f"{pad}implicit {item.name.text} = {_call(item.call)}\n"
+        case tree.Schema():
+            fields = ", ".join([f"{field.name.text}: {print_type(field.type)}" for field in item.fields])
+            return f"{_doc(item.doc, pad)}{pad}schema {item.name.text} {{ {fields} }}\n"
+        case tree.Facet():
+            return f"{_doc(item.doc, pad)}{pad}{_facet(item, pad)}\n"
+    assert_never(item)
+
+
+def _doc(doc: str | None, pad: str) -> str:
+    return "" if doc is None else f"{pad}{doc}\n"
+
+
+def _facet(facet: tree.Facet, pad: str) -> str:
+    text = f"{facet.kind} {facet.name.text}({_params(facet.params)})"
+    if facet.returns:
+        text += f" => ({_params(facet.returns)})"
+    text += _mixins(facet.mixins)
+    if facet.pre_script is not None:
+        text += f" {_script(facet.pre_script, pad)}"
+    text += "".join([f" andThen {_block(block, pad)}" for block in facet.blocks])
+    if facet.prompt is not None:
+        lines = [f"{pad}{_INDENT}{each.kind.text} {encode(each.text)}\n" for each in facet.prompt.directives]
+        text += f" prompt {{\n{''.join(lines)}{pad}}}"
+    return text if facet.catch is None else f"{text} catch {_block(facet.catch, pad)}"
+
+
+def _params(params: tuple[tree.Param, ...]) -> str:
+    texts = []
+    for param in params:
+        default = "" if param.default is None else f" = {print_expr(param.default)}"
+        texts.append(f"{param.name.text}: {print_type(param.type)}{default}")
+    return ", ".join(texts)
+
+
+def print_type(type_: tree.Type) -> str:
+    """A type as written."""
+    match type_:
+        case tree.NamedType():
+            return type_.name.text
+        case tree.ListType():
+            return f"[{print_type(type_.element)}]"
+        case tree.TooDeep():
+            return "Json"
+    assert_never(type_)
+
+
+def _call(call: tree.Call) -> str:
+    return f"{call.target.text}({_args(call.args)}){_mixins(call.mixins)}"
+
+
+def _args(args: tuple[tree.Arg, ...]) -> str:
+    return ", ".join([f"{arg.name.text} = {print_expr(arg.value)}" for arg in args])
+
+
+def _mixins(mixins: tuple[tree.Mixin, ...]) -> str:
+    texts = []
+    for mixin in mixins:
+        alias = f" as {mixin.alias.text}" if mixin.alias else ""
+        texts.append(f" with {mixin.target.text}({_args(mixin.args)}){alias}")
+    return "".join(texts)
+
+
+def _script(script: tree.Script, pad: str) -> str:
+    """The brace form where it reads back as the same code, else a string."""
+    language = f" {script.language.text}" if script.language else ""
+    inner = "".join([f"{pad}{_INDENT}{line}\n" if line else "\n" for line in script.code.split("\n")])
+    text = f"\n{inner}{pad}}}"
+    end = find_end(text, 0)
+    if script.code and end == len(text) - 1 and dedent(text[:end])[0] == script.code:
+        return f"script{language} {{{text}"
+    return f"script{language} {encode(chr(10) + script.code)}"
+
+
+def _block(block: tree.Block | tree.TooDeep, pad: str) -> str:
+    if isinstance(block, tree.TooDeep):
+        return "{ }"
+    if block.script is not None:
+        return _script(block.script, pad)
+    inner = pad + _INDENT
+    if block.cases is not None:
+        cases = [f"{inner}case {print_expr(case.condition)} => {_block(case.block, inner)}\n" for case in block.cases]
+        return f"when {{\n{''.join(cases)}{pad}}}"
+    head = ""
+    if block.foreach is not None:
+        head = f"foreach {block.foreach.variable.text} in {print_expr(block.foreach.iterable)} "
+    lines = [f"{inner}{_statement(statement, inner)}\n" for statement in block.statements]
+    return f"{head}{{\n{''.join(lines)}{pad}}}"
+
+
+def _statement(statement: tree.Statement, pad: str) -> str:
+    match statement:
+        case tree.Step():
+            text = f"{statement.name.text} = {_call(statement.call)}"
+            if statement.body is not None:
+                text += f" andThen {_block(statement.body, pad)}"
+            return text if statement.catch is None else f"{text} catch {_block(statement.catch, pad)}"
+        case tree.Yield():
+            return f"yield {_call(statement.call)}"
+        case tree.SysLog():
+            return f"sys.log({_args(statement.args)})"
+        case tree.SysAssert():
+            return f"sys.assert({print_expr(statement.condition)})"
+    assert_never(statement)

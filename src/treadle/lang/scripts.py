@@ -46,7 +46,7 @@ def dedent(code: str) -> tuple[str, int]:
     """
     lines = [line.rstrip("\r") for line in code.split("\n")]
     margin = _margin([line for line in lines[1:] if line.strip()])
-    shown = [lines[0].strip()] + [line[margin:].rstrip() if line.strip() else "" for line in lines[1:]]
+    shown = [lines[0].strip(" \t")] + [line[margin:] if line.strip() else "" for line in lines[1:]]
     first = next((number for number, line in enumerate(shown) if line), 0)
     while shown and not shown[-1]:
         shown.pop()
