@@ -1,1 +1,55 @@
+"""The AFL evaluator: a program, the rows it needs to see and what finished, to the changes that follow.
 
+Pure: no IO, no clock, no randomness; the same call gives the same answer. `advance` is the way in.
+"""
+
+from treadle.evaluator.records import (
+    BlobRef,
+    Changes,
+    Errored,
+    Event,
+    Expand,
+    Finished,
+    Ignored,
+    Limits,
+    LogEntry,
+    Need,
+    RetryStep,
+    RunRef,
+    ScriptWish,
+    Started,
+    StepError,
+    StepRow,
+    TaskWish,
+    Updated,
+    Value,
+    View,
+    path_of,
+)
+from treadle.evaluator.states import State, StepKind
+
+__all__ = [
+    "BlobRef",
+    "Changes",
+    "Errored",
+    "Event",
+    "Expand",
+    "Finished",
+    "Ignored",
+    "Limits",
+    "LogEntry",
+    "Need",
+    "RetryStep",
+    "RunRef",
+    "ScriptWish",
+    "Started",
+    "State",
+    "StepError",
+    "StepKind",
+    "StepRow",
+    "TaskWish",
+    "Updated",
+    "Value",
+    "View",
+    "path_of",
+]
