@@ -73,7 +73,8 @@ class Graph:
 
     def to_mermaid(self) -> str:
         """A Mermaid flowchart; blocks are subgraphs. Ids are numbers, as Mermaid allows few characters in them."""
-        names = {each.id: f"n{number}" for number, each in enumerate((*self.nodes, *self.groups))}
+        ids = [*(node.id for node in self.nodes), *(group.id for group in self.groups)]
+        names = {each: f"n{number}" for number, each in enumerate(ids)}
         lines = ["flowchart LR"]
         lines += self._nested(
             None, "  ",
