@@ -1,10 +1,9 @@
-"""A worker in its process: loop, keeper, waker, signals and registration, started and stopped together."""
+"""A worker in its process: loop, keeper, waker and registration, started and stopped together."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
@@ -173,24 +172,6 @@ class WorkerHost:
 
     def _line(self, line: LogLine) -> None:
         self._lines.add(line)
-
-
-async def until_signalled() -> signal.Signals:
-    """Return when the process is told to stop (SIGTERM or SIGINT), and which way; a second signal acts as if nobody listened."""
-    loop = asyncio.get_running_loop()
-    told: asyncio.Future[signal.Signals] = loop.create_future()
-
-    def tell(number: signal.Signals) -> None:
-        if not told.done():
-            told.set_result(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, tell, number)
-    try:
-        return await told
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
 
 
 def _version() -> str:
