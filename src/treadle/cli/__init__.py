@@ -1,1 +1,51 @@
+"""The command `treadle`: one file per command group, each going through `Engine`; no rules and no SQL here."""
 
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+
+from treadle.cli.exits import BUG, INTERRUPTED, exit_code_of, tell_error
+from treadle.model.errors import TreadleError
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code; every error is one line (or a JSON object) on stderr."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(run(given))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; its exit code."""
+    from treadle.cli.app import app
+
+    as_json = "--json" in arguments
+    verbose = "--verbose" in arguments or "-v" in arguments
+    try:
+        code = app(arguments, prog_name="treadle", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except TreadleError as error:
+        if verbose and error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
+        tell_error(error.code, str(error), as_json=as_json)
+        return exit_code_of(error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+            if message := str(error.format_message()).strip():  # empty where the help was shown instead
+                tell_error("usage", f"{message} Try: {_help_of(error)}", as_json=as_json)
+            return int(error.exit_code)
+        if verbose:
+            traceback.print_exc()
+        hint = "" if verbose else " --verbose shows where."
+        tell_error(
+            "internal", f"{type(error).__name__}: {error}. This is a bug in Treadle; please report it.{hint}", as_json=as_json
+        )
+        return BUG
+
+
+def _help_of(error: Exception) -> str:
+    """The help to read about a wrong command line."""
+    return f"{getattr(getattr(error, 'ctx', None), 'command_path', 'treadle')} --help"

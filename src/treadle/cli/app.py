@@ -1,0 +1,69 @@
+"""All commands, put together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from treadle.cli import demo, doctor, enqueue, servers, store, tasks, up, worker
+from treadle.cli.exits import EXIT_CODES
+from treadle.cli.session import Common, RootJsonOption, RootNamespaceOption, RootStoreOption, RootVerboseOption, command
+
+_EPILOG = "Exit codes:\n\n" + "\n".join(f"- `{code}` {meaning}" for code, meaning in EXIT_CODES.items())
+
+app = typer.Typer(
+    help="Treadle: a durable work engine for agents and long-running jobs.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+_tasks = typer.Typer(help="Look at tasks and operate them.", no_args_is_help=True)
+_store = typer.Typer(help="The store: schema, log, contents.", no_args_is_help=True)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"treadle {version('treadle')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    ctx: typer.Context,
+    url: RootStoreOption = None,
+    namespace: RootNamespaceOption = None,
+    as_json: RootJsonOption = False,
+    verbose: RootVerboseOption = False,
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version")] = False,
+) -> None:
+    """Treadle: a durable work engine for agents and long-running jobs."""
+    source = ctx.get_parameter_source("url")
+    typed = url if source is not None and source.name == "COMMANDLINE" else None
+    ctx.obj = Common(url, namespace, as_json, verbose, typed)
+
+
+app.command("demo")(command(demo.demo))
+app.command("up")(command(up.up, quiet=False))
+app.command("worker")(command(worker.worker, quiet=False))
+app.command("enqueue")(command(enqueue.enqueue))
+app.command("why")(command(tasks.why))
+app.command("servers")(command(servers.servers))
+app.command("doctor")(command(doctor.doctor))
+
+_tasks.command("list")(command(tasks.list_tasks))
+_tasks.command("show")(command(tasks.show))
+_tasks.command("cancel")(command(tasks.cancel))
+_tasks.command("retry")(command(tasks.retry))
+_tasks.command("pause")(command(tasks.pause))
+_tasks.command("resume")(command(tasks.resume))
+app.add_typer(_tasks, name="tasks")
+
+_store.command("migrate")(command(store.migrate))
+_store.command("verify")(command(store.verify))
+_store.command("info")(command(store.info))
+app.add_typer(_store, name="store")

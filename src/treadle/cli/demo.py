@@ -1,0 +1,196 @@
+"""`treadle demo`: a story in which work is done in parallel, fails, is retried, loses its worker, and is still all done.
+
+Real worker processes, on SQLite in a temporary folder (or on the store of `--store`, in a namespace of its own). What
+the story claims is checked: if it did not happen, the exit code is not 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from treadle.cli.demo_crew import Crew
+from treadle.cli.demo_view import View, make_view, summary
+from treadle.cli.session import Session
+from treadle.kernel.queue import TaskSpec
+from treadle.kernel.verify import VerifyReport
+from treadle.model.errors import TreadleError
+from treadle.model.states import FINAL_TASK_STATES, TaskState
+from treadle.model.tasks import Move, Task
+from treadle.model.values import decode
+from treadle.wiring.engine import Engine
+
+WORKERS = 3
+LEASE = 2.0
+_PATIENCE = 45.0
+_LOOK_EVERY = 0.15
+_KILL_AT = 0.25
+"""How far the carpet is when its worker is killed."""
+
+_CLOTHS = [(f"cloth {number}", 1.5 + 0.4 * (number % 5)) for number in range(1, 11)]
+
+
+class DemoFailed(TreadleError):
+    """The story did not happen as told."""
+
+    code = "demo_failed"
+
+
+@dataclass
+class Story:
+    """What has happened so far, as the store shows it."""
+
+    engine: Engine
+    crew: Crew
+    view: View
+    labels: dict[str, str] = field(default_factory=dict)
+    dye_id: str = ""
+    carpet_id: str = ""
+    killed_pid: int = 0
+    killed_owner: str = ""
+    most_running: int = 0
+    most_owners: int = 0
+    tasks: list[Task] = field(default_factory=list)
+
+
+async def demo(session: Session) -> None:
+    """See it work: parallel tasks, a failure retried, a worker killed and taken over, a verified log. Ten seconds.
+
+    Runs on SQLite in a temporary folder, whatever TREADLE_STORE says; with --store, there in a namespace of its own.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="treadle-demo-"))
+    url = session.chosen.typed_store or f"sqlite:///{folder / 'demo.db'}"
+    me = asyncio.current_task()
+    if me is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
+    try:
+        await _tell(session, url, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _tell(session: Session, url: str, folder: Path) -> None:
+    engine = Engine(url, settings=session.settings)
+    namespace = f"demo-{engine.ids.new_id()[-12:]}" if session.chosen.typed_store else session.settings.namespace
+    engine.use_store(url, replace(session.settings, namespace=namespace))
+    view = make_view(session, engine.clock)
+    async with engine:
+        async with Crew(engine, url, namespace, folder, LEASE) as crew:
+            story = Story(engine, crew, view)
+            view.say(f"{WORKERS} worker processes start on {engine.store.url}, with leases of {LEASE:g} s.")
+            await crew.start(WORKERS)
+            await _enqueue(story)
+            with view.live(lambda: (story.labels, story.tasks, crew.owners)):
+                await _watch(story)
+            view.say("Everything has ended; the workers are told to stop.")
+            await crew.stop()
+        report = await engine.verify()
+        moves = {task.id: await engine.reads.list_moves(task.id) for task in story.tasks}
+        checks = _check(story, report, moves)
+        value = {
+            "ok": all(holds for _, holds in checks),
+            "store": engine.store.url,
+            "took_seconds": round(view.elapsed(), 1),
+            "claims": [{"claim": claim, "holds": holds} for claim, holds in checks],
+            "tasks": [
+                {"id": task.id, "label": story.labels[task.id], "name": task.name, "state": task.state, "attempt": task.attempt}
+                for task in story.tasks
+            ],
+        }
+        session.show(value, lambda: summary(story.labels, story.tasks, moves, crew.owners, checks, view.elapsed()))
+    if broken := [claim for claim, holds in checks if not holds]:
+        raise DemoFailed(f"The story did not happen as told: {'; '.join(broken)}. {crew.tail()}")
+
+
+async def _enqueue(story: Story) -> None:
+    specs = [TaskSpec(name="loom.carpet", payload={"rows": 50, "seconds": 5.0}, priority=-1)]
+    specs.append(TaskSpec(name="loom.dye", payload={"colour": "indigo"}))
+    specs += [TaskSpec(name="loom.weave", payload={"rows": 20, "seconds": seconds}) for _, seconds in _CLOTHS]
+    ids = [task.id for task in await story.engine.enqueue_many(specs)]
+    story.carpet_id, story.dye_id = ids[:2]
+    story.labels = dict(zip(ids, ["the carpet", "the dye", *(label for label, _ in _CLOTHS)], strict=True))
+    story.view.say(
+        f"{len(ids)} tasks are in the store: {len(_CLOTHS)} cloths to weave, one dye that will fail once, one long carpet."
+    )
+
+
+async def _watch(story: Story) -> None:
+    """Look until all have ended, and kill the carpet's worker on the way."""
+    seen: dict[str, str] = {}
+    async with asyncio.timeout(_PATIENCE):
+        while True:
+            listed = await story.engine.list_tasks(limit=len(story.labels))
+            story.tasks = sorted((task for task in listed if task.id in story.labels), key=lambda task: task.id)
+            running = [task for task in story.tasks if task.owner_id is not None and not task.finished]
+            story.most_running = max(story.most_running, len(running))
+            story.most_owners = max(story.most_owners, len({task.owner_id for task in running}))
+            _narrate(story, seen)
+            if not story.killed_pid:
+                _kill_the_carpets_worker(story)
+            if all(task.state in FINAL_TASK_STATES for task in story.tasks) and story.tasks:
+                return
+            story.crew.check(story.killed_pid)
+            await asyncio.sleep(_LOOK_EVERY)
+
+
+def _kill_the_carpets_worker(story: Story) -> None:
+    """Once it is well under way, and the dye has failed by itself."""
+    tasks = {task.id: task for task in story.tasks}
+    carpet, dye = tasks.get(story.carpet_id), tasks.get(story.dye_id)
+    if carpet is None or carpet.owner_id is None or carpet.finished or dye is None or not dye.failures:
+        return
+    done = (decode(carpet.progress) or {}).get("fraction", 0.0)
+    if done >= _KILL_AT:
+        story.killed_owner = carpet.owner_id
+        story.killed_pid = story.crew.kill(carpet.owner_id)
+        story.view.say(f"SIGKILL for worker {story.killed_pid}, which has done {done:.0%} of the carpet. Its lease will run out.")
+
+
+def _narrate(story: Story, seen: dict[str, str]) -> None:
+    """One line for each thing that happened to a task since the last look."""
+    for task in story.tasks:
+        label, pid = story.labels[task.id], story.crew.owners.get(task.owner_id or "", "?")
+        now = f"{task.shown_state} {task.attempt} {task.owner_id}"
+        if seen.get(task.id) == now:
+            continue
+        before, seen[task.id] = seen.get(task.id), now
+        error = (decode(task.error) or {}).get("message", "")
+        if task.finished:
+            story.view.note(f"{label}: {task.state} on worker {pid}, attempt {task.attempt}")
+        elif task.owner_id is not None:
+            again = ", taken over" if task.takeovers else ", tried again" if task.failures else ""
+            (story.view.say if again else story.view.note)(f"{label}: running on worker {pid}{again}")
+        elif error:
+            story.view.say(f"{label}: failed ({error}), is tried again")
+        elif before is not None and task.takeovers:
+            story.view.note(f"{label}: its lease ran out, is ready for others")
+
+
+def _check(story: Story, report: VerifyReport, moves: dict[str, list[Move]]) -> list[tuple[str, bool]]:
+    """What the story claims, and whether the store says so."""
+    named: Callable[[str], list[str]] = lambda task_id: [move.move for move in moves.get(task_id, [])]  # noqa: E731
+    by_id = {task.id: task for task in story.tasks}
+    carpet, dye = by_id[story.carpet_id], by_id[story.dye_id]
+    others = len({task.owner_id for task in story.tasks if task.owner_id != story.killed_owner})
+    return [
+        (f"all {len(story.labels)} tasks are completed", all(task.state == TaskState.COMPLETED for task in story.tasks)),
+        (
+            f"up to {story.most_running} ran at once on {story.most_owners} workers",
+            story.most_running > 1 and story.most_owners > 1,
+        ),
+        ("the dye failed once and was retried", named(story.dye_id).count("retry") == 1 and dye.failures == 1),
+        (
+            "the carpet's worker was killed and another took over",
+            "expire" in named(story.carpet_id)
+            and bool(story.killed_owner)
+            and carpet.owner_id not in (None, story.killed_owner)
+            and others > 0,
+        ),
+        ("the surviving workers stopped gracefully", story.crew.stopped_well(story.killed_pid)),
+        (f"the log explains all {report.checked} histories", report.holds and report.checked >= len(story.labels)),
+    ]

@@ -1,0 +1,36 @@
+"""The handlers of `treadle demo`, run by real worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from treadle.model.retry import RetryPolicy
+from treadle.model.values import Json
+from treadle.wiring.engine import Engine
+from treadle.workers.context import Context
+
+engine = Engine()
+
+
+@engine.handler("loom.weave")
+async def weave(payload: dict[str, Json], ctx: Context) -> dict[str, Json]:
+    """Take a while, and say how far it is."""
+    rows: int = payload["rows"]
+    for row in range(1, rows + 1):
+        await asyncio.sleep(payload["seconds"] / rows)
+        ctx.progress(row / rows, f"row {row} of {rows}")
+    return {"rows": rows, "pid": os.getpid()}
+
+
+@engine.handler("loom.dye", retry=RetryPolicy.of(2, first=0.5))
+async def dye(payload: dict[str, Json], ctx: Context) -> dict[str, Json]:
+    """Fail the first time."""
+    if ctx.attempt == 1:
+        ctx.log("the vat is still cold", "warning")
+        raise RuntimeError("the vat is cold")
+    await asyncio.sleep(0.5)
+    return {"colour": payload["colour"], "pid": os.getpid()}
+
+
+engine.handler("loom.carpet")(weave)

@@ -1,0 +1,70 @@
+"""How a command ends: exit codes, and errors as one line (or one JSON object) on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from treadle.model.errors import IllegalMove, InvalidInput, NotFound, Refused, StoreError, TreadleError
+
+OK = 0
+FAILED = 1
+BAD_INPUT = 2
+NOT_FOUND = 3
+STORE_TROUBLE = 4
+REFUSED = 5
+TIME_RAN_OUT = 6
+BUG = 70
+INTERRUPTED = 130
+
+EXIT_CODES = {
+    OK: "done",
+    FAILED: "what was asked about failed: a task, a check, the demo",
+    BAD_INPUT: "bad usage or input; nothing was changed",
+    NOT_FOUND: "no such thing",
+    STORE_TROUBLE: "the store cannot be used: unreachable, read-only, locked, full, wrong schema",
+    REFUSED: "a rule or the state of the thing forbids it",
+    TIME_RAN_OUT: "time ran out while waiting; the task goes on",
+    BUG: "a bug in Treadle",
+    INTERRUPTED: "interrupted",
+}
+
+
+class WaitTimedOut(TreadleError):
+    """`--wait-for` passed before the task ended."""
+
+    code = "wait_timed_out"
+
+
+def exit_code_of(error: TreadleError) -> int:
+    """The exit code for an error."""
+    match error:
+        case InvalidInput():
+            return BAD_INPUT
+        case NotFound():
+            return NOT_FOUND
+        case StoreError():
+            return STORE_TROUBLE
+        case IllegalMove() | Refused():
+            return REFUSED
+        case WaitTimedOut():
+            return TIME_RAN_OUT
+        case _:
+            return FAILED
+
+
+def tell_error(code: str, message: str, *, as_json: bool) -> None:
+    """Say on stderr what went wrong."""
+    if as_json:
+        sys.stderr.write(json.dumps({"error": {"code": code, "message": message}}) + "\n")
+    else:
+        line = " ".join(printable(message).split())
+        sys.stderr.write(f"treadle: {code}: {line}\n")
+    sys.stderr.flush()
+
+
+def printable(text: str) -> str:
+    """The text without characters that would do something to a terminal; line breaks and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)

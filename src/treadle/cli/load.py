@@ -1,0 +1,99 @@
+"""Finding handlers: from `package.module` or `path/to/file.py`, optionally `:name`, to the engine in it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+from treadle.cli.session import Session
+from treadle.model.errors import InvalidInput, TreadleError
+from treadle.wiring.engine import Engine
+
+
+class HandlersNotFound(InvalidInput):
+    """What `--handlers` names cannot be loaded, or has no engine in it."""
+
+    code = "handlers_not_found"
+
+
+def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
+    """The engines in those modules, each put on the chosen store; the first one has the handlers of all.
+
+    Without `--store` and `TREADLE_STORE`, each stays on the store that its module gives it. There is always one.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    engines = [_find_engine(place) for place in dict.fromkeys(places)]
+    if not engines:
+        return [Engine(session.settings.store, settings=session.settings)]
+    for engine in dict.fromkeys(engines):
+        own = engine.settings
+        engine.use_store(session.chosen.store, replace(own, namespace=session.chosen.namespace or own.namespace))
+    first, *others = dict.fromkeys(engines)
+    for other in others:
+        for handler in other.registry:
+            first.add_handler(handler)
+    return [first, *others]
+
+
+def _find_engine(place: str) -> Engine:
+    target, colon, name = place.rpartition(":")
+    if not colon:
+        target, name = place, ""
+    module = _load_file(Path(target)) if target.endswith(".py") or "/" in target else _load_module(target)
+    if name:
+        engine = getattr(module, name, None)
+        if not isinstance(engine, Engine):
+            raise HandlersNotFound(f"{name} in {target} is not an Engine; --handlers {target}:NAME names one.")
+        return engine
+    found = {id(value): (key, value) for key, value in vars(module).items() if isinstance(value, Engine)}
+    if not found:
+        raise HandlersNotFound(
+            f"There is no Engine in {target}. Make one with `engine = Engine()` and decorate functions with `@engine.handler(...)`."
+        )
+    if len(found) > 1:
+        names = ", ".join(key for key, _ in found.values())
+        raise HandlersNotFound(f"There are several engines in {target} ({names}); choose one with --handlers {target}:NAME.")
+    return next(iter(found.values()))[1]
+
+
+def _load_module(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise HandlersNotFound(f"{name!r} is neither a module like package.module nor a file like path/to/file.py.")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise HandlersNotFound(
+                f"There is no module {name}; modules are looked for in {Path.cwd()} and among the installed packages."
+            ) from None
+        raise _broken(name, error) from error
+    except TreadleError:
+        raise
+    except Exception as error:
+        raise _broken(name, error) from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    """Imported under its own name from its own folder, so that handlers can be found again in other processes."""
+    if not path.is_file():
+        raise HandlersNotFound(f"There is no file {path}.")
+    name, folder = path.stem, str(path.resolve().parent)
+    if not name.isidentifier():
+        raise HandlersNotFound(f"{path} cannot be imported: its name must be letters, digits and underscores.")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    module = _load_module(name)
+    if Path(module.__file__ or "").resolve() != path.resolve():
+        raise HandlersNotFound(f"{path} cannot be imported: there is another module {name}; rename the file.")
+    return module
+
+
+def _broken(name: str, error: Exception) -> HandlersNotFound:
+    return HandlersNotFound(f"{name} cannot be loaded: {type(error).__name__}: {error}. --verbose shows where.")

@@ -1,0 +1,100 @@
+"""A worker process under signals: it serves until told to stop, then lets running work finish."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from treadle.cli.exits import INTERRUPTED
+from treadle.cli.session import Session
+from treadle.model.values import Json
+from treadle.wiring.engine import Engine
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How a worker process works; numbers are per process."""
+
+    task_lists: tuple[str, ...]
+    concurrency: int
+    threads: int
+    isolated: int
+    grace: float
+    lease: float | None = None
+    stop_at_eof: bool = False
+    """Stop when stdin ends: a child whose parent has died does not stay behind."""
+
+
+async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[str], None]) -> tuple[int, int]:
+    """Run the first engine's worker until SIGTERM or SIGINT; all are open meanwhile, so that handlers can use theirs.
+
+    A second SIGINT ends the process at once: what it holds is taken over when the leases run out. Returns how many
+    tasks were handled and released.
+    """
+    stop = stop_signal(options.stop_at_eof)
+    async with AsyncExitStack() as stack:
+        for engine in engines:
+            await stack.enter_async_context(engine)
+        worker = engines[0].worker(
+            concurrency=options.concurrency,
+            threads=options.threads,
+            processes=options.isolated,
+            task_lists=options.task_lists,
+            lease=options.lease,
+            grace=options.grace,
+        )
+        async with worker as host:
+            started(host.owner_id)
+            await stop.wait()
+            logging.getLogger("treadle").info("stopping: no new tasks; running ones get %g s", options.grace)
+    return host.worker.handled, host.worker.released
+
+
+def stop_signal(at_eof: bool = False) -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set; the second SIGINT ends the process there and then."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def interrupted() -> None:
+        if stop.is_set():
+            os._exit(INTERRUPTED)
+        stop.set()
+
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+    if at_eof:
+
+        def watch() -> None:
+            while os.read(0, 1024):
+                pass
+            loop.call_soon_threadsafe(stop.set)
+
+        threading.Thread(target=watch, name="treadle-parent", daemon=True).start()
+    return stop
+
+
+def announce(session: Session, event: dict[str, Json], lines: Sequence[str]) -> None:
+    """Say something at once: one JSON object on a line, or lines for people."""
+    if session.json:
+        sys.stdout.write(json.dumps(event) + "\n")
+    else:
+        for line in lines:
+            session.console.print(line, soft_wrap=True)
+    sys.stdout.flush()
+
+
+def leave_threads_behind() -> None:
+    """End the process now if a sync handler is still stuck in its thread: waiting for it could take for ever."""
+    if any(thread.name.startswith("treadle-handler") for thread in threading.enumerate()):
+        logging.getLogger("treadle").warning("leaving handlers behind that did not stop; their tasks were released")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

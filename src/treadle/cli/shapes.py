@@ -1,0 +1,113 @@
+"""Records as JSON: one shape each, the same names as in Python and SQL, instants as RFC 3339, durations in milliseconds."""
+
+from __future__ import annotations
+
+from treadle.kernel.ports import LaneDepth
+from treadle.kernel.reads import ShownServer
+from treadle.model.clock import as_text
+from treadle.model.states import Hold
+from treadle.model.tasks import LogLine, Move, Task
+from treadle.model.values import Json, decode
+
+_HOLDS = {
+    Hold.OVER_LIMIT: "over_limit",
+    Hold.LIST_PAUSED: "list_paused",
+    Hold.RUN_PAUSED: "run_paused",
+    Hold.TASK_PAUSED: "task_paused",
+}
+
+
+def task_json(task: Task) -> dict[str, Json]:
+    """The task without its payload and result, which may be large."""
+    return {
+        "id": task.id,
+        "name": task.name,
+        "state": task.shown_state,
+        "namespace": task.namespace,
+        "kind": task.kind,
+        "task_list": task.task_list,
+        "priority": task.priority,
+        "attempt": task.attempt,
+        "failures": task.failures,
+        "takeovers": task.takeovers,
+        "claim_version": task.claim_version,
+        "version": task.version,
+        "owner_id": task.owner_id,
+        "created_at": as_text(task.created_at),
+        "due_at": as_text(task.due_at),
+        "wake_at": as_text(task.wake_at),
+        "claimed_at": as_text(task.claimed_at),
+        "heartbeat_at": as_text(task.heartbeat_at),
+        "progress_at": as_text(task.progress_at),
+        "deadline_at": as_text(task.deadline_at),
+        "finished_at": as_text(task.finished_at),
+        "timeout_for": task.timeout_for,
+        "progress_for": task.progress_for,
+        "holds": [word for bit, word in _HOLDS.items() if task.hold & bit],
+        "unique_key": task.unique_key,
+        "limit_key": task.limit_key,
+        "run_id": task.run_id,
+        "step_id": task.step_id,
+        "root_id": task.root_id or None,
+        "trace_id": task.trace_id,
+        "policy": decode(task.policy),
+        "progress": decode(task.progress),
+        "error": decode(task.error),
+        "error_code": task.error_code,
+        "actor": task.actor,
+    }
+
+
+def move_json(move: Move) -> dict[str, Json]:
+    """A row of the log."""
+    return {
+        "version": move.version,
+        "at": as_text(move.at),
+        "move": move.move,
+        "from_state": move.from_state,
+        "to_state": move.to_state,
+        "actor": move.actor,
+        "claim_version": move.claim_version,
+        "data": decode(move.data),
+    }
+
+
+def line_json(line: LogLine) -> dict[str, Json]:
+    """A line that a handler wrote."""
+    return {"at": as_text(line.at), "level": line.level, "message": line.message, "details": decode(line.details)}
+
+
+def server_json(shown: ShownServer) -> dict[str, Json]:
+    """A server with its shown state."""
+    server = shown.server
+    return {
+        "id": server.id,
+        "name": server.name,
+        "state": shown.state,
+        "host": server.host,
+        "pid": server.pid,
+        "version": server.version,
+        "handlers": list(server.handlers),
+        "task_lists": list(server.task_lists),
+        "concurrency": server.concurrency,
+        "running": server.running,
+        "handled": server.handled,
+        "failed": server.failed,
+        "started_at": as_text(server.started_at),
+        "heartbeat_at": as_text(server.heartbeat_at),
+    }
+
+
+def depth_json(depth: LaneDepth) -> dict[str, Json]:
+    """How much is in a lane."""
+    return {
+        "namespace": depth.lane.namespace,
+        "kind": depth.lane.kind,
+        "task_list": depth.lane.task_list,
+        "name": depth.lane.name,
+        "ready": depth.ready,
+        "running": depth.running,
+        "waiting": depth.waiting,
+        "held": depth.held,
+        "oldest_due_at": as_text(depth.oldest_due_at),
+    }

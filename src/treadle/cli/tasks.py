@@ -1,0 +1,137 @@
+"""`treadle tasks ...` and `treadle why`: look at tasks, and do what operators do with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treadle.cli.inputs import payload as parse_payload
+from treadle.cli.session import Session
+from treadle.cli.shapes import line_json, move_json, task_json
+from treadle.cli.show_task import show_task
+from treadle.cli.words import ago, grid, plain, short, state
+from treadle.model.tasks import Task
+from treadle.model.values import decode
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task's id")]
+
+_SHOWN_LINES = 100
+
+
+async def list_tasks(
+    session: Session,
+    states: Annotated[list[str] | None, typer.Option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
+    name: Annotated[str | None, typer.Option(help="Only of this handler name")] = None,
+    task_list: Annotated[str | None, typer.Option("--list", metavar="LIST", help="Only of this task list")] = None,
+    limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = 50,
+    before: Annotated[str | None, typer.Option(metavar="ID", help="The next page: only tasks older than this one")] = None,
+) -> None:
+    """List tasks, newest first."""
+    async with session.engine() as engine:
+        found = await engine.list_tasks(states=tuple(states or ()), name=name, task_list=task_list, before_id=before, limit=limit)
+        now = await engine.store.now()
+    more = found[-1].id if len(found) == limit else None
+    session.show({"tasks": [task_json(task) for task in found], "next_before": more}, lambda: _table(found, now, more))
+
+
+def _table(found: list[Task], now: int, more: str | None) -> RenderableType:
+    from rich.console import Group
+
+    if not found:
+        return plain("No tasks.")
+    table = grid("id", "name", "state", ">attempt", "created", "note")
+    for task in found:
+        table.add_row(
+            task.id,
+            plain(task.name),
+            state(task.shown_state),
+            str(task.attempt),
+            ago(task.created_at, now),
+            plain(_note(task, now)),
+        )
+    return Group(table, plain(f"More: treadle tasks list --before {more}", "dim")) if more else table
+
+
+def _note(task: Task, now: int) -> str:
+    """What matters most about the task, in a few words."""
+    error, progress = decode(task.error) or {}, decode(task.progress) or {}
+    if task.finished:
+        return short(error["message"]) if error.get("message") else f"finished {ago(task.finished_at, now)}"
+    if task.owner_id is not None and progress:
+        fraction = f"{progress['fraction']:.0%} " if "fraction" in progress else ""
+        return short(f"{fraction}{progress.get('message', '')}")
+    waits = f"due {ago(task.wake_at, now)}" if task.owner_id is None and task.wake_at is not None else ""
+    return short("; ".join(part for part in (waits, error.get("message", "")) if part))
+
+
+async def show(session: Session, task_id: TaskId) -> None:
+    """Everything about one task: facts, its three clocks, moves, lines, payload, result."""
+    async with session.engine() as engine:
+        task = await engine.get_task(task_id)
+        moves = await engine.reads.list_moves(task.id)
+        lines = await engine.reads.list_lines(task.id, _SHOWN_LINES)
+        reason = await engine.why(task.id)
+        now = await engine.store.now()
+    value = task_json(task) | {
+        "payload": decode(task.payload),
+        "result": decode(task.result),
+        "checkpoint": decode(task.checkpoint),
+        "why": {"code": reason.code, "text": reason.text},
+        "moves": [move_json(move) for move in moves],
+        "lines": [line_json(line) for line in lines],
+    }
+    session.show(value, lambda: show_task(task, moves, lines, reason, now))
+
+
+async def why(session: Session, task_id: TaskId) -> None:
+    """Why a task is where it is, in one line."""
+    async with session.engine() as engine:
+        task = await engine.get_task(task_id)
+        reason = await engine.why(task.id)
+    value = {"id": task.id, "name": task.name, "state": task.shown_state, "code": reason.code, "text": reason.text}
+    session.show(value, lambda: plain(f"{task.name} {task.shown_state}: {reason.text}"))
+
+
+async def cancel(
+    session: Session,
+    task_id: TaskId,
+    reason: Annotated[str | None, typer.Option(help="Why; kept with the task")] = None,
+) -> None:
+    """End a task now, whoever holds it; canceling twice is no error."""
+    async with session.engine() as engine:
+        await engine.cancel(task_id, actor=session.actor, reason=reason)
+        _done(session, await engine.get_task(task_id))
+
+
+async def retry(
+    session: Session,
+    task_id: TaskId,
+    payload: Annotated[str | None, typer.Option(metavar="JSON", help="A new payload: JSON object, @file or -")] = None,
+) -> None:
+    """Make a failed, canceled or ignored task live again, with new counters."""
+    value = parse_payload(payload)
+    async with session.engine() as engine:
+        await engine.retry(task_id, actor=session.actor, payload=value)
+        _done(session, await engine.get_task(task_id))
+
+
+async def pause(session: Session, task_id: TaskId) -> None:
+    """Hold a task that is not running, until it is resumed."""
+    async with session.engine() as engine:
+        await engine.pause(task_id, actor=session.actor)
+        _done(session, await engine.get_task(task_id))
+
+
+async def resume(session: Session, task_id: TaskId) -> None:
+    """Let a paused task go on."""
+    async with session.engine() as engine:
+        await engine.resume(task_id, actor=session.actor)
+        _done(session, await engine.get_task(task_id))
+
+
+def _done(session: Session, task: Task) -> None:
+    session.show(task_json(task), lambda: plain(f"{task.name} {task.id} is {task.shown_state} now"))

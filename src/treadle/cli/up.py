@@ -1,0 +1,33 @@
+"""`treadle up`: one process that has everything: an up-to-date store and a worker."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from treadle.cli.crash import arm_crash
+from treadle.cli.load import load_engines
+from treadle.cli.serving import Serving
+from treadle.cli.session import Session
+from treadle.cli.worker import Concurrency, Grace, Isolated, Lease, Lists, Threads, run_worker
+from treadle.model.names import DEFAULT_LIST, check_name
+
+
+async def up(
+    session: Session,
+    handlers: Annotated[
+        list[str] | None, typer.Option("--handlers", metavar="MODULE", help="package.module or path/to/file.py; may be repeated")
+    ] = None,
+    task_lists: Lists = None,
+    concurrency: Concurrency = 100,
+    threads: Threads = 16,
+    isolated: Isolated = 4,
+    lease: Lease = None,
+    grace: Grace = 30,
+) -> None:
+    """Start the engine: bring the store up to date and run a worker until SIGTERM or Ctrl-C."""
+    arm_crash(session.settings.crash_at)
+    lists = tuple(check_name(name, "task list") for name in task_lists or [DEFAULT_LIST])
+    engines = load_engines(session, handlers or [])
+    await run_worker(session, engines, Serving(lists, concurrency, threads, isolated, grace, lease))

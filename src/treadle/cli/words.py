@@ -1,0 +1,103 @@
+"""How things look to people: states in colours, instants with their distance from now, values as indented JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from treadle.cli.exits import printable
+from treadle.model.clock import as_text
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+_STYLES = {
+    "completed": "green",
+    "failed": "bold red",
+    "canceled": "magenta",
+    "ignored": "magenta",
+    "running": "cyan",
+    "paused": "yellow",
+    "draining": "yellow",
+    "lost": "bold red",
+    "error": "bold red",
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "bold red",
+}
+
+
+def plain(value: object, style: str = "") -> Text:
+    """Anything as text that is shown as it is: no markup, no terminal control."""
+    from rich.text import Text
+
+    return Text(printable(str(value)), style=style)
+
+
+def state(word: str) -> Text:
+    """A state in its colour."""
+    return plain(word, _STYLES.get(word, ""))
+
+
+def span(for_ms: float) -> str:
+    """A duration in its largest sensible unit: `450 ms`, `3.2 s`, `12 min`, `5 h`, `3 d`."""
+    for_ms = abs(for_ms)
+    for limit, divisor, unit, digits in (
+        (1_000, 1, "ms", 0),
+        (60_000, 1_000, "s", 1),
+        (3_600_000, 60_000, "min", 0),
+        (172_800_000, 3_600_000, "h", 0),
+    ):
+        if for_ms < limit:
+            return f"{round(for_ms / divisor, digits):g} {unit}"
+    return f"{for_ms / 86_400_000:.0f} d"
+
+
+def ago(at: int | None, now: int) -> str:
+    """`3 s ago`, `in 5 min`, or a dash."""
+    if at is None:
+        return "-"
+    return f"{span(now - at)} ago" if at <= now else f"in {span(at - now)}"
+
+
+def when(at: int | None, now: int) -> str:
+    """The instant and its distance from now."""
+    return "-" if at is None else f"{as_text(at)} ({ago(at, now)})"
+
+
+def pretty(value: Json) -> Text:
+    """A JSON value for reading."""
+    return plain(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def short(text: str, limit: int = 60) -> str:
+    """One line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def facts(rows: list[tuple[str, object]]) -> Table:
+    """Names and values, side by side."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(f"  {name}", value if isinstance(value, Text) else plain(value))
+    return table
+
+
+def grid(*columns: str) -> Table:
+    """An empty table with these columns; a name with `>` before it is a number's."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in columns:
+        name = column.removeprefix(">")
+        table.add_column(name, justify="right" if column != name else "left", overflow="fold", no_wrap=name in ("id", "state"))
+    return table

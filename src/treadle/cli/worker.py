@@ -1,0 +1,106 @@
+"""`treadle worker`: run handlers, in this process or in several."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from treadle.cli.crash import arm_crash
+from treadle.cli.fleet import Fleet
+from treadle.cli.load import load_engines
+from treadle.cli.serving import Serving, announce, leave_threads_behind, serve
+from treadle.cli.session import Session
+from treadle.model.names import DEFAULT_LIST, check_name
+from treadle.wiring.engine import Engine
+
+Handlers = Annotated[
+    list[str],
+    typer.Option("--handlers", metavar="MODULE", help="package.module or path/to/file.py, with :name if it has several engines"),
+]
+Lists = Annotated[list[str] | None, typer.Option("--list", metavar="LIST", help="Task lists to serve; may be repeated")]
+Concurrency = Annotated[int, typer.Option(min=1, help="Tasks at once, per process")]
+Threads = Annotated[int, typer.Option(min=1, help="Of these, sync handlers at once")]
+Isolated = Annotated[int, typer.Option(min=1, help="Of these, handlers with isolation='process' at once")]
+Lease = Annotated[
+    float | None, typer.Option(metavar="SECONDS", min=0.1, max=3600, help="How long a claim holds; default TREADLE_LEASE or 60")
+]
+Grace = Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How long running work may go on when stopping")]
+
+
+async def worker(
+    session: Session,
+    handlers: Handlers,
+    task_lists: Lists = None,
+    concurrency: Concurrency = 100,
+    threads: Threads = 16,
+    isolated: Isolated = 4,
+    processes: Annotated[int, typer.Option(min=1, max=256, help="Worker processes")] = 1,
+    lease: Lease = None,
+    grace: Grace = 30,
+    stop_at_eof: Annotated[bool, typer.Option("--stop-at-eof", hidden=True)] = False,
+) -> None:
+    """Run handlers until SIGTERM or Ctrl-C, then let running work finish. A second Ctrl-C stops at once."""
+    arm_crash(session.settings.crash_at)
+    lists = tuple(check_name(name, "task list") for name in task_lists or [DEFAULT_LIST])
+    options = Serving(lists, concurrency, threads, isolated, grace, lease, stop_at_eof)
+    engines = load_engines(session, handlers)
+    if processes == 1:
+        await run_worker(session, engines, options)
+    else:
+        await _run_fleet(session, engines, handlers, options, processes)
+
+
+async def run_worker(session: Session, engines: list[Engine], options: Serving) -> None:
+    """Serve in this process, and say so at both ends."""
+    engine = engines[0]
+    names = engine.registry.names()
+
+    def started(server_id: str) -> None:
+        event = {
+            "event": "started",
+            "store": engine.store.url,
+            "namespace": engine.settings.namespace,
+            "server_id": server_id,
+            "pid": os.getpid(),
+            "handlers": names,
+            "task_lists": list(options.task_lists),
+        }
+        lines = [
+            f"Store:    {engine.store.url}" + _of_namespace(engine),
+            f"Handlers: {', '.join(names) or 'none'}",
+            f"Lists:    {', '.join(options.task_lists)}",
+            f"Stop:     Ctrl-C or kill {os.getpid()}; running work gets {options.grace:g} s",
+        ]
+        if not names:
+            lines[1] += "; tasks wait. Put `engine = Engine()` and `@engine.handler(...)` in a file and add --handlers FILE"
+        announce(session, event, lines)
+
+    handled, released = await serve(engines, options, started)
+    stopped = {"event": "stopped", "pid": os.getpid(), "handled": handled, "released": released}
+    announce(session, stopped, [f"Stopped: {handled} handled, {released} released for others"])
+    leave_threads_behind()
+
+
+async def _run_fleet(session: Session, engines: list[Engine], handlers: list[str], options: Serving, processes: int) -> None:
+    """Check everything once here, then leave the work to children."""
+    async with engines[0]:
+        url = engines[0].store.url
+    fleet = Fleet(session, handlers, options, processes)
+
+    def started(pids: list[int]) -> None:
+        lines = [
+            f"Store:     {url}" + _of_namespace(engines[0]),
+            f"Handlers:  {', '.join(engines[0].registry.names()) or 'none'}",
+            f"Processes: {', '.join(map(str, pids))}",
+            f"Stop:      Ctrl-C or kill {os.getpid()}; running work gets {options.grace:g} s",
+        ]
+        announce(session, {"event": "started", "store": url, "pid": os.getpid(), "processes": pids}, lines)
+
+    await fleet.run(started)
+    announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
+
+
+def _of_namespace(engine: Engine) -> str:
+    return "" if engine.settings.namespace == "default" else f" (namespace {engine.settings.namespace})"
