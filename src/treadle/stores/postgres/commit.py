@@ -1,14 +1,17 @@
 """The one write: units, each with its guard, all in one transaction, with as few round trips as their kinds allow.
 
-The hot path (every unit ends a claimed task and does nothing else) is a single statement. Otherwise the guarded rows are
-locked in the order of their ids, the guards are evaluated here, one after the other, and each kind of settlement is one
-statement for all units.
+The hot paths (every unit ends a claimed task and does nothing else; no unit has a guard) are a single statement. That is
+whole for new tasks too: which of them are refused is decided in it. Otherwise the guarded rows are locked
+in the order of their ids, the guards are evaluated here, one after the other, and each kind of settlement is one statement
+for all units.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, assert_never
+
+import asyncpg
 
 from treadle.kernel.ports import CLAIM_LOST, DONE, Answer, Finish, Keep, Park, Revive, Seen, Unit, Verdict
 from treadle.model.names import Lane
@@ -44,14 +47,22 @@ async def commit(connection: Connection, lane_ids: Mapping[Lane, int], units: Se
     """Do the units; answers in their order. All lanes of new tasks are in `lane_ids`."""
     if (ends := _plain_ends(units)) is not None:
         return await _finish_claimed(connection, units, ends)
+    if all(unit.guard is None for unit in units):
+        inserted = await _insert(connection, lane_ids, units)
+        return [_answer(unit, None, inserted, lane_ids) for unit in units]
     async with connection.transaction():
         allowed, answers = await _judge(connection, units)
         await _settle(connection, allowed.values())
-        tasks = [task for one in allowed.values() for task in one.unit.tasks]
-        inserted = await insert_tasks(connection, lane_ids, tasks) if tasks else Inserted()
+        inserted = await _insert(connection, lane_ids, [one.unit for one in allowed.values()])
     for position, one in allowed.items():
-        answers[position] = _answer(one, inserted, lane_ids)
+        answers[position] = _answer(one.unit, one.row, inserted, lane_ids)
     return answers
+
+
+async def make_way(connection: Connection, units: Sequence[Unit], error: asyncpg.PostgresError) -> None:
+    """Remove what made a commit of the units fail, where it has no right to be there."""
+    if isinstance(error, asyncpg.UniqueViolationError) and error.constraint_name == "finished_pkey":
+        await settlements.bury(connection, [unit.guard.task_id for unit in units if unit.guard is not None])
 
 
 # --- the hot path ---
@@ -176,16 +187,20 @@ async def _settle(connection: Connection, allowed: Iterable[_Allowed]) -> None:
         await settlements.revive(connection, revivals)
 
 
-def _answer(one: _Allowed, inserted: Inserted, lane_ids: Mapping[Lane, int]) -> Answer:
+async def _insert(connection: Connection, lane_ids: Mapping[Lane, int], units: Iterable[Unit]) -> Inserted:
+    tasks = [task for unit in units for task in unit.tasks]
+    return await insert_tasks(connection, lane_ids, tasks) if tasks else Inserted()
+
+
+def _answer(unit: Unit, row: _Row | None, inserted: Inserted, lane_ids: Mapping[Lane, int]) -> Answer:
     """What the unit is told: done, which keys were taken, and where it made tasks ready."""
-    unit, row = one
     ready = {lane_ids[task.lane] for task in unit.tasks if task.wait_for <= 0 and task.id in inserted.ids}
     match unit.settlement:
         case Park(hold=0, wake_for=None) | Revive() if row is not None:
             ready.add(row.lane_id)
-    existing = {
-        task.unique_key: inserted.holders[task.id]
-        for task in unit.tasks
-        if task.unique_key is not None and task.id in inserted.holders
-    }
+    existing = {}
+    if inserted.holders:
+        existing = {
+            task.unique_key: inserted.holders[task.id] for task in unit.tasks if task.unique_key and task.id in inserted.holders
+        }
     return Answer(Verdict.DONE, existing, tuple(sorted(ready))) if ready or existing else DONE

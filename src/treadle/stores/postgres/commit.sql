@@ -16,15 +16,17 @@ for update of finished;
 
 -- name: list_settled
 -- Which claims ($1 ids, $2 versions, $3 owners) have made their move ($4 actors, $5 moves), by position from 1.
+with given as materialized (
+  select *
+  from unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::text[]) with ordinality
+    as given (id, claim_version, owner_id, actor, move, position)
+)
 select given.position
-from unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::text[]) with ordinality
-  as given (id, claim_version, owner_id, actor, move, position)
-where exists (
-    select from finished
-    where finished.id = given.id and finished.claim_version = given.claim_version and finished.owner_id = given.owner_id
-      and finished.actor = given.actor and finished.move = given.move
-  ) or exists (
-    select from log
-    where log.entity_id = given.id and log.claim_version = given.claim_version and log.actor = given.actor
-      and log.move = given.move
-  );
+from given
+join finished on finished.id = given.id and finished.claim_version = given.claim_version and finished.owner_id = given.owner_id
+  and finished.actor = given.actor and finished.move = given.move
+union all
+select given.position
+from given
+join log on log.entity_id = given.id and log.claim_version = given.claim_version and log.actor = given.actor
+  and log.move = given.move;

@@ -18,7 +18,8 @@ returning id::text;
 
 -- name: explain_refusals
 -- Of tasks that were not inserted ($1 ids, $2 namespaces, $3 unique keys): was the id there already, and who has the key?
-select given.id::text,
-  exists (select from tasks where tasks.id = given.id) or exists (select from finished where finished.id = given.id) as known,
-  (select tasks.id::text from tasks where tasks.namespace = given.namespace and tasks.unique_key = given.unique_key) as holder_id
-from unnest($1::uuid[], $2::text[], $3::text[]) as given (id, namespace, unique_key);
+select given.id::text, live.id is not null or ended.id is not null as known, holder.id::text as holder_id
+from unnest($1::uuid[], $2::text[], $3::text[]) as given (id, namespace, unique_key)
+left join tasks as live on live.id = given.id
+left join finished as ended on ended.id = given.id
+left join tasks as holder on holder.namespace = given.namespace and holder.unique_key = given.unique_key;

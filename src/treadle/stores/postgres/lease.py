@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+import asyncpg
 import msgspec
 
 from treadle.kernel.ports import Renewal
@@ -63,15 +64,23 @@ class PostgresLeaseLine:
         return self._loop.run_until_complete(self._work(work))
 
     async def _work(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Do it, once more on a new connection if that of last time has gone meanwhile: all that is done here may be done twice."""
         with translated(self._connector.address.shown):
+            if self._connection is not None:
+                try:
+                    return await self._try(self._connection, work)
+                except (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError):
+                    await self._drop()
+            self._connection = await self._connector.connect(HOT)
             try:
-                if self._connection is None or self._connection.is_closed():
-                    self._connection = await self._connector.connect(HOT)
-                async with self._connector.session(self._connection, HOT):
-                    return await work(self._connection)
+                return await self._try(self._connection, work)
             except BaseException:
                 await self._drop()
                 raise
+
+    async def _try(self, connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
+        async with self._connector.session(connection, HOT):
+            return await work(connection)
 
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None

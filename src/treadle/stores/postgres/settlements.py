@@ -50,6 +50,11 @@ async def finish(connection: Connection, ends: Sequence[End]) -> int:
     return row_count(status)
 
 
+async def bury(connection: Connection, task_ids: Sequence[str]) -> None:
+    """Remove those of the live tasks that have ended already; they cannot end twice."""
+    await connection.execute(_SQL["bury"], sorted(task_ids))
+
+
 async def park(connection: Connection, parkings: Sequence[Parking]) -> None:
     """Give locked tasks their new values and log the move."""
     parks = [parking.park for parking in parkings]

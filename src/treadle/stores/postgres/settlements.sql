@@ -17,6 +17,12 @@ select id, nextval('treadle_seq'), lane_id, namespace, end_state, move, state, a
   error_code, fingerprint
 from ended;
 
+-- name: bury
+-- Remove those of the live tasks $1 that have ended: a repeated insert that crossed their end made them again.
+delete from tasks
+using unnest($1::uuid[]) as given (id)
+where tasks.id = given.id and exists (select from finished where finished.id = given.id);
+
 -- name: park
 -- Give locked tasks new values and no owner, and log the move.
 with given as materialized (
@@ -77,12 +83,13 @@ with given as materialized (
 insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_version, claimed_at, attempt, failures, takeovers,
   version, created_at, timeout_for, progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key,
   policy, payload, checkpoint, error)
-select id, lane_id, namespace, priority, (select treadle_now()), 0, 'pending', claim_version, claimed_at, attempt + 1, 0, 0,
-  version + 1, created_at, timeout_for, progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key,
+select gone.id, gone.lane_id, gone.namespace, gone.priority, (select treadle_now()), 0, 'pending', gone.claim_version, gone.claimed_at,
+  gone.attempt + 1, 0, 0, gone.version + 1, gone.created_at, gone.timeout_for, gone.progress_for, gone.progress, gone.run_id,
+  gone.step_id, gone.flow_id, gone.scope, gone.root_id, gone.trace_id, gone.limit_key,
   case
-    when row_number() over (partition by namespace, unique_key order by id) = 1
-      and not exists (select from tasks where tasks.namespace = gone.namespace and tasks.unique_key = gone.unique_key)
-    then unique_key
+    when holder.id is null and row_number() over (partition by gone.namespace, gone.unique_key order by gone.id) = 1
+    then gone.unique_key
   end,
-  policy, coalesce(new_payload, payload), checkpoint, error
-from gone;
+  gone.policy, coalesce(gone.new_payload, gone.payload), gone.checkpoint, gone.error
+from gone
+left join tasks as holder on holder.namespace = gone.namespace and holder.unique_key = gone.unique_key;

@@ -12,13 +12,13 @@ from treadle.model.names import Lane
 from treadle.model.tasks import LogLine, Move, Server, Task
 from treadle.stores.postgres import lease, queue, reads, schema
 from treadle.stores.postgres.address import parse_address
-from treadle.stores.postgres.commit import commit
+from treadle.stores.postgres.commit import commit, make_way
 from treadle.stores.postgres.connect import HOT, READS, Connection, Connector, Pool
 from treadle.stores.postgres.lease import PostgresLeaseLine
 from treadle.stores.postgres.problems import REPEATABLE, translated
 from treadle.stores.postgres.signals import Ear, Voice
 
-_TRIES = 4
+_REPEATS = 3
 
 
 class PostgresStore:
@@ -119,14 +119,15 @@ class PostgresStore:
         if lanes:
             await self.lane_ids(list(lanes))
         with translated(self.url):
-            for tries_left in reversed(range(_TRIES)):
+            for _ in range(_REPEATS):
                 try:
                     async with self._pool(self._hot).connection() as connection:
                         return await commit(connection, self._lane_ids, units)
-                except REPEATABLE:
-                    if not tries_left:
-                        raise
-        raise AssertionError("unreachable")
+                except REPEATABLE as error:
+                    async with self._pool(self._hot).connection() as connection:
+                        await make_way(connection, units, error)
+            async with self._pool(self._hot).connection() as connection:
+                return await commit(connection, self._lane_ids, units)
 
     # reads
 

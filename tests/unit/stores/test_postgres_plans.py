@@ -1,0 +1,204 @@
+"""Hot statements use their indexes whatever the statistics say (D15, D16), on 200,000 rows that are in their way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from treadle.stores.postgres import PostgresStore
+from treadle.stores.postgres.connect import HOT, PACKAGE, Connection
+from treadle.stores.statements import load_statements
+from treadle.testing import ManualClock
+
+IN_THE_WAY = 100_000
+READY, RUNNING = 1_000, 1_000
+BATCH = 100
+
+FILL = f"""
+insert into lanes (namespace, kind, task_list, name)
+values ('default', 'handler', 'default', 'served'), ('default', 'handler', 'default', 'unserved');
+
+insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, wake_at, owner_id, claim_version, claimed_at, attempt,
+  failures, takeovers, version, created_at, root_id, payload)
+select id, lane_id, 'default', 0, due_at, 0, 'pending', wake_at, owner_id, 1, null, 1, 0, 0, 0, treadle_now(), id, '{{}}'
+from (
+  -- due in an hour, in the lane and priority that is claimed from
+  select gen_random_uuid() as id, 1 as lane_id, treadle_now() + 3600000 as due_at, treadle_now() + 3600000 + n as wake_at,
+    null::text as owner_id
+  from generate_series(1, {IN_THE_WAY}) as n
+  union all  -- pending in a lane that nobody serves
+  select gen_random_uuid(), 2, treadle_now() - 1000000 + n, null, null from generate_series(1, {IN_THE_WAY}) as n
+  union all  -- ready
+  select gen_random_uuid(), 1, treadle_now() - 1000 + n, null, null from generate_series(1, {READY}) as n
+  union all  -- running
+  select gen_random_uuid(), 1, treadle_now() - 1000 + n, treadle_now() + 60000, 'me' from generate_series(1, {RUNNING}) as n
+) as made;
+
+insert into finished (id, seq, lane_id, namespace, state, move, from_state, claim_version, version, attempt, failures, takeovers,
+  priority, created_at, due_at, finished_at, root_id, payload)
+select id, nextval('treadle_seq'), 1, 'default', 'completed', 'succeed', 'pending', 1, 1, 1, 0, 0, 0, 0, 0, 0, id, '{{}}'
+from (select gen_random_uuid() as id from generate_series(1, 20000)) as made;
+
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state)
+select nextval('treadle_seq'), 0, 'task', gen_random_uuid(), 1, 'retry', 'pending', 'pending' from generate_series(1, 20000);
+"""
+
+
+@pytest.fixture(params=["statistics of empty tables", "fresh statistics"])
+async def connection(postgres_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
+    """A hot connection to a full store, of whose filling the statistics may know nothing."""
+    store = PostgresStore(postgres_url, clock=ManualClock())
+    await store.open()
+    connection = await store._connector.connect(HOT)
+    for table in ("tasks", "finished", "log"):
+        await connection.execute(f"alter table {table} set (autovacuum_enabled = false)")
+    await connection.execute("analyze tasks, finished, log")
+    await connection.execute(FILL)
+    if request.param == "fresh statistics":
+        await connection.execute("analyze tasks, finished, log")
+    yield connection
+    await connection.close()
+    await store.close()
+
+
+async def test_hot_statements_use_their_indexes(connection: Connection) -> None:
+    await check_claim(connection)
+    await check_wake(connection)
+    await check_renew(connection)
+    await check_settle(connection)
+    await check_insert(connection)
+    await check_revive(connection)
+
+
+async def check_claim(connection: Connection) -> None:
+    plan = await explain(connection, "queue.sql", "claim", "array[1, 2]", "'me'", "60000", str(BATCH))
+    # The lane that nobody of ours serves is older, so it is taken: the head of one lane, and BATCH rows.
+    assert plan.indexes("tasks") == {"tasks_ready", "tasks_pkey"}
+    plan.reads_few_rows(4 * BATCH)
+    plan = await explain(connection, "queue.sql", "claim", "array[1]", "'me'", "60000", str(BATCH))
+    assert plan.indexes("tasks") == {"tasks_ready", "tasks_pkey"}
+    plan.reads_few_rows(4 * BATCH)
+
+
+async def check_wake(connection: Connection) -> None:
+    plan = await explain(connection, "queue.sql", "wake", str(BATCH), "true")
+    assert plan.indexes("tasks") <= {"tasks_wake", "tasks_pkey"}
+    plan.reads_few_rows(10)
+    await connection.execute("update tasks set wake_at = 1 where owner_id is null and wake_at % 100 = 0")
+    plan = await explain(connection, "queue.sql", "wake", str(BATCH), "true")
+    assert plan.indexes("tasks") == {"tasks_wake", "tasks_pkey"}
+    plan.reads_few_rows(5 * BATCH)
+
+
+async def check_renew(connection: Connection) -> None:
+    ids, versions, owners = await running(connection)
+    few = f"array_fill(false, array[{BATCH}])"
+    plan = await explain(connection, "lease.sql", "renew", ids, versions, owners, "60000", few, "'{}'")
+    assert plan.indexes("tasks") == {"tasks_pkey"}
+    plan.reads_few_rows(4 * BATCH)
+    plan = await explain(connection, "lease.sql", "held", ids, versions, owners)
+    assert plan.indexes("tasks") == {"tasks_pkey"}
+    plan.reads_few_rows(2 * BATCH)
+
+
+async def check_settle(connection: Connection) -> None:
+    ids, versions, owners = await running(connection)
+    moves, states, pending = (f"array_fill('{word}'::text, array[{BATCH}])" for word in ("succeed", "completed", "pending"))
+    ones, none = f"array_fill(1, array[{BATCH}])", "'{}'"
+    plan = await explain(connection, "commit.sql", "lock_tasks", ids)
+    assert plan.indexes("tasks") == {"tasks_pkey"}
+    plan.reads_few_rows(4 * BATCH)
+    plan = await explain(connection, "commit.sql", "list_settled", ids, versions, owners, owners, moves)
+    assert plan.indexes("finished") == {"finished_pkey"}
+    assert plan.indexes("log") == {"log_entity_id_version_key"}
+    plan.reads_few_rows(4 * BATCH)
+    plan = await explain(
+        connection, "settlements.sql", "park", ids, pending, owners, moves, pending, ones, ones, ones, ones, none, none, none, none
+    )
+    assert plan.indexes("tasks") == {"tasks_pkey"}
+    plan.reads_few_rows(4 * BATCH)
+    ids, versions, owners = await running(connection)
+    plan = await explain(
+        connection, "settlements.sql", "finish", ids, versions, owners, owners, moves, states, none, none, none, none
+    )
+    assert plan.indexes("tasks") == {"tasks_pkey"}
+    plan.reads_few_rows(4 * BATCH)
+
+
+async def check_insert(connection: Connection) -> None:
+    ids = await literal(connection, "uuid", f"select gen_random_uuid() from generate_series(1, {BATCH})")
+    ones, zeros, words = (f"array_fill({value}, array[{BATCH}])" for value in ("1", "0::bigint", "'default'::text"))
+    none = ["'{}'"] * 12
+    plan = await explain(connection, "insert.sql", "insert_tasks", ids, ones, words, ones, zeros, *none, words)
+    assert plan.indexes("finished") == {"finished_pkey"}
+    plan.reads_few_rows(4 * BATCH)
+    plan = await explain(connection, "insert.sql", "explain_refusals", ids, words, words)
+    assert plan.indexes("finished") == {"finished_pkey"}
+    assert plan.indexes("tasks") == {"tasks_pkey", "tasks_unique_key"}
+    plan.reads_few_rows(4 * BATCH)
+
+
+async def check_revive(connection: Connection) -> None:
+    ids = await literal(connection, "uuid", f"select id from finished order by id limit {BATCH}")
+    words = f"array_fill('requeue'::text, array[{BATCH}])"
+    plan = await explain(connection, "commit.sql", "lock_finished", ids)
+    assert plan.indexes("finished") == {"finished_pkey"}
+    plan.reads_few_rows(4 * BATCH)
+    plan = await explain(connection, "settlements.sql", "revive", ids, words, words, "'{}'")
+    assert plan.indexes("finished") == {"finished_pkey"}
+    assert plan.indexes("tasks") == {"tasks_unique_key"}
+    plan.reads_few_rows(4 * BATCH)
+
+
+class Plan:
+    """What the server did, node by node."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self.nodes = list(walk(root))
+
+    def indexes(self, table: str) -> set[str]:
+        """The indexes through which the table was read; a table read in another way has none."""
+        found = set()
+        for node in self.nodes:
+            if node.get("Relation Name") == table and "Scan" in node["Node Type"] and node["Actual Loops"]:
+                assert "Index Name" in node, node
+                found.add(node["Index Name"])
+        return found
+
+    def reads_few_rows(self, limit: int) -> None:
+        """No node has looked at more rows than that."""
+        for node in self.nodes:
+            removed = sum(value for name, value in node.items() if name.startswith("Rows Removed by"))
+            assert (node["Actual Rows"] + removed) * node["Actual Loops"] <= limit, node
+
+
+def walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from walk(child)
+
+
+async def explain(connection: Connection, file: str, name: str, *arguments: str) -> Plan:
+    """Do the statement as the store does it (prepared, with a plan for any arguments)."""
+    await connection.execute(f"prepare probe as {load_statements(PACKAGE, file)[name]}")
+    said = await connection.fetchval(f"explain (analyze, format json) execute probe ({', '.join(arguments)})")
+    await connection.execute("deallocate probe")
+    return Plan(json.loads(said)[0]["Plan"])
+
+
+async def running(connection: Connection) -> tuple[str, str, str]:
+    """The ids, claim versions and owners of some running tasks, as literals."""
+    rows = f"from (select * from tasks where owner_id = 'me' order by id limit {BATCH}) as picked"
+    return (
+        await literal(connection, "uuid", f"select id {rows}"),
+        await literal(connection, "integer", f"select claim_version {rows}"),
+        await literal(connection, "text", f"select owner_id {rows}"),
+    )
+
+
+async def literal(connection: Connection, kind: str, query: str) -> str:
+    values = [str(row[0]) for row in await connection.fetch(query)]
+    return f"'{{{','.join(values)}}}'::{kind}[]"
