@@ -1,0 +1,112 @@
+"""Handlers in a process of their own: they can be killed, and nothing they do harms the worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.workers import isolated
+from tests.unit.workers.workshop import BOUND, context
+
+from treadle.model.outcomes import Failed, Outcome, Retry, Succeeded, Waiting
+from treadle.model.tasks import LogLine
+from treadle.workers.call import call
+from treadle.workers.context import Context
+from treadle.workers.executor import SystemExecutor
+from treadle.workers.handlers import make_handler
+
+
+@pytest.fixture
+def executor() -> Iterator[SystemExecutor]:
+    made = SystemExecutor(1)
+    yield made
+    made.close()
+
+
+async def outcome_of(function: Callable[..., Any], executor: SystemExecutor, ctx: Context | None = None, **options: Any) -> Outcome:
+    return await call(make_handler("work", function, isolation="process", **options), ctx or context(), executor)
+
+
+async def test_it_runs_in_another_process_and_its_lines_and_progress_come_through(executor: SystemExecutor) -> None:
+    lines: list[LogLine] = []
+    ctx = context(lines, attempt=2)
+    outcome = await outcome_of(isolated.where, executor, ctx)
+    assert isinstance(outcome, Succeeded)
+    assert outcome.result["pid"] != os.getpid()
+    assert (outcome.result["payload"], outcome.result["attempt"]) == ({"n": 1}, 2)
+    assert [(line.message, line.level, json.loads(line.details or "")) for line in lines] == [
+        ("from afar", "warning", {"pid": outcome.result["pid"]})
+    ]
+    assert json.loads(ctx.progress_text or "") == {"fraction": 0.5, "message": "half"}
+    assert ctx.progressed
+
+
+async def test_what_it_comes_to_is_the_same_as_in_this_process(executor: SystemExecutor) -> None:
+    names = ("slowly", "waiting", "broken", "picky", "final", "leave", "a_list", "not_a_number", "own_type")
+    outcomes = dict(
+        zip(names, await asyncio.gather(*(outcome_of(getattr(isolated, name), executor) for name in names)), strict=True)
+    )
+    assert outcomes["slowly"] == Succeeded({"async": True})
+    assert outcomes["waiting"] == Waiting(500, {"page": 2})
+    assert outcomes["own_type"] == Succeeded({"a": {"b": 1}})
+    problems = {name: (o.problem.code, o.problem.type) for name, o in outcomes.items() if isinstance(o, Retry)}
+    assert problems == {
+        "broken": ("handler_error", "ValueError"),
+        "picky": ("handler_error", "Picky"),
+        "leave": ("handler_error", "SystemExit"),
+    }
+    failures = {name: o.problem.code for name, o in outcomes.items() if isinstance(o, Failed)}
+    assert failures == {"final": "card_stolen", "a_list": "unexpected_result", "not_a_number": "invalid_payload"}
+    broken = outcomes["broken"]
+    assert isinstance(broken, Retry)
+    assert "isolated.py" in (broken.problem.traceback or "")
+
+
+async def test_a_process_that_dies_is_said_so(executor: SystemExecutor) -> None:
+    outcome = await outcome_of(isolated.die, executor)
+    assert isinstance(outcome, Retry)
+    assert outcome.problem.code == "process_died"
+    assert "-9" in outcome.problem.message
+
+
+async def test_a_handler_that_cannot_be_imported_fails_at_once(executor: SystemExecutor) -> None:
+    outcome = await outcome_of(lambda payload: None, executor)
+    assert isinstance(outcome, Failed)
+    assert outcome.problem.code == "not_importable"
+
+
+async def pid_in(file: Path) -> int:
+    async with asyncio.timeout(BOUND):
+        while not file.exists() or not file.read_text():
+            await asyncio.sleep(0.01)
+    return int(file.read_text())
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("how", ["cancel", "timeout"])
+async def test_canceling_and_timeouts_kill_the_process(how: str, executor: SystemExecutor, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    ctx = context(payload=json.dumps({"file": str(file)}))
+    running = asyncio.ensure_future(outcome_of(isolated.hang, executor, ctx, timeout=3 if how == "timeout" else 60))
+    pid = await pid_in(file)
+    if how == "cancel":
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    else:
+        outcome = await running
+        assert isinstance(outcome, Retry)
+        assert outcome.problem.code == "timeout"
+    assert not is_alive(pid)
