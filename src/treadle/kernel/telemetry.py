@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from treadle.model.values import decode
+
 _log = logging.getLogger("treadle")
 
 
@@ -37,6 +39,7 @@ class TaskSettled:
     attempt: int
     took_ms: float
     error: str | None = None
+    """The task's last error as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +125,11 @@ def _words(event: Event) -> tuple[int, str]:
         case TaskTaken(task_id, name, attempt):
             return logging.DEBUG, f"task {task_id} ({name}) taken, attempt {attempt}"
         case TaskSettled(task_id, name, move, attempt, took_ms, error):
-            if error is None:
-                return logging.DEBUG, f"task {task_id} ({name}) attempt {attempt}: {move} after {took_ms:.0f} ms"
-            level = logging.ERROR if move == "fail" else logging.WARNING
-            return level, f"task {task_id} ({name}) attempt {attempt}: {move} after {took_ms:.0f} ms: {error}"
+            said = f"task {task_id} ({name}) attempt {attempt}: {move} after {took_ms:.0f} ms"
+            if error is None or move not in ("fail", "retry"):
+                return logging.DEBUG, said
+            problem = decode(error)
+            return logging.ERROR if move == "fail" else logging.WARNING, f"{said}: {problem['message']} ({problem['code']})"
         case LeaseLost(task_id, name, reason):
             return logging.WARNING, f"task {task_id} ({name}) is no longer ours: {reason}; stopping its handler"
         case ResultDropped(task_id, name, move):
