@@ -76,6 +76,11 @@ class Queue:
         self._patience = patience
         self._lanes_checked: set[Lane] = set()
 
+    def check(self, specs: Iterable[TaskSpec]) -> None:
+        """Raise what is wrong with the first bad one, if any; needs no open store."""
+        for spec in specs:
+            self._new_task(spec, None)
+
     async def enqueue(self, specs: Iterable[TaskSpec]) -> list[Enqueued]:
         """Store the tasks; checked all together first, so that a bad one changes nothing.
 
