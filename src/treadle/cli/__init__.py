@@ -35,7 +35,7 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):
             if message := str(error.format_message()).strip():  # empty where the help was shown instead
-                tell_error("usage", f"{message} Try: {_help_of(error)}", as_json=as_json)
+                tell_error("usage", f"{message.rstrip('.')}. Try: {_help_of(error)}", as_json=as_json)
             return int(error.exit_code)
         if verbose:
             traceback.print_exc()

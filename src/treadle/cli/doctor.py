@@ -92,7 +92,7 @@ async def _store(session: Session) -> AsyncIterator[Check]:
         engine = Engine(session.settings.store, settings=session.settings)
         await engine.open(migrate=False)
     except SchemaBehind as error:
-        yield Check("store", "warn", str(error), "Run `treadle store migrate`, or `treadle up`, which does it.")
+        yield Check("store", "warn", str(error), "`treadle up` and `treadle worker` do that by themselves.")
         yield _fsync(session.settings.store)
         return
     except TreadleError as error:

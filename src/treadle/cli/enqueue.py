@@ -12,7 +12,7 @@ from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.inputs import seconds
 from treadle.cli.session import Session
 from treadle.cli.words import plain, pretty
-from treadle.kernel.queue import Enqueued
+from treadle.kernel.queue import Enqueued, TaskSpec
 from treadle.model.errors import InvalidInput, TaskCanceled, TaskFailed, TaskIgnored
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json, decode
@@ -44,18 +44,19 @@ async def enqueue(
     limit = seconds(wait_for, "--wait-for")
     if limit is not None and limit < 0:
         raise InvalidInput("--wait-for must be zero or more.")
-    async with session.engine(migrate=True) as engine:
-        task = await engine.enqueue(
-            name,
-            value,
-            delay=seconds(delay, "--delay"),
-            priority=priority,
-            task_list=task_list,
-            unique_key=unique_key,
-            retry=retry,
-            timeout=seconds(timeout, "--timeout"),
-            deadline=seconds(deadline, "--deadline"),
-        )
+    spec = TaskSpec(
+        name=name,
+        payload=value,
+        delay=seconds(delay, "--delay"),
+        priority=priority,
+        task_list=task_list,
+        unique_key=unique_key,
+        retry=retry,
+        timeout=seconds(timeout, "--timeout"),
+        deadline=seconds(deadline, "--deadline"),
+    )
+    async with session.engine(migrate=True, first=lambda engine: engine.queue.check([spec])) as engine:
+        (task,) = await engine.enqueue_many([spec])
         if wait or limit is not None:
             await _wait(session, engine, task, name, limit)
         else:

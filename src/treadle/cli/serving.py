@@ -65,6 +65,8 @@ def stop_signal(at_eof: bool = False) -> asyncio.Event:
 
     def interrupted() -> None:
         if stop.is_set():
+            sys.stderr.write("Stopped at once; what was running is taken over when its leases run out.\n")
+            sys.stderr.flush()
             os._exit(INTERRUPTED)
         stop.set()
 

@@ -95,9 +95,14 @@ class Session:
         return console if console.is_terminal else Console(markup=False, highlight=False, emoji=False, width=240)
 
     @asynccontextmanager
-    async def engine(self, *, migrate: bool = False) -> AsyncIterator[Engine]:
-        """An open engine on the chosen store; only commands that write new things bring the schema up to date."""
+    async def engine(self, *, migrate: bool = False, first: Callable[[Engine], None] | None = None) -> AsyncIterator[Engine]:
+        """An open engine on the chosen store; only commands that write new things bring the schema up to date.
+
+        `first` is called before it is opened: bad input must not even make the database.
+        """
         engine = Engine(self.settings.store, settings=self.settings)
+        if first is not None:
+            first(engine)
         await engine.open(migrate=migrate)
         try:
             yield engine

@@ -79,7 +79,11 @@ async def info(session: Session) -> None:
 def _overview(url: str, described: dict[str, Json], overview: Overview, now: int) -> RenderableType:
     from rich.console import Group
 
-    rows: list[tuple[str, object]] = [(name.replace("_", " "), value) for name, value in described.items() if value is not None]
+    rows: list[tuple[str, object]] = [
+        (name.replace("_", " "), value)
+        for name, value in described.items()
+        if value is not None and name not in ("finished_tasks", "url")
+    ]
     finished = ", ".join(f"{count} {name}" for name, count in sorted(overview.finished.items())) or "none"
     parts: list[RenderableType] = [plain(url, "bold"), facts([*rows, ("finished", finished)])]
     if overview.depths:
