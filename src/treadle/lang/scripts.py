@@ -50,7 +50,7 @@ def dedent(code: str) -> tuple[str, int]:
     first = next((number for number, line in enumerate(shown) if line), 0)
     while shown and not shown[-1]:
         shown.pop()
-    return "\n".join(shown[first:]), first
+    return "\n".join(shown[first:]).rstrip(" \t"), first
 
 
 def _margin(lines: list[str]) -> int:
