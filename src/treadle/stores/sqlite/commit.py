@@ -7,16 +7,15 @@ asked for is it looked up which ones. Settlements come first, so that a unit's n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import apsw
 import msgspec
 
-from treadle.kernel.ports import CLAIM_LOST, DONE, Answer, Finish, Keep, Park, Revive, Seen, Unit, Verdict
-from treadle.model.errors import InvalidInput
+from treadle.kernel.ports import CLAIM_LOST, DONE, Answer, Unit, Verdict
 from treadle.model.names import Lane
-from treadle.model.tasks import Claim
+from treadle.stores.sqlite.batch import Batch, Batches
 from treadle.stores.sqlite.connection import read_value
 from treadle.stores.sqlite.insert import insert_tasks
 from treadle.stores.sqlite.lanes import make_lanes
@@ -26,8 +25,6 @@ _SQL = load_statements(__package__, "commit.sql")
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
-Row = tuple[Any, ...]
-
 
 class Settling:
     """The units of one call and what has come of them so far; it lives inside one transaction."""
@@ -36,7 +33,7 @@ class Settling:
         self._connection = connection
         self._units = units
         self._now = now
-        self.answers: list[Answer] = [DONE] * len(units)
+        self.answers: list[Answer] = [CLAIM_LOST if unit.guard else DONE for unit in units]
         self.applied = [unit.guard is None for unit in units]
 
     def settle(self) -> None:
@@ -44,172 +41,98 @@ class Settling:
         pending = [index for index, unit in enumerate(self._units) if unit.guard or unit.settlement]
         changed: set[str] = set()
         while pending:
-            batch: dict[str, int] = {}
+            distinct: dict[str, int] = {}
             later: list[int] = []
             for index in pending:
                 guard = self._units[index].guard
-                if guard is None:
-                    raise InvalidInput("A unit without a guard cannot settle anything: give the claim, or what was seen.")
-                if guard.task_id in changed:
-                    self.answers[index] = CLAIM_LOST
-                elif guard.task_id in batch:
+                task_id = guard.task_id if guard else ""
+                if task_id in distinct:
                     later.append(index)
-                else:
-                    batch[guard.task_id] = index
-            self._settle_distinct(list(batch.values()))
-            changed.update(task_id for task_id, index in batch.items() if self.applied[index])
+                elif task_id not in changed:
+                    distinct[task_id] = index
+            self._settle(Batches(self._units, distinct.values()))
+            if not later:
+                break
+            changed.update(task_id for task_id, index in distinct.items() if self.applied[index])
             pending = later
 
-    def _settle_distinct(self, indexes: list[int]) -> None:
-        finishes: list[Row] = []
-        parks: list[Row] = []
-        keeps: list[Row] = []
-        revives: list[Row] = []
-        finish_at: list[int] = []
-        park_at: list[int] = []
-        keep_at: list[int] = []
-        revive_at: list[int] = []
-        for index in indexes:
-            unit = self._units[index]
-            guard, what = unit.guard, unit.settlement
-            if isinstance(guard, Claim):
-                start: Row = (guard.task_id, guard.version, guard.owner_id, None)
-                actor: str | None = guard.owner_id
-            else:
-                assert guard is not None
-                start = (guard.task_id, guard.claim_version, None, guard.version)
-                actor = None
-            if isinstance(what, Finish):
-                finish_at.append(index)
-                finishes.append(
-                    (
-                        *start,
-                        what.actor or actor,
-                        what.state,
-                        what.move,
-                        what.result,
-                        what.error,
-                        what.error_code,
-                        what.fingerprint,
-                    )
-                )
-            elif isinstance(what, Park):
-                park_at.append(index)
-                parks.append(
-                    (
-                        *start,
-                        what.actor or actor,
-                        what.state,
-                        what.move,
-                        what.attempt,
-                        what.failures,
-                        what.takeovers,
-                        what.hold,
-                        what.wake_for,
-                        what.checkpoint,
-                        what.error,
-                        what.data,
-                    )
-                )
-            elif isinstance(what, Keep) and isinstance(guard, Claim):
-                keep_at.append(index)
-                keeps.append((*start[:3], what.checkpoint))
-            elif isinstance(what, Revive) and isinstance(guard, Seen):
-                revive_at.append(index)
-                revives.append((guard.task_id, guard.claim_version, guard.version, what.actor, what.move, what.payload))
-            else:
-                raise InvalidInput(f"A unit cannot have the settlement {what!r} under the guard {guard!r}.")
-        seq = self._take_seqs(len(finishes) + len(parks) + len(revives))
+    def _settle(self, batches: Batches) -> None:
+        finishes, parks, revivals = batches.finishes, batches.parks, batches.revivals
+        first_seq = 0
+        if count := len(finishes) + len(parks) + len(revivals):
+            first_seq = read_value(self._connection, _SQL["take_seqs"], {"count": count}) - count + 1
         if finishes:
-            self._finish(finishes, finish_at, seq)
+            self._finish(finishes, first_seq)
         if parks:
-            self._park(parks, park_at, seq + len(finishes))
-        if keeps:
-            self._keep(keeps, keep_at)
-        if revives:
-            self._revive(revives, revive_at, seq + len(finishes) + len(parks))
+            self._park(parks, first_seq + len(finishes))
+        if revivals:
+            self._revive(revivals, first_seq + len(finishes) + len(parks))
+        if batches.keeps:
+            self._keep(batches.keeps)
 
-    def _take_seqs(self, count: int) -> int:
-        if not count:
-            return 0
-        last = read_value(self._connection, _SQL["take_seqs"], {"count": count})
-        return int(last) - count + 1
-
-    def _finish(self, rows: list[Row], indexes: list[int], first_seq: int) -> None:
-        execute = self._connection.execute
-        execute(_SQL["finish"], {"rows": _encode(rows).decode(), "first_seq": first_seq, "now": self._now})
+    def _finish(self, batch: Batch, first_seq: int) -> None:
+        values = {"rows": _encode(batch.rows).decode(), "first_seq": first_seq, "count": len(batch), "now": self._now}
+        self._connection.execute(_SQL["finish"], values)
         count = self._connection.changes()
-        span = {"first_seq": first_seq, "count": len(rows)}
         if count:
-            execute(_SQL["drop_finished"], span)
-        if count == len(rows):
-            for index in indexes:
-                self.applied[index] = True
-            return
-        found = read_value(self._connection, _SQL["list_just_finished"], span)
-        for key in _decode(found):
-            self.applied[indexes[key]] = True
-        self._refuse(rows, indexes)
-
-    def _park(self, rows: list[Row], indexes: list[int], first_seq: int) -> None:
-        execute = self._connection.execute
-        values = {"rows": _encode(rows).decode(), "first_seq": first_seq, "now": self._now}
-        execute(_SQL["log_parks"], values)
-        if self._connection.changes():
-            execute(_SQL["park"], values)
-            self._note_ready(indexes, first_seq)
-        self._refuse(rows, indexes)
-
-    def _keep(self, rows: list[Row], indexes: list[int]) -> None:
-        execute = self._connection.execute
-        values = {"rows": _encode(rows).decode()}
-        execute(_SQL["keep"], values)
-        if self._connection.changes() == len(rows):
-            matched = range(len(rows))
+            self._connection.execute(_SQL["drop_finished"], values)
+        if count == len(batch):
+            self._note_applied(batch.indexes)
         else:
-            found = read_value(self._connection, _SQL["list_kept"], values)
-            matched = _decode(found)
-        for key in matched:
-            self.applied[indexes[key]] = True
-        for index in indexes:
-            if not self.applied[index]:
-                self.answers[index] = CLAIM_LOST
+            found = _decode(read_value(self._connection, _SQL["list_just_finished"], values))
+            self._note_applied(batch.indexes[key] for key in found)
+            self._recognise_repeats(batch)
 
-    def _revive(self, rows: list[Row], indexes: list[int], first_seq: int) -> None:
-        execute = self._connection.execute
-        values = {"rows": _encode(rows).decode(), "first_seq": first_seq, "now": self._now}
-        span = {"first_seq": first_seq, "count": len(rows)}
-        execute(_SQL["log_revivals"], values)
+    def _park(self, batch: Batch, first_seq: int) -> None:
+        values = {"rows": _encode(batch.rows).decode(), "first_seq": first_seq, "count": len(batch), "now": self._now}
+        self._connection.execute(_SQL["log_parks"], values)
+        count = self._connection.changes()
+        if count:
+            self._connection.execute(_SQL["park"], values)
+            self._note_ready(batch, values)
+        if count < len(batch):
+            self._recognise_repeats(batch)
+
+    def _revive(self, batch: Batch, first_seq: int) -> None:
+        values = {"rows": _encode(batch.rows).decode(), "first_seq": first_seq, "count": len(batch), "now": self._now}
+        self._connection.execute(_SQL["log_revivals"], values)
         if self._connection.changes():
-            execute(_SQL["log_ends"], span)
-            execute(_SQL["revive"], values)
-            execute(_SQL["drop_revived"], span)
-            self._note_ready(indexes, first_seq)
+            for name in ("log_ends", "revive", "drop_revived"):
+                self._connection.execute(_SQL[name], values)
+            self._note_ready(batch, values)
+
+    def _keep(self, batch: Batch) -> None:
+        values = {"rows": _encode(batch.rows).decode()}
+        self._connection.execute(_SQL["keep"], values)
+        if self._connection.changes() == len(batch):
+            self._note_applied(batch.indexes)
+        else:
+            found = _decode(read_value(self._connection, _SQL["list_kept"], values))
+            self._note_applied(batch.indexes[key] for key in found)
+
+    def _note_applied(self, indexes: Iterable[int]) -> None:
+        applied, answers = self.applied, self.answers
         for index in indexes:
-            if not self.applied[index]:
-                self.answers[index] = CLAIM_LOST
+            applied[index] = True
+            answers[index] = DONE
 
-    def _note_ready(self, indexes: list[int], first_seq: int) -> None:
-        span = {"first_seq": first_seq, "count": len(indexes)}
-        found = read_value(self._connection, _SQL["list_just_parked"], span)
-        for key, lane_id in _decode(found):
-            index = indexes[key]
+    def _note_ready(self, batch: Batch, values: dict[str, Any]) -> None:
+        for key, lane_id in _decode(read_value(self._connection, _SQL["list_just_parked"], values)):
+            index = batch.indexes[key]
             self.applied[index] = True
-            if lane_id is not None:
-                self.answers[index] = Answer(Verdict.DONE, lane_ids=(lane_id,))
+            self.answers[index] = DONE if lane_id is None else Answer(Verdict.DONE, lane_ids=(lane_id,))
 
-    def _refuse(self, rows: list[Row], indexes: list[int]) -> None:
-        """Answer those that did not match: done where this very settlement was committed before, else lost."""
-        lost = [key for key, index in enumerate(indexes) if not self.applied[index]]
-        for key in lost:
-            self.answers[indexes[key]] = CLAIM_LOST
-        lost = [key for key in lost if rows[key][2] is not None]
-        if not lost:
-            return
-        claims = [(*rows[key][:3], rows[key][6], rows[key][4]) for key in lost]
-        found = read_value(self._connection, _SQL["list_settled"], {"rows": _encode(claims).decode()})
-        for number in _decode(found):
-            self.answers[indexes[lost[number]]] = DONE
+    def _recognise_repeats(self, batch: Batch) -> None:
+        """Answer `done` where this very settlement of this very claim was committed before; it changes nothing now."""
+        lost = [
+            (index, (*row[:3], row[6], row[4]))
+            for index, row in zip(batch.indexes, batch.rows, strict=True)
+            if row[2] is not None and not self.applied[index]
+        ]
+        if lost:
+            rows = _encode([row for _, row in lost]).decode()
+            for number in _decode(read_value(self._connection, _SQL["list_settled"], {"rows": rows})):
+                self.answers[lost[number][0]] = DONE
 
 
 def commit(

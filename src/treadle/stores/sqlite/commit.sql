@@ -42,8 +42,8 @@ update tasks
 set state = r.value ->> 5, attempt = r.value ->> 7, failures = r.value ->> 8, takeovers = r.value ->> 9, hold = r.value ->> 10,
   owner_id = null, wake_at = :now + (r.value ->> 11), checkpoint = r.value ->> 12, error = r.value ->> 13,
   version = tasks.version + 1
-from jsonb_each(:rows) as r cross join log as l on l.seq = :first_seq + r.key
-where tasks.id = l.entity_id;
+from jsonb_each(:rows) as r, log as l
+where l.seq = :first_seq + r.key and tasks.id = l.entity_id;
 
 -- name: list_just_parked
 -- Which rows of `log_parks` or `log_revivals` matched, and the lane where that made the task ready.
@@ -65,12 +65,12 @@ from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 0
 where t.claim_version = r.value ->> 1 and t.owner_id = r.value ->> 2;
 
 -- name: log_revivals
--- Log the moves of finished tasks that become live again, where the guard (id, claim version, version, ...) matches.
+-- Log the moves of finished tasks that become live again, where the guard (id, claim version, null, version, ...) matches.
 insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
-select :first_seq + r.key, :now, 'task', f.id, f.version + 1, r.value ->> 4, f.state, 'pending', r.value ->> 3, f.claim_version,
+select :first_seq + r.key, :now, 'task', f.id, f.version + 1, r.value ->> 5, f.state, 'pending', r.value ->> 4, f.claim_version,
   f.run_id, f.root_id, f.trace_id
 from jsonb_each(:rows) as r cross join finished as f on f.id = r.value ->> 0
-where f.claim_version = r.value ->> 1 and f.version = r.value ->> 2;
+where f.claim_version = r.value ->> 1 and f.version = r.value ->> 3;
 
 -- name: log_ends
 -- Keep the ends of tasks whose revival is logged: their rows are about to go.
@@ -94,7 +94,7 @@ select f.id, f.lane_id, f.namespace, f.priority, :now, 0, 'pending', f.claim_ver
       and not exists (select 1 from tasks as t where t.namespace = f.namespace and t.unique_key = f.unique_key)
     then f.unique_key
   end,
-  f.policy, coalesce(r.value ->> 5, f.payload), f.checkpoint, f.error
+  f.policy, coalesce(r.value ->> 6, f.payload), f.checkpoint, f.error
 from jsonb_each(:rows) as r
   cross join log as l on l.seq = :first_seq + r.key
   cross join finished as f on f.id = l.entity_id;

@@ -113,11 +113,7 @@ from (
 -- name: list_moves_of
 -- The moves of many entities, each in order of version.
 select coalesce('[' || group_concat(move, ',') || ']', '[]')
-from (
-  select m.move
-  from json_each(:ids) as wanted cross join moves as m on m.entity_id = wanted.value
-  order by wanted.key, m.version
-);
+from (select move from moves where entity_id in (select value from json_each(:ids)) order by entity_id, version);
 
 -- name: count_rows
 -- Live and finished tasks.

@@ -22,7 +22,7 @@ class Checkpointer:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._pages = 0
-        self._due_at_pages = CHECKPOINT_PAGES
+        self._patient_until = 0
         connection.set_wal_hook(self._note)
 
     def _note(self, connection: apsw.Connection, name: str, pages: int) -> int:
@@ -31,9 +31,9 @@ class Checkpointer:
 
     def tidy(self) -> None:
         """Write the log back if it has grown enough; costs nothing if it has not."""
-        if self._pages >= self._due_at_pages:
+        if self._pages >= CHECKPOINT_PAGES and self._pages >= self._patient_until:
             done = self._checkpoint()
-            self._due_at_pages = CHECKPOINT_PAGES if done else self._pages + CHECKPOINT_PAGES // 4
+            self._patient_until = 0 if done else self._pages + CHECKPOINT_PAGES // 4
             self._pages = 0
 
     def _checkpoint(self) -> bool:

@@ -1,0 +1,194 @@
+"""Bad places for a SQLite file: each is refused with an error that says what to do, and nothing is changed there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+from tests.contract.queueing import everything, new_task, put, put_and_claim, put_one, settle, succeed
+
+from treadle.model.errors import (
+    InvalidInput,
+    InvalidStoreUrl,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    StoreUnsafe,
+)
+from treadle.stores.sqlite import SqliteStore, connection, place
+from treadle.testing import ManualClock
+
+
+def make(path: Path | str | None, *, inline: bool = False) -> SqliteStore:
+    return SqliteStore(None if path is None else str(path), clock=ManualClock(), inline=inline)
+
+
+@pytest.fixture(params=[False, True], ids=["threads", "inline"])
+async def store(request, tmp_path):
+    store = make(tmp_path / "treadle.db", inline=request.param)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def refused(path: Path, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        await make(path).open()
+
+
+async def test_a_directory_that_does_not_exist(tmp_path):
+    await refused(tmp_path / "none" / "treadle.db", InvalidStoreUrl, "mkdir -p")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_path_that_is_a_directory(tmp_path):
+    await refused(tmp_path, InvalidStoreUrl, "is a directory")
+
+
+async def test_a_file_that_is_no_database(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("remember the milk\n" * 100)
+    await refused(path, InvalidStoreUrl, "not an SQLite database")
+    assert path.read_text() == "remember the milk\n" * 100
+
+
+async def test_a_damaged_file(tmp_path):
+    path = tmp_path / "treadle.db"
+    store = make(path)
+    await store.open()
+    await put(store, *[new_task() for _ in range(200)])
+    await store.close()
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="damaged"):
+        await make(path).open()
+
+
+async def test_a_file_or_directory_that_may_not_be_written(tmp_path, monkeypatch):
+    path = tmp_path / "treadle.db"
+    path.touch()
+    monkeypatch.setattr(place.os, "access", lambda what, mode: Path(what) != path)
+    await refused(path, StoreReadOnly, "cannot be written")
+    monkeypatch.setattr(place.os, "access", lambda what, mode: Path(what) != tmp_path)
+    await refused(path, StoreReadOnly, "directory")
+    assert path.read_bytes() == b""
+
+
+async def test_a_database_that_refuses_writes(store):
+    await put_one(store)
+    before = await everything(store)
+    await store._writer.call(connection.refuse_writes)
+    with pytest.raises(StoreReadOnly, match="write access"):
+        await put_one(store)
+    assert await everything(store) == before
+
+
+async def test_a_file_that_another_process_keeps_locked(store, tmp_path, monkeypatch):
+    await put_one(store)
+    before = await everything(store)
+    monkeypatch.setattr(connection, "BUSY_FOR", 20)
+    other = apsw.Connection(str(tmp_path / "treadle.db"))
+    other.execute("begin immediate")
+    with pytest.raises(StoreBusy, match="locked"):
+        await put_one(store)
+    assert await everything(store) == before
+    other.execute("rollback")
+    await put_one(store)
+    other.close()
+
+
+async def test_a_file_that_is_locked_when_it_is_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr(connection, "BUSY_FOR", 20)
+    other = apsw.Connection(str(tmp_path / "treadle.db"))
+    other.execute("begin exclusive; create table other (id)")
+    await refused(tmp_path / "treadle.db", StoreBusy, "locked")
+    other.close()
+
+
+async def test_a_full_disk(store):
+    taken = await put_and_claim(store)
+    before = await everything(store)
+    await store._writer.call(lambda connection: connection.pragma("max_page_count", connection.pragma("page_count")))
+    with pytest.raises(StoreFull, match="free some space"):
+        await put(store, *[new_task(payload='"' + "x" * 10_000 + '"') for _ in range(20)])
+    assert await everything(store) == before
+    await store._writer.call(lambda connection: connection.pragma("max_page_count", 1_000_000))
+    assert await settle(store, taken.claim, succeed()) == "done"
+
+
+async def test_rows_that_the_tables_refuse(store):
+    taken = await put_and_claim(store)
+    before = await everything(store)
+    with pytest.raises(InvalidInput, match="nothing was written"):
+        await settle(store, taken.claim, succeed().__class__("succeed", "no such state"))
+    assert await everything(store) == before
+
+
+async def test_a_store_that_is_not_open(tmp_path):
+    store = make(tmp_path / "treadle.db")
+    with pytest.raises(StoreUnavailable, match="open"):
+        await put_one(store)
+    await store.close()
+    await store.open()
+    await put_one(store)
+    line = store.lease_line()
+    await store.close()
+    for use in (lambda: line.held([]), lambda: line.renew([], 1) or line.held([])):
+        with pytest.raises(StoreUnavailable, match="closed"):
+            use()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await put_one(store)
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "9p", "fuse.sshfs"])
+def test_a_network_file_system(tmp_path, kind):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/vda / ext4 rw 0 0\nserver:/x {str(tmp_path).replace(' ', chr(92) + '040')} {kind} rw 0 0\n")
+    with pytest.raises(StoreUnsafe, match=f"network file system.*{kind}"):
+        place.check_place(tmp_path / "treadle.db", mounts=mounts)
+
+
+def test_the_file_system_of_a_directory_is_that_of_the_mount_nearest_to_it(tmp_path):
+    (tmp_path / "a b").mkdir()
+    mounts = tmp_path / "mounts"
+    root = tmp_path.resolve()
+    mounts.write_text(f"/dev/vda / ext4 rw 0 0\nx {root}/a\\040b xfs rw 0 0\ny {root}/a nfs rw 0 0\n")
+    assert place.file_system(tmp_path / "a b", mounts) == "xfs"
+    assert place.file_system(tmp_path, mounts) == "ext4"
+    assert place.file_system(tmp_path, tmp_path / "none") is None
+
+
+OPEN_AND_PUT = """
+import asyncio, sys
+from tests.contract.queueing import WORK
+from treadle.kernel.ports import Unit
+from treadle.model.tasks import NewTask
+from treadle.stores.sqlite import SqliteStore
+from treadle.testing import ManualClock
+
+async def main():
+    store = SqliteStore(sys.argv[1], clock=ManualClock())
+    await store.open()
+    for number in range(20):
+        await store.commit([Unit(tasks=(NewTask(id=f"{sys.argv[2]}-{number}", lane=WORK),))])
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_many_processes_may_make_and_use_one_file_at_once(tmp_path):
+    path = tmp_path / "treadle.db"
+    command = [sys.executable, "-c", OPEN_AND_PUT, str(path)]
+    processes = [subprocess.Popen([*command, str(number)]) for number in range(5)]  # noqa: ASYNC220
+    assert [process.wait() for process in processes] == [0] * 5
+    store = make(path)
+    await store.open(migrate=False)
+    assert (await store.describe())["live_tasks"] == 100
+    await store.close()

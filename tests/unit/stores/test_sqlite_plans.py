@@ -1,0 +1,110 @@
+"""Plans: what is done all the time finds its rows by an index, however many others there are, with statistics or without."""
+
+from __future__ import annotations
+
+import re
+
+import apsw
+import pytest
+
+from treadle.stores.sqlite.connection import add_shapes, connect
+from treadle.stores.sqlite.schema import NEWEST, migrate_to
+from treadle.stores.statements import load_statements
+
+ROWS = 100_000
+
+FILL = """
+insert into lanes (namespace, kind, task_list, name)
+values ('default', 'handler', 'default', 'a'), ('default', 'handler', 'default', 'b');
+with recursive n (i) as (select 1 union all select i + 1 from n where i < :rows)
+insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, wake_at, owner_id, claim_version, attempt, failures,
+  takeovers, version, created_at, root_id, payload)
+select printf('%08x', i), 1 + i % 2, 'default', 0, i, 0, 'pending', iif(i % 3, i, null), iif(i % 3 = 1, 'o', null), 1, 1, 0, 0, 0,
+  i, printf('%08x', i), '{}'
+from n;
+with recursive n (i) as (select 1 union all select i + 1 from n where i < :rows / 2)
+insert into finished (id, seq, lane_id, namespace, state, move, from_state, claim_version, version, attempt, failures, takeovers,
+  priority, created_at, due_at, finished_at, root_id, payload)
+select printf('f%07x', i), i, 1, 'default', 'completed', 'succeed', 'pending', 1, 1, 1, 0, 0, 0, i, i, i, 'r', '{}' from n;
+with recursive n (i) as (select 1 union all select i + 1 from n where i < :rows / 2)
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state)
+select :rows + i, i, 'task', printf('%08x', i), 1, 'retry', 'pending', 'pending' from n;
+"""
+
+INDEXES = {
+    "queue": {
+        "find_head": {"tasks_ready"},
+        "show_taken": {"tasks_ready"},
+        "take": {"tasks_ready"},
+        "find_next_wake": {"tasks_wake"},
+        "find_next_after": {"tasks_wake"},
+        "count_due": {"tasks_wake"},
+        "log_expired": {"tasks_wake"},
+        "wake_due": {"tasks_wake"},
+        "renew": set(),
+        "list_held": set(),
+    },
+    "commit": {
+        "finish": set(),
+        "drop_finished": {"finished_seq"},
+        "list_just_finished": {"finished_seq"},
+        "log_parks": set(),
+        "park": set(),
+        "list_just_parked": set(),
+        "keep": set(),
+        "list_kept": set(),
+        "log_revivals": set(),
+        "log_ends": set(),
+        "revive": {"tasks_unique_key"},
+        "drop_revived": set(),
+        "list_settled": set(),
+    },
+    "insert": {"insert_tasks": set(), "explain_inserts": {"tasks_unique_key"}},
+    "reads": {
+        "find_task": set(),
+        "find_finished": set(),
+        "list_live": set(),
+        "list_ended": set(),
+        "list_live_of_run": {"tasks_run"},
+        "list_ended_of_run": {"finished_run"},
+        "list_moves": set(),
+        "list_entities": set(),
+        "list_moves_of": set(),
+    },
+}
+
+
+@pytest.fixture(scope="module", params=["no statistics", "statistics"])
+def full(request):
+    connection = connect(None)
+    migrate_to(connection, NEWEST, "memory")
+    add_shapes(connection)
+    for statement in FILL.split(";\n"):
+        connection.execute(statement, {"rows": ROWS} if ":rows" in statement else None)
+    if request.param == "statistics":
+        connection.execute("analyze")
+    yield connection
+    connection.close()
+
+
+def plan_of(connection: apsw.Connection, statement: str) -> list[str]:
+    values = dict.fromkeys(re.findall(r":(\w+)", statement), 1)
+    return [row[3] for row in connection.execute("explain query plan " + statement, values)]
+
+
+@pytest.mark.parametrize(("file", "name"), [(file, name) for file, names in INDEXES.items() for name in names])
+def test_a_hot_statement_uses_its_index(full, file, name):
+    plan = plan_of(full, load_statements("treadle.stores.sqlite", f"{file}.sql")[name])
+    text = "\n".join(plan)
+    made = {line.split()[-1] for line in plan if line.startswith("CO-ROUTINE")}
+    tables = {"tasks", "t", "head", "finished", "f", "log", "moves"} - made
+    scans = [line for line in plan if line.startswith("SCAN ") and line.split()[1] in tables and "USING" not in line]
+    assert not scans, text
+    for index in INDEXES[file][name]:
+        assert f"INDEX {index}" in text, text
+
+
+def test_taking_and_waking_sort_nothing(full):
+    statements = load_statements("treadle.stores.sqlite", "queue.sql")
+    for name in ("show_taken", "take", "count_due", "wake_due"):
+        assert not any("FOR ORDER BY" in line for line in plan_of(full, statements[name])), plan_of(full, statements[name])

@@ -1,0 +1,205 @@
+"""When the SQLite store writes, and when it does not: idle workers, its own checkpoints, other processes, threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import apsw
+import pytest
+from tests.contract.queueing import (
+    MINUTE,
+    WORK,
+    claim,
+    claim_one,
+    get,
+    new_task,
+    park,
+    put,
+    put_and_claim,
+    put_one,
+    settle,
+    succeed,
+)
+
+from treadle.kernel.ports import Renewal, Revive, Seen, Unit, Verdict
+from treadle.stores.sqlite import SqliteStore, wal
+from treadle.stores.sqlite.connection import data_version
+from treadle.testing import ManualClock
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "treadle.db")
+
+
+@pytest.fixture(params=[False, True], ids=["threads", "inline"])
+async def store(request, path, clock):
+    store = SqliteStore(path, clock=clock, inline=request.param)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def other(path, store):
+    """Another process, as far as SQLite can tell."""
+    connection = apsw.Connection(path)
+    connection.set_busy_timeout(2000)
+    yield connection
+    connection.close()
+
+
+async def test_an_idle_worker_takes_no_lock_and_writes_nothing(store, other, clock):
+    await put_one(store, wait_for=MINUTE)
+    before = data_version(other)
+    other.execute("begin immediate")
+    assert await claim(store) == []
+    assert (await store.wake(10)).next_for == MINUTE
+    taken = store.lease_line()
+    assert await asyncio.to_thread(taken.renew, [], 1) == set()
+    await store.notify([1])
+    other.execute("rollback")
+    assert data_version(other) == before
+
+
+async def test_leases_left_alone_are_not_written_either(store, other, clock):
+    await put_and_claim(store)
+    clock.advance(MINUTE)
+    other.execute("begin immediate")
+    woken = await store.wake(10, expire_leases=False)
+    assert (woken.count, woken.next_for) == (0, None)
+    other.execute("rollback")
+
+
+async def test_the_log_is_written_back_when_it_has_grown(path, store, other, monkeypatch):
+    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 20)
+    for _ in range(30):
+        await put(store, *[new_task() for _ in range(50)])
+    await store.list_lanes()
+    pages, _ = other.wal_checkpoint()
+    assert pages < 10 * 20
+
+
+async def test_a_reader_of_an_old_state_only_delays_that(store, other, monkeypatch):
+    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 20)
+    other.execute("begin").fetchall()
+    other.execute("select count(*) from tasks").fetchall()
+    for _ in range(10):
+        await put(store, *[new_task() for _ in range(50)])
+    assert other.execute("select count(*) from tasks").fetchall() == [(0,)]
+    other.execute("commit")
+    for _ in range(10):
+        await put(store, *[new_task() for _ in range(50)])
+    assert (await store.describe())["live_tasks"] == 1000
+
+
+async def test_a_very_long_log_is_cut(path, store, other, monkeypatch):
+    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 50)
+    monkeypatch.setattr(wal, "TRUNCATE_PAGES", 50)
+    await put(store, *[new_task(payload='"' + "x" * 4000 + '"') for _ in range(400)])
+    await put_one(store)
+    assert (await store.describe())["wal_size"] < 100_000
+
+
+async def test_what_other_processes_do_is_heard_and_what_this_one_does_is_not(path, clock, store):
+    heard: list[tuple[int, ...]] = []
+    something = asyncio.Event()
+
+    def hear(lane_ids: tuple[int, ...]) -> None:
+        heard.append(lane_ids)
+        something.set()
+
+    stop = await store.subscribe(hear)
+    await put_one(store)
+    await asyncio.sleep(0.1)  # the absence of something takes time
+    assert heard == []
+    second = SqliteStore(path, clock=clock)
+    await second.open()
+    await put_one(second)
+    await something.wait()
+    assert heard[0] == ()
+    stop()
+    await second.close()
+
+
+async def test_a_blocked_event_loop_costs_no_leases(store, clock):
+    taken = await put_and_claim(store, lease_for=MINUTE)
+    clock.advance(MINUTE / 2000)
+    line = store.lease_line()
+    renewed: list[set[str]] = []
+    thread = threading.Thread(target=lambda: renewed.append(line.renew([Renewal(taken.claim)], MINUTE)))
+    thread.start()
+    thread.join()  # nothing runs on this loop meanwhile
+    assert renewed == [{taken.id}]
+    assert (await get(store, taken.id)).wake_at == clock.now() + MINUTE
+
+
+async def test_work_that_nobody_waits_for_any_more_is_left_out(path, clock):
+    store = SqliteStore(path, clock=clock)
+    await store.open()
+    await put_one(store)
+    lane_ids = list((await store.lane_ids([WORK])).values())
+    gate = threading.Event()
+    blocked = asyncio.create_task(store._writer.call(lambda connection: gate.wait()))
+    await asyncio.sleep(0)
+    claiming = asyncio.create_task(store.claim(lane_ids, "owner-1", MINUTE, 1))
+    await asyncio.sleep(0)
+    claiming.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+    await blocked
+    assert (await claim_one(store)).claim_version == 1
+    await store.close()
+
+
+async def test_a_commit_that_was_asked_for_is_done_before_closing(path, clock):
+    store = SqliteStore(path, clock=clock)
+    await store.open()
+    committing = asyncio.create_task(put_one(store))
+    await asyncio.sleep(0)
+    await store.close()
+    task = await committing
+    await store.open()
+    assert (await get(store, task.id)).id == task.id
+    await store.close()
+
+
+async def test_revived_tasks_share_a_unique_key_no_more(store):
+    ended = []
+    for _ in range(2):
+        taken = await put_and_claim(store, unique_key="k")
+        await settle(store, taken.claim, succeed())
+        ended.append(await get(store, taken.id))
+    units = [Unit(Seen(task.id, task.version, task.claim_version), Revive("requeue", "ann")) for task in ended]
+    assert [answer.verdict for answer in await store.commit(units)] == [Verdict.DONE, Verdict.DONE]
+    assert [(await get(store, task.id)).unique_key for task in ended] == ["k", None]
+
+
+async def test_a_lost_unit_leaves_those_around_it_alone(store):
+    await put(store, *[new_task() for _ in range(6)])
+    tasks = await claim(store)
+    await settle(store, tasks[1].claim, succeed())
+    await settle(store, tasks[4].claim, park(tasks[4]))
+    units = [Unit(task.claim, succeed('{"n":1}')) for task in tasks[:3]]
+    units += [Unit(task.claim, park(task, "retry")) for task in tasks[3:]]
+    answers = await store.commit(units)
+    # the second had ended with that very move; the fifth had waited, not been retried
+    assert [answer.verdict for answer in answers] == ["done", "done", "done", "done", "claim_lost", "done"]
+    assert [(await get(store, task.id)).state for task in tasks] == ["completed"] * 3 + ["pending"] * 3
+    assert (await get(store, tasks[1].id)).result == "{}"
+
+
+async def test_a_task_too_big_to_be_shown_with_others_is_taken_alone(store):
+    await put(store, *[new_task(payload='"' + "x" * 100_000 + '"') for _ in range(8)])
+    await store._writer.call(lambda connection: connection.limit(apsw.SQLITE_LIMIT_LENGTH, 250_000))
+    taken = []
+    while batch := await claim(store, limit=8):
+        taken += batch
+    assert len({task.id for task in taken}) == 8
+    assert all(task.claim_version == 1 for task in taken)
