@@ -78,7 +78,7 @@ def _split(url: str) -> tuple[str, dict[str, str]]:
     if parts.scheme not in ("postgresql", "postgres"):
         raise InvalidStoreUrl(f"A PostgreSQL URL starts with postgresql://, not {parts.scheme}://.")
     own = {name: value for name, value in pairs if name in _OURS}
-    rest = [(name, value) for name, value in pairs if name not in _OURS and value]
+    rest = {"application_name": "treadle"} | {name: value for name, value in pairs if name not in _OURS and value}
     return _join(parts.scheme, parts.netloc, parts.path, urlencode(rest, quote_via=quote, safe="/:")), own
 
 

@@ -1,9 +1,8 @@
 """The one write: units, each with its guard, all in one transaction, with as few round trips as their kinds allow.
 
 The hot paths (every unit ends a claimed task and does nothing else; no unit has a guard) are a single statement. That is
-whole for new tasks too: which of them are refused is decided in it. Otherwise the guarded rows are locked
-in the order of their ids, the guards are evaluated here, one after the other, and each kind of settlement is one statement
-for all units.
+whole for new tasks too: which of them are refused is decided in it. Otherwise the guarded rows are locked in the order of
+their ids, the guards are evaluated here, one after the other, and each kind of settlement is one statement for all units.
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ _COMMAND_TIMEOUT = 20.0
 _CLOSE_TIMEOUT = 2.0
 
 _COMMON = {
-    "application_name": "treadle",
     "jit": "off",
     "default_transaction_isolation": "read committed",
     "statement_timeout": str(LONGEST_STATEMENT_FOR),
@@ -70,14 +69,17 @@ class Connector:
         self.address = address
         self.clock_offset_for = 0
 
-    async def connect(self, settings: dict[str, str], *, direct: bool = False) -> Connection:
-        """A new connection with these settings; `direct` goes around PgBouncer where the URL says how."""
+    async def connect(self, settings: dict[str, str], *, direct: bool = False, timeout: float = _COMMAND_TIMEOUT) -> Connection:
+        """A new connection with these settings and `timeout` seconds for each answer.
+
+        `direct` goes around PgBouncer where the URL says how.
+        """
         pooled = self.address.pgbouncer and not direct
         try:
             return await asyncpg.connect(
                 self.address.direct_dsn if direct else self.address.dsn,
-                timeout=_CONNECT_TIMEOUT,
-                command_timeout=_COMMAND_TIMEOUT,
+                timeout=min(timeout, _CONNECT_TIMEOUT),
+                command_timeout=timeout,
                 statement_cache_size=0 if pooled else 100,
                 max_cached_statement_lifetime=0,
                 connection_class=Connection,

@@ -18,6 +18,9 @@ from treadle.stores.statements import load_statements
 
 _SQL = load_statements(PACKAGE, "lease.sql")
 
+_TIMEOUT = 5.0
+"""Seconds for an answer: a lease that cannot be kept must be known to be lost while it still runs."""
+
 T = TypeVar("T")
 
 
@@ -69,9 +72,9 @@ class PostgresLeaseLine:
             if self._connection is not None:
                 try:
                     return await self._try(self._connection, work)
-                except (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError):
+                except (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError):
                     await self._drop()
-            self._connection = await self._connector.connect(HOT)
+            self._connection = await self._connector.connect(HOT, timeout=_TIMEOUT)
             try:
                 return await self._try(self._connection, work)
             except BaseException:

@@ -1,0 +1,329 @@
+"""What only the PostgreSQL store has: its schema, its connections and how they heal, PgBouncer, and what it does when two cross."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from treadle.kernel.ports import Finish, Park, Renewal, Revive, Seen, Unit, Verdict
+from treadle.model.errors import SchemaBehind, SchemaTooNew, StoreReadOnly, StoreUnavailable
+from treadle.model.names import Lane
+from treadle.model.tasks import NewTask, Server, Task
+from treadle.stores.postgres import PostgresStore
+from treadle.stores.postgres.schema import LATEST
+from treadle.testing import ManualClock, SeededIds
+
+LANE = Lane("default", "handler", "default", "work")
+ids = SeededIds()
+
+
+class LoopClock:
+    """Sleeps for real, as connections come back in real time."""
+
+    def now(self) -> int:
+        return 0
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+@pytest.fixture
+async def store(postgres_url: str, postgres_schema: str) -> AsyncIterator[PostgresStore]:
+    made = PostgresStore(f"{postgres_url}&application_name={postgres_schema}", clock=LoopClock())
+    await made.open()
+    yield made
+    await made.close()
+
+
+def new_task(**fields: Any) -> NewTask:
+    return NewTask(id=ids.new_id(), lane=LANE, **fields)
+
+
+async def put_and_claim(store: PostgresStore, count: int = 1, **fields: Any) -> list[Task]:
+    await store.commit([Unit(tasks=tuple(new_task(**fields) for _ in range(count)))])
+    lane_ids = await store.lane_ids([LANE])
+    return await store.claim(list(lane_ids.values()), "me", 60_000, count)
+
+
+def succeeded(task: Task) -> Unit:
+    return Unit(task.claim, Finish("succeed", "completed", result="{}"))
+
+
+# --- the schema ---
+
+
+async def test_many_processes_may_open_a_new_store_at_once(postgres_url: str) -> None:
+    stores = [PostgresStore(postgres_url, clock=ManualClock()) for _ in range(8)]
+    await asyncio.gather(*(store.open() for store in stores))
+    assert {(await store.describe())["schema_version"] for store in stores} == {LATEST}
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_the_schema_goes_up_down_and_up_again(store: PostgresStore, postgres_url: str) -> None:
+    await put_and_claim(store)
+    await store.migrate_to(0)
+    other = PostgresStore(postgres_url, clock=ManualClock())
+    with pytest.raises(SchemaBehind, match="treadle store migrate"):
+        await other.open(migrate=False)
+    with pytest.raises(SchemaBehind):
+        await store.count_finished()
+    await store.migrate_to(LATEST)
+    assert await store.count_finished() == {}
+    with pytest.raises(SchemaTooNew):
+        await store.migrate_to(LATEST + 1)
+
+
+async def test_a_newer_schema_is_left_alone(
+    store: PostgresStore, postgres_url: str, postgres_admin: psycopg.Connection[Any], postgres_schema: str
+) -> None:
+    postgres_admin.execute(f"update {postgres_schema}.treadle_schema set version = 99")
+    other = PostgresStore(postgres_url, clock=ManualClock())
+    with pytest.raises(SchemaTooNew, match="99"):
+        await other.open()
+    with pytest.raises(SchemaTooNew):
+        await store.migrate_to(0)
+    assert postgres_admin.execute(f"select version from {postgres_schema}.treadle_schema").fetchall() == [(99,)]
+
+
+async def test_a_database_that_takes_no_writes_says_so_and_can_be_read(store: PostgresStore, postgres_url: str) -> None:
+    reader = PostgresStore(f"{postgres_url}&default_transaction_read_only=on", clock=ManualClock())
+    await reader.open()
+    assert await reader.list_lanes() == {}
+    with pytest.raises(StoreReadOnly, match="primary"):
+        await reader.commit([Unit(tasks=(new_task(),))])
+    await reader.close()
+
+
+async def test_what_cannot_be_reached_says_so_without_the_password(postgres_url: str) -> None:
+    for url, said in (
+        ("postgresql://ann:s3cret@127.0.0.1:1/work", "Is it running"),
+        (postgres_url.replace("/postgres?", "/nowhere?"), "createdb"),
+    ):
+        store = PostgresStore(url, clock=ManualClock())
+        with pytest.raises(StoreUnavailable, match=said) as caught:
+            await store.open()
+        assert "s3cret" not in str(caught.value) + store.url + repr(store)
+
+
+async def test_a_store_that_is_not_open_says_so(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url, clock=ManualClock())
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.now()
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.notify([1])
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.subscribe(lambda _: None)
+    await store.close()
+
+
+def test_without_asyncpg_it_says_what_to_install() -> None:
+    script = (
+        "import sys; sys.modules['asyncpg'] = None\ntry: import treadle.stores.postgres\nexcept Exception as e: print(e.code, e)"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("missing_dependency")
+    assert "pip install 'treadle[postgres]'" in said
+
+
+# --- connections ---
+
+
+def cut_connections(store: PostgresStore, admin: psycopg.Connection[Any]) -> None:
+    """End all connections of the store, as a restart of the server does."""
+    name = store._address.schema
+    admin.execute("select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = %s", [name])
+
+
+async def test_a_lost_connection_costs_one_error_and_a_repeated_commit_is_done(
+    store: PostgresStore, postgres_admin: psycopg.Connection[Any]
+) -> None:
+    (task,) = await put_and_claim(store)
+    assert await store.commit([succeeded(task)])
+    cut_connections(store, postgres_admin)
+    for _ in range(4):
+        try:
+            (answer,) = await store.commit([succeeded(task)])
+        except StoreUnavailable:
+            continue
+        assert answer.verdict is Verdict.DONE
+        return
+    raise AssertionError("it did not come back")
+
+
+async def test_a_cancelled_call_leaves_no_broken_connection(store: PostgresStore) -> None:
+    for _ in range(6):
+        call = asyncio.create_task(put_and_claim(store))
+        await asyncio.sleep(0.002)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+    assert len(await put_and_claim(store)) == 1
+
+
+async def test_an_ear_hears_again_after_its_connection_was_cut(
+    store: PostgresStore, postgres_admin: psycopg.Connection[Any]
+) -> None:
+    heard: list[tuple[int, ...]] = []
+    again = asyncio.Event()
+
+    def hear(lane_ids: tuple[int, ...]) -> None:
+        heard.append(lane_ids)
+        again.set()
+
+    stop = await store.subscribe(hear)
+    heard.clear()
+    cut_connections(store, postgres_admin)
+    async with asyncio.timeout(20):
+        while (7, 8) not in heard:
+            again.clear()
+            await store.notify([7, 8])
+            await asyncio.wait([asyncio.create_task(again.wait())], timeout=0.2)
+    assert () in heard
+    stop()
+
+
+async def test_a_lease_line_renews_from_its_thread_also_after_its_connection_was_cut(
+    store: PostgresStore, postgres_admin: psycopg.Connection[Any]
+) -> None:
+    (task,) = await put_and_claim(store)
+    line = store.lease_line()
+    found: list[Any] = []
+
+    def keep() -> None:
+        found.append(line.renew([Renewal(task.claim, progressed=True, progress="1")], 60_000))
+        cut_connections(store, postgres_admin)
+        found.append(line.renew([Renewal(task.claim)], 60_000))
+        found.append(line.held([task.claim]))
+        line.beat(Server(id="me", name="me", host="here", pid=1, version="1", state="running", handlers=["work"]))
+        found.append(line.now() > 0)
+        line.close()
+        line.close()
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    assert found == [{task.id}, {task.id}, {task.id}, True]
+    found_task = await find(store, task.id)
+    assert found_task.progress == "1"
+    with pytest.raises(StoreUnavailable):
+        line.now()
+
+
+async def find(store: PostgresStore, task_id: str) -> Task:
+    for _ in range(4):
+        try:
+            task = await store.find_task(task_id)
+        except StoreUnavailable:
+            continue
+        assert task is not None
+        return task
+    raise AssertionError("it did not come back")
+
+
+async def test_the_clock_of_all_connections_can_be_moved(store: PostgresStore) -> None:
+    (task,) = await put_and_claim(store)
+    before, line = await store.now(), store.lease_line()
+    assert abs(await asyncio.to_thread(line.now) - before) < 10_000
+    await store.set_clock_offset(3_600_000)
+    assert await store.now() - before >= 3_600_000
+    assert await asyncio.to_thread(line.now) - before >= 3_600_000
+    await asyncio.to_thread(line.close)
+    assert (await store.wake(10)).expired == 1
+    assert (await store.list_moves(task.id))[0].move == "expire"
+
+
+# --- PgBouncer ---
+
+
+async def test_behind_a_transaction_pooler_nothing_is_left_to_the_session(
+    store: PostgresStore, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pooled = PostgresStore(f"{postgres_url}&pgbouncer=1", clock=LoopClock())
+    await pooled.open()
+    first, second = await put_and_claim(pooled, 2)
+    answers = await pooled.commit([succeeded(first), Unit(second.claim, Park("retry", "pending", 2, 1, 0, wake_for=10_000))])
+    assert [answer.verdict for answer in answers] == [Verdict.DONE, Verdict.DONE]
+    await pooled.set_clock_offset(3_600_000)
+    assert (await pooled.wake(10)).count == 1
+    line = pooled.lease_line()
+    assert await asyncio.to_thread(line.held, [second.claim]) == set()
+    await asyncio.to_thread(line.close)
+    async with pooled._hot.connection() as connection:  # type: ignore[union-attr]
+        assert await connection.fetchval("show search_path") == pooled._address.schema
+        assert await connection.fetchval("show enable_seqscan") == "off"
+    connection = pooled._hot._idle[-1]  # type: ignore[union-attr]
+    assert await connection.fetchval("show enable_seqscan") == "on"
+    heard = asyncio.Event()
+    await pooled.subscribe(lambda _: heard.set())
+    await asyncio.wait_for(heard.wait(), 5)
+    assert "direct_url" in caplog.text
+    await pooled.close()
+
+
+# --- when two cross ---
+
+
+async def test_a_task_that_a_crossing_insert_made_again_goes_when_it_is_to_end_again(
+    store: PostgresStore, postgres_admin: psycopg.Connection[Any], postgres_schema: str
+) -> None:
+    (task,) = await put_and_claim(store)
+    await store.commit([succeeded(task)])
+    end = await store.find_task(task.id)
+    postgres_admin.execute(
+        f"insert into {postgres_schema}.tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_version, attempt, "
+        "failures, takeovers, version, created_at, root_id, payload) "
+        "select id, lane_id, namespace, 0, 0, 0, 'pending', 0, 1, 0, 0, 0, 0, id, '{}' "
+        f"from {postgres_schema}.finished"
+    )
+    (again,) = await store.claim([task.lane_id], "other", 60_000, 10)
+    (answer,) = await store.commit([succeeded(again)])
+    assert answer.verdict is Verdict.CLAIM_LOST
+    assert await store.list_depths() == []
+    assert await store.find_task(task.id) == end
+
+
+async def test_commits_that_lock_the_same_tasks_in_other_orders_all_succeed(store: PostgresStore) -> None:
+    tasks = await put_and_claim(store, 200)
+    halves = [[succeeded(task) for task in some] for some in (tasks, list(reversed(tasks)))]
+    park = [Unit(task.claim, Park("retry", "pending", 2, 1, 0)) for task in tasks[::-1]]
+    answers = await asyncio.gather(*(store.commit(units) for units in (*halves, park)))
+    settled = [verdicts for verdicts in answers if all(answer.verdict is Verdict.DONE for answer in verdicts)]
+    assert settled
+
+
+async def test_keys_that_are_inserted_in_other_orders_name_one_task_each(store: PostgresStore) -> None:
+    keys = [f"key {number}" for number in range(100)]
+    first = Unit(tasks=tuple(new_task(unique_key=key) for key in keys))
+    second = Unit(tasks=tuple(new_task(unique_key=key) for key in reversed(keys)))
+    (one,), (two,) = await asyncio.gather(store.commit([first]), store.commit([second]))
+    assert set(one.existing) | set(two.existing) == set(keys)
+    assert not set(one.existing) & set(two.existing)
+
+
+async def test_ten_thousand_tasks_in_one_unit_and_in_as_many_units(store: PostgresStore) -> None:
+    await store.commit([Unit(tasks=tuple(new_task() for _ in range(10_000)))])
+    answers = await store.commit([Unit(tasks=(new_task(unique_key=str(number % 5_000)),)) for number in range(10_000)])
+    assert sum(bool(answer.existing) for answer in answers) == 5_000
+    (depth,) = await store.list_depths()
+    assert depth.ready == 15_000
+
+
+async def test_two_revived_tasks_of_one_key_share_it_with_nobody(store: PostgresStore) -> None:
+    failed = []
+    for _ in range(2):
+        (task,) = await put_and_claim(store, unique_key="key")
+        await store.commit([Unit(task.claim, Finish("fail", "failed"))])
+        failed.append(task)
+    answers = await store.commit([Unit(Seen(task.id, 1, 1), Revive("requeue", "ann")) for task in failed])
+    assert [answer.verdict for answer in answers] == [Verdict.DONE, Verdict.DONE]
+    keys = [(await find(store, task.id)).unique_key for task in failed]
+    assert sorted(keys, key=str) == [None, "key"]
