@@ -23,7 +23,7 @@ def starred(*args): ...
 def keywords(payload, **rest): ...
 
 
-class Callable_:
+class Machine:
     async def __call__(self, payload, ctx): ...
 
     def method(self, payload): ...
@@ -41,8 +41,8 @@ class Callable_:
         (optional_payload, 1),
         (starred, 2),
         (keywords, 1),
-        (Callable_(), 2),
-        (Callable_().method, 1),
+        (Machine(), 2),
+        (Machine().method, 1),
     ],
 )
 def test_a_handler_is_called_with_as_much_as_it_takes(call: Any, arguments: int) -> None:
@@ -70,7 +70,7 @@ async def coroutine(payload): ...
 
 def test_async_handlers_run_on_the_loop_and_sync_ones_in_threads() -> None:
     assert make_handler("work", coroutine).isolation == "loop"
-    assert make_handler("work", Callable_()).isolation == "loop"
+    assert make_handler("work", Machine()).isolation == "loop"
     assert make_handler("work", functools.partial(coroutine)).isolation == "loop"
     assert make_handler("work", payload_only).isolation == "thread"
     assert make_handler("work", payload_only, isolation="process").isolation == "process"

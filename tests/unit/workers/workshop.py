@@ -132,6 +132,19 @@ class Workshop:
         self.executor.close()
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    """Let others run until it holds; for what only needs turns of the loop, not time."""
+    async with asyncio.timeout(BOUND):
+        while not holds():  # noqa: ASYNC110 - nobody signals this
+            await asyncio.sleep(0)
+
+
+async def turns(count: int = 100) -> None:
+    """Let everything happen that can happen without time passing, to see that nothing more does."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 def taken(**fields: Any) -> Task:
     """A task as a claim gives it."""
     values: dict[str, Any] = {"id": "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77", "lane_id": 1, "name": "work"}

@@ -1,0 +1,244 @@
+"""Natural batching: what goes together, what waits, and what becomes of those who cannot be served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from tests.contract.queueing import cancel, new_task, succeed
+from tests.unit.workers.workshop import Events
+
+from treadle.kernel.committer import BATCH_ROWS, Committer
+from treadle.kernel.ports import Answer, Seen, Unit, Verdict
+from treadle.kernel.telemetry import StoreBack, StoreTrouble
+from treadle.model.errors import StoreFull, StoreUnavailable
+from treadle.model.tasks import Claim
+from treadle.testing import ManualClock
+
+DONE = Answer(Verdict.DONE)
+
+
+class SlowStore:
+    """Commits when the test says so."""
+
+    def __init__(self, parallel_commits: int = 1) -> None:
+        self.parallel_commits = parallel_commits
+        self.batches: list[list[Unit]] = []
+        self.told: list[tuple[int, ...]] = []
+        self.bad: set[str] = set()
+        self.trouble: Exception | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.answers: dict[str, Answer] = {}
+        self.telling = asyncio.Event()
+        self.telling.set()
+
+    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+        self.batches.append(list(units))
+        await self.gate.wait()
+        if self.trouble:
+            raise self.trouble
+        if any(name_of(unit) in self.bad for unit in units):
+            raise ValueError("cannot be stored")
+        return [self.answers.get(name_of(unit), DONE) for unit in units]
+
+    async def notify(self, lane_ids: Sequence[int]) -> None:
+        self.told.append(tuple(sorted(lane_ids)))
+        await self.telling.wait()
+
+
+def settle_of(name: str) -> Unit:
+    return Unit(Claim(name, 1, "owner-1"), succeed())
+
+
+def name_of(unit: Unit) -> str:
+    return unit.guard.task_id if unit.guard else ""
+
+
+class Bench:
+    def __init__(self, parallel_commits: int = 1) -> None:
+        self.clock = ManualClock()
+        self.store = SlowStore(parallel_commits)
+        self.events = Events()
+        self.committer = Committer(self.store, self.clock, self.events)  # type: ignore[arg-type]
+
+    def names(self) -> list[list[str]]:
+        return [[name_of(unit) for unit in batch] for batch in self.store.batches]
+
+    async def turn(self) -> None:
+        """Let everything happen that can happen without time passing."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def retries(self, count: int, seconds: float = 2.0) -> None:
+        """Let time pass until the store was tried `count` times in all."""
+        async with asyncio.timeout(5):
+            while len(self.store.batches) < count:
+                await self.turn()
+                if self.clock.sleeping:
+                    self.clock.advance(seconds)
+
+
+@pytest.fixture
+async def bench() -> Bench:
+    return Bench()
+
+
+async def test_a_lone_unit_goes_out_at_once(bench: Bench) -> None:
+    assert await bench.committer.submit(settle_of("a")) == DONE
+    assert bench.names() == [["a"]]
+
+
+async def test_units_of_the_same_moment_go_together(bench: Bench) -> None:
+    await asyncio.gather(*(bench.committer.submit(settle_of(name)) for name in "abc"))
+    assert bench.names() == [["a", "b", "c"]]
+
+
+async def test_what_is_queued_while_a_commit_is_in_flight_goes_with_the_next(bench: Bench) -> None:
+    bench.store.gate.clear()
+    first = bench.committer.submit(settle_of("a"))
+    await bench.turn()
+    others = []
+    for name in "bcd":
+        others.append(bench.committer.submit(settle_of(name)))
+        await bench.turn()
+    assert bench.names() == [["a"]]
+    bench.store.gate.set()
+    await asyncio.gather(first, *others)
+    assert bench.names() == [["a"], ["b", "c", "d"]]
+
+
+async def test_a_store_that_takes_two_commits_at_once_gets_them() -> None:
+    bench = Bench(parallel_commits=2)
+    bench.store.gate.clear()
+    answers = []
+    for name in "abcd":
+        answers.append(bench.committer.submit(settle_of(name)))
+        await bench.turn()
+    assert bench.names() == [["a"], ["b"]]
+    bench.store.gate.set()
+    await asyncio.gather(*answers)
+    assert bench.names() == [["a"], ["b"], ["c", "d"]]
+
+
+async def test_a_commit_has_a_largest_size_unless_one_unit_is_larger(bench: Bench) -> None:
+    big = Unit(tasks=tuple(new_task() for _ in range(BATCH_ROWS + 10)))
+    small = [settle_of(str(number)) for number in range(BATCH_ROWS + 1)]
+    await asyncio.gather(*(bench.committer.submit(unit) for unit in [big, *small]))
+    assert [len(batch) for batch in bench.store.batches] == [1, BATCH_ROWS, 1]
+
+
+async def test_halving_finds_the_culprit_and_spares_the_others(bench: Bench) -> None:
+    bench.store.bad = {"d"}
+    answers = [bench.committer.submit(settle_of(name)) for name in "abcdefg"]
+    found = await asyncio.gather(*answers, return_exceptions=True)
+    assert [type(answer) for answer in found] == [Answer] * 3 + [ValueError] + [Answer] * 3
+
+
+async def test_settles_are_sent_again_for_ever_and_callers_lose_patience(bench: Bench) -> None:
+    bench.store.trouble = StoreUnavailable("away")
+    settle = bench.committer.submit(settle_of("a"))
+    caller = bench.committer.submit(Unit(tasks=(new_task(),)), patience=15.0)
+    await bench.retries(30)
+    with pytest.raises(StoreUnavailable, match="away"):
+        await caller
+    assert not settle.done()
+    bench.store.trouble = None
+    await bench.retries(31)
+    assert await settle == DONE
+    assert len(bench.store.batches[0]) == 2
+    assert len(bench.store.batches[-1]) == 1
+    assert bench.events.of(StoreTrouble)
+    assert len(bench.events.of(StoreBack)) == 1
+
+
+async def test_patience_also_ends_for_those_queued_behind_a_commit_that_never_ends(bench: Bench) -> None:
+    bench.store.trouble = StoreUnavailable("away")
+    settle = bench.committer.submit(settle_of("a"))
+    await bench.turn()
+    caller = bench.committer.submit(Unit(tasks=(new_task(),)), patience=15.0)
+    started = bench.clock.monotonic()
+    async with asyncio.timeout(5):
+        while not caller.done():
+            await bench.retries(len(bench.store.batches) + 1)
+    assert isinstance(caller.exception(), StoreUnavailable)
+    assert bench.clock.monotonic() - started < 20
+    assert not settle.done()
+    await bench.committer.close()
+    assert isinstance(settle.exception(), StoreUnavailable)
+
+
+async def test_a_full_disk_is_told_to_callers_at_once_and_settles_wait_for_room(bench: Bench) -> None:
+    bench.store.trouble = StoreFull("no space")
+    settle = bench.committer.submit(settle_of("a"))
+    caller = bench.committer.submit(Unit(tasks=(new_task(),)), patience=15.0)
+    with pytest.raises(StoreFull):
+        await caller
+    bench.store.trouble = None
+    await bench.retries(2)
+    assert await settle == DONE
+
+
+async def test_a_sender_that_gave_up_is_not_sent_again(bench: Bench) -> None:
+    bench.store.gate.clear()
+    first = bench.committer.submit(settle_of("a"))
+    await bench.turn()
+    second = bench.committer.submit(settle_of("b"))
+    second.cancel()
+    bench.store.gate.set()
+    await first
+    await bench.committer.drain()
+    assert bench.names() == [["a"]]
+
+
+async def test_hooks_hear_what_ended_what_was_fenced_and_what_is_ready(bench: Bench) -> None:
+    finished: list[str] = []
+    fenced: list[str] = []
+    ready: list[tuple[int, ...]] = []
+    bench.committer.on_finished.append(finished.extend)
+    bench.committer.on_fenced.append(fenced.extend)
+    bench.committer.on_ready.append(ready.append)
+    bench.store.answers = {"b": Answer(Verdict.CLAIM_LOST), "d": Answer(Verdict.DONE, lane_ids=(4, 5))}
+    units = [settle_of("a"), settle_of("b"), Unit(Seen("c", 0, 0), cancel()), Unit(Seen("d", 0, 0), cancel())]
+    await asyncio.gather(*(bench.committer.submit(unit) for unit in units))
+    await bench.committer.drain()
+    assert finished == ["a", "c", "d"]
+    assert fenced == ["c", "d"]
+    assert [set(lanes) for lanes in ready] == [{4, 5}]
+    assert bench.store.told == [(4, 5)]
+
+
+async def test_signals_to_others_are_coalesced_and_none_is_lost(bench: Bench) -> None:
+    bench.store.telling.clear()
+    bench.committer.tell((1,))
+    await bench.turn()
+    bench.committer.tell((2,))
+    bench.committer.tell((3, 2))
+    await bench.turn()
+    assert bench.store.told == [(1,)]
+    bench.store.telling.set()
+    await bench.committer.drain()
+    assert bench.store.told == [(1,), (2, 3)]
+
+
+@pytest.mark.parametrize("moments", range(6))
+async def test_a_signal_at_any_moment_of_the_one_before_is_sent_too(bench: Bench, moments: int) -> None:
+    bench.committer.tell((1,))
+    for _ in range(moments):
+        await asyncio.sleep(0)
+    bench.committer.tell((9,))
+    await bench.committer.drain()
+    assert sorted(lane for lanes in bench.store.told for lane in lanes) == [1, 9]
+
+
+async def test_closing_refuses_what_is_queued_and_leaves_nothing_behind(bench: Bench) -> None:
+    bench.store.gate.clear()
+    answers = [bench.committer.submit(settle_of("a"))]
+    await bench.turn()
+    answers.append(bench.committer.submit(settle_of("b")))
+    await bench.committer.close()
+    await bench.turn()
+    assert [type(answer.exception()) for answer in answers] == [StoreUnavailable] * 2
+    assert bench.names() == [["a"]]
+    assert not bench.committer._senders

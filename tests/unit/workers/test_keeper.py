@@ -1,0 +1,266 @@
+"""The keeper's rounds, tick by tick, with a line to the store that a test holds in its hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.unit.workers.workshop import taken
+
+from treadle.kernel.ports import Renewal
+from treadle.kernel.telemetry import Event, LoopError, StoreBack, StoreTrouble
+from treadle.model.errors import StoreUnavailable
+from treadle.model.tasks import Claim, Server
+from treadle.testing import ManualClock
+from treadle.workers.context import Context
+from treadle.workers.keeper import KeeperThread, LeaseKeeper
+
+LEASE_FOR = 60_000
+
+
+class FakeLine:
+    """Holds what it is told to hold; remembers what was asked."""
+
+    def __init__(self) -> None:
+        self.renewed: list[list[Renewal]] = []
+        self.looked: list[list[str]] = []
+        self.beats: list[Server] = []
+        self.not_extended: set[str] = set()
+        self.gone: set[str] = set()
+        self.trouble: Exception | None = None
+        self.closed = False
+
+    def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
+        assert lease_for == LEASE_FOR
+        if self.trouble:
+            raise self.trouble
+        self.renewed.append(list(renewals))
+        return {r.claim.task_id for r in renewals} - self.not_extended - self.gone
+
+    def held(self, claims: Sequence[Claim]) -> set[str]:
+        if self.trouble:
+            raise self.trouble
+        self.looked.append([claim.task_id for claim in claims])
+        return {claim.task_id for claim in claims} - self.gone
+
+    def beat(self, server: Server) -> None:
+        if self.trouble:
+            raise self.trouble
+        self.beats.append(server)
+
+    def now(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.line = FakeLine()
+        self.lost: list[tuple[Claim, str]] = []
+        self.events: list[Event] = []
+        self.keeper = LeaseKeeper(
+            self,  # type: ignore[arg-type] - a store of which nothing but the line is used
+            self.clock,
+            LEASE_FOR,
+            lambda claim, reason: self.lost.append((claim, reason)),
+            lambda: Server(id="owner-1", name="n", host="h", pid=1, version="1", state="running"),
+            self.events.append,
+        )
+
+    def lease_line(self) -> FakeLine:
+        return self.line
+
+    def hold(self, number: int = 1, progress_for: int | None = None, **fields: Any) -> Context:
+        task = taken(id=f"0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a{number:02}", **fields)
+        context = Context(task, self.clock.now, lambda _: None)
+        self.keeper.hold(context, self.clock.monotonic(), progress_for)
+        return context
+
+    def tick(self, seconds: float = 0) -> None:
+        self.clock.advance(seconds)
+        self.keeper.tick()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_lease_is_renewed_at_a_third_and_not_before(bench: Bench) -> None:
+    context = bench.hold()
+    bench.tick(19.9)
+    assert bench.line.renewed == []
+    bench.tick(0.1)
+    assert bench.line.renewed == [[Renewal(context.token)]]
+    bench.tick(19.9)
+    assert len(bench.line.renewed) == 1
+    bench.tick(0.1)
+    assert len(bench.line.renewed) == 2
+
+
+def test_all_that_are_due_go_in_one_statement(bench: Bench) -> None:
+    contexts = [bench.hold(number) for number in range(50)]
+    bench.tick(20)
+    assert [{r.claim for r in renewals} for renewals in bench.line.renewed] == [{c.token for c in contexts}]
+
+
+def test_progress_is_sent_with_the_next_tick_and_once(bench: Bench) -> None:
+    context, _ = bench.hold(1), bench.hold(2)
+    context.progress(0.25, "a quarter")
+    bench.tick(1)
+    assert bench.line.renewed == [[Renewal(context.token, True, '{"fraction":0.25,"message":"a quarter"}')]]
+    bench.tick(1)
+    assert len(bench.line.renewed) == 1
+
+
+def test_progress_that_could_not_be_sent_is_sent_again(bench: Bench) -> None:
+    context = bench.hold()
+    context.progress(0.5)
+    bench.line.trouble = StoreUnavailable("away")
+    bench.tick(1)
+    bench.line.trouble = None
+    bench.tick(1)
+    assert bench.line.renewed == [[Renewal(context.token, True, '{"fraction":0.5}')]]
+
+
+def test_what_was_dropped_is_not_renewed(bench: Bench) -> None:
+    context = bench.hold()
+    bench.keeper.drop(context.token)
+    bench.tick(30)
+    assert bench.line.renewed == []
+    assert bench.lost == []
+
+
+def test_dropping_an_old_claim_leaves_the_new_one_on_the_same_task(bench: Bench) -> None:
+    old = bench.hold(claim_version=1)
+    new = bench.hold(claim_version=2)
+    bench.keeper.drop(old.token)
+    bench.tick(20)
+    assert bench.line.renewed == [[Renewal(new.token)]]
+
+
+def test_a_missing_renewal_is_looked_at_again_before_it_is_given_up(bench: Bench) -> None:
+    kept, gone = bench.hold(1), bench.hold(2)
+    bench.line.not_extended = {kept.task_id, gone.task_id}
+    bench.line.gone = {gone.task_id}
+    bench.tick(20)
+    assert [claim for claim, _ in bench.lost] == [gone.token]
+    assert gone.cancelled
+    assert not kept.cancelled
+    bench.tick(20)
+    assert len(bench.lost) == 1
+
+
+def test_a_cancel_by_others_is_seen_within_about_a_second(bench: Bench) -> None:
+    context = bench.hold()
+    bench.tick(0.5)
+    assert bench.line.looked == []
+    bench.line.gone = {context.task_id}
+    bench.tick(0.5)
+    assert [claim for claim, _ in bench.lost] == [context.token]
+    assert context.cancelled
+    assert bench.line.renewed == []
+
+
+def test_with_very_many_claims_each_is_looked_at_less_often(bench: Bench) -> None:
+    for number in range(6000):
+        bench.hold(number)
+    bench.tick(1)
+    assert bench.line.looked == []
+    bench.tick(2)
+    assert [len(looked) for looked in bench.line.looked] == [6000]
+
+
+def test_past_its_local_deadline_a_claim_is_lost_whatever_the_store_says(bench: Bench) -> None:
+    context = bench.hold()
+    bench.line.trouble = StoreUnavailable("away")
+    for _ in range(59):
+        bench.tick(1)
+    assert bench.lost == []
+    bench.tick(1)
+    assert [claim for claim, _ in bench.lost] == [context.token]
+    assert "ran out" in bench.lost[0][1]
+    assert context.cancelled
+
+
+def test_the_local_deadline_holds_also_when_the_line_breaks_in_a_way_nobody_knows(bench: Bench) -> None:
+    context = bench.hold()
+    bench.line.trouble = RuntimeError("?")
+    with pytest.raises(RuntimeError):
+        bench.tick(60)
+    assert [claim for claim, _ in bench.lost] == [context.token]
+
+
+def test_store_trouble_is_told_once_and_its_end_too(bench: Bench) -> None:
+    bench.hold()
+    bench.line.trouble = StoreUnavailable("away")
+    bench.tick(20)
+    bench.tick(1)
+    bench.line.trouble = None
+    bench.tick(1)
+    bench.tick(1)
+    assert [type(event) for event in bench.events] == [StoreTrouble, StoreBack]
+    assert bench.lost == []
+
+
+def test_a_renewal_that_worked_moves_the_local_deadline(bench: Bench) -> None:
+    bench.hold()
+    bench.tick(30)
+    bench.line.trouble = StoreUnavailable("away")
+    bench.tick(59)
+    assert bench.lost == []
+    bench.tick(1)
+    assert len(bench.lost) == 1
+
+
+@pytest.mark.parametrize("whose", ["task", "handler"])
+def test_a_handler_without_progress_loses_its_task(bench: Bench, whose: str) -> None:
+    context = bench.hold(**{"progress_for": 9000} if whose == "handler" else {})
+    if whose == "task":
+        bench = Bench()
+        task = taken(progress_for=9000)
+        context = Context(task, bench.clock.now, lambda _: None)
+        bench.keeper.hold(context, bench.clock.monotonic(), 1_000_000)
+    bench.tick(3)
+    assert [r.progressed for r in bench.line.renewed[0]] == [False]
+    bench.tick(5)
+    context.progress()
+    bench.tick(0.9)
+    bench.tick(8.9)
+    assert bench.lost == []
+    bench.tick(0.1)
+    assert [claim for claim, _ in bench.lost] == [context.token]
+    assert "no progress" in bench.lost[0][1]
+
+
+def test_it_beats_every_ten_seconds(bench: Bench) -> None:
+    for _ in range(25):
+        bench.tick(1)
+    assert len(bench.line.beats) == 3
+
+
+def test_it_ticks_often_enough_for_its_lease(bench: Bench) -> None:
+    assert bench.keeper.tick_every == 1.0
+    short = LeaseKeeper(bench, bench.clock, 2000, lambda *_: None, lambda: bench.line.beats[0], bench.events.append)  # type: ignore[arg-type]
+    assert short.tick_every == 0.5
+
+
+def test_the_thread_beats_once_more_and_closes_the_line(bench: Bench) -> None:
+    thread = KeeperThread(bench.keeper, bench.events.append)
+    thread.start()
+    thread.stop()
+    assert len(bench.line.beats) == 1
+    assert bench.line.closed
+
+
+def test_the_thread_says_when_it_could_not_say_goodbye(bench: Bench) -> None:
+    bench.line.trouble = StoreUnavailable("away")
+    thread = KeeperThread(bench.keeper, bench.events.append)
+    thread.start()
+    thread.stop()
+    assert [type(event) for event in bench.events] == [LoopError]
+    assert bench.line.closed

@@ -1,0 +1,64 @@
+"""What handlers write reaches the store, later rather than never."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.unit.workers.workshop import Events
+
+from treadle.kernel.telemetry import LoopError, StoreBack, StoreTrouble
+from treadle.model.errors import StoreUnavailable
+from treadle.model.tasks import LogLine
+from treadle.workers.lines import LineWriter
+
+
+class Paper:
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.trouble: Exception | None = None
+
+    async def append_lines(self, lines: Sequence[LogLine]) -> None:
+        if self.trouble:
+            raise self.trouble
+        self.batches.append([line.message for line in lines])
+
+
+def line(message: str) -> LogLine:
+    return LogLine(task_id="t", at=0, level="info", message=message)
+
+
+async def test_lines_go_out_together_and_in_order() -> None:
+    paper, events = Paper(), Events()
+    writer = LineWriter(paper, events)  # type: ignore[arg-type]
+    for number in range(1200):
+        writer.add(line(str(number)))
+    await writer.flush()
+    assert [len(batch) for batch in paper.batches] == [500, 500, 200]
+    assert [text for batch in paper.batches for text in batch] == [str(number) for number in range(1200)]
+
+
+async def test_lines_are_kept_while_the_store_is_away_and_that_is_told_once() -> None:
+    paper, events = Paper(), Events()
+    writer = LineWriter(paper, events)  # type: ignore[arg-type]
+    paper.trouble = StoreUnavailable("away")
+    writer.add(line("a"))
+    await writer.flush()
+    writer.add(line("b"))
+    await writer.flush()
+    paper.trouble = None
+    await writer.flush()
+    assert paper.batches == [["a", "b"]]
+    assert [type(event) for event in events] == [StoreTrouble, StoreBack]
+
+
+async def test_lines_that_no_store_takes_do_not_stop_the_others() -> None:
+    paper, events = Paper(), Events()
+    writer = LineWriter(paper, events)  # type: ignore[arg-type]
+    paper.trouble = ValueError("what is this")
+    writer.add(line("a"))
+    await writer.flush()
+    paper.trouble = None
+    writer.add(line("b"))
+    await writer.flush()
+    assert paper.batches == [["b"]]
+    assert [type(event) for event in events] == [LoopError]

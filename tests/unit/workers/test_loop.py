@@ -1,0 +1,344 @@
+"""How a worker takes work: room, groups, threads; and how it lets go of what is no longer its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.contract.queueing import claim
+from tests.unit.workers.workshop import BOUND, Workshop, turns, until
+
+from treadle.kernel.queue import TaskSpec
+from treadle.kernel.telemetry import LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
+from treadle.model.errors import InvalidInput, StoreUnavailable
+from treadle.model.names import Lane
+from treadle.model.states import TaskState
+from treadle.workers.context import Context
+from treadle.workers.loop import WorkerOptions
+
+MakeShop = Callable[..., Workshop]
+
+
+class Gate:
+    """Handlers that say when they start and end when they are told."""
+
+    def __init__(self) -> None:
+        self.running: list[str] = []
+        self.most = 0
+        self._open = asyncio.Event()
+
+    async def __call__(self, payload: Any, ctx: Context) -> None:
+        self.running.append(ctx.task_id)
+        self.most = max(self.most, len(self.running))
+        try:
+            await self._open.wait()
+        finally:
+            self.running.remove(ctx.task_id)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+class ThreadGate:
+    """The same in threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.running = 0
+        self.most = 0
+        self.opened = threading.Event()
+
+    def __call__(self, payload: Any) -> None:
+        with self._lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        self.opened.wait(BOUND)
+        with self._lock:
+            self.running -= 1
+
+
+async def enqueue_many(shop: Workshop, count: int, name: str = "work") -> list[str]:
+    return [done.id for done in await shop.queue.enqueue([TaskSpec(name=name) for _ in range(count)])]
+
+
+async def all_settled(shop: Workshop, count: int) -> None:
+    await shop.events.heard(TaskSettled, count)
+
+
+@pytest.mark.parametrize("field", ["concurrency", "threads", "processes"])
+def test_a_worker_without_room_is_refused(field: str) -> None:
+    with pytest.raises(InvalidInput):
+        WorkerOptions(**{field: 0})
+
+
+async def test_it_takes_no_more_than_it_has_room_for(make_shop: MakeShop) -> None:
+    shop, gate = make_shop(concurrency=5), Gate()
+    shop.handler()(gate)
+    ids = await enqueue_many(shop, 12)
+    shop.start()
+    await shop.events.heard(TaskTaken, 5)
+    await turns()
+    assert sorted(gate.running) == sorted(ids[:5])
+    assert shop.worker.running == 5
+    gate.open()
+    await all_settled(shop, 12)
+    assert gate.most == 5
+
+
+async def test_a_handlers_own_concurrency_leaves_room_for_others(make_shop: MakeShop) -> None:
+    shop, narrow, wide = make_shop(concurrency=10), Gate(), Gate()
+    shop.handler("narrow", concurrency=2)(narrow)
+    shop.handler("wide")(wide)
+    await enqueue_many(shop, 6, "narrow")
+    await enqueue_many(shop, 6, "wide")
+    shop.start()
+    await shop.events.heard(TaskTaken, 8)
+    await turns()
+    assert (len(narrow.running), len(wide.running)) == (2, 6)
+    narrow.open()
+    wide.open()
+    await all_settled(shop, 12)
+    assert narrow.most == 2
+
+
+async def test_no_group_takes_all_the_room_that_becomes_free(make_shop: MakeShop) -> None:
+    shop = make_shop(concurrency=1)
+    order: list[str] = []
+
+    async def note(payload: Any, ctx: Context) -> None:
+        order.append(ctx.task.name)
+
+    shop.handler("busy")(note)
+    shop.handler("rare", concurrency=1)(note)
+    await enqueue_many(shop, 10, "busy")
+    await enqueue_many(shop, 1, "rare")
+    shop.start()
+    await all_settled(shop, 11)
+    assert order.index("rare") < 5
+
+
+async def test_sync_handlers_share_the_threads_whatever_their_own_bounds_are(make_shop: MakeShop) -> None:
+    shop, gate = make_shop(threads=3), ThreadGate()
+    shop.handler("one")(gate)
+    shop.handler("two", concurrency=3)(gate)
+    await enqueue_many(shop, 5, "one")
+    await enqueue_many(shop, 5, "two")
+    shop.start()
+    await shop.events.heard(TaskTaken, 3)
+    await turns()
+    assert shop.worker.running == 3
+    gate.opened.set()
+    await all_settled(shop, 10)
+    assert gate.most <= 3
+
+
+async def test_a_thread_that_was_given_up_still_counts(make_shop: MakeShop) -> None:
+    shop, gate = make_shop(threads=2), ThreadGate()
+    shop.handler("stuck", timeout=0.02)(gate)
+    shop.handler("fine")(lambda payload: None)
+    (stuck,) = await enqueue_many(shop, 1, "stuck")
+    shop.start()
+    assert (await shop.settled(stuck)).error_code == "timeout"
+    assert shop.executor.abandoned(["stuck"]) == 1
+    gate_2 = ThreadGate()
+    shop.handler("slow")(gate_2)
+    await enqueue_many(shop, 3, "slow")
+    await until(lambda: gate_2.running == 1)
+    await turns()
+    assert (gate_2.running, shop.worker.running) == (1, 1)
+    gate.opened.set()
+    gate_2.opened.set()
+    await shop.events.heard(TaskSettled, 3, name="slow")
+
+
+async def test_it_serves_its_own_lists_namespace_and_names_only(make_shop: MakeShop) -> None:
+    shop, seen = make_shop(task_lists=("mail", "print")), list[str]()
+
+    @shop.handler("send")
+    async def send(payload: Any, ctx: Context) -> None:
+        seen.append(ctx.task.task_list)
+
+    others = [await shop.enqueue("send"), await shop.enqueue("receive", task_list="mail")]
+    mine = [await shop.enqueue("send", task_list="mail"), await shop.enqueue("post.send", task_list="print")]
+    shop.start()
+    for task_id in mine:
+        assert (await shop.settled(task_id)).state == TaskState.COMPLETED
+    assert sorted(seen) == ["mail", "print"]
+    for task_id in others:
+        assert (await shop.get(task_id)).claim_version == 0
+
+
+async def test_a_lane_that_comes_up_later_is_noticed(shop: Workshop) -> None:
+    shop.start()
+    await asyncio.sleep(0)
+
+    @shop.handler("late")
+    async def late(payload: Any) -> None: ...
+
+    task_id = await shop.enqueue("late")
+    assert (await shop.settled(task_id)).state == TaskState.COMPLETED
+
+
+async def test_smaller_priorities_come_first_then_the_oldest(make_shop: MakeShop) -> None:
+    shop, order = make_shop(concurrency=1), list[str]()
+
+    @shop.handler()
+    async def work(payload: Any, ctx: Context) -> None:
+        order.append(ctx.task_id)
+
+    ids = [await shop.enqueue(priority=priority) for priority in (5, 0, -3, 0, 5)]
+    shop.start()
+    await all_settled(shop, 5)
+    assert order == [ids[2], ids[1], ids[3], ids[0], ids[4]]
+
+
+async def test_canceling_stops_an_async_handler_at_once_and_frees_its_room(make_shop: MakeShop) -> None:
+    shop, gate = make_shop(concurrency=1), Gate()
+    shop.handler()(gate)
+    task_id = await shop.enqueue()
+    shop.start()
+    await shop.events.heard(TaskTaken)
+    await until(lambda: bool(gate.running))
+    await shop.queue.cancel(task_id, actor="ann")
+    await until(lambda: not shop.worker.running)
+    assert gate.running == []
+    task = await shop.get(task_id)
+    assert (task.state, task.actor) == (TaskState.CANCELED, "ann")
+    assert len(shop.events.of(LeaseLost)) == 1
+    assert shop.events.of(TaskSettled) == []
+
+
+async def test_a_task_canceled_in_the_moment_it_is_taken_does_not_run_and_leaves_nothing_behind(shop: Workshop) -> None:
+    @shop.handler()
+    async def work(payload: Any) -> None:
+        raise AssertionError("must not run")
+
+    task_id = await shop.enqueue()
+    await shop.worker._look_up_lanes()
+    assert await shop.worker._claim_round()
+    assert shop.worker.running == 1
+    shop.worker.fenced([task_id])
+    await until(lambda: shop.worker.running == 0)
+    assert shop.events.of(TaskTaken) == []
+    assert shop.events.of(TaskSettled) == []
+
+
+async def test_a_lost_claim_drops_what_the_handler_comes_to(shop: Workshop) -> None:
+    swallowed = asyncio.Event()
+
+    @shop.handler()
+    async def work(payload: Any, ctx: Context) -> dict[str, Any]:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            swallowed.set()
+        return {"late": ctx.cancelled}
+
+    task_id = await shop.enqueue()
+    shop.start()
+    await shop.events.heard(TaskTaken)
+    await until(lambda: shop.worker._executions[task_id].started)
+    shop.worker.lose(shop.worker._executions[task_id].context.token, "the test says so")
+    await swallowed.wait()
+    await until(lambda: not shop.worker.running)
+    assert (await shop.get(task_id)).claim_version == 1
+    assert shop.events.of(TaskSettled) == []
+
+
+async def test_a_late_result_is_refused_and_told(shop: Workshop) -> None:
+    gate = Gate()
+    shop.handler()(gate)
+    task_id = await shop.enqueue()
+    shop.start()
+    await shop.events.heard(TaskTaken)
+    shop.clock.advance(60)
+    await shop.store.wake(10)  # nobody told the worker
+    gate.open()
+    dropped = await shop.events.heard(ResultDropped)
+    assert (dropped.task_id, dropped.move) == (task_id, "succeed")
+    assert (await shop.get(task_id)).state == TaskState.PENDING
+
+
+async def test_a_worker_that_takes_a_task_again_keeps_the_two_claims_apart(shop: Workshop) -> None:
+    """The first handler clings to its task after the lease ran out; the same worker takes it anew."""
+    first_may_end, second_may_end = asyncio.Event(), asyncio.Event()
+
+    @shop.handler()
+    async def work(payload: Any, ctx: Context) -> dict[str, Any]:
+        if ctx.fencing_token == 1:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await first_may_end.wait()
+            return {"by": 1}
+        await second_may_end.wait()
+        return {"by": 2}
+
+    task_id = await shop.enqueue()
+    shop.start()
+    await shop.events.heard(TaskTaken)
+    first = shop.worker._executions[task_id].context.token
+    assert await shop.wake(60) == 1
+    await shop.events.heard(TaskTaken, 2)
+    assert shop.worker.running == 2
+    shop.worker.lose(first, "told late")
+    first_may_end.set()
+    await until(lambda: shop.worker.running == 1)
+    second_may_end.set()
+    task = await shop.settled(task_id)
+    assert (task.result, task.claim_version) == ('{"by":2}', 2)
+    await until(lambda: shop.worker.running == 0)
+    assert shop.events.of(LoopError) == []
+
+
+async def test_two_workers_never_run_the_same_task(make_shop: MakeShop) -> None:
+    shop, runs = make_shop(concurrency=7), list[str]()
+    other = shop.make_worker("owner-2", concurrency=3)
+
+    @shop.handler()
+    async def work(payload: Any, ctx: Context) -> None:
+        runs.append(ctx.task_id)
+        await asyncio.sleep(0)
+
+    ids = await enqueue_many(shop, 200)
+    shop.start()
+    shop.start(other)
+    await all_settled(shop, 200)
+    assert sorted(runs) == sorted(ids)
+
+
+async def test_store_trouble_is_survived_and_told_once(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    @shop.handler()
+    async def work(payload: Any) -> None: ...
+
+    task_id = await shop.enqueue()
+
+    async def away(*arguments: Any) -> Any:
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shop.store, "list_lanes", away)
+        shop.start()
+        for _ in range(3):
+            await until(lambda: shop.clock.sleeping > 0)
+            shop.clock.advance(1)
+    await until(lambda: shop.clock.sleeping > 0 or bool(shop.events.of(StoreBack)))
+    shop.clock.advance(1)
+    assert (await shop.settled(task_id)).state == TaskState.COMPLETED
+    assert len(shop.events.of(StoreTrouble)) == 1
+    assert len(shop.events.of(StoreBack)) == 1
+
+
+async def test_a_signal_for_lanes_of_others_wakes_nobody(shop: Workshop) -> None:
+    await shop.enqueue("foreign")
+    lanes = await shop.store.lane_ids([Lane("default", "handler", "default", "foreign")])
+    await shop.worker._look_up_lanes()
+    shop.worker._signal.clear()
+    shop.worker.heard(tuple(lanes.values()))
+    assert not shop.worker._signal.is_set()
+    shop.worker.heard(())
+    assert shop.worker._signal.is_set()
+    assert await claim(shop.store, *lanes) != []

@@ -1,0 +1,124 @@
+"""Waking what is due, and not trusting a clock that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.workers.workshop import Events, until
+
+from treadle.kernel.ports import Store, Woken
+from treadle.kernel.telemetry import ClockJumped, LeasesExpired, LoopError, StoreBack, StoreTrouble
+from treadle.model.errors import StoreUnavailable
+from treadle.testing import ManualClock
+from treadle.workers.waker import WAKE_LIMIT, JumpGuard, Waker
+
+LEASE_FOR = 60_000
+
+
+def test_time_that_passes_alike_on_both_clocks_is_no_jump() -> None:
+    guard = JumpGuard(LEASE_FOR)
+    for second in range(0, 10_000, 100):
+        assert guard.observe(1_000_000 + second * 1000, float(second)) is None
+    assert guard.may_expire(10_000)
+
+
+@pytest.mark.parametrize("jump", [30_001, -30_001, 86_400_000])
+def test_after_a_jump_of_more_than_half_a_lease_nothing_expires_for_one_lease(jump: int) -> None:
+    guard = JumpGuard(LEASE_FOR)
+    guard.observe(1_000_000, 0.0)
+    assert guard.observe(1_001_000 + jump, 1.0) == jump
+    assert not guard.may_expire(1.0)
+    assert not guard.may_expire(60.9)
+    assert guard.may_expire(61.0)
+    assert guard.observe(1_061_000 + jump, 61.0) is None
+
+
+@pytest.mark.parametrize("jump", [30_000, -30_000, 500])
+def test_a_smaller_jump_changes_nothing(jump: int) -> None:
+    guard = JumpGuard(LEASE_FOR)
+    guard.observe(1_000_000, 0.0)
+    assert guard.observe(1_001_000 + jump, 1.0) is None
+    assert guard.may_expire(1.0)
+
+
+class Sleeper:
+    """A store of which only the clock and `wake` are there, with answers prepared."""
+
+    def __init__(self, clock: ManualClock, *answers: Woken | Exception) -> None:
+        self.clock, self.answers = clock, list(answers)
+        self.ahead = 0
+        self.asked: list[bool] = []
+
+    async def now(self) -> int:
+        return self.clock.now() + self.ahead
+
+    async def wake(self, limit: int, *, expire_leases: bool = True) -> Woken:
+        self.asked.append(expire_leases)
+        answer = self.answers.pop(0) if self.answers else Woken(0, 0, (), None)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def make_waker(store: Sleeper, clock: ManualClock, events: Events) -> tuple[Waker, list[tuple[int, ...]]]:
+    told: list[tuple[int, ...]] = []
+    return Waker(store, clock, LEASE_FOR, told.append, events), told  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("next_for", "pause"), [(None, 1.0), (250, 0.25), (60_000, 1.0), (0, 0.005), (1, 0.005)])
+async def test_it_looks_again_when_something_is_due_and_at_least_every_second(next_for: int | None, pause: float) -> None:
+    clock, events = ManualClock(), Events()
+    waker, _ = make_waker(Sleeper(clock, Woken(0, 0, (), next_for)), clock, events)
+    assert await waker.tick() == pause
+
+
+async def test_it_goes_on_at_once_while_there_is_more_and_tells_of_each_part() -> None:
+    clock, events = ManualClock(), Events()
+    store = Sleeper(clock, Woken(WAKE_LIMIT, 2, (1, 2), 0), Woken(7, 0, (3,), None))
+    waker, told = make_waker(store, clock, events)
+    assert await waker.tick() == 1.0
+    assert told == [(1, 2), (3,)]
+    assert events == [LeasesExpired(2)]
+
+
+async def test_a_clock_that_jumped_expires_no_lease_for_a_while() -> None:
+    clock, events = ManualClock(), Events()
+    store = Sleeper(clock)
+    waker, _ = make_waker(store, clock, events)
+    await waker.tick()
+    store.ahead = 3_600_000
+    await waker.tick()
+    clock.advance(60)
+    await waker.tick()
+    assert store.asked == [True, False, True]
+    assert events == [ClockJumped(3_600_000, LEASE_FOR)]
+
+
+async def test_it_survives_trouble_and_errors_and_says_so() -> None:
+    clock, events = ManualClock(), Events()
+    store = Sleeper(clock, StoreUnavailable("away"), StoreUnavailable("away"), Woken(0, 0, (), None), ValueError("odd"))
+    waker, _ = make_waker(store, clock, events)
+    running = asyncio.ensure_future(waker.run())
+    for count, pause in enumerate((1.0, 1.0, 1.0, 10.0), start=1):
+        await until(lambda count=count: len(store.asked) >= count and clock.sleeping > 0)
+        clock.advance(pause)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert [type(event) for event in events] == [StoreTrouble, StoreBack, LoopError]
+
+
+async def test_a_task_that_waited_is_ready_when_its_time_has_come(store: Store, clock: ManualClock) -> None:
+    from tests.contract.queueing import claim, put_one
+
+    await put_one(store, wait_for=5000)
+    events, told = Events(), list[tuple[int, ...]]()
+    waker = Waker(store, clock, LEASE_FOR, told.append, events)
+    assert await waker.tick() == 1.0
+    assert await claim(store) == []
+    clock.advance(4.9)
+    assert await waker.tick() == pytest.approx(0.1)
+    clock.advance(0.1)
+    await waker.tick()
+    assert len(told) == 1
+    assert len(await claim(store)) == 1
