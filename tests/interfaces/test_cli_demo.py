@@ -1,0 +1,16 @@
+"""The demo tells the truth, ends by itself, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from tests.interfaces.commands import Treadle
+
+
+def test_the_story_happens(treadle: Treadle):
+    temporary = treadle.folder / "tmp"
+    temporary.mkdir()
+    said = treadle("demo", TMPDIR=str(temporary), TREADLE_STORE="postgresql://127.0.0.1:1/never-used")
+    assert said.code == 0, said
+    assert said.out.count("✔") == 6
+    for word in ("SIGKILL", "the vat is cold", "taken over", "expire, succeed", "retry, succeed"):
+        assert word in said.out
+    assert list(temporary.iterdir()) == []

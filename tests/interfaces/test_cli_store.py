@@ -1,0 +1,106 @@
+"""The store's own commands, the doctor, and what a command imports."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.interfaces.commands import Treadle
+
+
+def test_migrate_makes_the_store_and_goes_down_only_when_told_twice(treadle: Treadle):
+    made = treadle.json("store", "migrate")
+    assert made["store"] == "sqlite:///treadle.db"
+    assert "is at schema version" in treadle("store", "migrate").out
+    refused = treadle("store", "migrate", "--to", "0", "--json")
+    assert (refused.code, refused.error["code"]) == (5, "refused")
+    assert treadle.json("store", "info")["schema_version"] == made["schema_version"]
+    assert treadle.json("store", "migrate", "--to", "0", "--yes")["schema_version"] == 0
+    assert treadle("store", "info", "--json").error["code"] == "schema_behind"
+    assert treadle("store", "migrate", "--to", "99", "--json").error["code"] == "schema_too_new"
+    assert treadle("store", "migrate", "--to", "-1", "--json").code == 2
+
+
+def test_info_tells_what_is_waiting(treadle: Treadle):
+    for _ in range(2):
+        treadle("enqueue", "greet")
+    info = treadle.json("store", "info")
+    assert (info["kind"], info["finished"]) == ("sqlite", {})
+    assert [(lane["name"], lane["ready"]) for lane in info["lanes"]] == [("greet", 2)]
+    assert "greet" in treadle("store", "info").out
+
+
+def test_verify_finds_a_row_that_the_log_does_not_explain(treadle: Treadle):
+    task_id = treadle.json("enqueue", "greet")["id"]
+    treadle("tasks", "cancel", task_id)
+    assert treadle.json("store", "verify") == {"holds": True, "checked": 1, "problems": []}
+    assert "nothing wrong" in treadle("store", "verify").out
+    database = sqlite3.connect(Path(treadle.folder, "treadle.db"))
+    database.execute("update finished set state = 'completed'")
+    database.commit()
+    database.close()
+    broken = treadle("store", "verify", "--json")
+    assert (broken.code, broken.value["holds"]) == (1, False)
+    assert any(task_id in problem for problem in broken.value["problems"])
+    people = treadle("store", "verify")
+    assert (people.code, task_id in people.out) == (1, True)
+
+
+def test_the_doctor_names_what_is_wrong_and_what_to_do(treadle: Treadle):
+    treadle("store", "migrate")
+    well = treadle.json("doctor", TREADLE_LEASE="5")
+    verdicts = {check["name"]: check["verdict"] for check in well["checks"]}
+    expected = {
+        "python",
+        "treadle",
+        "sqlite",
+        "asyncpg",
+        "lease",
+        "store",
+        "writable",
+        "schema",
+        "clock",
+        "fsync",
+        "leases",
+        "servers",
+    }
+    assert set(verdicts) == expected
+    assert (verdicts["lease"], verdicts["servers"], verdicts["store"], verdicts["writable"]) == ("warn", "warn", "ok", "ok")
+    assert "what to do" in treadle("doctor").out
+    ill = treadle("doctor", "--json", "--store", "postgresql://127.0.0.1:1/db")
+    assert (ill.code, ill.value["ok"]) == (1, False)
+    assert [check["name"] for check in ill.value["checks"] if check["verdict"] == "fail"] == ["store"]
+
+
+def test_servers_says_when_there_are_none(treadle: Treadle):
+    treadle("store", "migrate")
+    assert treadle.json("servers") == {"servers": []}
+    assert "No servers" in treadle("servers").out
+
+
+def test_the_same_commands_work_on_postgresql(treadle: Treadle, postgres_url: str):
+    treadle.store = postgres_url
+    task_id = treadle.json("enqueue", "greet", "-p", "name=Ada")["id"]
+    with treadle.started("worker", "--handlers", "jobs", "--json") as worker:
+        assert treadle.json("enqueue", "greet", "--wait")["result"] == {"hello": "nobody"}
+        assert worker.stop().code == 0
+    assert treadle.json("tasks", "show", task_id)["result"] == {"hello": "Ada"}
+    assert [task["state"] for task in treadle.json("tasks", "list")["tasks"]] == ["completed", "completed"]
+    assert treadle.json("store", "info")["finished"] == {"completed": 2}
+    assert treadle.json("store", "verify")["holds"]
+    assert treadle.json("servers")["servers"][0]["state"] == "stopped"
+    assert treadle.json("doctor")["ok"]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["enqueue", "greet"], ["tasks", "list", "--json"]])
+def test_commands_import_only_what_they_need(treadle: Treadle, arguments: list[str]):
+    treadle("store", "migrate")
+    heavy = ["lark", "treadle.lang", "asyncpg", "rich.live", "rich.progress", "http.server"]
+    script = (
+        f"import sys; from treadle.cli import run; run({arguments!r}); sys.exit(str([m for m in {heavy!r} if m in sys.modules]))"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], cwd=treadle.folder, capture_output=True, text=True)
+    assert ended.stderr.strip() == "[]"
