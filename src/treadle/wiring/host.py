@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from treadle.kernel.telemetry import LoopError, ShortLease, WorkerStarted, WorkerStopped
@@ -175,6 +174,8 @@ class WorkerHost:
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and not needed to enqueue
+
     try:
         return version("treadle")
     except PackageNotFoundError:
