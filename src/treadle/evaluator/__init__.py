@@ -3,6 +3,7 @@
 Pure: no IO, no clock, no randomness; the same call gives the same answer. `advance` is the way in.
 """
 
+from treadle.evaluator.advance import advance
 from treadle.evaluator.records import (
     BlobRef,
     Changes,
@@ -51,5 +52,6 @@ __all__ = [
     "Updated",
     "Value",
     "View",
+    "advance",
     "path_of",
 ]

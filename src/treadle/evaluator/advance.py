@@ -1,0 +1,183 @@
+"""The way in: what happened, on the rows that are loaded, to the changes that follow or the need for more rows.
+
+Restartable: nothing is kept between calls. With a `Need` the caller loads what is missing and calls again with the same
+events; with `Changes` it commits them all, or forgets them and calls again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from treadle.evaluator.blocks import begin_block, child_settled, expand
+from treadle.evaluator.draft import Draft, Missing, Turn
+from treadle.evaluator.plan import plan_of
+from treadle.evaluator.records import (
+    Changes,
+    Errored,
+    Event,
+    Expand,
+    Finished,
+    Ignored,
+    Limits,
+    Need,
+    RetryStep,
+    RunRef,
+    Started,
+    StepError,
+    StepRow,
+    Updated,
+    View,
+)
+from treadle.evaluator.retry import retry
+from treadle.evaluator.states import State, StepKind
+from treadle.evaluator.steps import begin_step, continue_after_event, continue_after_script, fail_step, part_settled
+from treadle.evaluator.waiting import is_waiting, stop_waiting
+from treadle.lang.program import Program
+from treadle.model.states import RunState
+
+
+def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], limits: Limits | None = None) -> Changes | Need:
+    """Take in the events, in order, and run on to where everything waits.
+
+    An event that finds nothing waiting for it changes nothing and is in `Changes.ignored`. The needs of all events are
+    asked for at once. Costs what changes: the rows of the events' steps, their ancestors and what becomes ready; only
+    the end of a foreach block needs all of its items.
+    """
+    plan, limits = plan_of(program), limits or Limits()
+    draft = Draft(plan, run, view, limits)
+    missing: list[Missing] = []
+    for event in events:
+        try:
+            reason = _take(draft, event)
+            if reason is not None:
+                draft.ignored.append(Ignored(event, reason))
+            _drain(draft)
+        except Missing as each:
+            missing.append(each)
+            draft = Draft(plan, run, view, limits)  # only to find out what else is needed
+    if missing:
+        rows = dict.fromkeys(each.row for each in missing if each.row is not None)
+        children = dict.fromkeys(each.children_of for each in missing if each.children_of is not None)
+        blobs = dict.fromkeys(digest for each in missing for digest in each.blobs)
+        return Need(tuple(rows), tuple(children), tuple(blobs))
+    return draft.changes()
+
+
+def _drain(draft: Draft) -> None:
+    """Do what the agenda says until nothing moves."""
+    while draft.agenda:
+        turn, row_id = draft.agenda.popleft()
+        row = draft.edit(row_id)
+        match turn:
+            case Turn.BEGIN:
+                (begin_step if row.is_step else begin_block)(draft, row)
+            case Turn.SETTLED:
+                parent = draft.edit(row.parent_id or "")
+                (part_settled if parent.is_step else child_settled)(draft, parent, row)
+            case _:
+                assert_never(turn)
+
+
+def _take(draft: Draft, event: Event) -> str | None:
+    """Take one event in; answers with the reason if it changes nothing."""
+    match event:
+        case Started():
+            return _start(draft, event)
+        case Finished():
+            return _finish(draft, event)
+        case Errored():
+            return _err(draft, event)
+        case Updated():
+            return _update(draft, event)
+        case Expand():
+            return _expand(draft, event)
+        case RetryStep():
+            row = draft.find(event.step_id)
+            return "there is no such step" if row is None else retry(draft, row)
+    assert_never(event)
+
+
+def _start(draft: Draft, event: Started) -> str | None:
+    if draft.find(draft.run.root_id) is not None:
+        return "the run has started already"
+    facet = draft.plan.program.find_facet(draft.run.workflow)
+    if facet is None:
+        raise LookupError(f"the program has no workflow {draft.run.workflow}")
+    row = draft.create(None, draft.run.root_place, StepKind.WORKFLOW, facet.id, facet=draft.run.workflow)
+    row.params = dict(event.inputs)
+    draft.status = RunState.RUNNING
+    return None
+
+
+def _waiting(draft: Draft, event: Finished | Errored | Updated) -> StepRow | str:
+    """The row that waits for the event, for changing; or why there is none."""
+    row = draft.find(event.step_id)
+    if row is None:
+        return "there is no such step"
+    if row.is_terminal or not is_waiting(draft, row):
+        return f"`{row.path}` is not waiting, it is in {row.state}"
+    if not isinstance(event, Updated) and event.task_id is not None and event.task_id != row.task_id:
+        return f"`{row.path}` waits for another task"
+    return draft.edit(row.id)
+
+
+def _finish(draft: Draft, event: Finished) -> str | None:
+    row = _waiting(draft, event)
+    if isinstance(row, str):
+        return row
+    stop_waiting(draft, row)
+    if row.state is State.EVENT_TRANSMIT:
+        row.returns = {**row.returns, **event.result}
+        continue_after_event(draft, row)
+    elif row.state is State.FACET_SCRIPTS_BEGIN:
+        row.params = {**row.params, **event.result}
+        continue_after_script(draft, row)
+    else:
+        row.returns = dict(event.result)
+        draft.complete(row)
+    return None
+
+
+def _err(draft: Draft, event: Errored) -> str | None:
+    row = _waiting(draft, event)
+    if isinstance(row, str):
+        return row
+    stop_waiting(draft, row)
+    problem = event.problem
+    origin = "handler" if row.state is State.EVENT_TRANSMIT else "script"
+    error = StepError(message=problem.message, type=problem.type or problem.code, path=row.path, step_id=row.id, origin=origin)
+    if row.is_step:
+        fail_step(draft, row, error, row.state)
+    else:
+        draft.fail(row, error, row.state)
+    return None
+
+
+def _update(draft: Draft, event: Updated) -> str | None:
+    row = _waiting(draft, event)
+    if isinstance(row, str):
+        return row
+    if row.state is not State.EVENT_TRANSMIT:
+        return f"`{row.path}` waits for a script, which has no partial results"
+    row.returns = {**row.returns, **event.partial}
+    return None
+
+
+def _expand(draft: Draft, event: Expand) -> str | None:
+    row = draft.find(event.block_id)
+    if row is None:
+        return "there is no such block"
+    block = None if row.is_step else draft.block_of(row)
+    if block is None or block.script is not None:
+        return f"`{row.path}` has nothing to expand"
+    if row.state is State.BLOCK_EXECUTION_BEGIN:
+        begin_block(draft, draft.edit(row.id))
+        return None
+    if block.foreach is None or row.state is not State.BLOCK_EXECUTION_CONTINUE or row.expanded >= (row.total or 0):
+        return f"`{row.path}` has nothing to expand"
+    if draft.full:
+        draft.again[row.id] = None
+        return None
+    expand(draft, draft.edit(row.id), block, block.foreach)
+    return None

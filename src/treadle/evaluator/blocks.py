@@ -1,0 +1,203 @@
+"""Blocks: statements as soon as what they need is complete, foreach items by and by, cases, scripts; then the yields."""
+
+from __future__ import annotations
+
+from treadle.evaluator.capture import Merge
+from treadle.evaluator.draft import Draft, error_in
+from treadle.evaluator.expressions import evaluate_condition, evaluate_json
+from treadle.evaluator.operators import EvaluationError, describe
+from treadle.evaluator.records import LogEntry, StepError, StepRow
+from treadle.evaluator.scope import BlockScope
+from treadle.evaluator.states import State, StepKind
+from treadle.evaluator.waiting import await_script
+from treadle.lang.program import Block, Foreach, Schema, Step, Sys
+from treadle.model.values import Json
+
+
+def begin_block(draft: Draft, row: StepRow) -> None:
+    """Begin with a block, item, case or catch; when the call is full, leave it for another."""
+    block = draft.block_of(row)
+    if block.script is not None and row.parent_id is not None:
+        await_script(draft, row, block.script, draft.get(row.parent_id))
+        return
+    row.state = State.BLOCK_EXECUTION_BEGIN
+    if draft.full:
+        draft.again[row.id] = None
+        return
+    try:
+        if block.foreach is not None and row.kind is not StepKind.ITEM:
+            _begin_foreach(draft, row, block, block.foreach)
+        elif block.when:
+            _begin_cases(draft, row, block)
+        else:
+            _begin_statements(draft, row, block)
+    except EvaluationError as error:
+        draft.fail(row, error_in(row, error), State.BLOCK_EXECUTION_BEGIN)
+
+
+def _begin_statements(draft: Draft, row: StepRow, block: Block) -> None:
+    row.state = State.BLOCK_EXECUTION_CONTINUE
+    for statement in draft.plan.block(block).first:
+        _start(draft, row, statement)
+    if row.open == 0:
+        finish_block(draft, row)
+
+
+def _start(draft: Draft, row: StepRow, statement: Step | Sys) -> None:
+    if isinstance(statement, Sys):
+        _log(draft, row, statement)
+        return
+    callee = draft.plan.callee(statement.call.name)
+    kind = StepKind.SCHEMA if isinstance(callee, Schema) else StepKind.STEP
+    ordinal = draft.plan.block(draft.block_of(row)).order[statement.name]
+    draft.create(row, statement.name, kind, statement.id, ordinal=ordinal, facet=statement.call.name)
+
+
+def _log(draft: Draft, row: StepRow, statement: Sys) -> None:
+    """Say what a `sys.log` has to say, once; a value that does not exist is said to, and does no harm."""
+    if (row.id, statement.id) in draft.logged:
+        return
+    draft.logged.add((row.id, statement.id))
+    scope = BlockScope(draft, row)
+    values: dict[str, Json] = {}
+    for arg in statement.args:
+        try:
+            values[arg.name] = evaluate_json(arg.value, scope)
+        except EvaluationError as error:
+            values[arg.name] = f"<{error.message}>"
+    at = statement.location
+    draft.logs.append(
+        LogEntry(step_id=row.id, path=row.path, values=values, line=at.line if at else None, source=at.source if at else None)
+    )
+
+
+# --- foreach and when ----------------------------------------------------------------------------------------------
+
+
+def _begin_foreach(draft: Draft, row: StepRow, block: Block, foreach: Foreach) -> None:
+    elements = _elements(draft, row, foreach)
+    limit = draft.limits.total_rows
+    if draft.run.rows + len(draft.created) + len(elements) > limit:
+        raise EvaluationError(
+            f"foreach `{foreach.variable}` has {len(elements)} elements; a run may have {limit} rows", "too_many_rows"
+        )
+    row.state, row.total = State.BLOCK_EXECUTION_CONTINUE, len(elements)
+    expand(draft, row, block, foreach, elements)
+
+
+def _elements(draft: Draft, row: StepRow, foreach: Foreach) -> list[Json]:
+    """The list to loop over: always the same, as nothing that it is made of changes while the block runs."""
+    try:
+        value = evaluate_json(foreach.iterable, BlockScope(draft, row))
+    except EvaluationError as error:
+        raise error.within(f"foreach `{foreach.variable}`") from None
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise EvaluationError(f"foreach `{foreach.variable}` needs a list, this is {describe(value)}", "foreach_error")
+    return value
+
+
+def expand(draft: Draft, row: StepRow, block: Block, foreach: Foreach, elements: list[Json] | None = None) -> None:
+    """Make the next items, as many as one call may."""
+    elements = _elements(draft, row, foreach) if elements is None else elements
+    total = row.total or 0
+    stop = min(total, row.expanded + draft.limits.expand)
+    while row.expanded < stop:
+        index = row.expanded
+        draft.create(row, f"foreach-{index}", StepKind.ITEM, block.id, ordinal=index, loop={foreach.variable: elements[index]})
+        row.expanded += 1
+        if draft.full:
+            break
+    if row.expanded < total:
+        draft.again[row.id] = None
+    elif row.open == 0:
+        finish_block(draft, row)
+
+
+def _begin_cases(draft: Draft, row: StepRow, block: Block) -> None:
+    scope = BlockScope(draft, row)
+    chosen: list[int] = []
+    for number, case in enumerate(block.when):
+        if case.condition is not None and evaluate_condition(case.condition, scope, f"case {number + 1}"):
+            chosen.append(number)
+    if not chosen:
+        chosen = [number for number, case in enumerate(block.when) if case.condition is None]
+    row.state = State.BLOCK_EXECUTION_CONTINUE
+    for number in chosen:
+        draft.create(row, f"when-case-{number}", StepKind.CASE, block.when[number].block.id, ordinal=number)
+    if not chosen:
+        finish_block(draft, row)
+
+
+# --- going on ------------------------------------------------------------------------------------------------------
+
+
+def count_settled(parent: StepRow, child: StepRow) -> None:
+    """Note on the parent that a child is terminal; the error of the first failed child, by ordinal, is kept."""
+    parent.open -= 1
+    if child.state is not State.STATEMENT_ERROR or child.kind is StepKind.CATCH:
+        return
+    parent.failed += 1
+    if parent.failed_first is None or child.ordinal < parent.failed_first:
+        if parent.failed_first is None and parent.failed > 1:
+            return  # others failed before, and a retry took away the error that was shown: look again at the end
+        parent.failed_first, parent.error = child.ordinal, child.error
+
+
+def child_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
+    """A step, item or case of the block is terminal: start what waited for it, or finish when nothing can move."""
+    count_settled(row, child)
+    if child.state is State.STATEMENT_COMPLETE and child.kind in (StepKind.STEP, StepKind.SCHEMA):
+        plan = draft.plan.block(draft.block_of(row))
+        for statement in plan.after.get(child.name, ()):
+            if all(_is_complete(draft, row, name) for name in statement.depends):
+                if isinstance(statement, Step) and draft.find_child(row, statement.name) is not None:
+                    continue
+                _start(draft, row, statement)
+    if row.open == 0 and (row.total is None or row.expanded >= row.total):
+        finish_block(draft, row)
+
+
+def _is_complete(draft: Draft, row: StepRow, name: str) -> bool:
+    found = draft.find_child(row, name)
+    return found is not None and found.state is State.STATEMENT_COMPLETE
+
+
+def finish_block(draft: Draft, row: StepRow) -> None:
+    """Nothing in the block can move any more: fail with the first failure, or check the asserts and merge the yields."""
+    block = draft.block_of(row)
+    if row.failed:
+        draft.fail(row, row.error or _first_error(draft, row), State.BLOCK_EXECUTION_CONTINUE)
+        return
+    merge = Merge(draft)
+    scope = BlockScope(draft, row)
+    try:
+        if block.when or (block.foreach is not None and row.kind is not StepKind.ITEM):
+            plan = draft.plan.block(block)
+            for child in draft.children(row) if block.when or block.yields else ():
+                merge.add_all(child.returns, plan.aliases)
+        else:
+            _check_asserts(draft, block, scope)
+            merge.add_yields(block, scope)
+    except EvaluationError as error:
+        draft.fail(row, error_in(row, error), State.BLOCK_EXECUTION_CONTINUE)
+        return
+    row.returns = merge.values
+    draft.complete(row)
+
+
+def _check_asserts(draft: Draft, block: Block, scope: BlockScope) -> None:
+    for statement in draft.plan.block(block).asserts:
+        if statement.condition is None:
+            continue
+        if not evaluate_condition(statement.condition, scope, "sys.assert"):
+            line = f" (line {statement.location.line})" if statement.location else ""
+            raise EvaluationError(f"assertion failed: {statement.text}{line}", "assertion_failed")
+
+
+def _first_error(draft: Draft, row: StepRow) -> StepError:
+    for child in draft.children(row):
+        if child.state is State.STATEMENT_ERROR and child.error is not None:
+            return child.error
+    return StepError(message="a step failed", type="evaluation_error", path=row.path, step_id=row.id)

@@ -1,0 +1,194 @@
+"""The changes of one call while they are made: an overlay over the view that notices what is missing in it."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from enum import Enum, auto
+from typing import Any
+
+from treadle.evaluator.operators import EvaluationError
+from treadle.evaluator.plan import Plan
+from treadle.evaluator.records import (
+    BlobRef,
+    Changes,
+    Ignored,
+    Limits,
+    LogEntry,
+    RunRef,
+    StepError,
+    StepRow,
+    TaskWish,
+    Value,
+    View,
+)
+from treadle.evaluator.states import STEP_KINDS, State, StepKind
+from treadle.lang.program import Block, Facet, Mixin, Schema, Step
+from treadle.model.ids import derived_id
+from treadle.model.states import RunState
+from treadle.model.values import Json
+
+
+class Missing(Exception):
+    """Something that is not in the view is needed to go on; unwinds to the caller, who loads it."""
+
+    def __init__(self, *, row: str | None = None, children_of: str | None = None, blobs: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.row, self.children_of, self.blobs = row, children_of, blobs
+
+
+class Turn(Enum):
+    """What the agenda asks for: begin with a new row, or tell the parent of a row that has become terminal."""
+
+    BEGIN = auto()
+    SETTLED = auto()
+
+
+class Draft:
+    """One call's working copy. Rows from `edit` and `create` may be changed; their dicts are replaced, never changed."""
+
+    def __init__(self, plan: Plan, run: RunRef, view: View, limits: Limits) -> None:
+        self.plan, self.run, self.view, self.limits = plan, run, view, limits
+        self.created: dict[str, StepRow] = {}
+        self.updated: dict[str, StepRow] = {}
+        self.tasks: dict[str, TaskWish] = {}
+        self.logs: list[LogEntry] = []
+        self.again: dict[str, None] = {}
+        self.ignored: list[Ignored] = []
+        self.agenda: deque[tuple[Turn, str]] = deque()
+        self.status: RunState | None = None
+        self.logged: set[tuple[str, str]] = set()
+        self._born: dict[str, list[str]] = {}
+
+    # --- rows ------------------------------------------------------------------------------------------------------
+
+    def find(self, row_id: str) -> StepRow | None:
+        """The row as it is now; None if there is none."""
+        row = self.created.get(row_id) or self.updated.get(row_id)
+        if row is not None:
+            return row
+        try:
+            return self.view.rows[row_id]
+        except KeyError:
+            raise Missing(row=row_id) from None
+
+    def get(self, row_id: str) -> StepRow:
+        """The row as it is now, which must exist."""
+        row = self.find(row_id)
+        if row is None:
+            raise LookupError(f"run {self.run.id} has no row {row_id}")
+        return row
+
+    def find_child(self, parent: StepRow, name: str) -> StepRow | None:
+        """The child with this last segment of its place."""
+        child_id = derived_id(self.run.id, f"{parent.place}/{name}")
+        if parent.id in self.created or parent.id in self.view.children:
+            return self.created.get(child_id) or self.updated.get(child_id) or self.view.rows.get(child_id)
+        return self.find(child_id)
+
+    def children(self, parent: StepRow) -> list[StepRow]:
+        """All children, by ordinal."""
+        stored: list[str] = []
+        if parent.id not in self.created:
+            if parent.id not in self.view.children:
+                raise Missing(children_of=parent.id)
+            stored = self.view.children[parent.id]
+        rows = [self.get(each) for each in (*stored, *self._born.get(parent.id, ()))]
+        rows.sort(key=lambda row: row.ordinal)
+        return rows
+
+    def edit(self, row_id: str) -> StepRow:
+        """The row for changing."""
+        row = self.created.get(row_id) or self.updated.get(row_id)
+        if row is None:
+            row = self.updated[row_id] = copy.copy(self.get(row_id))
+        return row
+
+    def create(
+        self, parent: StepRow | None, name: str, kind: StepKind, statement_id: str, *,
+        ordinal: int = 0, facet: str | None = None, loop: dict[str, Any] | None = None,
+    ) -> StepRow:  # fmt: skip
+        """A new row, to begin in its turn; its parent has one more open child."""
+        place = f"{parent.place}/{name}" if parent else name
+        row = StepRow(
+            id=derived_id(self.run.id, place), run_id=self.run.id, place=place, statement_id=statement_id, name=name,
+            kind=kind, facet=facet, ordinal=ordinal, loop=loop or {},
+        )  # fmt: skip
+        if parent is not None:
+            row.parent_id = parent.id
+            row.depth = parent.depth + (kind in STEP_KINDS)
+            self.edit(parent.id).open += 1
+            self._born.setdefault(parent.id, []).append(row.id)
+        self.created[row.id] = row
+        self.agenda.append((Turn.BEGIN, row.id))
+        return row
+
+    @property
+    def full(self) -> bool:
+        """Whether this call has made as many rows as it may."""
+        return len(self.created) >= self.limits.rows
+
+    # --- the program behind a row ----------------------------------------------------------------------------------
+
+    def block_of(self, row: StepRow) -> Block:
+        node = self.plan.program.find_node(row.statement_id)
+        if not isinstance(node, Block):
+            raise LookupError(f"the program has no block {row.statement_id}")
+        return node
+
+    def statement_of(self, row: StepRow) -> Step | Mixin | Facet:
+        """The step, alias or workflow that a row of a step is about."""
+        node = self.plan.program.find_node(row.statement_id)
+        if not isinstance(node, Step | Mixin | Facet):
+            raise LookupError(f"the program has no statement {row.statement_id}")
+        return node
+
+    def facet_of(self, row: StepRow) -> Facet | None:
+        callee = self.plan.callee(row.facet)
+        return None if isinstance(callee, Schema) else callee
+
+    # --- values ----------------------------------------------------------------------------------------------------
+
+    def load(self, value: Value) -> Json:
+        """The JSON behind a value that is looked into."""
+        if not isinstance(value, BlobRef):
+            return value
+        try:
+            return self.view.blobs[value.digest]
+        except KeyError:
+            raise Missing(blobs=(value.digest,)) from None
+
+    # --- ends ------------------------------------------------------------------------------------------------------
+
+    def complete(self, row: StepRow) -> None:
+        """The row is done."""
+        row.state, row.failed_in = State.STATEMENT_COMPLETE, None
+        self._settle(row, RunState.COMPLETED)
+
+    def fail(self, row: StepRow, error: StepError, failed_in: State) -> None:
+        """The row has failed."""
+        row.state, row.error, row.failed_in = State.STATEMENT_ERROR, error, failed_in
+        self._settle(row, RunState.FAILED)
+
+    def _settle(self, row: StepRow, status: RunState) -> None:
+        if row.parent_id is None:
+            self.status = status
+        else:
+            self.agenda.append((Turn.SETTLED, row.id))
+
+    def changes(self) -> Changes:
+        """Everything that was decided."""
+        changes = Changes(
+            created=list(self.created.values()), updated=list(self.updated.values()), tasks=list(self.tasks.values()),
+            status=self.status, again=list(self.again), ignored=self.ignored, logs=self.logs,
+        )  # fmt: skip
+        if self.status in (RunState.COMPLETED, RunState.FAILED):
+            root = self.get(self.run.root_id)
+            changes.outputs = dict(root.returns) if self.status is RunState.COMPLETED else None
+            changes.error = root.error if self.status is RunState.FAILED else None
+        return changes
+
+
+def error_in(row: StepRow, error: EvaluationError) -> StepError:
+    """The error of a row in which an expression has no value."""
+    return StepError(message=error.message, type=error.type, path=row.path, step_id=row.id)

@@ -1,0 +1,91 @@
+"""The value of an expression in a scope.
+
+A bare reference may come out as a `BlobRef`, untouched; whatever looks into a value loads it.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from treadle.evaluator import operators
+from treadle.evaluator.operators import EvaluationError
+from treadle.evaluator.records import Value
+from treadle.evaluator.scope import Scope, attribute, follow, link_to
+from treadle.lang.program import (
+    ArrayLiteral,
+    Binary,
+    Boolean,
+    Concat,
+    Double,
+    Expr,
+    Index,
+    InputRef,
+    Int,
+    LoopRef,
+    MapLiteral,
+    Null,
+    StepRef,
+    String,
+    Unary,
+)
+from treadle.model.values import Json
+
+
+def evaluate(expr: Expr, scope: Scope) -> Value:
+    """The value; raises `EvaluationError` if it has none, `Missing` if something must be loaded first."""
+    match expr:
+        case String(value) | Int(value) | Double(value) | Boolean(value):
+            return value
+        case Null():
+            return None
+        case InputRef(path):
+            return follow(scope.draft, scope.input(path[0]), path[1:], f"$.{path[0]}")
+        case LoopRef(path):
+            return follow(scope.draft, scope.loop(path[0]), path[1:], path[0])
+        case StepRef(path):
+            row = scope.step(path[0])
+            if len(path) == 1:
+                return link_to(row)
+            return follow(scope.draft, attribute(scope.draft, row, path[1]), path[2:], f"{path[0]}.{path[1]}")
+        case Concat(operands):
+            return operators.concat([evaluate_json(operand, scope) for operand in operands])
+        case Binary():
+            return _binary(expr, scope)
+        case Unary(operator, operand):
+            value = evaluate_json(operand, scope)
+            return operators.invert(value) if operator == "!" else operators.negate(value)
+        case ArrayLiteral(elements):
+            return [evaluate_json(element, scope) for element in elements]
+        case MapLiteral(entries):
+            return {key: evaluate_json(value, scope) for key, value in entries}
+        case Index(target, key):
+            return operators.index(evaluate_json(target, scope), evaluate_json(key, scope))
+    assert_never(expr)
+
+
+def evaluate_json(expr: Expr, scope: Scope) -> Json:
+    """The value, loaded."""
+    return scope.draft.load(evaluate(expr, scope))
+
+
+def evaluate_condition(expr: Expr, scope: Scope, what: str) -> bool:
+    """The value, which must be a Boolean."""
+    return operators.boolean(evaluate_json(expr, scope), what)
+
+
+def _binary(expr: Binary, scope: Scope) -> Json:
+    left = evaluate_json(expr.left, scope)
+    if expr.operator in ("&&", "||"):
+        what = f"operator `{expr.operator}`"
+        if operators.boolean(left, what) is (expr.operator == "||"):
+            return left
+        return operators.boolean(evaluate_json(expr.right, scope), what)
+    return operators.binary(expr.operator, left, evaluate_json(expr.right, scope))
+
+
+def evaluate_named(name: str, expr: Expr, scope: Scope, what: str) -> Value:
+    """The value of an argument or default; an error says which one it was."""
+    try:
+        return evaluate(expr, scope)
+    except EvaluationError as error:
+        raise error.within(f"{what} `{name}`") from None

@@ -1,0 +1,62 @@
+"""Rows as JSON text, with big attribute values moved out: what is stored, and back again.
+
+A value of more than `BLOB_LIMIT` bytes leaves the row; `refs` says where it was and where it is. So no JSON that a user
+writes can be taken for a reference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from treadle.evaluator.records import BlobRef, StepRow, Value
+from treadle.model.values import Json, encode
+
+BLOB_LIMIT = 8 * 1024
+_FIELDS = ("params", "returns", "loop")
+Put = Callable[[str, str], None]
+
+
+class _Packed(msgspec.Struct, omit_defaults=True):
+    row: StepRow
+    refs: dict[str, dict[str, BlobRef]] = {}
+
+
+def fold(value: Value, put: Put) -> Value:
+    """The value itself, or a reference to it if it is big; `put(digest, text)` is given what must be stored."""
+    if isinstance(value, BlobRef) or value is None or isinstance(value, bool | int | float):
+        return value
+    text = encode(value, "value", limit=2**40)
+    if len(text) <= BLOB_LIMIT // 4 or len(text.encode()) <= BLOB_LIMIT:
+        return value
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    put(digest, text)
+    return BlobRef(digest, len(text.encode()))
+
+
+def pack(row: StepRow, put: Put) -> bytes:
+    """The row as JSON text."""
+    fields: dict[str, dict[str, Json]] = {}
+    refs: dict[str, dict[str, BlobRef]] = {}
+    for field in _FIELDS:
+        values: dict[str, Any] = getattr(row, field)
+        folded = {name: fold(value, put) for name, value in values.items()}
+        moved = {name: value for name, value in folded.items() if isinstance(value, BlobRef)}
+        if moved:
+            refs[field] = moved
+        fields[field] = {name: value for name, value in folded.items() if name not in moved}
+    return msgspec.json.encode(_Packed(msgspec.structs.replace(row, **fields), refs))
+
+
+def unpack(text: bytes) -> StepRow:
+    """The row that `pack` was given, with references for what it moved out."""
+    packed = _decoder.decode(text)
+    for field, moved in packed.refs.items():
+        setattr(packed.row, field, {**getattr(packed.row, field), **moved})
+    return packed.row
+
+
+_decoder = msgspec.json.Decoder(_Packed)

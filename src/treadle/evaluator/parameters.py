@@ -1,0 +1,118 @@
+"""The parameters of a step. Precedence: argument, call-site mixin, implicit, signature mixin, the facet's own default.
+
+What is given at the call is evaluated where the call stands; the rest sees the parameters themselves (`$.other`), in
+whatever order they need one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from treadle.evaluator.draft import Draft
+from treadle.evaluator.expressions import evaluate_json, evaluate_named
+from treadle.evaluator.operators import EvaluationError, is_number, text
+from treadle.evaluator.plan import inputs_in, is_built_in, is_timeout
+from treadle.evaluator.records import Value
+from treadle.evaluator.scope import Scope, SignatureScope
+from treadle.lang.program import Arg, Expr, Facet, MapLiteral, Mixin
+
+_UNITS = {
+    "days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000, "milliseconds": 1, "ms": 1,
+}  # fmt: skip
+_LONGEST_TIMEOUT = 366 * 86_400_000
+
+
+def given_at_call(args: Iterable[Arg], mixins: Iterable[Mixin], scope: Scope) -> dict[str, Value]:
+    """Arguments, then what call-site mixins add without overriding; an aliased mixin is one parameter."""
+    given = {arg.name: evaluate_named(arg.name, arg.value, scope, "argument") for arg in args}
+    for name, expr in _mixed_in(mixins):
+        if name not in given:
+            given[name] = evaluate_named(name, expr, scope, "mixin argument")
+    return given
+
+
+def _mixed_in(mixins: Iterable[Mixin]) -> Iterable[tuple[str, Expr]]:
+    for mixin in mixins:
+        if is_built_in(mixin):
+            continue
+        if mixin.alias is not None:
+            yield mixin.alias, MapLiteral(tuple((arg.name, arg.value) for arg in mixin.args))
+        else:
+            yield from ((arg.name, arg.value) for arg in mixin.args)
+
+
+def with_defaults(draft: Draft, facet: Facet | None, given: dict[str, Value], namespace: str | None) -> dict[str, Value]:
+    """What was given, and what implicits (seen from the caller's namespace) and the signature add to it."""
+    if facet is None:
+        return given
+    pool: dict[str, tuple[str, Expr]] = {}
+    for implicit in draft.plan.program.list_implicits(facet.qualified_name, namespace):
+        for arg in implicit.call.args:
+            pool.setdefault(arg.name, ("implicit", arg.value))
+        for name, expr in _mixed_in(implicit.call.mixins):
+            pool.setdefault(name, ("implicit", expr))
+    for mixin in facet.mixins:
+        if mixin.alias is None and not is_built_in(mixin):
+            for arg in mixin.args:
+                pool.setdefault(arg.name, ("mixin argument", arg.value))
+    for param in facet.params:
+        if param.default is not None:
+            pool.setdefault(param.name, ("default of", param.default))
+    return _fill(draft, dict(given), pool)
+
+
+def return_defaults(draft: Draft, facet: Facet | None, params: dict[str, Value], returns: dict[str, Value]) -> dict[str, Value]:
+    """The defaults of returns that nobody gave."""
+    if facet is None:
+        return {}
+    scope = SignatureScope(draft, {**returns, **params})
+    missing = [each for each in facet.returns if each.default is not None and each.name not in returns]
+    return {each.name: evaluate_named(each.name, each.default, scope, "default of") for each in missing if each.default}
+
+
+def _fill(draft: Draft, params: dict[str, Value], pool: dict[str, tuple[str, Expr]]) -> dict[str, Value]:
+    """Evaluate what is not given yet, each after those it reads; no recursion, so that long chains cost no stack."""
+    scope = SignatureScope(draft, params)
+    for first in pool:
+        path = [first]
+        while path:
+            name = path[-1]
+            if name in params:
+                path.pop()
+                continue
+            what, expr = pool[name]
+            before = [each for each in inputs_in(expr) if each in pool and each not in params]
+            if not before:
+                params[name] = evaluate_named(name, expr, scope, what)
+                path.pop()
+            elif before[0] in path:
+                raise EvaluationError(f"{what} `{name}`: it needs `{before[0]}`, which in turn needs `{name}`")
+            else:
+                path.append(before[0])
+    return params
+
+
+def timeout_of(draft: Draft, mixins: Sequence[Mixin], scope: Scope, facet: Facet, params: dict[str, Value]) -> int | None:
+    """Milliseconds from the first `Timeout` mixin, at the call before the signature."""
+    for mixin in mixins:
+        if is_timeout(mixin):
+            return _milliseconds(mixin, scope)
+    for mixin in facet.mixins:
+        if is_timeout(mixin):
+            return _milliseconds(mixin, SignatureScope(draft, params))
+    return None
+
+
+def _milliseconds(mixin: Mixin, scope: Scope) -> int | None:
+    total = 0.0
+    for arg in mixin.args:
+        unit = _UNITS.get(arg.name)
+        if unit is None:
+            raise EvaluationError(f"Timeout has no `{arg.name}`; it has {', '.join(_UNITS)}")
+        value = evaluate_json(arg.value, scope)
+        if not is_number(value) or abs(value) > _LONGEST_TIMEOUT:
+            raise EvaluationError(f"Timeout needs a number of {arg.name}, this is {text(value)}")
+        total += value * unit
+    if not 0 < total <= _LONGEST_TIMEOUT:
+        raise EvaluationError("a Timeout must be longer than nothing and at most 366 days")
+    return max(1, round(total))

@@ -1,0 +1,143 @@
+"""What of a program does not depend on a run, worked out once: who waits for whom in a block, and which names mean what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from treadle.lang.program import (
+    ArrayLiteral,
+    Binary,
+    Block,
+    Boolean,
+    Concat,
+    Double,
+    Expr,
+    Facet,
+    Index,
+    InputRef,
+    Int,
+    LoopRef,
+    MapLiteral,
+    Mixin,
+    Null,
+    Program,
+    Schema,
+    Step,
+    StepRef,
+    String,
+    Sys,
+    SysKind,
+    Unary,
+)
+from treadle.model.names import short_name
+
+_REMEMBERED = 64
+
+
+@dataclass(slots=True)
+class BlockPlan:
+    """A block's statements by what they wait for. `aliases`: signature aliases that its yields write to."""
+
+    block: Block
+    order: dict[str, int] = field(default_factory=dict)
+    first: list[Step | Sys] = field(default_factory=list)
+    after: dict[str, list[Step | Sys]] = field(default_factory=dict)
+    asserts: list[Sys] = field(default_factory=list)
+    aliases: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Plan:
+    """Look-ups into one program."""
+
+    program: Program
+    _blocks: dict[str, BlockPlan] = field(default_factory=dict)
+
+    def block(self, block: Block) -> BlockPlan:
+        """The plan of a block."""
+        plan = self._blocks.get(block.id)
+        if plan is None or plan.block is not block:
+            plan = self._blocks[block.id] = _plan_block(block)
+        return plan
+
+    def callee(self, name: str | None) -> Facet | Schema | None:
+        """The facet or schema of this qualified name; None for an external facet."""
+        return None if name is None else self.program.find_facet(name) or self.program.find_schema(name)
+
+    def namespace_of(self, statement_id: str) -> str | None:
+        """The namespace of the declaration in which a statement stands."""
+        facet = self.program.find_facet(statement_id.partition("/")[0])
+        return facet.namespace if facet else None
+
+
+_plans: dict[int, Plan] = {}
+
+
+def plan_of(program: Program) -> Plan:
+    """The plan of a program; those of the last programs are remembered, which changes nothing but the time it takes."""
+    plan = _plans.get(id(program))
+    if plan is None or plan.program is not program:
+        while len(_plans) >= _REMEMBERED:
+            _plans.pop(next(iter(_plans)), None)
+        plan = _plans[id(program)] = Plan(program)
+    return plan
+
+
+def _plan_block(block: Block) -> BlockPlan:
+    plan = BlockPlan(block, {step.name: index for index, step in enumerate(block.steps)})
+    statements: list[Step | Sys] = [*block.steps, *block.sys]
+    for statement in statements:
+        if isinstance(statement, Sys) and statement.kind is SysKind.ASSERT:
+            plan.asserts.append(statement)
+        elif not statement.depends:
+            plan.first.append(statement)
+        else:
+            for name in statement.depends:
+                plan.after.setdefault(name, []).append(statement)
+    plan.aliases = frozenset(_aliases(block))
+    return plan
+
+
+def _aliases(block: Block) -> Iterator[str]:
+    left = [block]
+    while left:
+        each = left.pop()
+        left.extend(case.block for case in each.when)
+        for statement in each.yields:
+            if statement.into is not None:
+                yield statement.into
+            yield from (mixin.into for mixin in statement.call.mixins if mixin.into is not None)
+
+
+def is_timeout(mixin: Mixin) -> bool:
+    """Whether a mixin is the built-in `Timeout`, or a facet of that name that somebody declared."""
+    return short_name(mixin.name) == "Timeout"
+
+
+def is_built_in(mixin: Mixin) -> bool:
+    """Whether a mixin only speaks to the engine, so that its arguments are no attributes."""
+    return mixin.resolved is None and is_timeout(mixin)
+
+
+def inputs_in(expr: Expr) -> Iterator[str]:
+    """The names that an expression reads as `$.name`."""
+    left: list[Expr] = [expr]
+    while left:
+        match left.pop():
+            case InputRef(path):
+                yield path[0]
+            case Concat(operands):
+                left.extend(operands)
+            case Binary(_, one, other):
+                left += [one, other]
+            case Unary(_, operand):
+                left.append(operand)
+            case ArrayLiteral(elements):
+                left.extend(elements)
+            case MapLiteral(entries):
+                left.extend(value for _, value in entries)
+            case Index(target, key):
+                left += [target, key]
+            case String() | Int() | Double() | Boolean() | Null() | StepRef() | LoopRef():
+                pass

@@ -1,0 +1,118 @@
+"""An operator's retry: what failed is done again from where it failed, and everything above it waits again.
+
+Statements that depended on a failed step were never made, so nothing has to be taken back. A failure that a catch has
+dealt with, or is dealing with, cannot be retried: the run has gone on from it.
+"""
+
+from __future__ import annotations
+
+from treadle.evaluator.blocks import begin_block, finish_block
+from treadle.evaluator.draft import Draft, Turn
+from treadle.evaluator.records import StepError, StepRow
+from treadle.evaluator.states import State, StepKind
+from treadle.evaluator.steps import capture
+from treadle.evaluator.waiting import await_handler, await_script
+from treadle.model.states import RunState
+
+_BY_CHILDREN = (State.MIXIN_BLOCKS_CONTINUE, State.STATEMENT_BLOCKS_CONTINUE, State.BLOCK_EXECUTION_CONTINUE)
+
+
+def retry(draft: Draft, row: StepRow) -> str | None:
+    """Retry a failed row, or everything that failed below it; a refusal is answered with its reason."""
+    if row.state is not State.STATEMENT_ERROR:
+        return f"`{row.path}` has not failed"
+    refusal = _refusal(draft, row)
+    if refusal is not None:
+        return refusal
+    for leaf in _causes(draft, row):
+        _reopen_above(draft, leaf)
+        _again(draft, draft.edit(leaf.id))
+    return None
+
+
+def _refusal(draft: Draft, row: StepRow) -> str | None:
+    child = row
+    while child.parent_id is not None:
+        parent = draft.get(child.parent_id)
+        if parent.state in (State.CATCH_CONTINUE, State.STATEMENT_COMPLETE):
+            return f"`{parent.path}` has caught this failure and gone on"
+        if parent.state is not State.STATEMENT_ERROR:
+            return None
+        child = parent
+    return None
+
+
+def _causes(draft: Draft, row: StepRow) -> list[StepRow]:
+    """The rows that failed by themselves, at or below a failed row, in order."""
+    causes: list[StepRow] = []
+    left = [row]
+    while left:
+        each = left.pop()
+        if each.failed == 0 or each.failed_in not in _BY_CHILDREN:
+            causes.append(each)
+            continue
+        failed = [
+            child for child in draft.children(each) if child.state is State.STATEMENT_ERROR and child.kind is not StepKind.CATCH
+        ]
+        left.extend(reversed(failed))
+    return causes
+
+
+def _reopen_above(draft: Draft, row: StepRow) -> None:
+    """Let all failed ancestors wait again, with one failure less and one open child more."""
+    child = row
+    while child.parent_id is not None:
+        parent = draft.edit(child.parent_id)
+        parent.open += 1
+        caught = child.kind is StepKind.CATCH
+        if not caught:
+            parent.failed -= 1
+            if parent.failed == 0 or parent.failed_first == child.ordinal or parent.caught:
+                parent.failed_first, parent.error = None, None
+        if parent.state is not State.STATEMENT_ERROR:
+            return
+        parent.state = _waits_for(child)
+        if caught:
+            parent.error = StepError(
+                message=child.params["error"], type=child.params["error_type"], path=parent.path, step_id=parent.id
+            )
+        else:
+            parent.failed_in, parent.caught, parent.round = None, 0, parent.round + 1
+        child = parent
+    draft.status = RunState.RUNNING
+
+
+def _waits_for(child: StepRow) -> State:
+    match child.kind:
+        case StepKind.MIXIN:
+            return State.MIXIN_BLOCKS_CONTINUE
+        case StepKind.BLOCK:
+            return State.STATEMENT_BLOCKS_CONTINUE
+        case StepKind.CATCH:
+            return State.CATCH_CONTINUE
+        case _:
+            return State.BLOCK_EXECUTION_CONTINUE
+
+
+def _again(draft: Draft, row: StepRow) -> None:
+    """Go on from where the row failed."""
+    failed_in = row.failed_in
+    row.error, row.failed_in, row.caught, row.round = None, None, 0, row.round + 1
+    if not row.is_step:
+        if failed_in is State.BLOCK_EXECUTION_BEGIN:
+            begin_block(draft, row)
+        else:
+            row.state = State.BLOCK_EXECUTION_CONTINUE
+            finish_block(draft, row)
+        return
+    facet = draft.facet_of(row)
+    if failed_in is State.EVENT_TRANSMIT:
+        await_handler(draft, row)
+    elif failed_in is State.FACET_SCRIPTS_BEGIN and facet is not None and facet.pre_script is not None:
+        await_script(draft, row, facet.pre_script, row)
+    elif failed_in is State.STATEMENT_CAPTURE_BEGIN:
+        row.state = State.STATEMENT_BLOCKS_CONTINUE
+        capture(draft, row)
+    else:
+        row.state = State.CREATED
+        draft.agenda.append((Turn.BEGIN, row.id))

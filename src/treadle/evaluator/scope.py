@@ -1,0 +1,179 @@
+"""What a name means where it stands: one rule for `$.` inputs, loop variables and steps.
+
+The chain of a block runs outwards over rows: an item gives its loop variable, a catch the error, the step that owns the
+block its parameters and then its returns. It goes on beyond that step only if the block was written in the step's own
+body or catch; a facet's body sees nothing of its callers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from treadle.evaluator.draft import Draft
+from treadle.evaluator.operators import EvaluationError, member
+from treadle.evaluator.records import StepRow, Value
+from treadle.evaluator.states import State, StepKind
+from treadle.lang.program import Step
+from treadle.model.values import Json
+
+_ERROR_NAMES = frozenset(["error", "error_type"])
+LINK = "$step"
+"""The key that marks a step reference among values: `{"$step": id, "facet": name}`."""
+
+
+class Scope(Protocol):
+    """Where an expression is evaluated."""
+
+    draft: Draft
+
+    def input(self, name: str) -> Value:
+        """What `$.name` is."""
+
+    def loop(self, name: str) -> Value:
+        """The current element of the nearest loop over `name`."""
+
+    def step(self, name: str) -> StepRow:
+        """The row of the nearest step of that name."""
+
+
+class SignatureScope:
+    """For defaults, implicits and signature mixins: the facet's parameters, as far as they are known, and nothing else."""
+
+    def __init__(self, draft: Draft, params: Mapping[str, Value]) -> None:
+        self.draft = draft
+        self._params = params
+
+    def input(self, name: str) -> Value:
+        try:
+            return self._params[name]
+        except KeyError:
+            raise EvaluationError(f"`$.{name}` was never given") from None
+
+    def loop(self, name: str) -> Value:
+        raise EvaluationError(f"`{name}` is no loop variable here")
+
+    def step(self, name: str) -> StepRow:
+        raise EvaluationError(f"step `{name}` cannot be seen from a signature")
+
+
+class BlockScope:
+    """For everything within a block, an item, a case or a catch."""
+
+    def __init__(self, draft: Draft, row: StepRow) -> None:
+        self.draft = draft
+        self._row = row
+
+    def _outwards(self) -> Iterator[tuple[StepRow, StepRow | None]]:
+        """Rows from the inside out, each with the one it was reached from."""
+        inner: StepRow | None = None
+        row = self._row
+        while True:
+            yield row, inner
+            if row.parent_id is None or (row.is_step and not (inner and self._is_own(inner, row))):
+                return
+            inner, row = row, self.draft.get(row.parent_id)
+
+    def _is_own(self, block: StepRow, owner: StepRow) -> bool:
+        """Whether a block was written in the step itself, not in the facet that it calls."""
+        step = self.draft.statement_of(owner)
+        return isinstance(step, Step) and any(
+            each is not None and each.id == block.statement_id for each in (step.body, step.catch)
+        )
+
+    def input(self, name: str) -> Value:
+        for row, _ in self._outwards():
+            if not row.is_step:
+                if name in row.loop:
+                    return row.loop[name]
+                if name in row.params:
+                    return row.params[name]
+                continue
+            if name in row.params:
+                return row.params[name]
+            if name in row.returns:
+                return row.returns[name]
+            if name in _ERROR_NAMES and _may_be_caught(self.draft, row):
+                return _error_attribute(row, name)
+        raise EvaluationError(f"`$.{name}` was never given")
+
+    def loop(self, name: str) -> Value:
+        for row, _ in self._outwards():
+            if name in row.loop:
+                return row.loop[name]
+        raise EvaluationError(f"`{name}` is no loop variable here")
+
+    def step(self, name: str) -> StepRow:
+        for row, inner in self._outwards():
+            if inner is not None and inner.is_step and inner.name == name:
+                return inner
+            if not _holds_statements(self.draft, row) or name not in self.draft.plan.block(self.draft.block_of(row)).order:
+                continue
+            found = self.draft.find_child(row, name)
+            if found is None or found.state is not State.STATEMENT_COMPLETE:
+                raise EvaluationError(f"step `{name}` is not complete")
+            return found
+        raise EvaluationError(f"there is no step `{name}` here")
+
+
+def _holds_statements(draft: Draft, row: StepRow) -> bool:
+    """Whether a row's children are the steps of its block; those of a foreach block are in its items."""
+    if row.is_step:
+        return False
+    if row.kind in (StepKind.ITEM, StepKind.CASE):
+        return True
+    return draft.block_of(row).foreach is None
+
+
+def _may_be_caught(draft: Draft, row: StepRow) -> bool:
+    if row.error is not None:
+        return True
+    step = draft.statement_of(row)
+    return isinstance(step, Step) and step.catch is not None
+
+
+def _error_attribute(row: StepRow, name: str) -> Json:
+    if row.error is None:
+        return None
+    return row.error.message if name == "error" else row.error.type
+
+
+def attribute(draft: Draft, row: StepRow, name: str) -> Value:
+    """What `step.name` is: the caught error, else a return, else a parameter."""
+    if name in _ERROR_NAMES and row.error is not None:
+        return _error_attribute(row, name)
+    if name in row.returns:
+        return row.returns[name]
+    if name in row.params:
+        return row.params[name]
+    if name in _ERROR_NAMES and _may_be_caught(draft, row):
+        return None
+    facet = draft.facet_of(row)
+    declared = facet is not None and any(each.name == name for each in facet.returns)
+    why = f"`{row.facet}` declares it, but nobody gave it a value" if declared else f"`{row.facet}` gave no such value"
+    raise EvaluationError(f"step `{row.name}` has no `{name}`: {why}")
+
+
+def attributes(draft: Draft, row: StepRow) -> dict[str, Json]:
+    """All attributes of a step as one JSON value; a return shadows a parameter."""
+    return {name: draft.load(value) for name, value in {**row.params, **row.returns}.items()}
+
+
+def link_to(row: StepRow) -> dict[str, Json]:
+    """A step as a value."""
+    return {LINK: row.id, "facet": row.facet}
+
+
+def follow(draft: Draft, value: Value, path: tuple[str, ...], shown: str) -> Value:
+    """The value at the end of a path into a value; `shown` is how people wrote its beginning."""
+    for name in path:
+        value = draft.load(value)
+        if isinstance(value, dict) and isinstance(value.get(LINK), str) and name not in value:
+            row = draft.find(value[LINK])
+            if row is None or row.run_id != draft.run.id:
+                raise EvaluationError(f"`{shown}` refers to a step that is not there")
+            value = attribute(draft, row, name)
+        else:
+            value = member(value, name, shown)
+        shown = f"{shown}.{name}"
+    return value

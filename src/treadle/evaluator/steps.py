@@ -1,0 +1,170 @@
+"""A step from its parameters to its returns: pre-script, aliases, handler, blocks, capture; and catch on the way."""
+
+from __future__ import annotations
+
+from treadle.evaluator.blocks import count_settled
+from treadle.evaluator.capture import Merge
+from treadle.evaluator.draft import Draft, error_in
+from treadle.evaluator.operators import EvaluationError
+from treadle.evaluator.parameters import given_at_call, return_defaults, timeout_of, with_defaults
+from treadle.evaluator.plan import is_built_in
+from treadle.evaluator.records import StepError, StepRow, Value
+from treadle.evaluator.scope import BlockScope, Scope, SignatureScope, attributes
+from treadle.evaluator.states import State, StepKind
+from treadle.evaluator.waiting import await_handler, await_script
+from treadle.lang.program import Block, Mixin, Step
+
+
+def begin_step(draft: Draft, row: StepRow) -> None:
+    """Work out the parameters, then run on."""
+    try:
+        _check_limits(draft, row)
+        _initialize(draft, row)
+    except EvaluationError as error:
+        fail_step(draft, row, error_in(row, error), State.FACET_INIT_BEGIN)
+        return
+    facet = draft.facet_of(row)
+    if row.kind is StepKind.SCHEMA:
+        row.params, row.returns = {}, row.params
+        draft.complete(row)
+    elif facet is not None and facet.pre_script is not None:
+        await_script(draft, row, facet.pre_script, row)
+    else:
+        continue_after_script(draft, row)
+
+
+def _check_limits(draft: Draft, row: StepRow) -> None:
+    if row.depth > draft.limits.depth:
+        message = f"steps are nested more than {draft.limits.depth} deep; does `{row.facet}` call itself without end?"
+        raise EvaluationError(message, "too_deep")
+    if draft.run.rows + len(draft.created) > draft.limits.total_rows:
+        raise EvaluationError(f"the run has more than {draft.limits.total_rows} rows", "too_many_rows")
+
+
+def _initialize(draft: Draft, row: StepRow) -> None:
+    statement = draft.statement_of(row)
+    mixins: tuple[Mixin, ...] = ()
+    scope: Scope
+    given: dict[str, Value]
+    if isinstance(statement, Step):
+        mixins = statement.call.mixins
+        scope = BlockScope(draft, draft.get(row.parent_id or ""))
+        given = given_at_call(statement.call.args, mixins, scope)
+    elif isinstance(statement, Mixin):
+        scope = SignatureScope(draft, draft.get(row.parent_id or "").params)
+        given = given_at_call(statement.args, (), scope)
+    else:
+        scope, given = SignatureScope(draft, {}), row.params
+    facet = draft.facet_of(row)
+    row.params = with_defaults(draft, facet, given, draft.plan.namespace_of(row.statement_id))
+    if facet is not None and facet.is_event:
+        row.timeout_for = timeout_of(draft, mixins, scope, facet, row.params)
+
+
+# --- on through the stages -----------------------------------------------------------------------------------------
+
+
+def continue_after_script(draft: Draft, row: StepRow, first: int = 0) -> None:
+    """Run the aliases of the signature one after another (a later one may read an earlier one), from `first` on."""
+    facet = draft.facet_of(row)
+    for number, mixin in enumerate(facet.mixins if facet else ()):
+        if number >= first and mixin.alias is not None and not is_built_in(mixin):
+            row.state = State.MIXIN_BLOCKS_CONTINUE
+            draft.create(row, mixin.alias, StepKind.MIXIN, mixin.id, ordinal=number, facet=mixin.name)
+            return
+    if facet is not None and facet.is_event:
+        await_handler(draft, row)
+    else:
+        continue_after_event(draft, row)
+
+
+def _body(draft: Draft, row: StepRow) -> tuple[Block, ...]:
+    """The step's own body, else its facet's."""
+    statement = draft.statement_of(row)
+    if isinstance(statement, Step) and statement.body is not None:
+        return (statement.body,)
+    facet = draft.facet_of(row)
+    return facet.blocks if facet else ()
+
+
+def continue_after_event(draft: Draft, row: StepRow) -> None:
+    """Start all blocks of the body at once."""
+    blocks = _body(draft, row)
+    row.state = State.STATEMENT_BLOCKS_CONTINUE
+    for number, block in enumerate(blocks):
+        draft.create(row, f"block-{number}", StepKind.BLOCK, block.id, ordinal=number)
+    if not blocks:
+        capture(draft, row)
+
+
+def part_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
+    """An alias, a block or a catch of the step is terminal."""
+    count_settled(row, child)
+    failed = child.state is State.STATEMENT_ERROR
+    if child.kind is StepKind.CATCH:
+        if failed and child.error is not None:
+            fail_step(draft, row, child.error, row.failed_in or State.CATCH_CONTINUE)
+        else:
+            capture(draft, row, child)
+    elif row.open == 0:
+        if row.failed and row.error is not None:
+            fail_step(draft, row, row.error, row.state)
+        elif row.failed:
+            error = next(each.error for each in draft.children(row) if each.error and each.state is State.STATEMENT_ERROR)
+            fail_step(draft, row, error, row.state)
+        elif child.kind is StepKind.MIXIN:
+            row.params = {**row.params, child.name: attributes(draft, child)}
+            continue_after_script(draft, row, child.ordinal + 1)
+        else:
+            capture(draft, row)
+
+
+def capture(draft: Draft, row: StepRow, catch: StepRow | None = None) -> None:
+    """Lay what the completed blocks (and the catch) yielded over the returns, add defaults, and be done."""
+    merge = Merge(draft)
+    blocks = _body(draft, row) if row.failed_in in (None, State.STATEMENT_BLOCKS_CONTINUE, State.STATEMENT_CAPTURE_BEGIN) else ()
+    for number, block in enumerate(blocks):
+        child = draft.find_child(row, f"block-{number}")
+        if child is not None and child.state is State.STATEMENT_COMPLETE:
+            merge.add_all(child.returns, draft.plan.block(block).aliases)
+    if catch is not None:
+        merge.add_all(catch.returns, draft.plan.block(draft.block_of(catch)).aliases)
+    returns = dict(row.returns)
+    facet = draft.facet_of(row)
+    aliases = {mixin.alias for mixin in facet.mixins if mixin.alias} if facet else set()
+    for name, value in merge.values.items():
+        if name in aliases and isinstance(value, dict) and isinstance(row.params.get(name), dict):
+            value = {**row.params[name], **value}
+        returns[name] = value
+    try:
+        returns |= return_defaults(draft, facet, row.params, returns)
+    except EvaluationError as error:
+        fail_step(draft, row, error_in(row, error), row.failed_in or State.STATEMENT_CAPTURE_BEGIN)
+        return
+    row.returns = returns
+    draft.complete(row)
+
+
+# --- errors --------------------------------------------------------------------------------------------------------
+
+
+def fail_step(draft: Draft, row: StepRow, error: StepError, failed_in: State) -> None:
+    """Enter the next catch clause (the facet's, then the step's own), or fail.
+
+    A facet's catch does not see errors of arguments, as those are its caller's; a step's own catch sees all.
+    """
+    statement = draft.statement_of(row)
+    facet = draft.facet_of(row)
+    inner = facet.catch if facet is not None and failed_in is not State.FACET_INIT_BEGIN else None
+    clauses = (inner, statement.catch if isinstance(statement, Step) else None)
+    row.error, row.failed_in = error, failed_in
+    while row.caught < len(clauses):
+        number, clause = row.caught, clauses[row.caught]
+        row.caught += 1
+        if clause is not None:
+            row.state = State.CATCH_CONTINUE
+            name = f"catch-{number}-{row.round}" if row.round else f"catch-{number}"
+            catch = draft.create(row, name, StepKind.CATCH, clause.id, ordinal=number)
+            catch.params = {"error": error.message, "error_type": error.type}
+            return
+    draft.fail(row, error, failed_in)

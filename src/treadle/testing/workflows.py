@@ -1,0 +1,332 @@
+"""Runs a workflow in the calling thread, without a store: for tests of AFL sources and of handlers.
+
+The storage is simulated strictly: between calls of the evaluator rows are JSON text, and a call sees only what was loaded
+for it. So what works here does not work because something was still in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from treadle.evaluator import (
+    BlobRef,
+    Changes,
+    Errored,
+    Event,
+    Expand,
+    Finished,
+    Limits,
+    LogEntry,
+    Need,
+    RunRef,
+    ScriptWish,
+    Started,
+    StepError,
+    StepRow,
+    TaskWish,
+    View,
+    advance,
+)
+from treadle.evaluator.packing import pack, unpack
+from treadle.lang import Program, compile_sources
+from treadle.model.errors import InvalidInput, NonRetryable, TreadleError
+from treadle.model.ids import uuid7
+from treadle.model.names import short_name
+from treadle.model.outcomes import Problem
+from treadle.model.states import RunState
+from treadle.model.values import Json, decode, encode
+
+Sources = str | Mapping[str, str] | Iterable[tuple[str, str]]
+Handler = Callable[[dict[str, Any]], dict[str, Any] | Awaitable[dict[str, Any] | None] | None]
+Order = Callable[[Sequence[TaskWish]], int]
+ScriptRunner = Callable[[ScriptWish, dict[str, Any]], dict[str, Any]]
+
+_SCRIPT_LIMIT = 30.0
+_SCRIPT_HOST = """
+import io, json, sys, traceback
+job, out = json.load(sys.stdin), sys.stdout
+sys.stdout = io.StringIO()
+names = {"params": job["params"], "result": {}}
+result = names["result"]
+try:
+    exec(compile("\\n" * (job["line"] - 1) + job["code"], job["source"], "exec"), names)
+    answer = json.dumps({"result": result}, allow_nan=False)
+except BaseException as error:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == job["source"]]
+    line = lines[-1] if lines else getattr(error, "lineno", None)
+    where = f" ({job['source']}, line {line})" if line else ""
+    answer = json.dumps({"error": f"{error}{where}", "type": type(error).__name__})
+out.write(answer)
+"""
+
+
+class CompilationFailed(InvalidInput):
+    """The sources do not compile; the message shows every diagnostic."""
+
+    code = "compilation_failed"
+
+
+class WorkflowFailed(TreadleError):
+    """The workflow failed; the message has the whole path, `error` its parts."""
+
+    code = "workflow_failed"
+
+    def __init__(self, error: StepError) -> None:
+        super().__init__(error.text)
+        self.error = error
+
+
+class ScriptFailed(TreadleError):
+    """A script raised, took too long, or left a result that is not JSON."""
+
+    code = "script_failed"
+
+    def __init__(self, message: str, kind: str = "ScriptFailed") -> None:
+        super().__init__(message)
+        self.type = kind
+
+
+def run_script(script: ScriptWish, params: dict[str, Any]) -> dict[str, Any]:
+    """Run a script in a plain Python process of its own, for at most 30 s; lines of errors are those of the AFL source."""
+    job = {"code": script.code, "line": script.line, "source": script.source or "<script>", "params": params}
+    command = [sys.executable, "-I", "-c", _SCRIPT_HOST]
+    try:
+        done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, timeout=_SCRIPT_LIMIT)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        raise ScriptFailed(f"the script ran for more than {_SCRIPT_LIMIT:.0f} s", "TimeoutError") from None
+    if done.returncode != 0:
+        raise ScriptFailed(f"the script's process ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+    answer = json.loads(done.stdout)
+    if "error" in answer:
+        raise ScriptFailed(answer["error"], answer["type"])
+    result: dict[str, Any] = answer["result"]
+    return result
+
+
+def compile_program(sources: Sources) -> Program:
+    """The program of one text, of texts by name, or of (name, text) pairs; raises `CompilationFailed`."""
+    if isinstance(sources, str):
+        pairs = [("workflow.afl", sources)]
+    else:
+        pairs = list(sources.items()) if isinstance(sources, Mapping) else list(sources)
+    compiled = compile_sources(pairs)
+    if not compiled.ok:
+        raise CompilationFailed(f"The sources do not compile.\n{compiled.render()}")
+    return Program.load(compiled.program)
+
+
+class SimulatedRun:
+    """One run on simulated storage. Counters say how many rows and blobs were read and written."""
+
+    def __init__(self, program: Program, workflow: str, *, limits: Limits | None = None, number: int = 1) -> None:
+        facet = program.find_workflow(workflow)
+        if facet is None:
+            known = ", ".join(sorted(each.qualified_name for each in program.workflows)) or "none"
+            raise InvalidInput(f"There is no workflow `{workflow}`, or several are called so. Known: {known}.")
+        self.program, self.limits = program, limits or Limits()
+        self.run = RunRef(id=uuid7(1_700_000_000_000, number.to_bytes(10, "big")), workflow=facet.qualified_name)
+        self.status = RunState.PENDING
+        self.outputs: dict[str, Any] | None = None
+        self.error: StepError | None = None
+        self.tasks: dict[str, TaskWish] = {}
+        self.again: dict[str, None] = {}
+        self.logs: list[LogEntry] = []
+        self.ignored: list[str] = []
+        self.reads = self.writes = self.blob_reads = self.calls = 0
+        self._rows: dict[str, bytes] = {}
+        self._children: dict[str, list[str]] = {}
+        self._blobs: dict[str, str] = {}
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def rows(self) -> list[StepRow]:
+        """All rows, as stored."""
+        return [unpack(text) for text in self._rows.values()]
+
+    def row(self, path: str) -> StepRow:
+        """The row with this place, or the step with this path for people."""
+        return next(row for row in self.rows() if row.place == path or (row.is_step and row.path == path))
+
+    def value(self, value: Json) -> Json:
+        """The JSON behind an attribute value."""
+        return decode(self._blobs[value.digest]) if isinstance(value, BlobRef) else value
+
+    def _load(self, view: View, row_id: str) -> StepRow | None:
+        if row_id not in view.rows:
+            self.reads += 1
+            text = self._rows.get(row_id)
+            view.rows[row_id] = unpack(text) if text is not None else None
+        return view.rows[row_id]
+
+    def _load_children(self, view: View, row_id: str) -> None:
+        if row_id not in view.children:
+            rows = [self._load(view, each) for each in self._children.get(row_id, [])]
+            view.add_children(row_id, [row for row in rows if row is not None])
+
+    def _preload(self, events: Sequence[Event]) -> View:
+        """For each event: its step, all ancestors, and the children of each, but not the items of foreach blocks."""
+        view = View()
+        for event in events:
+            if isinstance(event, Started):
+                self._load(view, self.run.root_id)
+                continue
+            row_id: str | None = event.block_id if isinstance(event, Expand) else event.step_id
+            while row_id is not None:
+                row = self._load(view, row_id)
+                if row is not None and row.total is None:
+                    self._load_children(view, row_id)
+                row_id = row.parent_id if row is not None else None
+        return view
+
+    def _fetch(self, view: View, need: Need) -> None:
+        for row_id in need.rows:
+            self._load(view, row_id)
+        for row_id in need.children_of:
+            self._load_children(view, row_id)
+        for digest in need.blobs:
+            self.blob_reads += 1
+            view.add_blob(digest, decode(self._blobs[digest]))
+
+    # --- advancing -------------------------------------------------------------------------------------------------
+
+    def decide(self, events: Sequence[Event]) -> Changes:
+        """What the evaluator makes of the events; nothing is stored."""
+        run = RunRef(id=self.run.id, workflow=self.run.workflow, rows=len(self._rows))
+        view = self._preload(events)
+        asked: set[Need] = set()
+        while True:
+            self.calls += 1
+            answer = advance(self.program, run, view, events, self.limits)
+            if isinstance(answer, Changes):
+                return answer
+            if answer in asked:
+                raise AssertionError(f"asked twice for {answer}")
+            asked.add(answer)
+            self._fetch(view, answer)
+
+    def commit(self, changes: Changes) -> None:
+        """Store what was decided."""
+        for row in (*changes.created, *changes.updated):
+            if row.id not in self._rows and row.parent_id is not None:
+                self._children.setdefault(row.parent_id, []).append(row.id)
+            self._rows[row.id] = pack(row, self._blobs.__setitem__)
+            self.writes += 1
+            if row.id in self.tasks and self.tasks[row.id].id != row.task_id:
+                del self.tasks[row.id]
+        for task in changes.tasks:
+            assert task.step_id not in self.tasks, "at most one live task per step"
+            self.tasks[task.step_id] = task
+        self.again |= dict.fromkeys(changes.again)
+        self.logs += changes.logs
+        self.ignored += [each.reason for each in changes.ignored]
+        self.status, self.error = changes.status or self.status, changes.error or self.error
+        if changes.outputs is not None:
+            self.outputs = {name: self.value(value) for name, value in changes.outputs.items()}
+
+    def apply(self, *events: Event) -> Changes:
+        """Decide and store."""
+        changes = self.decide(events)
+        self.commit(changes)
+        return changes
+
+    def settle(self) -> None:
+        """Go on with all blocks that want to be expanded."""
+        while self.again:
+            blocks, self.again = self.again, {}
+            self.apply(*(Expand(each) for each in blocks))
+
+    def payload(self, task: TaskWish) -> dict[str, Any]:
+        """What the task's handler gets, fresh from JSON."""
+        payload: dict[str, Any] = decode(encode({name: self.value(value) for name, value in task.payload.items()}))
+        return payload
+
+
+class _Performer:
+    """Does tasks: handlers and scripts to events."""
+
+    def __init__(self, handlers: Mapping[str, Handler], script_runner: ScriptRunner) -> None:
+        self._handlers, self._script_runner = handlers, script_runner
+        self._loop: asyncio.Runner | None = None
+
+    def perform(self, task: TaskWish, payload: dict[str, Any]) -> Finished | Errored:
+        """Call the handler or run the script; what it raises fails the step."""
+        try:
+            if task.script is not None:
+                return Finished(task.step_id, self._script_runner(task.script, payload), task.id)
+            result = self._call(self._handler(task.facet), payload)
+        except _HandlerMissing:
+            raise
+        except Exception as error:
+            kind = error.type if isinstance(error, ScriptFailed) else type(error).__name__
+            code = error.error_code if isinstance(error, NonRetryable) else "error"
+            return Errored(task.step_id, Problem(code, str(error) or type(error).__name__, kind), task.id)
+        if result is not None and not isinstance(result, dict):
+            message = f"the handler of {task.facet} returned {type(result).__name__}; return a dict"
+            return Errored(task.step_id, Problem("unexpected_result", message), task.id)
+        return Finished(task.step_id, decode(encode(result or {}, "result")), task.id)
+
+    def _handler(self, facet: str) -> Handler:
+        handler = self._handlers.get(facet) or self._handlers.get(short_name(facet))
+        if handler is None:
+            raise _HandlerMissing(f"No handler for `{facet}`. Given: {', '.join(sorted(self._handlers)) or 'none'}.")
+        return handler
+
+    def _call(self, handler: Handler, payload: dict[str, Any]) -> Any:
+        result = handler(payload)
+        if not inspect.isawaitable(result):
+            return result
+        self._loop = self._loop or asyncio.Runner()
+
+        async def wait() -> Any:
+            return await result
+
+        return self._loop.run(wait())
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+
+
+class _HandlerMissing(InvalidInput):
+    code = "handler_missing"
+
+
+def run_workflow(
+    sources: Sources,
+    workflow: str,
+    inputs: Mapping[str, Any] | None = None,
+    handlers: Mapping[str, Handler] | None = None,
+    *,
+    order: Order | None = None,
+    script_runner: ScriptRunner = run_script,
+    limits: Limits | None = None,
+) -> dict[str, Any]:
+    """Compile, run to the end and return the outputs.
+
+    Handlers (sync or async, by qualified or short facet name) get the payload and answer with a dict; what they raise
+    fails the step. `order` chooses which of the waiting tasks is done next; without it the oldest is. Raises
+    `CompilationFailed`, `WorkflowFailed`, or `InvalidInput` for an unknown workflow or a handler that is missing.
+    """
+    run = SimulatedRun(compile_program(sources), workflow, limits=limits)
+    performer = _Performer(handlers or {}, script_runner)
+    try:
+        run.apply(Started(decode(encode(dict(inputs or {}), "inputs"))))
+        run.settle()
+        while run.status is RunState.RUNNING:
+            if not run.tasks:
+                raise AssertionError("the run waits for nothing and is not done")
+            waiting = list(run.tasks.values())
+            task = waiting[order(waiting) if order else 0]
+            run.apply(performer.perform(task, run.payload(task)))
+            run.settle()
+    finally:
+        performer.close()
+    if run.error is not None and run.status is RunState.FAILED:
+        raise WorkflowFailed(run.error)
+    return run.outputs or {}
