@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from treadle.cli import demo, doctor, enqueue, servers, store, tasks, up, worker
+from treadle.cli import doctor, enqueue, servers, store, tasks, up, worker
 from treadle.cli.exits import EXIT_CODES
-from treadle.cli.session import Common, RootJsonOption, RootNamespaceOption, RootStoreOption, RootVerboseOption, command
+from treadle.cli.session import Common, RootJsonOption, RootNamespaceOption, RootStoreOption, RootVerboseOption, Session, command
 
 _EPILOG = "Exit codes:\n\n" + "\n".join(f"- `{code}` {meaning}" for code, meaning in EXIT_CODES.items())
 
@@ -47,7 +47,17 @@ def root(
     ctx.obj = Common(url, namespace, as_json, verbose, typed)
 
 
-app.command("demo")(command(demo.demo))
+async def demo(session: Session) -> None:
+    """See it work: parallel tasks, a failure retried, a worker killed and taken over, a verified log. Ten seconds.
+
+    Runs on SQLite in a temporary folder, whatever TREADLE_STORE says; with --store, there in a namespace of its own.
+    """
+    from treadle.cli.demo import run_demo  # much that other commands do not need
+
+    await run_demo(session)
+
+
+app.command("demo")(command(demo))
 app.command("up")(command(up.up, quiet=False))
 app.command("worker")(command(worker.worker, quiet=False))
 app.command("enqueue")(command(enqueue.enqueue))

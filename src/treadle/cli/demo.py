@@ -58,11 +58,8 @@ class Story:
     tasks: list[Task] = field(default_factory=list)
 
 
-async def demo(session: Session) -> None:
-    """See it work: parallel tasks, a failure retried, a worker killed and taken over, a verified log. Ten seconds.
-
-    Runs on SQLite in a temporary folder, whatever TREADLE_STORE says; with --store, there in a namespace of its own.
-    """
+async def run_demo(session: Session) -> None:
+    """Tell the story once, and clean up after it."""
     folder = Path(tempfile.mkdtemp(prefix="treadle-demo-"))
     url = session.chosen.typed_store or f"sqlite:///{folder / 'demo.db'}"
     me = asyncio.current_task()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-import statistics
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -62,6 +60,8 @@ def _table(checks: list[Check]) -> RenderableType:
 
 
 def _machine(session: Session) -> Iterator[Check]:
+    from importlib.metadata import PackageNotFoundError, version
+
     yield Check("python", "ok", f"{platform.python_version()} on {platform.system()}")
     try:
         yield Check("treadle", "ok", version("treadle"))
@@ -155,7 +155,7 @@ def _fsync(url: str) -> Check:
                 took.append((clock.monotonic() - began) * 1000)
     except OSError as error:
         return Check("fsync", "fail", f"cannot write in {folder}: {error.strerror}", "Give write access, or free some space.")
-    median = statistics.median(took)
+    median = sorted(took)[len(took) // 2]
     found = f"{median:.2f} ms (median of 20)"
     if median > _SLOW_FSYNC_FOR:
         return Check("fsync", "warn", found, "Each commit waits for this; use a faster disk, or enqueue in batches.")
