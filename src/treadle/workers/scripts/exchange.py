@@ -1,0 +1,72 @@
+"""One script on a warmed process: the request goes in, the answer and the way that the process ended come out."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from treadle.workers.scripts.host import Ended, Host
+from treadle.workers.scripts.sandbox import wire
+
+_LAST_WORDS_FOR = 2.0
+_KILLED_FOR = 5.0
+
+
+class AnswerTooLarge(Exception):
+    """The child announced an answer beyond every limit; it was not read."""
+
+
+async def exchange(host: Host, request: bytes, limit: int) -> tuple[Ended, bytes | None]:
+    """Run one script; returns when its process has ended. The answer is None if it was not completed.
+
+    Canceling ends the process. Raises `HostGone`, `HostRefused` or `AnswerTooLarge`.
+    """
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.setblocking(False)
+        with theirs:
+            script_id, end = host.run(theirs)
+        talk = asyncio.create_task(_talk(ours, request, limit))
+        try:
+            await asyncio.wait([end])
+            # All that was written before the end is there to be read; only a process that escaped keeps the channel open.
+            await asyncio.wait([talk], timeout=_LAST_WORDS_FOR)
+            return end.result(), talk.result() if talk.done() else None
+        except asyncio.CancelledError:
+            host.kill(script_id)
+            await asyncio.wait([end], timeout=_KILLED_FOR)
+            raise
+        finally:
+            talk.cancel()
+            await asyncio.wait([talk])
+            if not talk.cancelled():
+                talk.exception()
+
+
+async def _talk(channel: socket.socket, request: bytes, limit: int) -> bytes | None:
+    loop = asyncio.get_running_loop()
+    try:
+        await loop.sock_sendall(channel, wire.frame(request))
+    except OSError:  # it ended before it had read everything; it may still have answered
+        pass
+    head = await _read(channel, wire.LENGTH_BYTES)
+    if head is None:
+        return None
+    if wire.length(head) > limit:
+        channel.shutdown(socket.SHUT_RDWR)
+        raise AnswerTooLarge
+    return await _read(channel, wire.length(head))
+
+
+async def _read(channel: socket.socket, size: int) -> bytes | None:
+    loop = asyncio.get_running_loop()
+    received = bytearray()
+    while len(received) < size:
+        try:
+            part = await loop.sock_recv(channel, min(size - len(received), 1 << 20))
+        except OSError:
+            return None
+        if not part:
+            return None
+        received += part
+    return bytes(received)

@@ -1,0 +1,164 @@
+"""The warmed process seen from Treadle: started, given scripts, told to stop them, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import socket
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from treadle.workers.scripts.limits import ScriptLimits
+from treadle.workers.scripts.sandbox import wire
+
+_LAUNCH = "import sys; sys.path.append(sys.argv[1]); from sandbox.parent import main; main(int(sys.argv[2]), sys.argv[3])"
+_HERE = str(Path(__file__).parent)
+_START_FOR = 30.0
+_END_FOR = 5.0
+
+
+class HostGone(Exception):
+    """The process ended, or does not answer, while something was asked of it."""
+
+
+class HostRefused(Exception):
+    """The process could not fork."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a script's process ended: `status` is its exit status, or minus the signal; `cpu_for` the seconds that it computed."""
+
+    status: int
+    timeout: bool
+    cpu_for: float
+
+
+class Host:
+    """One warmed process. `start` it, then `run` scripts; once it is `gone` it stays so."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+        self.gone = False
+        self._process = process
+        self._control = control
+        self._received = bytearray()
+        self._ids = itertools.count(1)
+        self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._ends: dict[int, asyncio.Future[Ended]] = {}
+
+    @classmethod
+    async def start(cls, python: str, limits: ScriptLimits) -> Host:
+        """Start the process and wait until it has loaded everything; raises OSError or `HostGone`."""
+        ours, theirs = socket.socketpair()
+        # Its working directory is empty and is gone as soon as it is in it: nothing can be made there.
+        place = Path(tempfile.mkdtemp(prefix="treadle-script-"))
+        try:
+            with theirs:
+                command = [python, "-I", "-S", "-B", "-X", "utf8", "-c", _LAUNCH, _HERE, str(theirs.fileno()), limits.as_settings()]
+                process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own interpreter; a millisecond, once
+                    command,
+                    cwd=place,
+                    env={},
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            ours.setblocking(False)
+            host = cls(process, ours)
+            asyncio.get_running_loop().add_reader(ours, host._readable)
+            try:
+                async with asyncio.timeout(_START_FOR):
+                    await host._ready
+            except BaseException as error:
+                await host.close()
+                if isinstance(error, TimeoutError):
+                    raise HostGone(f"it was not ready after {_START_FOR:g} s") from None
+                raise
+            return host
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            place.rmdir()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def run(self, channel: socket.socket) -> tuple[int, asyncio.Future[Ended]]:
+        """Fork a child that reads a request from the channel and writes its answer to it; the future says how it ended."""
+        script_id = next(self._ids)
+        future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self._ends[script_id] = future
+        try:
+            socket.send_fds(self._control, [wire.pack({"run": script_id})], [channel.fileno()])
+        except OSError as error:  # gone, or so stuck that its buffer is full
+            self._lose(str(error))
+        return script_id, future
+
+    def kill(self, script_id: int) -> None:
+        """End the script's process now, if it has not ended."""
+        try:
+            if not self.gone:
+                self._control.send(wire.pack({"kill": script_id}))
+        except OSError as error:
+            self._lose(str(error))
+
+    async def close(self) -> None:
+        """End the process and with it all its children; returns when it has ended."""
+        self._lose("it was closed")
+        try:
+            async with asyncio.timeout(_END_FOR):
+                # It ends by itself at the end of its input, and takes its children with it.
+                await asyncio.to_thread(self._process.wait, _END_FOR)
+        except (TimeoutError, subprocess.TimeoutExpired):
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+
+    def _readable(self) -> None:
+        try:
+            data = self._control.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lose("it ended unexpectedly")
+            return
+        self._received += data
+        for message in wire.messages(self._received):
+            self._take(message)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "ready" in message:
+            if not self._ready.done():
+                self._ready.set_result(message["ready"])
+        elif "ended" in message:
+            future = self._ends.pop(message["ended"])
+            if not future.done():
+                future.set_result(Ended(message["status"], message["timeout"], message["cpu"]))
+        elif "refused" in message:
+            future = self._ends.pop(message["refused"])
+            if not future.done():
+                future.set_exception(HostRefused(message["why"]))
+
+    def _lose(self, why: str) -> None:
+        if self.gone:
+            return
+        self.gone = True
+        asyncio.get_running_loop().remove_reader(self._control)
+        self._control.close()
+        waiting: list[asyncio.Future[Any]] = [self._ready, *self._ends.values()]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(HostGone(why))
+                future.exception()  # it is no fault if nobody waits for it any more
+        self._ends.clear()
+        with contextlib.suppress(OSError):
+            self._process.poll()

@@ -1,0 +1,45 @@
+"""What each script may use, as an operator sets it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from treadle.model.errors import InvalidPolicy
+from treadle.model.values import PAYLOAD_LIMIT
+
+SWITCHES = frozenset(
+    {
+        "capabilities", "core_file", "cpu", "dies_with_parent", "file_size", "files", "memory", "network", "no_new_privileges",
+        "not_dumpable", "open_files", "privileges", "processes", "system_calls",
+    }
+)  # fmt: skip
+"""Limits that can be switched off."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptLimits:
+    """Limits of one script.
+
+    `wall_for` and `cpu_for` are seconds; the processor's are rounded up to whole ones. `memory_bytes` is address space on top
+    of what the interpreter itself takes. `output_bytes` is the result as JSON text. `off` names limits that get in the way on
+    some machine; `ScriptRunner.describe_limits` then says so.
+    """
+
+    wall_for: float = 30.0
+    cpu_for: float = 30.0
+    memory_bytes: int = 256 * 1024 * 1024
+    output_bytes: int = PAYLOAD_LIMIT
+    off: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not (0 < self.wall_for < float("inf") and 0 < self.cpu_for < float("inf")):
+            raise InvalidPolicy("wall_for and cpu_for must be more than zero seconds.")
+        if self.memory_bytes <= 0 or self.output_bytes <= 0:
+            raise InvalidPolicy("memory_bytes and output_bytes must be more than zero.")
+        if unknown := sorted(self.off - SWITCHES):
+            raise InvalidPolicy(f"There is no limit {', '.join(unknown)} to switch off. There are: {', '.join(sorted(SWITCHES))}.")
+
+    def as_settings(self) -> str:
+        """What the process that runs scripts needs to know of it."""
+        return json.dumps({"wall": self.wall_for, "cpu": self.cpu_for, "memory": self.memory_bytes, "off": sorted(self.off)})
