@@ -6,47 +6,12 @@ import pytest
 from tests.unit.lang.compiling import block, clean, default, error, facet, program
 
 from treadle.lang import program as p
+from treadle.lang.tokens import KEYWORDS
 
 
 def test_every_word_with_a_role_can_be_a_parameter() -> None:
-    words = [
-        "namespace",
-        "use",
-        "uses",
-        "facet",
-        "event",
-        "workflow",
-        "implicit",
-        "schema",
-        "with",
-        "as",
-        "andThen",
-        "yield",
-        "foreach",
-        "in",
-        "prompt",
-        "system",
-        "template",
-        "model",
-        "script",
-        "python",
-        "true",
-        "false",
-        "null",
-        "String",
-        "Long",
-        "Int",
-        "Double",
-        "Boolean",
-        "Json",
-        "when",
-        "case",
-        "catch",
-        "not",
-        "contains",
-        "startsWith",
-        "endsWith",
-    ]
+    words = [*KEYWORDS, "python", "String", "Long", "Int", "Double", "Boolean", "Json"]
+    words = [word for word in words if "." not in word]
     found = facet(f"facet A({', '.join(f'{word}: Long' for word in words)})", "A")
     assert [param.name for param in found.params] == words
 

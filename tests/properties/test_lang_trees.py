@@ -1,0 +1,177 @@
+"""Printing a tree and parsing the text gives the tree again; a program that compiles survives it with its digest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.lang.compiling import tree_of
+
+from treadle.lang import compile_sources, format_source, tree
+from treadle.lang.printer import print_expr, print_file
+from treadle.lang.scripts import dedent
+from treadle.lang.tree import LiteralKind, Name, Span
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "golden" / "lang").glob("*.afl"))
+AT = Span(1, 1, 1, 1)
+WORDS = ["a", "b", "Foo", "in", "with", "yield", "script", "null", "case", "andThen", "x1", "_y"]
+names = st.sampled_from(WORDS).map(lambda text: Name(text, AT))
+dotted = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(lambda parts: Name(".".join(parts), AT))
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=8)
+
+literals = st.one_of(
+    texts.map(lambda value: tree.Literal(LiteralKind.STRING, value, AT)),
+    st.integers(0, 10**20).map(lambda value: tree.Literal(LiteralKind.INT, value, AT)),
+    st.floats(0, 1e300, allow_nan=False).map(lambda value: tree.Literal(LiteralKind.DOUBLE, abs(value), AT)),
+    st.booleans().map(lambda value: tree.Literal(LiteralKind.BOOLEAN, value, AT)),
+    st.just(tree.Literal(LiteralKind.NULL, None, AT)),
+)
+paths = st.lists(st.sampled_from(WORDS), min_size=2, max_size=3).map(tuple)
+references: st.SearchStrategy[Any] = st.one_of(
+    paths.map(lambda path: tree.InputRef(path, AT)), paths.map(lambda path: tree.Ref(path, AT))
+)
+OPERATORS = ["+", "-", "*", "/", "%", "==", "!=", "<", ">", "<=", ">=", "&&", "||"]
+OPERATORS += ["in", "not in", "contains", "startsWith", "endsWith"]
+
+
+def _grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    entries = st.builds(tree.Entry, st.one_of(names, texts.map(lambda text: Name(text, AT))), inner)
+    return st.one_of(
+        st.builds(lambda operator, left, right: tree.Binary(operator, left, right, AT), st.sampled_from(OPERATORS), inner, inner),
+        st.builds(lambda operator, operand: tree.Unary(operator, operand, AT), st.sampled_from("-!"), inner),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: tree.Concat(tuple(parts), AT)),
+        st.lists(inner, max_size=3).map(lambda parts: tree.ArrayLiteral(tuple(parts), AT)),
+        st.lists(entries, max_size=2).map(lambda parts: tree.MapLiteral(tuple(parts), AT)),
+        st.builds(lambda target, index: tree.Index(target, index, AT), inner, inner),
+    )
+
+
+expressions = st.recursive(st.one_of(literals, references), _grow, max_leaves=8)
+args = st.lists(st.builds(tree.Arg, names, expressions), max_size=2).map(tuple)
+mixins = st.lists(st.builds(tree.Mixin, dotted, args, st.none() | names, st.just(AT)), max_size=2).map(tuple)
+calls = st.builds(tree.Call, dotted, args, mixins, st.just(AT))
+kinds = st.recursive(
+    dotted.map(lambda name: tree.NamedType(name, AT)), lambda inner: inner.map(lambda each: tree.ListType(each, AT)), max_leaves=2
+)
+params = st.lists(st.builds(tree.Param, names, kinds, st.none() | expressions), max_size=2).map(tuple)
+scripts = st.builds(
+    tree.Script,
+    st.none() | st.just(Name("python", AT)),
+    st.sampled_from(["x = 1", "if a:\n    b()", "}", 'x = "}"', "", "# {"]),
+    st.just(1),
+    st.just(AT),
+)
+foreachs = st.builds(tree.Foreach, names, references, st.just(AT))
+
+
+def _blocks(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    bodies = st.none() | inner
+    steps = st.builds(tree.Step, names, calls, bodies, bodies, st.just(AT))
+    others = st.one_of(
+        st.builds(tree.SysLog, args, st.just(AT)),
+        st.builds(tree.SysAssert, expressions, st.just(AT)),
+        st.builds(tree.Yield, calls, st.just(AT)),
+    )
+    cases = st.builds(tree.Case, expressions | st.just(tree.Ref(("_",), AT)), inner, st.just(AT))
+    return st.one_of(
+        st.builds(
+            lambda statements, foreach: tree.Block(tuple(statements), foreach, span=AT),
+            st.lists(steps | others, max_size=3),
+            st.none() | foreachs,
+        ),
+        st.lists(cases, max_size=2).map(lambda found: tree.Block(cases=tuple(found), span=AT)),
+    )
+
+
+blocks = st.recursive(st.just(tree.Block(span=AT)), _blocks, max_leaves=3)
+# A catch has no foreach, a step no script; the strategies above may build one, so it is dropped here.
+plain = blocks.filter(lambda block: block.foreach is None)
+thens = st.lists(blocks | scripts.map(lambda script: tree.Block(script=script, span=AT)), max_size=2).map(tuple)
+
+
+@st.composite
+def facets(draw: st.DrawFn) -> tree.Facet:
+    kind = draw(st.sampled_from(tree.FacetKind))
+    doc = draw(st.none() | st.just("/** doc */"))
+    return tree.Facet(
+        kind, draw(names), draw(params), draw(params), draw(mixins), draw(st.none() | scripts), draw(thens), None,
+        draw(st.none() | plain), doc, AT,
+    )  # fmt: skip
+
+
+items = st.one_of(
+    facets(),
+    st.builds(tree.Implicit, names, calls, st.just(AT)),
+    st.builds(
+        lambda name, fields: tree.Schema(name, tuple(tree.Param(field.name, field.type) for field in fields), None, AT),
+        names,
+        params,
+    ),
+    st.builds(tree.Use, dotted, st.just(AT)),
+)
+namespaces = st.builds(
+    lambda name, inner, doc: tree.Namespace(name, tuple(inner), False, doc, AT),
+    dotted,
+    st.lists(items, max_size=2),
+    st.none() | st.just("/** n */"),
+)
+files = st.lists(items | namespaces, max_size=3).map(lambda found: tree.File("t.afl", tuple(found)))
+
+
+def _caught(block: Any) -> bool:
+    """Whether some catch has a foreach, which the grammar has no room for."""
+    if not isinstance(block, tree.Block):
+        return False
+    inner = [case.block for case in block.cases or ()]
+    for statement in block.statements:
+        if isinstance(statement, tree.Step):
+            if isinstance(statement.catch, tree.Block) and statement.catch.foreach is not None:
+                return True
+            inner += [each for each in (statement.body, statement.catch) if isinstance(each, tree.Block)]
+    return any(_caught(each) for each in inner) or any(
+        case.block.foreach is not None for case in block.cases or () if isinstance(case.block, tree.Block)
+    )
+
+
+def _printable(file: tree.File) -> bool:
+    every = [item for each in file.items for item in (each.items if isinstance(each, tree.Namespace) else (each,))]
+    found = [block for item in every if isinstance(item, tree.Facet) for block in (*item.blocks, item.catch)]
+    return not any(_caught(block) for block in found)
+
+
+@settings(max_examples=150, deadline=None)
+@given(expressions)
+def test_an_expression_reads_back_as_it_was_printed(expr: tree.Expr) -> None:
+    file = tree_of(f"facet A(x: Json = {print_expr(expr)})")
+    facet = file.items[0]
+    assert isinstance(facet, tree.Facet)
+    assert facet.params[0].default == expr
+
+
+@settings(max_examples=150, deadline=None)
+@given(files.filter(_printable))
+def test_a_file_reads_back_as_it_was_printed_and_formatting_changes_nothing(file: tree.File) -> None:
+    text = print_file(file)
+    assert tree_of(text) == file
+    once = format_source(text)
+    assert tree_of(once) == file
+    assert format_source(once) == once
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_keeps_its_digest_when_printed(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    file = tree_of(text)
+    printed = print_file(file)
+    assert tree_of(printed) == file
+    assert compile_sources([("a", printed)]).digest == compile_sources([("a", text)]).digest
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.sampled_from(" \tab\n"), max_size=30))
+def test_dedented_code_in_a_new_frame_is_the_same_code(code: str) -> None:
+    once, _ = dedent(code)
+    assert dedent("\n" + once)[0] == once

@@ -1,0 +1,56 @@
+"""Diagnostics show the line, mark the place and say what to do."""
+
+from __future__ import annotations
+
+from tests.unit.lang.compiling import compiled, error
+
+from treadle.lang import Severity
+
+
+def test_a_rendered_diagnostic_shows_the_line_with_a_marker() -> None:
+    assert error("facet A(\n  x: Lnog)").render() == (
+        "s1.afl:2:6: error[unknown-type]: unknown type `Lnog`\n"
+        " 2 |   x: Lnog)\n"
+        "   |      ^^^^\n"
+        "   = did you mean `Long`?\n"
+        "   = valid here: Boolean, Double, Int, Json, Long, String"
+    )
+
+
+def test_tabs_keep_the_marker_in_its_column() -> None:
+    lines = error("facet A(\n\tx: Lnog)").render().split("\n")
+    assert lines[1] == " 2 | \tx: Lnog)"
+    assert lines[2] == "   | \t   ^^^^"
+
+
+def test_only_a_part_of_a_very_long_line_is_shown() -> None:
+    found = error(f"facet A({', '.join(f'p{n}: Long' for n in range(5000))}, x: Lnog)")
+    lines = found.render().split("\n")
+    assert len(lines[1]) < 150
+    assert lines[1][lines[2].index("^") :].startswith("Lnog")
+
+
+def test_many_alternatives_are_cut_short() -> None:
+    params = ", ".join(f"p{n:03}: Long" for n in range(100))
+    found = error(f"facet F(a: Long) workflow W({params}) andThen {{ s = F(a = $.p0001) }}")
+    assert len(found.valid) == 13
+    assert found.valid[-1] == "and 88 more"
+    assert found.suggestion in {"p000", "p001"}
+
+
+def test_a_diagnostic_can_be_given_out_as_json() -> None:
+    found = error("facet A(x: Lnog)").as_json()
+    assert (found["rule"], found["severity"], found["line"], found["suggestion"]) == ("unknown-type", "error", 1, "Long")
+
+
+def test_warnings_alone_leave_a_program() -> None:
+    result = compiled("facet A() => (x: Long)")
+    assert result.ok
+    assert result.program
+    assert [each.severity for each in result.diagnostics] == [Severity.WARNING]
+    assert result.warnings == result.diagnostics
+    assert result.errors == ()
+
+
+def test_the_same_finding_is_reported_once() -> None:
+    assert len(compiled("facet A(x: Lnog)\nfacet B() andThen { s = A(x = 1) t = A(x = 2) }").errors) == 1

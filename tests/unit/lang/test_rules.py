@@ -1,0 +1,29 @@
+"""Every diagnostic has a rule, every rule has programs that show it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.unit.lang.compiling import compiled
+
+import treadle.lang
+from treadle.lang import RULES
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_wrong_program_breaks_the_rule_and_the_right_one_none(name: str) -> None:
+    rule = RULES[name]
+    assert name in {each.rule for each in compiled(rule.wrong).diagnostics}
+    assert compiled(rule.right).diagnostics == ()
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)+", name)
+    assert rule.why.endswith(".")
+
+
+def test_every_rule_that_the_code_names_is_in_the_catalogue() -> None:
+    folder = Path(treadle.lang.__file__).parent
+    named = {
+        rule for path in folder.glob("*.py") for rule in re.findall(r'"([a-z]+(?:-[a-z]+)+)"', path.read_text(encoding="utf-8"))
+    }
+    assert named == set(RULES)

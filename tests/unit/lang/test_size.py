@@ -1,0 +1,74 @@
+"""Size and depth: a result or a clean diagnostic, in time that grows with the size and no faster."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.lang.compiling import compiled, program, rules
+
+from treadle.lang import Program, format_source
+
+DEEP = {
+    "minus signs": ("facet A(x: Long = ", "-", "1", "", ")"),
+    "lists": ("facet A(x: Json = ", "[", "1", "]", ")"),
+    "maps": ("facet A(x: Json = ", "#{a:", "1", "}", ")"),
+    "list types": ("facet A(x: ", "[", "Long", "]", ")"),
+    "sums": ("facet A(x: Long = 1", "+1", "", "", ")"),
+    "indexes": ("facet A(v: Json, x: Json = $.v", "[0]", "", "", ")"),
+    "blocks": ("facet F() workflow W() andThen {", "a = F() andThen {", "", "}", "}"),
+    "cases": ("facet F() workflow W() andThen {", "a = F() andThen when { case _ => {", "", "}}", "}"),
+    "catches": ("facet F() workflow W() andThen {", "a = F() catch {", "", "}", "}"),
+}
+
+
+@pytest.mark.parametrize("depth", [500, 2000, 20_000])
+@pytest.mark.parametrize("shape", DEEP)
+def test_nesting_that_is_too_deep_is_one_clean_error(shape: str, depth: int) -> None:
+    before, opening, middle, closing, after = DEEP[shape]
+    text = before + opening * depth + middle + closing * depth + after
+    assert rules(text) == ["too-deep"]
+    assert format_source(text)
+
+
+@pytest.mark.parametrize("shape", DEEP)
+def test_reasonable_nesting_compiles_loads_and_dumps(shape: str) -> None:
+    before, opening, middle, closing, after = DEEP[shape]
+    depth = 24 if shape in ("blocks", "cases", "catches") else 99
+    result = compiled(before + opening * depth + middle + closing * depth + after)
+    assert result.ok, result.render()
+    assert Program.load(result.program).dump() == result.program
+
+
+def test_parentheses_may_nest_to_any_depth() -> None:
+    assert program(f"facet A(x: Long = {'(' * 20_000}1{')' * 20_000})")
+
+
+def test_unclosed_nesting_is_a_syntax_error() -> None:
+    for sign in "([{":
+        assert rules(f"facet A(x: Json = {sign * 20_000}") == ["syntax-error"]
+
+
+def test_a_long_concatenation_is_not_deep() -> None:
+    assert program(f"facet A(x: String = {' ++ '.join(['1'] * 20_000)})")
+
+
+def test_ten_thousand_declarations_compile() -> None:
+    count = 10_000
+    loaded = program("".join(f"facet F{n}(a: Long) andThen {{ s = F{(n + 1) % count}(a = $.a) }}\n" for n in range(count)))
+    assert len(loaded.facets) == count
+
+
+def test_ten_thousand_errors_are_all_reported() -> None:
+    found = compiled("".join(f"facet F{n}(a: Lnog{n})\n" for n in range(10_000)))
+    assert len(found.errors) == 10_000
+    assert [each.line for each in found.errors] == list(range(1, 10_001))
+
+
+def test_a_megabyte_in_one_string_script_or_comment_compiles() -> None:
+    big = "x " * 500_000
+    assert compiled(f'facet A(x: String = "{big}") // {big}').ok
+    assert compiled(f"facet A() script {{\n# {big}\nx = 1\n}} /* {big} */").ok
+
+
+def test_hostile_scripts_take_linear_time() -> None:
+    for part in ('\\"""', "\\'", '"a\\', "'''", "{"):
+        assert not compiled(f"facet A() script {{ {part * 100_000}").ok
