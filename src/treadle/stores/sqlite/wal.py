@@ -42,7 +42,7 @@ class Checkpointer:
         try:
             pages, written = self._connection.wal_checkpoint("main", mode)
             return pages == written
-        except (apsw.BusyError, apsw.LockedError):
-            return False
+        except apsw.Error:
+            return False  # also when the disk is full: what was committed is safe in the log
         finally:
             self._connection.set_busy_handler(wait_for_lock)
