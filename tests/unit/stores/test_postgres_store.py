@@ -191,6 +191,25 @@ async def test_an_ear_hears_again_after_its_connection_was_cut(
     stop()
 
 
+async def test_who_cannot_listen_is_told_to_look(store: PostgresStore, postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    direct = "postgresql%3A%2F%2F127.0.0.1%3A1%2Fwork"
+    deaf = PostgresStore(f"{postgres_url}&direct_url={direct}", clock=LoopClock())
+    await deaf.open()
+    heard: list[tuple[int, ...]] = []
+    again = asyncio.Event()
+
+    def hear(lane_ids: tuple[int, ...]) -> None:
+        heard.append(lane_ids)
+        if len(heard) == 3:
+            again.set()
+
+    await deaf.subscribe(hear)
+    await asyncio.wait_for(again.wait(), 10)
+    assert set(heard) == {()}
+    assert caplog.text.count("No signals for now") == 1
+    await deaf.close()
+
+
 async def test_a_lease_line_renews_from_its_thread_also_after_its_connection_was_cut(
     store: PostgresStore, postgres_admin: psycopg.Connection[Any]
 ) -> None:

@@ -5,8 +5,8 @@ insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, wake_a
   unique_key, policy, payload)
 select given.id, given.lane_id, given.namespace, given.priority, (select treadle_now()) + given.wait_for, 0, 'pending',
   case when given.wait_for > 0 then (select treadle_now()) + given.wait_for end, 0, 1, 0, 0,
-  0, (select treadle_now()), (select treadle_now()) + given.deadline_for, given.timeout_for, given.progress_for, given.run_id, given.step_id,
-  given.flow_id, given.scope, coalesce(given.root_id, given.id), given.trace_id, given.limit_key,
+  0, (select treadle_now()), (select treadle_now()) + given.deadline_for, given.timeout_for, given.progress_for, given.run_id,
+  given.step_id, given.flow_id, given.scope, coalesce(given.root_id, given.id), given.trace_id, given.limit_key,
   given.unique_key, given.policy, given.payload
 from unnest($1::uuid[], $2::integer[], $3::text[], $4::integer[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
   $9::uuid[], $10::uuid[], $11::text[], $12::text[], $13::uuid[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[])

@@ -33,7 +33,8 @@ join tasks on tasks.id = given.id and tasks.claim_version = given.claim_version 
 -- Insert the server, or update it; its heartbeat is now, its start stays what it was.
 insert into servers (id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at,
   heartbeat_at, handled, failed, running)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, coalesce(nullif($11::bigint, 0), (select treadle_now())), (select treadle_now()), $12, $13, $14)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, coalesce(nullif($11::bigint, 0), (select treadle_now())), (select treadle_now()),
+  $12, $13, $14)
 on conflict (id) do update
 set name = excluded.name,
     host = excluded.host,

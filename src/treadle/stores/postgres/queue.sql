@@ -1,7 +1,7 @@
 -- name: claim
 -- Take up to $4 ready tasks of the best lane among $1, for owner $2, under a lease of $3 ms.
 with best as materialized (
-  select head.lane_id, head.priority
+  select head.lane_id, head.priority, head.due_at
   from unnest($1::integer[]) as wanted (lane_id)
   cross join lateral (
     select tasks.lane_id, tasks.priority, tasks.due_at
@@ -16,6 +16,8 @@ with best as materialized (
   select id
   from tasks
   where lane_id = (select lane_id from best) and priority = (select priority from best)
+    -- Nothing is before the head; this skips the dead entries of what was taken before, where a snapshot keeps them.
+    and due_at >= (select due_at from best)
     and owner_id is null and wake_at is null and hold = 0
   order by due_at, id
   limit $4::bigint
@@ -58,8 +60,8 @@ with due as materialized (
     tasks.trace_id, due.owner_id as loser_id
 ), logged as (
   insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
-  select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, 'expire', state, state, loser_id, claim_version, run_id,
-    root_id, trace_id
+  select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, 'expire', state, state, loser_id, claim_version,
+    run_id, root_id, trace_id
   from woken
   where loser_id is not null
 )
@@ -70,7 +72,11 @@ select
   (
     select count(*)
     from (
-      select from tasks where wake_at <= (select treadle_now()) and ($2::boolean or owner_id is null) order by wake_at limit $1::bigint + 1
+      select
+      from tasks
+      where wake_at <= (select treadle_now()) and ($2::boolean or owner_id is null)
+      order by wake_at
+      limit $1::bigint + 1
     ) as seen
   ) as due,
   (select min(wake_at) from tasks where wake_at > (select treadle_now())) - (select treadle_now()) as next_for;

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from treadle.model.clock import Clock
-from treadle.model.errors import StoreError
+from treadle.model.errors import TreadleError
 from treadle.stores.postgres.connect import PACKAGE, SIGNALS, Connection, Connector, close_connection
 from treadle.stores.postgres.problems import translated
 from treadle.stores.statements import load_statements
@@ -72,12 +72,13 @@ class Ear:
                         await self._hear(connection)
                     finally:
                         await close_connection(connection)
-            except StoreError as error:
-                _log.warning("No signals for now, trying again in %.1f s: %s", pause, error)
+            except TreadleError as error:
+                if pause == _FIRST_PAUSE:
+                    _log.warning("No signals for now: looking for work every second until they are back. %s", error)
             self._ready.set()
             await self._clock.sleep(pause)
             self._tell(())
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _POLL_EVERY)
 
     async def _hear(self, connection: Connection) -> None:
         """Pass on what the channel says until the connection ends."""
@@ -116,10 +117,11 @@ class Voice:
                 with translated(self._connector.address.shown):
                     await self._say(format_lanes(lane_ids))
                 self._pause = 0.0
-            except StoreError as error:
+            except TreadleError as error:
+                if not self._pause:
+                    _log.warning("Signals are not sent for now; others find new work when they next look. %s", error)
                 self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
                 self._silent_until = self._clock.monotonic() + self._pause
-                _log.warning("A signal was not sent, none for %.1f s: %s", self._pause, error)
 
     async def _say(self, payload: str) -> None:
         if self._connection is None or self._connection.is_closed():
