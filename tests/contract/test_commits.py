@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from tests.contract.queueing import (
@@ -31,6 +31,7 @@ from tests.contract.queueing import (
 )
 
 from treadle.kernel.ports import Finish, Keep, Revive, Seen, Unit, Verdict
+from treadle.model.errors import TreadleError
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, NewTask
 
@@ -332,6 +333,17 @@ async def test_a_settle_after_an_operator_parked_the_task_is_lost_and_not_taken_
     assert await everything(store) == before
 
 
+async def test_the_same_move_made_by_an_operator_meanwhile_is_no_repetition(store):
+    paused = await put_and_claim(store)
+    await settle(store, seen(paused), park(paused, "pause", hold=8, actor="ann"))
+    assert await settle(store, paused.claim, park(paused, "pause", hold=8)) == CLAIM_LOST
+    canceled = await put_and_claim(store)
+    await settle(store, seen(canceled), cancel("ann"))
+    assert await settle(store, canceled.claim, Finish("cancel", "canceled")) == CLAIM_LOST
+    await settle(store, seen(await get(store, canceled.id)), Revive("requeue", "ann"))
+    assert await settle(store, canceled.claim, Finish("cancel", "canceled")) == CLAIM_LOST
+
+
 async def test_a_settle_after_a_cancel_and_a_revival_is_lost(store):
     taken = await put_and_claim(store)
     await settle(store, seen(taken), cancel())
@@ -412,6 +424,15 @@ async def test_a_repeated_finish_is_recognised_after_someone_else_has_claimed_si
     assert (await store.commit([unit]))[0].verdict == DONE
     assert len((await everything(store))[0]) == len(before[0])
     assert (await get(store, first.id)).state == TaskState.COMPLETED
+
+
+async def test_a_repeated_commit_in_the_name_of_someone_else_is_recognised(store):
+    first, second = await put_and_claim(store), await put_and_claim(store)
+    units = [Unit(first.claim, replace(fail(), actor="watchdog")), Unit(second.claim, park(second, actor="watchdog"))]
+    assert [answer.verdict for answer in await store.commit(units)] == [DONE, DONE]
+    before = await everything(store)
+    assert [answer.verdict for answer in await store.commit(units)] == [DONE, DONE]
+    assert await everything(store) == before
 
 
 async def test_a_unit_sent_twice_in_one_call_is_done_once(store):
@@ -572,6 +593,27 @@ async def test_a_commit_sent_twice_at_once_is_done_once(store):
         assert moves_of(await store.list_moves(task.id)) == ["succeed"]
 
 
+async def test_commits_that_meet_in_opposite_orders_do_not_fail(store):
+    for number in range(5):
+        tasks = [await put_and_claim(store) for _ in range(6)]
+        keys = [f"{number}-{key}" for key in range(6)]
+        forth = [Unit(seen(task), cancel(), (new_task(OTHER, unique_key=key),)) for task, key in zip(tasks, keys, strict=True)]
+        back = [Unit(task.claim, succeed(), (new_task(OTHER, unique_key=key),)) for task, key in zip(tasks, keys, strict=True)]
+        answers = await asyncio.gather(store.commit(forth), store.commit(back[::-1]))
+        for one, other in zip(answers[0], answers[1][::-1], strict=True):
+            assert {one.verdict, other.verdict} == {DONE, CLAIM_LOST}
+    assert len(await claim(store, OTHER)) == 30
+
+
+async def test_new_keys_that_meet_in_opposite_orders_do_not_fail(store):
+    for number in range(5):
+        keys = [f"{number}-{key}" for key in range(10)]
+        forth, back = ([new_task(unique_key=key) for key in order] for order in (keys, keys[::-1]))
+        one, other = await asyncio.gather(put(store, *forth), put(store, *back))
+        assert len(one.existing) + len(other.existing) == 10
+    assert len(await claim(store)) == 50
+
+
 # --- revival ---
 
 
@@ -662,10 +704,18 @@ async def test_of_two_tasks_of_one_key_that_are_revived_together_one_has_it(stor
 
 async def test_a_step_has_at_most_one_live_task(store):
     step_id = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a70"
-    first = await put_one(store, step_id=step_id)
-    with suppress(Exception):
-        await put(store, new_task(step_id=step_id))
-    assert in_order(await claim(store)) == [first.id]
+    first = await put_and_claim(store, step_id=step_id)
+    before = await everything(store)
+    with pytest.raises(TreadleError):
+        await put(store, new_task(OTHER), new_task(step_id=step_id))
+    assert await everything(store) == before
+
+    await settle(store, first.claim, fail())
+    await put_one(store, step_id=step_id)
+    before = await everything(store)
+    with pytest.raises(TreadleError):
+        await settle(store, seen(await get(store, first.id)), Revive("requeue", "ann"))
+    assert await everything(store) == before
 
 
 # --- new tasks ---

@@ -165,6 +165,19 @@ async def test_a_line_tells_the_time_of_the_store(store, clock, line):
     assert await line.now() == await store.now() == clock.now()
 
 
+async def test_a_line_may_be_made_in_the_thread_that_uses_it(store):
+    taken = await put_and_claim(store)
+
+    def keep():
+        line = store.lease_line()
+        try:
+            return line.renew([Renewal(taken.claim)], MINUTE)
+        finally:
+            line.close()
+
+    assert await asyncio.to_thread(keep) == {taken.id}
+
+
 async def test_a_line_can_be_closed_twice(line):
     await line.close()
     await line.close()

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from tests.contract.queueing import OTHER, WORK
 
 
 class Heard:
-    """Collects what a subscriber hears."""
+    """Collects what a subscriber hears, on the event loop on which it listens."""
 
     def __init__(self) -> None:
         self.lanes: list[tuple[int, ...]] = []
         self._something = asyncio.Event()
+        self._thread = threading.get_ident()
 
     def __call__(self, lane_ids: tuple[int, ...]) -> None:
+        assert threading.get_ident() == self._thread
         self.lanes.append(lane_ids)
         self._something.set()
 
