@@ -97,7 +97,8 @@ def test_ids_depend_on_the_path_and_not_on_what_stands_around() -> None:
 
 
 def test_every_id_is_unique() -> None:
-    text = "namespace n { facet F()\nimplicit i = F()\nimplicit i = F() }\nnamespace n { workflow W() andThen { s = F() } andThen { s = F() } }"
+    text = "namespace n { facet F()\nimplicit i = F()\nimplicit i = F() }\n"
+    text += "namespace n { workflow W() andThen { s = F() } andThen { s = F() } }"
     ids: list[str] = []
 
     def collect(node: object) -> None:

@@ -11,10 +11,8 @@ P = "facet F(a: Json = null)\nevent facet E(a: Json = null) => (out: Long)\n"
 
 
 def test_when_has_cases_and_a_default_on_declarations_and_steps() -> None:
-    text = (
-        P
-        + "workflow W(n: Long) andThen when { case $.n > 1 => { s = F() } case _ => { } } andThen { t = E() andThen when { case _ => { } } }"
-    )
+    text = P + "workflow W(n: Long) andThen when { case $.n > 1 => { s = F() } case _ => { } }\n"
+    text += "andThen { t = E() andThen when { case _ => { } } }"
     found = facet(text, "W")
     assert [case.condition is None for case in found.blocks[0].when] == [False, True]
     assert [case.block.id for case in found.blocks[0].when] == ["W/block-0/when-case-0", "W/block-0/when-case-1"]
@@ -62,10 +60,7 @@ def test_catch_belongs_to_a_step_or_to_a_declaration() -> None:
 
 
 def test_the_error_can_be_read_where_it_is_caught() -> None:
-    clean(
-        P
-        + "workflow W() => (e: String) andThen { s = E() catch { t = F(a = s.error ++ s.error_type ++ $.error) } u = F(a = s.error) }"
-    )
+    clean(P + "workflow W() andThen { s = E() catch { t = F(a = s.error ++ s.error_type ++ $.error) } u = F(a = s.error) }")
     clean(P + "workflow W() => (e: String) andThen { } catch { yield W(e = $.error ++ $.error_type) }")
     assert error(P + "workflow W() andThen { s = E() t = F(a = s.error) }").rule == "unknown-attribute"
     assert error(P + "workflow W() andThen { t = F(a = $.error) } catch { }").rule == "unknown-input"

@@ -45,7 +45,7 @@ def test_t4_ids_and_digest_are_the_same_for_every_compilation() -> None:
     text = "facet F() workflow W() andThen { s = F() andThen { t = F() } yield W() }"
     assert compiled(text).program == compiled(text).program
     moved = compile_sources([("x.afl", "\n\n// moved\n" + text)])
-    assert set(program(text).nodes) == {each for each in program("\n\n" + text).nodes}
+    assert set(program(text).nodes) == set(program("\n\n" + text).nodes)
     assert moved.digest == compiled(text).digest
 
 
