@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import NamedTuple
@@ -97,8 +98,8 @@ class Queue:
         reach("enqueue.before_commit")
         chunks = [tuple(checked[start : start + _TASKS_PER_UNIT]) for start in range(0, len(checked), _TASKS_PER_UNIT)]
         answers = [self._committer.submit(Unit(tasks=chunk), self._patience) for chunk in chunks]
-        for chunk, answer in zip(chunks, answers, strict=True):
-            existing = (await answer).existing
+        for chunk, answer in zip(chunks, await asyncio.gather(*answers), strict=True):
+            existing = answer.existing
             for task in chunk:
                 owner = existing.get(task.unique_key, task.id) if task.unique_key and existing else task.id
                 done.append(Enqueued(owner, owner == task.id))
@@ -197,8 +198,8 @@ class Queue:
             timeout_for=_optional(spec.timeout, "timeout"),
             progress_for=_optional(spec.progress_every, "progress_every"),
             deadline_for=_optional(spec.deadline, "deadline"),
-            root_id=spec.root_id,
-            trace_id=spec.trace_id,
+            root_id=None if spec.root_id is None else parse_id(spec.root_id, "root id"),
+            trace_id=None if spec.trace_id is None else check_key(spec.trace_id, "trace id"),
         )
 
     def _lane(self, kind: str, task_list: str, name: str) -> Lane:

@@ -45,6 +45,8 @@ def milliseconds(duration: Duration, what: str = "duration", *, positive: bool =
 
 def instant(at: datetime, what: str = "time") -> int:
     """The instant in milliseconds; a time without a zone is refused, as it would mean something else on each machine."""
+    if not isinstance(at, datetime):
+        raise InvalidPolicy(f"{what} must be a datetime with a time zone, not {at!r}.")
     if at.tzinfo is None:
         raise InvalidPolicy(f"{what} must carry a time zone, e.g. datetime(..., tzinfo=UTC); got {at.isoformat()}.")
     return round(at.timestamp() * 1000)

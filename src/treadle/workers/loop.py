@@ -64,6 +64,8 @@ class WorkerOptions:
     def __post_init__(self) -> None:
         if min(self.concurrency, self.threads, self.processes) < 1:
             raise InvalidInput("concurrency, threads and processes must be 1 or more.")
+        if not self.task_lists or not self.kinds:
+            raise InvalidInput("A worker serves at least one task list and one kind.")
 
 
 @dataclass(slots=True)
@@ -184,13 +186,14 @@ class Worker:
         trouble = False
         while not self._stopping:
             try:
+                self._signal.clear()  # before looking: what is heard meanwhile is looked at again
                 if self._refresh:
                     await self._look_up_lanes()
                 took = await self._claim_round()
                 if trouble:
                     trouble = False
                     self._emit(StoreBack("claiming"))
-                if not took:
+                if not took and not self._stopping:
                     await self._wait()
             except StoreError as error:
                 self._refresh = True
@@ -245,7 +248,6 @@ class Worker:
                 await self._signal.wait()
         except TimeoutError:
             self._refresh = True
-        self._signal.clear()
 
     async def _look_up_lanes(self) -> None:
         """Sort the lanes that this worker serves into groups by the bounds of their handlers."""
@@ -285,7 +287,6 @@ class Worker:
     async def _claim_round(self) -> bool:
         """One claim per group that has room; whether anything was taken, or there is no room to wait for."""
         took = False
-        self._signal.clear()
         groups = list(self._groups.values())
         self._turn += 1  # another one is first each time, so that none takes all the room there is
         for number in range(len(groups)):

@@ -342,3 +342,44 @@ async def test_a_signal_for_lanes_of_others_wakes_nobody(shop: Workshop) -> None
     shop.worker.heard(())
     assert shop.worker._signal.is_set()
     assert await claim(shop.store, *lanes) != []
+
+
+async def test_what_is_heard_while_lanes_are_looked_up_is_not_forgotten(
+    make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop, looking, go_on = make_shop(poll_every=3600), asyncio.Event(), asyncio.Event()
+    list_lanes = shop.store.list_lanes
+
+    async def slow() -> Any:
+        lanes = await list_lanes()
+        looking.set()
+        await go_on.wait()
+        return lanes
+
+    @shop.handler("late")
+    async def late(payload: Any) -> None: ...
+
+    monkeypatch.setattr(shop.store, "list_lanes", slow)
+    shop.start()
+    await looking.wait()
+    task_id = await shop.enqueue("late")
+    go_on.set()
+    assert (await shop.settled(task_id)).state == TaskState.COMPLETED
+
+
+async def test_a_worker_told_to_stop_while_it_looks_does_not_wait_for_more(
+    make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop, looking, go_on = make_shop(poll_every=3600), asyncio.Event(), asyncio.Event()
+
+    async def slow() -> Any:
+        looking.set()
+        await go_on.wait()
+        return {}
+
+    monkeypatch.setattr(shop.store, "list_lanes", slow)
+    running = asyncio.ensure_future(shop.worker.run())
+    await looking.wait()
+    shop.worker.stop_claiming()
+    go_on.set()
+    await asyncio.wait_for(running, BOUND)

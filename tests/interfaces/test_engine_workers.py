@@ -1,0 +1,186 @@
+"""Several engines, short leases, and handlers that behave badly."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
+
+from treadle import Context, Engine, TaskCanceled, TaskSpec
+from treadle.kernel.telemetry import Event, LeaseLost, LeasesExpired, ShortLease
+from treadle.model.errors import StoreError, StoreUnavailable
+from treadle.settings import Settings
+
+
+@pytest.fixture(params=SHARED)
+def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_of(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=ALL)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_of(request.param, request, tmp_path)
+
+
+async def test_many_engines_on_one_store_run_each_task_once(shared_url: str) -> None:
+    ran: Counter[str] = Counter()
+    engines = [make_engine(shared_url) for _ in range(4)]
+    for engine in engines:
+
+        @engine.handler("count")
+        async def count(payload: Any, ctx: Context) -> None:
+            ran[ctx.task_id] += 1
+
+    async with engines[0], engines[1], engines[2], engines[3]:
+        tasks = await engines[0].enqueue_many([TaskSpec(name="count") for _ in range(400)])
+        async with engines[1].worker(concurrency=20), engines[2].worker(concurrency=20), engines[3].worker(concurrency=20):
+            async with asyncio.timeout(BOUND):
+                await asyncio.gather(*(engines[0].result(task) for task in tasks))
+        report = await engines[0].verify()
+    assert ran == Counter({task.id: 1 for task in tasks})
+    assert (report.holds, report.checked) == (True, 400)
+
+
+async def test_a_task_put_by_one_engine_is_soon_started_by_another(shared_url: str) -> None:
+    """Well before the worker looks by itself, which it does every five seconds."""
+    async with make_engine(shared_url) as here, make_engine(shared_url) as there:
+
+        @there.handler("echo")
+        async def echo(payload: Any) -> Any:
+            return payload
+
+        async with there.worker():
+            for _ in range(3):
+                await here.result(await here.enqueue("echo"), timeout=3)
+
+
+async def test_a_cancel_elsewhere_stops_a_handler_within_seconds(shared_url: str) -> None:
+    started, stopped = asyncio.Event(), asyncio.Event()
+    async with make_engine(shared_url) as here, make_engine(shared_url) as there:
+
+        @there.handler("long")
+        async def long(payload: Any) -> None:
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.set()
+
+        async with there.worker():
+            task = await here.enqueue("long")
+            await asyncio.wait_for(started.wait(), BOUND)
+            await here.cancel(task)
+            with pytest.raises(TaskCanceled):
+                await here.result(task)
+            await asyncio.wait_for(stopped.wait(), BOUND)
+
+
+async def test_a_handler_that_blocks_the_event_loop_loses_no_lease(url: str) -> None:
+    """The keeper has a thread and a connection of its own; this one needs real time."""
+    events: list[Event] = []
+    engine = Engine(url, settings=Settings(), emit=events.append)
+
+    @engine.handler("rude")
+    async def rude(payload: Any, ctx: Context) -> dict[str, Any]:
+        time.sleep(1.8)  # noqa: ASYNC251 - just what must not be done
+        return {"token": ctx.fencing_token}
+
+    async with engine, engine.worker(lease=0.6):
+        task = await engine.enqueue("rude")
+        assert await engine.result(task, timeout=BOUND) == {"token": 1}
+    assert [event for event in events if isinstance(event, LeaseLost | LeasesExpired)] == []
+    assert any(isinstance(event, ShortLease) for event in events)
+
+
+async def test_work_that_does_not_stop_in_time_is_released_for_others(shared_url: str) -> None:
+    started = asyncio.Event()
+    async with make_engine(shared_url) as first, make_engine(shared_url) as second:
+
+        @first.handler("work")
+        async def slow(payload: Any) -> None:
+            started.set()
+            await asyncio.Event().wait()
+
+        @second.handler("work")
+        async def fast(payload: Any, ctx: Context) -> dict[str, Any]:
+            return {"attempt": ctx.attempt}
+
+        task = await first.enqueue("work")
+        async with first.worker(grace=0):
+            await asyncio.wait_for(started.wait(), BOUND)
+        async with second.worker():
+            assert await second.result(task, timeout=BOUND) == {"attempt": 2}
+        assert [move.move for move in await first.reads.list_moves(task.id)] == ["release", "succeed"]
+
+
+async def test_a_sync_handler_is_told_to_stop_and_its_late_result_dropped(url: str) -> None:
+    engine = make_engine(url)
+    saw, started = threading.Event(), threading.Event()
+
+    @engine.handler("stubborn")
+    def stubborn(payload: Any, ctx: Context) -> dict[str, Any]:
+        started.set()
+        if ctx.wait_cancelled(BOUND):
+            saw.set()
+        return {"late": True}
+
+    async with engine, engine.worker():
+        task = await engine.enqueue("stubborn")
+        assert await asyncio.to_thread(started.wait, BOUND)
+        await engine.cancel(task)
+        assert await asyncio.to_thread(saw.wait, BOUND)
+        assert (await engine.get_task(task)).state == "canceled"
+
+
+async def test_a_handler_may_enqueue_and_wait_for_more_work(url: str) -> None:
+    engine = make_engine(url)
+
+    @engine.handler("leaf")
+    async def leaf(payload: Any) -> Any:
+        return {"n": payload["n"] + 1}
+
+    @engine.handler("root")
+    async def root(payload: Any) -> Any:
+        leaves = await engine.enqueue_many([TaskSpec(name="leaf", payload={"n": n}) for n in range(5)])
+        results = await asyncio.gather(*(engine.result(each) for each in leaves))
+        return {"sum": sum(result["n"] for result in results)}
+
+    async with engine, engine.worker():
+        assert await engine.result(await engine.enqueue("root"), timeout=BOUND) == {"sum": 15}
+
+
+async def test_a_worker_that_cannot_register_leaves_nothing_behind(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with make_engine(url) as engine:
+        before = threading.active_count()
+
+        async def away(heard: Callable[[tuple[int, ...]], None]) -> Any:
+            raise StoreUnavailable("away")
+
+        monkeypatch.setattr(engine.store, "subscribe", away)
+        with pytest.raises(StoreError):
+            async with engine.worker():
+                raise AssertionError("must not start")
+        assert not [thread for thread in threading.enumerate() if thread.name == "treadle-keeper"]
+        assert threading.active_count() <= before + 1  # a thread of the loop's pool may stay
+        assert engine.committer.on_ready == []
+
+
+async def test_an_engine_can_be_opened_again(shared_url: str) -> None:
+    engine = make_engine(shared_url)
+
+    @engine.handler("echo")
+    async def echo(payload: Any) -> Any:
+        return payload
+
+    async with engine:
+        task = await engine.enqueue("echo", {"n": 1})
+    async with engine, engine.worker():
+        assert await engine.result(task, timeout=BOUND) == {"n": 1}
+    await engine.close()
