@@ -9,11 +9,13 @@ import msgspec
 
 from treadle.kernel.ports import History, LaneDepth, TaskFilter
 from treadle.model.names import Lane
+from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Move, Task
 from treadle.stores.sqlite.connection import read_row, read_value, reading
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "reads.sql")
+_FINAL = frozenset[str](FINAL_TASK_STATES)
 _encode = msgspec.json.Encoder().encode
 _decode_task = msgspec.json.Decoder(Task).decode
 _decode_tasks = msgspec.json.Decoder(list[Task]).decode
@@ -48,11 +50,14 @@ def list_tasks(connection: apsw.Connection, which: TaskFilter, limit: int) -> li
         "before_id": which.before_id,
         "limit": limit,
     }
-    names = ("list_live", "list_ended") if which.run_id is None else ("list_live_of_run", "list_ended_of_run")
+    suffix = "" if which.run_id is None else "_of_run"
+    final = _FINAL.intersection(which.states)
     tasks: list[Task] = []
     with reading(connection):
-        for name in names:
-            tasks += _decode_tasks(read_value(connection, _SQL[name], values))
+        if not which.states or len(final) < len(which.states):
+            tasks += _decode_tasks(read_value(connection, _SQL["list_live" + suffix], values))
+        if not which.states or final:
+            tasks += _decode_tasks(read_value(connection, _SQL["list_ended" + suffix], values))
     tasks.sort(key=lambda task: task.id, reverse=True)
     return tasks[:limit]
 
