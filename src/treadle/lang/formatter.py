@@ -32,7 +32,7 @@ class CannotFormat(ValueError):
 def format_source(text: str, name: str = "<source>") -> str:
     """The formatted text; raises `CannotFormat` for text that does not parse."""
     reporter = Reporter()
-    parsed = parse(Source(name, text), reporter)
+    parsed = parse(Source(name, text), reporter, keep_tokens=True)
     if parsed.file is None:
         raise CannotFormat(reporter.sorted())
     writer = _Writer(text)

@@ -49,13 +49,15 @@ class LexError(Exception):
 
 @dataclass(slots=True)
 class Lexer:
-    """Reads one source from its start to its end; also collects all tokens and comments for the formatter."""
+    """Reads one source from its start to its end; with `keep` it collects all tokens and comments for the formatter."""
 
     text: str
+    keep: bool = False
     position: int = 0
     line: int = 1
     line_start: int = 0
-    previous: str = ""
+    previous: str = ""  # the kind of the last token
+    second: str = ""  # and of the one before it
     open: list[str] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
     comments: list[Token] = field(default_factory=list)
@@ -69,7 +71,7 @@ class Lexer:
         doc, broken = self._skip()
         token = self._read(accepted, broken)
         token.doc = doc
-        if token.start_pos < token.end_pos:
+        if self.keep and token.start_pos < token.end_pos:
             self.tokens.append(token)
         if broken:
             self._check_newline(token)
@@ -84,7 +86,8 @@ class Lexer:
             text = match.group()
             if match.lastgroup == "comment":
                 comment = self._token("COMMENT", text, match.end())
-                self.comments.append(comment)
+                if self.keep:
+                    self.comments.append(comment)
                 if text.startswith("/**") and len(text) > 4:
                     doc = text
             elif match.lastgroup == "blank":
@@ -122,7 +125,7 @@ class Lexer:
 
     def _after_namespace(self) -> bool:
         """Whether `namespace name` was read last; the parser's state cannot tell, as it shares that of other names."""
-        return self.previous in ("NAME", "DOTTED") and len(self.tokens) > 1 and self.tokens[-2].type == "NAMESPACE"
+        return self.second == "NAMESPACE" and self.previous in ("NAME", "DOTTED")
 
     def _in(self, *kinds: str) -> bool:
         return bool(self.open) and self.open[-1] in kinds
@@ -194,11 +197,10 @@ class Lexer:
     def _remember(self, token: Token) -> None:
         kind = token.type
         if kind in ("_LPAR", "LBRACE", "LSQB", "MAP_OPEN"):
-            schema = kind == "LBRACE" and len(self.tokens) > 2 and self.tokens[-3].type == "SCHEMA"
-            self.open.append("SCHEMA" if schema else kind)
+            self.open.append("SCHEMA" if kind == "LBRACE" and self.second == "SCHEMA" else kind)
         elif kind in _CLOSERS and self.open:
             self.open.pop()
-        self.previous = kind
+        self.second, self.previous = self.previous, kind
 
     def _token(self, kind: str, value: str, end: int) -> Token:
         """A token from here to `end`; moves there."""

@@ -1,14 +1,17 @@
-"""Text to syntax tree: one LALR pass, driven token by token; a syntax error is a diagnostic in plain words."""
+"""Text to syntax tree: one LALR pass over Lark's tables; a syntax error is a diagnostic in plain words.
+
+Lark reads the grammar and makes the tables. The loop that follows them is here, because the lexer must see the parser's
+state before each token, and because it is the hottest loop of the compiler.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from lark import Lark
-from lark.exceptions import UnexpectedToken
 from lark.lexer import Lexer as LarkLexer
 from lark.parsers.lalr_analysis import Shift
 
@@ -20,7 +23,7 @@ from treadle.lang.tree import File
 
 
 class _Unused(LarkLexer):
-    """The parser is fed token by token; it never lexes on its own."""
+    """Lark wants to know a lexer; it is never asked."""
 
     __future_interface__ = 2
 
@@ -31,43 +34,94 @@ class _Unused(LarkLexer):
         return iter(())
 
 
-_LARK = Lark(
-    files("treadle.lang").joinpath("afl.lark").read_text(encoding="utf-8"),
-    parser="lalr",
-    lexer=_Unused,
-    transformer=Builder(),
-)
+class _Action(NamedTuple):
+    """Shift to the state `target`, or (if there is a `build`) reduce `size` values to one and go on by rule `target`."""
+
+    build: Callable[[list[Any]], Any] | None
+    size: int
+    target: Any
+
+
+class _Tables(NamedTuple):
+    actions: dict[Any, dict[str, _Action]]
+    gotos: dict[Any, dict[str, Any]]
+    start: Any
+    end: Any
+
+
+def _tables() -> _Tables:
+    grammar = files("treadle.lang").joinpath("afl.lark").read_text(encoding="utf-8")
+    lark = Lark(grammar, parser="lalr", lexer=_Unused, transformer=Builder())
+    conf = lark.parse_interactive().parser_state.parse_conf
+    actions: dict[Any, dict[str, _Action]] = {}
+    gotos: dict[Any, dict[str, Any]] = {}
+    for state, row in conf.states.items():
+        actions[state], gotos[state] = {}, {}
+        for name, (kind, arg) in row.items():
+            if kind is not Shift:
+                actions[state][name] = _Action(conf.callbacks[arg], len(arg.expansion), arg.origin.name)
+            elif name.isupper():
+                actions[state][name] = _Action(None, 0, arg)
+            else:
+                gotos[state][name] = arg
+    return _Tables(actions, gotos, conf.start_state, conf.end_state)
+
+
+_TABLES = _tables()
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The tree, or None after a syntax error; `lexer` has all tokens and comments."""
+    """The tree, or None after a syntax error; `lexer` has the tokens and comments if they were to be kept."""
 
     file: File | None
     lexer: Lexer
 
 
-def parse(source: Source, reporter: Reporter) -> Parsed:
+def parse(source: Source, reporter: Reporter, *, keep_tokens: bool = False) -> Parsed:
     """Parse one source; at most one syntax error is reported. Takes linear time and bounded stack."""
-    lexer = Lexer(source.text)
-    state = _LARK.parse_interactive().parser_state
-    states = state.parse_conf.states
-    token = Token("$END", "", 0, 0, 1, 1, 1, 1)
+    lexer = Lexer(source.text, keep_tokens)
     try:
-        while True:
-            token = lexer.next(states[state.position])
-            if token.type == "$END":
-                return Parsed(File(source.name, state.feed_token(token, True)), lexer)  # type: ignore[arg-type]
-            state.feed_token(token)  # type: ignore[arg-type]
+        items = _run(lexer, source, reporter)
     except LexError as error:
         reporter.report(error.rule, source, error.span, error.message, hint=error.hint)
-    except UnexpectedToken:
-        _report_unexpected(source, reporter, token, states, list(state.state_stack))
-    return Parsed(None, lexer)
+        items = None
+    return Parsed(None if items is None else File(source.name, items), lexer)
 
 
-def _report_unexpected(source: Source, reporter: Reporter, token: Token, states: Any, stack: list[Any]) -> None:
-    expected = phrases({kind for kind in states[stack[-1]] if kind.isupper() and _accepts(states, stack, kind)})
+def _run(lexer: Lexer, source: Source, reporter: Reporter) -> Any:
+    """What the start rule builds; None after an unexpected token."""
+    actions, gotos, start, end = _TABLES
+    states: list[Any] = [start]
+    values: list[Any] = []
+    while True:
+        row = actions[states[-1]]
+        token = lexer.next(row)
+        kind = token.type
+        while True:
+            action = row.get(kind)
+            if action is None:
+                _report_unexpected(source, reporter, token, states)
+                return None
+            build, size, target = action
+            if build is None:
+                states.append(target)
+                values.append(token)
+                break
+            children: list[Any] = []
+            if size:
+                children = values[-size:]
+                del values[-size:], states[-size:]
+            state = gotos[states[-1]][target]
+            states.append(state)
+            values.append(build(children))
+            if state == end and kind == "$END":
+                return values[-1]
+            row = actions[state]
+
+
+def _report_unexpected(source: Source, reporter: Reporter, token: Token, stack: list[Any]) -> None:
+    expected = phrases({kind for kind in _TABLES.actions[stack[-1]] if _accepts(stack, kind)})
     found = "end of the file" if token.type == "$END" else f"`{source.text[token.start_pos : token.end_pos][:40]}`"
     if token.type == "CODE":
         found = "a script"
@@ -75,24 +129,21 @@ def _report_unexpected(source: Source, reporter: Reporter, token: Token, states:
     reporter.report("syntax-error", source, token.span, f"unexpected {found}; {wanted}")
 
 
-def _accepts(states: Any, stack: list[Any], kind: str) -> bool:
-    """Whether a token of this kind would really be shifted; a state's own table also lists reductions that fail later."""
+def _accepts(stack: list[Any], kind: str) -> bool:
+    """Whether a token of this kind would really be shifted; a state's own row also lists reductions that fail later."""
     pushed: list[Any] = []  # states above stack[:depth]
     depth = len(stack)
     while True:
         state = pushed[-1] if pushed else stack[depth - 1]
-        step = states[state].get(kind)
-        if step is None:
+        action = _TABLES.actions[state].get(kind)
+        if action is None:
             return False
-        action, rule = step
-        if action is Shift:
+        if action.build is None or (kind == "$END" and action.target == "start"):
             return True
-        if kind == "$END" and rule.origin.name == "start":
-            return True
-        for _ in rule.expansion:
+        for _ in range(action.size):
             if pushed:
                 pushed.pop()
             else:
                 depth -= 1
         state = pushed[-1] if pushed else stack[depth - 1]
-        pushed.append(states[state][rule.origin.name][1])
+        pushed.append(_TABLES.gotos[state][action.target])

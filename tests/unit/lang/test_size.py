@@ -20,7 +20,7 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("depth", [500, 2000, 20_000])
+@pytest.mark.parametrize("depth", [500, 2000, 5000])
 @pytest.mark.parametrize("shape", DEEP)
 def test_nesting_that_is_too_deep_is_one_clean_error(shape: str, depth: int) -> None:
     before, opening, middle, closing, after = DEEP[shape]
