@@ -258,18 +258,20 @@ class _Performer:
         """Call the handler or run the script; what it raises fails the step."""
         try:
             if task.script is not None:
-                return Finished(task.step_id, self._script_runner(task.script, payload), task.id)
-            result = self._call(self._handler(task.facet), payload)
+                result: Any = self._script_runner(task.script, payload)
+            else:
+                result = self._call(self._handler(task.facet), payload)
+            result = decode(encode({} if result is None else result, "result"))
         except _HandlerMissing:
             raise
         except Exception as error:
             kind = error.type if isinstance(error, ScriptFailed) else type(error).__name__
             code = error.error_code if isinstance(error, NonRetryable) else "error"
             return Errored(task.step_id, Problem(code, str(error) or type(error).__name__, kind), task.id)
-        if result is not None and not isinstance(result, dict):
+        if not isinstance(result, dict):
             message = f"the handler of {task.facet} returned {type(result).__name__}; return a dict"
             return Errored(task.step_id, Problem("unexpected_result", message), task.id)
-        return Finished(task.step_id, decode(encode(result or {}, "result")), task.id)
+        return Finished(task.step_id, result, task.id)
 
     def _handler(self, facet: str) -> Handler:
         handler = self._handlers.get(facet) or self._handlers.get(short_name(facet))

@@ -1,0 +1,148 @@
+"""Where the parameters of a step come from, and which source wins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from treadle.evaluator import Started
+from treadle.testing.workflows import SimulatedRun, WorkflowFailed, compile_program, run_workflow
+
+MAIL = """
+facet Budget(limit: Long, host: String = "never")
+facet Mail(host: String = "local", retries: Long = 0, to: String = "nobody") with Budget(limit = 5, retries = 3)
+"""
+
+
+def params_of(call: str, before: str = MAIL, inputs: dict[str, Any] | None = None) -> dict[str, Any]:
+    source = f"{before}\nworkflow W(n: Long = 1) => (x: Json) andThen {{ s = {call} }}"
+    run = SimulatedRun(compile_program(source), "W")
+    run.apply(Started(inputs or {}))
+    return run.row("W.s").params
+
+
+def test_an_argument_wins_over_everything() -> None:
+    call = 'Mail(host = "arg", retries = 9) with Budget(host = "mixin", retries = 8)'
+    params = params_of(call, MAIL + 'implicit m = Mail(host = "implicit", retries = 7)')
+    assert (params["host"], params["retries"]) == ("arg", 9)
+
+
+def test_a_call_site_mixin_wins_over_an_implicit_and_the_first_mixin_over_the_second() -> None:
+    call = 'Mail() with Budget(host = "first") with Budget(host = "second", limit = 2)'
+    params = params_of(call, MAIL + 'implicit m = Mail(host = "implicit")')
+    assert (params["host"], params["limit"]) == ("first", 2)
+
+
+def test_an_implicit_wins_over_the_signature() -> None:
+    params = params_of("Mail()", MAIL + "implicit m = Mail(retries = 7)")
+    assert params == {"retries": 7, "limit": 5, "host": "local", "to": "nobody"}
+
+
+def test_a_signature_mixin_stands_just_above_the_facets_own_defaults() -> None:
+    assert params_of("Mail()") == {"limit": 5, "retries": 3, "host": "local", "to": "nobody"}
+
+
+def test_all_implicits_are_merged_and_the_nearest_namespace_wins() -> None:
+    source = """
+    namespace far { implicit one = near.Mail(host = "far", to = "far") }
+    namespace near {
+        facet Mail(host: String, to: String = "x", n: Long = 0)
+        implicit two = Mail(host = "near")
+        implicit three = Mail(n = 3)
+        workflow W() => (h: String, t: String, n: Long) andThen {
+            m = Mail()
+            yield W(h = m.host, t = m.to, n = m.n)
+        }
+    }
+    """
+    assert run_workflow(source, "near.W") == {"h": "near", "t": "far", "n": 3}
+
+
+def test_an_aliased_mixin_at_the_call_is_one_parameter_without_its_facets_defaults() -> None:
+    params = params_of("Mail() with Budget(limit = 9 + $.n) as cap")
+    assert params["cap"] == {"limit": 10}
+
+
+def test_defaults_may_read_other_parameters_in_any_order() -> None:
+    before = "facet F(a: Long = $.b + 1, b: Long = $.c * 2, c: Long = 3)"
+    assert params_of("F()", before) == {"c": 3, "b": 6, "a": 7}
+    assert params_of("F(b = 1)", before) == {"b": 1, "a": 2, "c": 3}
+
+
+def test_defaults_that_need_one_another_are_an_error() -> None:
+    source = "facet F(a: Long = $.b, b: Long = $.a)\nworkflow W() andThen { s = F() }"
+    with pytest.raises(WorkflowFailed, match="in turn needs"):
+        run_workflow(source, "W")
+
+
+def test_a_long_chain_of_defaults_costs_no_stack() -> None:
+    params = ", ".join(f"p{n}: Long = $.p{n + 1} + 1" for n in range(2000))
+    source = f"workflow W({params}, p2000: Long = 0) => (x: Long) andThen {{ yield W(x = $.p0) }}"
+    assert run_workflow(source, "W") == {"x": 2000}
+
+
+def test_inputs_win_over_defaults_and_unknown_inputs_are_kept() -> None:
+    run = SimulatedRun(compile_program("workflow W(a: Long = 1, b: Long = 2) andThen { }"), "W")
+    run.apply(Started({"b": 5, "extra": [1]}))
+    assert run.row("W").params == {"a": 1, "b": 5, "extra": [1]}
+
+
+def test_a_parameter_that_nobody_gave_fails_only_when_it_is_read() -> None:
+    source = """
+    facet F(a: Long, b: Long)
+    workflow W(n: Long) => (x: Long) andThen { s = F(a = 1) yield W(x = s.%s) }
+    """
+    assert run_workflow(source % "a", "W") == {"x": 1}
+    with pytest.raises(WorkflowFailed, match="step `s` has no `b`"):
+        run_workflow(source % "b", "W")
+
+
+def test_an_external_facet_takes_its_arguments_as_they_are() -> None:
+    assert run_workflow("workflow W() => (x: Long) andThen { s = Somewhere(a = 4) yield W(x = s.a) }", "W") == {"x": 4}
+
+
+def test_a_return_default_is_used_for_what_nobody_yielded() -> None:
+    source = """
+    facet F(n: Long) => (a: Long = $.n * 2, b: Long = 7) andThen { yield F(b = 1) }
+    workflow W() => (a: Long, b: Long, c: Json = [1]) andThen { s = F(n = 4) yield W(a = s.a, b = s.b) }
+    """
+    assert run_workflow(source, "W") == {"a": 8, "b": 1, "c": [1]}
+
+
+def test_a_missing_return_is_an_error_only_when_it_is_read() -> None:
+    source = """
+    event facet E() => (a: Long, b: Long)
+    workflow W() => (x: Long, y: Long) andThen { e = E() yield W(x = e.%s) }
+    """
+    assert run_workflow(source % "a", "W", handlers={"E": lambda p: {"a": 1}}) == {"x": 1}
+    with pytest.raises(WorkflowFailed, match="step `e` has no `b`: `E` declares it, but nobody gave it a value"):
+        run_workflow(source % "b", "W", handlers={"E": lambda p: {"a": 1}})
+
+
+@pytest.mark.parametrize(
+    ("mixin", "expected"),
+    [("minutes = 5", 300_000), ("seconds = 1.5, ms = 1", 1_501), ("hours = $.n", 3_600_000), ("days = 1", 86_400_000)],
+)
+def test_a_timeout_mixin_sets_the_tasks_timeout_and_is_no_parameter(mixin: str, expected: int) -> None:
+    source = f"event facet E(a: Long)\nworkflow W(n: Long = 1) andThen {{ e = E(a = 1) with Timeout({mixin}) }}"
+    run = SimulatedRun(compile_program(source), "W")
+    run.apply(Started())
+    [task] = run.tasks.values()
+    assert (task.timeout_for, task.payload) == (expected, {"a": 1})
+
+
+def test_a_timeout_of_the_signature_is_used_unless_the_call_has_one() -> None:
+    source = """
+    event facet E() with Timeout(minutes = 2)
+    workflow W() andThen { a = E() b = E() with Timeout(seconds = 1) }
+    """
+    run = SimulatedRun(compile_program(source), "W")
+    run.apply(Started())
+    assert [task.timeout_for for task in run.tasks.values()] == [120_000, 1_000]
+
+
+@pytest.mark.parametrize("mixin", ["minutes = 0", 'minutes = "x"', "fortnights = 1", "seconds = -1"])
+def test_a_timeout_that_makes_no_sense_fails_the_step(mixin: str) -> None:
+    with pytest.raises(WorkflowFailed, match=r"W\.e: .*Timeout"):
+        run_workflow(f"event facet E()\nworkflow W() andThen {{ e = E() with Timeout({mixin}) }}", "W")
