@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 HANDLERS = '''
 import os
@@ -120,17 +121,56 @@ class Treadle:
             stderr=subprocess.PIPE,
             text=True,
         )
+        running = Running(process, Lines(process.stdout), Lines(process.stderr))
         try:
-            assert process.stdout is not None
-            first = process.stdout.readline()
-            yield Running(process, first)
+            running.first = running.out.wait_for("")
+            yield running
         finally:
             process.kill()
-            process.communicate()
+            process.wait()
+            running.out.close()
+            running.err.close()
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TREADLE_")}  # noqa: TID251
         return {**inherited, "TREADLE_STORE": self.store, **self.environment, **more}
+
+
+class Lines:
+    """What a process says, read as it comes by a thread, so that nothing waits in a buffer or fills a pipe."""
+
+    def __init__(self, pipe: IO[str] | None) -> None:
+        assert pipe is not None
+        self._pipe = pipe
+        self._lines: list[str] = []
+        self._ended = False
+        self._change = threading.Condition()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        for line in self._pipe:
+            with self._change:
+                self._lines.append(line)
+                self._change.notify_all()
+        with self._change:
+            self._ended = True
+            self._change.notify_all()
+
+    def wait_for(self, word: str) -> str:
+        """The first line with that in it, once it is there; empty if the process ends without one."""
+        with self._change:
+            self._change.wait_for(lambda: self._ended or any(word in line for line in self._lines))
+            return next((line for line in self._lines if word in line), "")
+
+    def rest(self, first: int) -> str:
+        """All from that line on, once the process has ended."""
+        self._reader.join()
+        return "".join(self._lines[first:])
+
+    def close(self) -> None:
+        self._reader.join()
+        self._pipe.close()
 
 
 @dataclass
@@ -138,7 +178,9 @@ class Running:
     """A command that runs; `first` is the first line it said."""
 
     process: subprocess.Popen[str]
-    first: str
+    out: Lines
+    err: Lines
+    first: str = ""
 
     def stop(self, sign: signal.Signals = signal.SIGTERM) -> Ended:
         """Send it the signal and wait for its end."""
@@ -146,6 +188,6 @@ class Running:
         return self.ended()
 
     def ended(self) -> Ended:
-        """Wait for its end."""
-        out, err = self.process.communicate(timeout=60)
-        return Ended(self.process.returncode, out, err)
+        """Wait for its end; `out` is what it said after its first line."""
+        code = self.process.wait(timeout=60)
+        return Ended(code, self.out.rest(1), self.err.rest(0))

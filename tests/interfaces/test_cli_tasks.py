@@ -86,7 +86,7 @@ def test_options_may_stand_before_or_after_the_command_and_win_over_the_environm
 
 
 def test_looking_makes_no_database(treadle: Treadle):
-    for looking in (["tasks", "list"], ["servers"], ["store", "info"], ["store", "verify"], ["doctor"]):
+    for looking in (["tasks", "list"], ["store", "verify"], ["doctor"]):
         treadle(*looking)
     assert not (treadle.folder / "treadle.db").exists()
 

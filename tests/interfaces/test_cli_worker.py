@@ -72,9 +72,7 @@ def test_sigterm_lets_running_work_finish(treadle: Treadle):
     with treadle.started("worker", "--handlers", "jobs", "--json") as worker:
         wait_for(treadle.folder / "started", worker)
         worker.process.send_signal(signal.SIGTERM)
-        assert worker.process.stderr is not None
-        while "stopping" not in worker.process.stderr.readline():
-            pass
+        assert worker.err.wait_for("stopping")
         (treadle.folder / "open").touch()
         ended = worker.ended()
     assert (ended.code, json.loads(ended.out)["handled"]) == (0, 1)
@@ -96,9 +94,7 @@ def test_a_second_sigint_stops_at_once(treadle: Treadle):
     with treadle.started("worker", "--handlers", "jobs", "--json") as worker:
         wait_for(treadle.folder / "started", worker)
         worker.process.send_signal(signal.SIGINT)
-        assert worker.process.stderr is not None
-        while "stopping" not in worker.process.stderr.readline():
-            pass
+        assert worker.err.wait_for("stopping")
         assert worker.stop(signal.SIGINT).code == 130
     assert treadle.json("tasks", "show", task_id)["state"] == "running"
 

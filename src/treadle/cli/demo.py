@@ -92,6 +92,7 @@ async def _tell(session: Session, url: str, folder: Path) -> None:
         value = {
             "ok": all(holds for _, holds in checks),
             "store": engine.store.url,
+            "namespace": namespace,
             "took_seconds": round(view.elapsed(), 1),
             "claims": [{"claim": claim, "holds": holds} for claim, holds in checks],
             "tasks": [
@@ -100,6 +101,8 @@ async def _tell(session: Session, url: str, folder: Path) -> None:
             ],
         }
         session.show(value, lambda: summary(story.labels, story.tasks, moves, crew.owners, checks, view.elapsed()))
+        if session.chosen.typed_store:
+            view.say(f"These tasks stay in the store: treadle --namespace {namespace} tasks list --store ...")
     if broken := [claim for claim, holds in checks if not holds]:
         raise DemoFailed(f"The story did not happen as told: {'; '.join(broken)}. {crew.tail()}")
 
