@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
+import os
 import socket
 import subprocess
 import tempfile
@@ -58,34 +58,28 @@ class Host:
         place = Path(tempfile.mkdtemp(prefix="treadle-script-"))
         try:
             with theirs:
-                command = [python, "-I", "-S", "-B", "-X", "utf8", "-c", _LAUNCH, _HERE, str(theirs.fileno()), limits.as_settings()]
-                process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own interpreter; a millisecond, once
-                    command,
-                    cwd=place,
-                    env={},
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
+                process = _launch(python, limits, theirs.fileno(), place)
             ours.setblocking(False)
             host = cls(process, ours)
             asyncio.get_running_loop().add_reader(ours, host._readable)
-            try:
-                async with asyncio.timeout(_START_FOR):
-                    await host._ready
-            except BaseException as error:
-                await host.close()
-                if isinstance(error, TimeoutError):
-                    raise HostGone(f"it was not ready after {_START_FOR:g} s") from None
-                raise
+            await host._until_ready()
             return host
         except OSError:
             ours.close()
             raise
         finally:
-            place.rmdir()
+            os.rmdir(place)  # noqa: PTH106 - as quick as it is rare
+
+    async def _until_ready(self) -> None:
+        try:
+            async with asyncio.timeout(_START_FOR):
+                await self._ready
+        except TimeoutError:
+            await self.close()
+            raise HostGone(f"it was not ready after {_START_FOR:g} s") from None
+        except BaseException:
+            await self.close()
+            raise
 
     @property
     def pid(self) -> int:
@@ -114,10 +108,9 @@ class Host:
         """End the process and with it all its children; returns when it has ended."""
         self._lose("it was closed")
         try:
-            async with asyncio.timeout(_END_FOR):
-                # It ends by itself at the end of its input, and takes its children with it.
-                await asyncio.to_thread(self._process.wait, _END_FOR)
-        except (TimeoutError, subprocess.TimeoutExpired):
+            # It ends by itself at the end of its input, and takes its children with it.
+            await asyncio.to_thread(self._process.wait, _END_FOR)
+        except subprocess.TimeoutExpired:
             self._process.kill()
             await asyncio.to_thread(self._process.wait)
 
@@ -160,5 +153,16 @@ class Host:
                 future.set_exception(HostGone(why))
                 future.exception()  # it is no fault if nobody waits for it any more
         self._ends.clear()
-        with contextlib.suppress(OSError):
-            self._process.poll()
+
+
+def _launch(python: str, limits: ScriptLimits, control: int, place: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and our own words
+        [python, "-I", "-S", "-B", "-X", "utf8", "-c", _LAUNCH, _HERE, str(control), limits.as_settings()],
+        cwd=place,
+        env={},
+        pass_fds=[control],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )

@@ -77,7 +77,7 @@ class Limits:
         for name in ("network", "files", "processes"):
             if filtered and name not in self.settings.off:
                 notes[name] = True
-        if not filtered and os.getuid() == 0:
+        if not filtered and os.getuid() == 0 and notes["processes"] is True:
             notes["processes"] = "root is not bound by RLIMIT_NPROC"
         if filtered:
             notes["signals"] = True

@@ -59,6 +59,7 @@ def _import(
     fromlist: Sequence[str] | None = (),
     level: int = 0,
 ) -> Any:
-    if level or (name not in MODULES and name != "__future__"):
+    # The interpreter's own imports, such as that of the parser of dates, come by here too; they give a list, a statement a tuple.
+    if level or (name not in MODULES and name != "__future__" and not isinstance(fromlist, list)):
         raise ImportError(f"Scripts cannot import {name!r}. They can import: {', '.join(MODULES)}.", name=name)
     return builtins.__import__(name, globals_, locals_, fromlist or (), 0)
