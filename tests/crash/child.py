@@ -1,0 +1,139 @@
+"""What runs in the processes that these tests start, stop and kill: `python -m tests.crash.child ROLE ...`.
+
+The store is that of TREADLE_STORE. Effects are lines in a file that all processes append to: WHAT TASK ATTEMPT PID.
+Events go to stdout, one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from treadle import Context, Engine, TaskSpec
+from treadle.kernel.crashpoints import arm
+from treadle.kernel.telemetry import Event, TaskSettled, TaskTaken
+from treadle.model.clock import Duration
+
+
+def tell(what: str, **details: Any) -> None:
+    sys.stdout.write(json.dumps({"event": what, **details}) + "\n")
+    sys.stdout.flush()
+
+
+def emit(event: Event) -> None:
+    if not isinstance(event, TaskTaken | TaskSettled):
+        tell(type(event).__name__, **asdict(event))
+
+
+def crash_at(spec: str) -> None:
+    """Die at the n-th passing of a named point: `point:n`."""
+    point, _, number = spec.partition(":")
+    left = int(number or 1)
+
+    def passed(here: str) -> None:
+        nonlocal left
+        if here == point:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    arm(passed)
+
+
+def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
+    def effect(what: str, ctx: Context) -> None:
+        with effects.open("ab", buffering=0) as file:
+            file.write(f"{what} {ctx.task_id} {ctx.attempt} {os.getpid()}\n".encode())
+
+    @engine.handler("note")
+    async def note(payload: Any, ctx: Context) -> dict[str, Any]:
+        effect("note", ctx)
+        return {"pid": os.getpid()}
+
+    @engine.handler("work", retry=5)
+    async def work(payload: Any, ctx: Context) -> dict[str, Any]:
+        await asyncio.sleep(0.005)
+        effect("work", ctx)
+        return {"pid": os.getpid()}
+
+    @engine.handler("hang_once")
+    async def hang_once(payload: Any, ctx: Context) -> dict[str, Any]:
+        """Whoever gets it first never gets it done."""
+        effect("start", ctx)
+        if ctx.attempt == 1:
+            await asyncio.Event().wait()
+        effect("end", ctx)
+        return {"pid": os.getpid()}
+
+    @engine.handler("late_once")
+    async def late_once(payload: Any, ctx: Context) -> dict[str, Any]:
+        """Whoever gets it first is done only after the test says so, and keeps its event loop busy until then."""
+        effect("start", ctx)
+        while ctx.attempt == 1 and not go.exists():  # noqa: ASYNC240
+            time.sleep(0.01)  # noqa: ASYNC251 - so that nothing comes between the handler's end and its settle
+        effect("end", ctx)
+        return {"pid": os.getpid()}
+
+
+async def run_worker(options: argparse.Namespace) -> None:
+    engine = Engine(emit=emit)
+    add_handlers(engine, options.effects, options.go)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    lease: Duration = options.lease
+    async with engine, engine.worker(lease=lease, grace=options.grace, concurrency=options.concurrency) as host:
+        tell("ready", owner_id=host.owner_id)
+        await stop.wait()
+    tell("end", handled=host.worker.handled, released=host.worker.released)
+
+
+async def run_enqueuer(options: argparse.Namespace) -> None:
+    """Enqueue tasks one after another, each with a key of its own, so that doing it again is safe."""
+    async with Engine(emit=emit) as engine:
+        for number in range(options.count):
+            done = await engine.enqueue("note", {"n": number}, unique_key=f"key-{number}")
+            tell("enqueued", id=done.id)
+
+
+async def run_filler(options: argparse.Namespace) -> None:
+    """Enqueue many at once."""
+    async with Engine(emit=emit) as engine:
+        await engine.enqueue_many([TaskSpec(name="note", payload={"n": number}) for number in range(options.count)])
+
+
+async def run_operator(options: argparse.Namespace) -> None:
+    async with Engine(emit=emit) as engine:
+        await engine.cancel(options.task)
+
+
+ROLES = {"worker": run_worker, "enqueuer": run_enqueuer, "filler": run_filler, "operator": run_operator}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("role", choices=ROLES)
+    parser.add_argument("--effects", type=Path)
+    parser.add_argument("--go", type=Path, default=Path("/nonexistent"))
+    parser.add_argument("--lease", type=float, default=10.0)
+    parser.add_argument("--grace", type=float, default=5.0)
+    parser.add_argument("--concurrency", type=int, default=20)
+    parser.add_argument("--crash-at", default="")
+    parser.add_argument("--count", type=int, default=5)
+    parser.add_argument("--task", default="")
+    options = parser.parse_args()
+    if options.crash_at:
+        crash_at(options.crash_at)
+    asyncio.run(ROLES[options.role](options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""A process dies at each named point; others finish its work: nothing is lost, nothing is completed twice."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+
+import pytest
+from tests.crash.scene import Scene
+
+from treadle import TaskSpec
+from treadle.kernel.crashpoints import POINTS
+from treadle.model.values import decode
+
+ENQUEUE_POINTS = ("enqueue.before_commit", "enqueue.after_commit")
+WORKER_POINTS = ("claim.after", "handler.before", "handler.after", "settle.before_commit", "settle.after_commit", "wake.after")
+OPERATOR_POINTS = ("operate.before_commit", "operate.after_commit")
+
+KILLED = -signal.SIGKILL
+
+
+def test_every_named_point_is_died_at() -> None:
+    assert {*ENQUEUE_POINTS, *WORKER_POINTS, *OPERATOR_POINTS} == set(POINTS)
+
+
+@pytest.mark.parametrize("point", ENQUEUE_POINTS)
+async def test_an_enqueuer_that_dies_and_starts_again_leaves_each_task_once(scene: Scene, point: str) -> None:
+    first = scene.start("enqueuer", "--count", 5, "--crash-at", f"{point}:3")
+    assert await first.ended() == KILLED
+    told = [event["id"] for event in first.events("enqueued")]
+    assert len(told) == 2
+    stored = [task.id for task in await scene.engine.list_tasks()]
+    assert len(stored) == (2 if point == "enqueue.before_commit" else 3)
+    assert set(told) <= set(stored)
+    again = scene.start("enqueuer", "--count", 5)
+    assert await again.ended() == 0
+    ids = [event["id"] for event in again.events("enqueued")]
+    assert set(stored) <= set(ids)
+    await scene.start_worker()
+    tasks = await scene.finished(ids)
+    assert {task.state for task in tasks} == {"completed"}
+    assert Counter(task_id for _, task_id, _, _ in scene.effects()) == Counter(ids)
+    await scene.check(5)
+
+
+@pytest.mark.parametrize("point", WORKER_POINTS)
+async def test_the_work_of_a_worker_that_dies_is_finished_by_another(scene: Scene, point: str) -> None:
+    delay = 0.05 if point == "wake.after" else None  # so that there is something to wake
+    ids = [task.id for task in await scene.engine.enqueue_many([TaskSpec(name="note", delay=delay) for _ in range(8)])]
+    count = 1 if point in ("claim.after", "wake.after") else 3
+    first = scene.start("worker", "--lease", 1, "--concurrency", 4, "--crash-at", f"{point}:{count}")
+    assert await first.ended() == KILLED
+    second = await scene.start_worker()
+    tasks = await scene.finished(ids)
+    assert {task.state for task in tasks} == {"completed"}
+    by = Counter(pid for _, _, _, pid in scene.effects())
+    assert by[second.pid] > 0
+    assert {task_id for _, task_id, _, _ in scene.effects()} == set(ids)
+    histories = await asyncio.gather(*(scene.moves(task.id) for task in tasks))
+    for task, moves in zip(tasks, histories, strict=True):
+        assert moves == ["expire"] * task.takeovers + ["succeed"]
+        assert task.claim_version == len(moves)
+    taken_over = sum("expire" in moves for moves in histories)
+    if point == "settle.after_commit":
+        assert sum(decode(task.result) == {"pid": first.pid} for task in tasks) >= count
+    elif point != "wake.after":
+        assert taken_over > 0
+    # At least once: only what was under way when the first died may have happened twice.
+    assert len(scene.effects()) <= len(ids) + taken_over
+    await scene.check(8)
+
+
+@pytest.mark.parametrize("point", OPERATOR_POINTS)
+async def test_an_operator_who_dies_has_canceled_all_or_nothing(scene: Scene, point: str) -> None:
+    task = await scene.engine.enqueue("note")
+    operator = scene.start("operator", "--task", task.id, "--crash-at", point)
+    assert await operator.ended() == KILLED
+    await scene.start_worker()
+    (ended,) = await scene.finished([task.id])
+    assert ended.state == ("completed" if point == "operate.before_commit" else "canceled")
+    assert len(scene.effects()) == (1 if point == "operate.before_commit" else 0)
+    await scene.check(1)

@@ -1,0 +1,140 @@
+"""What signals do to worker processes: SIGKILL, SIGSTOP, SIGTERM."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from pathlib import Path
+
+import apsw
+import pytest
+from tests.crash.scene import Child, Scene, until
+
+from treadle import TaskSpec
+from treadle.model.values import decode
+
+
+async def test_a_task_whose_worker_is_killed_is_completed_once_by_another(scene: Scene) -> None:
+    task = await scene.engine.enqueue("hang_once")
+    first = await scene.start_worker("--lease", 1)
+    await until(lambda: bool(scene.effects("start")), first)
+    first.send(signal.SIGKILL)
+    assert await first.ended() == -signal.SIGKILL
+    second = await scene.start_worker()
+    (ended,) = await scene.finished([task.id])
+    assert (ended.state, decode(ended.result), ended.takeovers) == ("completed", {"pid": second.pid}, 1)
+    assert await scene.moves(task.id) == ["expire", "succeed"]
+    assert scene.effects() == [
+        ("start", task.id, 1, first.pid),
+        ("start", task.id, 2, second.pid),
+        ("end", task.id, 2, second.pid),
+    ]
+    await scene.check(1)
+
+
+async def stop_between_writes(child: Child, scene: Scene, folder: Path) -> None:
+    """SIGSTOP, but not while it has SQLite's one write lock: stopped there, it would stop everybody."""
+    for _ in range(50):
+        child.send(signal.SIGSTOP)
+        if not scene.url.startswith("sqlite"):
+            return
+        connection = apsw.Connection(str(folder / "treadle.db"))
+        try:
+            connection.execute("begin immediate; rollback")
+            return
+        except apsw.BusyError:
+            child.send(signal.SIGCONT)
+        finally:
+            connection.close()
+    raise AssertionError("it is always writing")
+
+
+async def test_a_worker_that_slept_past_its_lease_has_its_late_result_refused(scene: Scene, tmp_path: Path) -> None:
+    task = await scene.engine.enqueue("late_once")
+    first = await scene.start_worker("--lease", 1)
+    await until(lambda: bool(scene.effects("start")), first)
+    await stop_between_writes(first, scene, tmp_path)
+    second = await scene.start_worker()
+    (ended,) = await scene.finished([task.id])
+    assert decode(ended.result) == {"pid": second.pid}
+    scene.go.touch()
+    first.send(signal.SIGCONT)
+    dropped = await first.told("ResultDropped")
+    assert (dropped["task_id"], dropped["move"]) == (task.id, "succeed")
+    assert scene.effects() == [
+        ("start", task.id, 1, first.pid),
+        ("start", task.id, 2, second.pid),
+        ("end", task.id, 2, second.pid),
+        ("end", task.id, 1, first.pid),
+    ]
+    assert await scene.engine.get_task(task) == ended
+    assert await scene.moves(task.id) == ["expire", "succeed"]
+    await scene.check(1)
+    first.send(signal.SIGTERM)
+    assert await first.ended() == 0
+
+
+async def test_sigterm_lets_running_work_finish(scene: Scene) -> None:
+    task = await scene.engine.enqueue("late_once")
+    waiting = await scene.engine.enqueue("note", delay=3600)
+    worker = await scene.start_worker()
+    await until(lambda: bool(scene.effects("start")), worker)
+    worker.send(signal.SIGTERM)
+    scene.go.touch()
+    assert await worker.ended() == 0
+    (ended,) = await scene.finished([task.id])
+    assert decode(ended.result) == {"pid": worker.pid}
+    assert worker.events("end") == [{"event": "end", "handled": 1, "released": 0}]
+    assert (await scene.engine.get_task(waiting)).state == "pending"
+    (server,) = await scene.engine.reads.list_servers()
+    assert server.state == "stopped"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_sigterm_releases_what_does_not_finish_in_time(scene: Scene, number: signal.Signals) -> None:
+    task = await scene.engine.enqueue("hang_once")
+    first = await scene.start_worker("--grace", 0.1, "--lease", 3600)
+    await until(lambda: bool(scene.effects("start")), first)
+    first.send(number)
+    assert await first.ended() == 0
+    assert first.events("end") == [{"event": "end", "handled": 0, "released": 1}]
+    assert (await scene.engine.get_task(task)).owner_id is None
+    second = await scene.start_worker()
+    (ended,) = await scene.finished([task.id])
+    assert (decode(ended.result), ended.attempt, ended.takeovers) == ({"pid": second.pid}, 2, 0)
+    assert await scene.moves(task.id) == ["release", "succeed"]
+    await scene.check(1)
+
+
+async def test_two_processes_drain_two_thousand_tasks_and_each_is_handled_once(scene: Scene) -> None:
+    workers = [await scene.start_worker("--concurrency", 100) for _ in range(2)]
+    tasks = await scene.engine.enqueue_many([TaskSpec(name="note") for _ in range(2000)])
+    ids = [task.id for task in tasks]
+    ended = await scene.finished(ids)
+    assert {task.state for task in ended} == {"completed"}
+    assert Counter(task_id for _, task_id, _, _ in scene.effects()) == Counter(ids)
+    by = Counter(pid for _, _, _, pid in scene.effects())
+    assert set(by) <= {worker.pid for worker in workers}
+    await scene.check(2000)
+    for worker in workers:
+        worker.send(signal.SIGTERM)
+    assert [await worker.ended() for worker in workers] == [0, 0]
+    assert sum(worker.events("end")[0]["handled"] for worker in workers) == 2000
+
+
+async def test_workers_that_are_killed_all_the_time_lose_nothing(scene: Scene) -> None:
+    tasks = await scene.engine.enqueue_many([TaskSpec(name="work") for _ in range(300)])
+    ids = [task.id for task in tasks]
+    for round_number in range(3):
+        worker = await scene.start_worker("--lease", 1, "--concurrency", 10)
+        before = len(scene.effects())
+        await until(lambda before=before: len(scene.effects()) >= before + 20, worker)
+        worker.send(signal.SIGKILL)
+        assert await worker.ended() == -signal.SIGKILL, round_number
+    await scene.start_worker("--concurrency", 50)
+    ended = await scene.finished(ids)
+    assert {task.state for task in ended} == {"completed"}
+    assert {task_id for _, task_id, _, _ in scene.effects()} == set(ids)
+    assert len(scene.effects()) <= len(ids) + sum(task.takeovers for task in ended)
+    assert all(task.takeovers <= 3 for task in ended)
+    await scene.check(300)
