@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from asyncio import CancelledError
 from collections.abc import Sequence
 
 from treadle.cli.exits import BUG, INTERRUPTED, exit_code_of, tell_error
@@ -30,7 +31,7 @@ def run(arguments: list[str]) -> int:
             traceback.print_exception(error.__cause__)
         tell_error(error.code, str(error), as_json=as_json)
         return exit_code_of(error)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, CancelledError):
         return INTERRUPTED
     except Exception as error:
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):
