@@ -40,7 +40,7 @@ _postgres_dir = pytest.StashKey[Path]()
 
 def pytest_configure(config: pytest.Config) -> None:
     given = getattr(config, "workerinput", {}).get("postgres_dir")
-    config.stash[_postgres_dir] = Path(given or tempfile.mkdtemp(prefix="treadle-pg-"))
+    config.stash[_postgres_dir] = Path(given or Path(tempfile.gettempdir()) / f"treadle-pg-{secrets.token_hex(6)}")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -90,6 +90,7 @@ def stop_postgres(place: Path) -> None:
 def postgres_server(request: pytest.FixtureRequest) -> str:
     """The URL of a real PostgreSQL, the same for all tests of the run."""
     place = request.config.stash[_postgres_dir]
+    place.mkdir(mode=0o700, exist_ok=True)
     with (place / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         url = os.environ.get("TREADLE_TEST_POSTGRES_URL")  # noqa: TID251
