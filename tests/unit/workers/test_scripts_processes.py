@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.workers.scripts import ScriptError, ScriptKilled, ScriptLimits, ScriptRunner, ScriptUnavailable
+from treadle.workers.scripts import ScriptError, ScriptKilled, ScriptLimits, ScriptRunner, ScriptUnavailable, exchange
 
 AROUND = "import random\nos = random._os\nsys = os.sys\n"
 FOREVER = "import time\nwhile True: time.sleep(0.01)"
@@ -141,6 +141,15 @@ async def test_a_script_that_loses_the_parent_twice_fails(runner):
     assert await runner.run("result['n'] = 1", {}) == {"n": 1}
 
 
+async def test_a_parent_that_does_not_answer_is_replaced(monkeypatch):
+    monkeypatch.setattr(exchange, "GRACE_FOR", 0.1)
+    async with ScriptRunner(limits=ScriptLimits(wall_for=0.5)) as runner:
+        first = await runner.warm()
+        os.kill(first, signal.SIGSTOP)
+        assert await runner.run("result['n'] = 1", {}) == {"n": 1}
+        assert await runner.warm() != first
+
+
 async def test_canceling_ends_the_scripts_process(runner):
     script = asyncio.create_task(runner.run(FOREVER, {}))
     parent = await runner.warm()
@@ -205,7 +214,7 @@ def test_killing_the_worker_ends_the_parent_and_all_scripts(how):
 
 
 def test_the_parent_loads_nothing_of_treadle():
-    code = "import sys; sys.path.append(sys.argv[1]); import sandbox.parent; print([m for m in sys.modules if m in ('treadle', 'asyncio')])"
+    code = "import sys; sys.path.append(sys.argv[1]); import sandbox.parent; print({'treadle', 'asyncio'} & {*sys.modules})"
     place = Path(sys.modules["treadle.workers.scripts"].__file__ or "").parent
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(place)], capture_output=True, text=True)
-    assert done.stdout.strip() == "[]", done.stderr
+    assert done.stdout.strip() == "set()", done.stderr

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 
 from treadle.workers.scripts.host import Ended, Host
 from treadle.workers.scripts.sandbox import wire
+
+GRACE_FOR = 10.0
+"""Seconds that the warmed process may be late with ending a script before it is killed itself."""
 
 _LAST_WORDS_FOR = 2.0
 _KILLED_FOR = 5.0
@@ -16,8 +20,8 @@ class AnswerTooLarge(Exception):
     """The child announced an answer beyond every limit; it was not read."""
 
 
-async def exchange(host: Host, request: bytes, limit: int) -> tuple[Ended, bytes | None]:
-    """Run one script; returns when its process has ended. The answer is None if it was not completed.
+async def exchange(host: Host, request: bytes, wall_for: float, limit: int) -> tuple[Ended, bytes | None]:
+    """Run one script; returns when its process has ended. The answer, of at most `limit` bytes, is None if it was not completed.
 
     Canceling ends the process. Raises `HostGone`, `HostRefused` or `AnswerTooLarge`.
     """
@@ -28,7 +32,9 @@ async def exchange(host: Host, request: bytes, limit: int) -> tuple[Ended, bytes
             script_id, end = host.run(theirs)
         talk = asyncio.create_task(_talk(ours, request, limit))
         try:
-            await asyncio.wait([end])
+            await asyncio.wait([end], timeout=wall_for + GRACE_FOR)
+            if not end.done():
+                host.give_up("it did not end a script whose time was up")
             # All that was written before the end is there to be read; only a process that escaped keeps the channel open.
             await asyncio.wait([talk], timeout=_LAST_WORDS_FOR)
             return end.result(), talk.result() if talk.done() else None
@@ -45,15 +51,14 @@ async def exchange(host: Host, request: bytes, limit: int) -> tuple[Ended, bytes
 
 async def _talk(channel: socket.socket, request: bytes, limit: int) -> bytes | None:
     loop = asyncio.get_running_loop()
-    try:
+    with contextlib.suppress(OSError):  # it may end before it has read everything
         await loop.sock_sendall(channel, wire.frame(request))
-    except OSError:  # it ended before it had read everything; it may still have answered
-        pass
     head = await _read(channel, wire.LENGTH_BYTES)
     if head is None:
         return None
     if wire.length(head) > limit:
-        channel.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            channel.shutdown(socket.SHUT_RDWR)
         raise AnswerTooLarge
     return await _read(channel, wire.length(head))
 

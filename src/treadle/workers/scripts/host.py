@@ -53,9 +53,9 @@ class Host:
     @classmethod
     async def start(cls, python: str, limits: ScriptLimits) -> Host:
         """Start the process and wait until it has loaded everything; raises OSError or `HostGone`."""
-        ours, theirs = socket.socketpair()
         # Its working directory is empty and is gone as soon as it is in it: nothing can be made there.
         place = Path(tempfile.mkdtemp(prefix="treadle-script-"))
+        ours, theirs = socket.socketpair()
         try:
             with theirs:
                 process = _launch(python, limits, theirs.fileno(), place)
@@ -93,7 +93,7 @@ class Host:
         try:
             socket.send_fds(self._control, [wire.pack({"run": script_id})], [channel.fileno()])
         except OSError as error:  # gone, or so stuck that its buffer is full
-            self._lose(str(error))
+            self.give_up(str(error))
         return script_id, future
 
     def kill(self, script_id: int) -> None:
@@ -102,7 +102,12 @@ class Host:
             if not self.gone:
                 self._control.send(wire.pack({"kill": script_id}))
         except OSError as error:
-            self._lose(str(error))
+            self.give_up(str(error))
+
+    def give_up(self, why: str) -> None:
+        """Kill a process that does not do what it should; everything in progress raises `HostGone`."""
+        self._process.kill()
+        self._lose(why)
 
     async def close(self) -> None:
         """End the process and with it all its children; returns when it has ended."""
@@ -142,11 +147,10 @@ class Host:
                 future.set_exception(HostRefused(message["why"]))
 
     def _lose(self, why: str) -> None:
-        if self.gone:
-            return
-        self.gone = True
-        asyncio.get_running_loop().remove_reader(self._control)
-        self._control.close()
+        if not self.gone:
+            self.gone = True
+            asyncio.get_running_loop().remove_reader(self._control)
+            self._control.close()
         waiting: list[asyncio.Future[Any]] = [self._ready, *self._ends.values()]
         for future in waiting:
             if not future.done():

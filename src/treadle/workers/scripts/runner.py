@@ -84,7 +84,7 @@ class ScriptRunner:
                 except (OSError, HostGone) as error:
                     raise ScriptUnavailable(f"No process for scripts can be started: {error}.", source=source) from None
                 try:
-                    ended, answer = await exchange(host, request.encode(), limit)
+                    ended, answer = await exchange(host, request.encode(), self._limits.wall_for, limit)
                     break
                 except (OSError, HostRefused) as error:
                     raise ScriptUnavailable(f"No process can be started for the script: {error}.", source=source) from None

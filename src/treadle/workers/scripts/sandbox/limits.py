@@ -96,7 +96,12 @@ class Limits:
         self._filter = Filter()
 
     def _limit(self, name: str, which: int, soft: int, hard: int | None = None) -> None:
-        self._try(name, lambda: resource.setrlimit(which, (soft, soft if hard is None else hard)))
+        def step() -> None:
+            _, most = resource.getrlimit(which)  # what the worker itself is given is not exceeded
+            wanted = (soft, soft if hard is None else hard)
+            resource.setrlimit(which, wanted if most == resource.RLIM_INFINITY else (min(soft, most), min(wanted[1], most)))
+
+        self._try(name, step)
 
     def _try(self, name: str, step: Callable[[], None]) -> None:
         if name in self.settings.off:

@@ -66,9 +66,9 @@ class Parent:
                 _kill(pid)
 
     def _patience(self) -> int | None:
-        """Milliseconds until the next script's time is up."""
+        """Milliseconds until the next script's time is up, or at most a minute."""
         ends = [script.ends_at for script in self._scripts.values() if not script.timeout]
-        return max(int((min(ends) - _now()) * 1000) + 1, 0) if ends else None
+        return min(max(int((min(ends) - _now()) * 1000) + 1, 0), 60_000) if ends else None
 
     def _receive(self) -> bool:
         data, channels, _, _ = socket.recv_fds(self._control, 65536, 16)
