@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -80,6 +81,17 @@ PIECES = [
 
 
 @st.composite
+def exchanges(draw: st.DrawFn) -> str:
+    """An example in which a few words have taken each other's places: it mostly parses, and means nonsense."""
+    text = draw(st.sampled_from(EXAMPLES))
+    parts = re.split(r"([A-Za-z_$][A-Za-z0-9_.$]*)", text)
+    words = range(1, len(parts), 2)
+    for _ in range(draw(st.integers(1, 5))):
+        parts[draw(st.sampled_from(words))] = parts[draw(st.sampled_from(words))]
+    return "".join(parts)
+
+
+@st.composite
 def mutations(draw: st.DrawFn) -> str:
     """An example with a few pieces cut, doubled, moved or put in."""
     text = draw(st.sampled_from(EXAMPLES))
@@ -124,6 +136,12 @@ def check_formatting(text: str, result: Compiled) -> None:
 @settings(max_examples=150, deadline=None)
 @given(mutations())
 def test_mutated_examples_never_raise_and_formatting_keeps_their_meaning(text: str) -> None:
+    check_formatting(text, answer(text))
+
+
+@settings(max_examples=150, deadline=None)
+@given(exchanges())
+def test_examples_with_exchanged_words_never_raise(text: str) -> None:
     check_formatting(text, answer(text))
 
 

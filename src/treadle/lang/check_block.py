@@ -144,9 +144,11 @@ def _step_info(step: tree.Step, index: int, scope: Scope, context: Context) -> S
 
 def _check_step(step: tree.Step, info: StepInfo, scope: Scope, around: Surroundings, context: Context) -> None:
     check_call(step.call, scope, context)
+    if step.body is None and step.catch is None:
+        return
     scope.inside = True
     declared = info.declared
-    if (step.body or step.catch) and declared is not None and isinstance(declared.node, tree.Schema):
+    if declared is not None and isinstance(declared.node, tree.Schema):
         message = f"step `{step.name.text}` makes an instance of a schema, so its body never runs"
         context.reporter.warn("body-on-schema", scope.opening.source, step.name.span, message)
     targets = around.targets.inside(step.call, declared)

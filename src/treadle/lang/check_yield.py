@@ -1,4 +1,4 @@
-"""Checks yields: the target must be the container, its signature mixins or the owning step's facet, once per block."""
+"""Checks yields: by short name, the target must be the container, a signature mixin or the owning step's facet."""
 
 from __future__ import annotations
 
@@ -103,9 +103,8 @@ def _find(name: tree.Name, targets: Targets, scope: Scope, context: Context) -> 
     found = targets.by_name.get(name.short, ())
     source = scope.opening.source
     if len(found) == 1:
-        if "." not in name.text or found[0].resolved in (None, name.text):
-            return found[0]
-    elif found:
+        return found[0]
+    if found:
         aliases = [each.alias or each.key for each in found]
         message = f"`{name.text}` is mixed in more than once, yield to one of its aliases"
         context.reporter.report("ambiguous-yield", source, name.span, message, valid=aliases)

@@ -1,4 +1,16 @@
-"""Compiled records to JSON, in the form of the AFL reference: empty lists and absent parts are left out."""
+"""Compiled records to JSON, in the form of the AFL reference: empty lists and absent parts are left out.
+
+Beyond the reference's keys there are:
+- `resolved` on CallExpr, MixinCall and MixinSig: the qualified name of the declaration that `target` (kept as written)
+  means; absent for an external facet. Type strings hold the qualified name of a schema or facet.
+- `reference: true` on a parameter whose type is a facet.
+- `depends` on statements: the steps of the same block that must be complete first.
+- `into` on YieldStmt and on a yield's MixinCall: the signature alias that is written to.
+- AndThenBlock `when`: a list of WhenCase {condition (absent: default), block}; `sys`: a list of SysStmt {kind, args,
+  condition, text}. StepStmt and declarations `catch`: an AndThenBlock. MixinSig `alias`.
+- LoopRef {path}: a loop variable written without `$.`; StepRef with a path of one name: the step itself.
+- `codeLine` in the location of a ScriptBlock: the line of the source where `code` begins.
+"""
 
 from __future__ import annotations
 

@@ -63,6 +63,7 @@ class Table:
     exact: dict[str, Declared] = field(default_factory=dict)
     short: dict[str, list[Declared]] = field(default_factory=dict)
     _cache: dict[tuple[int, str], Resolution] = field(default_factory=dict)
+    _everywhere: dict[str, Resolution] = field(default_factory=dict)  # all candidates, for names that several have
 
     def add(self, declared: Declared) -> None:
         self.exact[declared.qualified_name] = declared
@@ -88,8 +89,11 @@ class Table:
             return Resolution(visible[0])
         if not visible and len(same) == 1:
             return Resolution(same[0])
-        candidates = same if len(visible) < 2 else visible
-        return Resolution(None, tuple(sorted(each.qualified_name for each in candidates)))
+        if len(visible) > 1:
+            return Resolution(None, tuple(sorted(each.qualified_name for each in visible)))
+        if name not in self._everywhere:
+            self._everywhere[name] = Resolution(None, tuple(sorted(each.qualified_name for each in same)))
+        return self._everywhere[name]
 
     def _visible(self, name: str, opening: Opening) -> Iterable[str]:
         yield name

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Callable
+
 import pytest
 from tests.unit.lang.compiling import compiled, program, rules
 
@@ -38,6 +42,20 @@ def test_reasonable_nesting_compiles_loads_and_dumps(shape: str) -> None:
     assert Program.load(result.program).dump() == result.program
 
 
+def test_the_deepest_program_fits_the_stack_with_room_to_spare() -> None:
+    blocks, depth = 24, 99
+    text = "facet F(a: Json = null) workflow W() andThen {" + "a = F() andThen when { case _ => {" * blocks
+    text += f"b = F(a = {'#{k:' * depth}1{'}' * depth})" + "}}" * blocks + "}"
+
+    def below(frames: int) -> bool:
+        if frames:
+            return below(frames - 1)
+        result = compiled(text)
+        return result.ok and Program.load(json.loads(json.dumps(result.program))).dump() == result.program
+
+    assert below(200)
+
+
 def test_parentheses_may_nest_to_any_depth() -> None:
     assert program(f"facet A(x: Long = {'(' * 20_000}1{')' * 20_000})")
 
@@ -72,3 +90,52 @@ def test_a_megabyte_in_one_string_script_or_comment_compiles() -> None:
 def test_hostile_scripts_take_linear_time() -> None:
     for part in ('\\"""', "\\'", '"a\\', "'''", "{"):
         assert not compiled(f"facet A() script {{ {part * 100_000}").ok
+
+
+def work(text: str) -> int:
+    """How many calls it takes to compile a text: a measure of time that no other process disturbs."""
+    count = 0
+
+    def tally(frame: object, event: str, arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(tally)
+    try:
+        compiled(text)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def _steps(count: int) -> str:
+    rest = "".join(f"s{n} = N(v = s{n - 1}.v + $.x)\n" for n in range(1, count))
+    return f"facet N(v: Long)\nworkflow W(x: Long) andThen {{\ns0 = N(v = 1)\n{rest}}}"
+
+
+def _parameters(count: int) -> str:
+    params = ", ".join(f"p{n}: Long" for n in range(count))
+    return f"facet F({params}) andThen {{ {' '.join(f's{n} = F(p{n} = $.p{n})' for n in range(count))} }}"
+
+
+SHAPES: dict[str, Callable[[int], str]] = {
+    "declarations": lambda n: "".join(f"facet F{i}(a: Long) andThen {{ s = F{(i + 1) % n}(a = $.a) }}\n" for i in range(n)),
+    "steps": _steps,
+    "namespaces": lambda n: "".join(
+        f"namespace n{i} {{ use n{(i + 1) % n}\nfacet F()\nworkflow W() andThen {{ a = F() }} }}\n" for i in range(n)
+    ),
+    "parameters": _parameters,
+    "errors": lambda n: "".join(
+        f"facet F{i}(a: Lnog{i}) andThen {{ s = G{i}(a = $.b, c = t.x) yield H{i}() }}\n" for i in range(n)
+    ),
+    "ambiguous names": lambda n: "".join(
+        f"namespace n{i} {{ facet F() }} namespace m{i} {{ workflow W{i}() andThen {{ s = F() }} }}\n" for i in range(n)
+    ),
+    "files of one line": lambda n: " ".join(f"facet F{i}(a: Lnog)" for i in range(n)),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_twice_the_size_takes_twice_the_work(shape: str) -> None:
+    make = SHAPES[shape]
+    assert work(make(800)) < 2.2 * work(make(400))
