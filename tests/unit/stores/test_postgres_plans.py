@@ -135,9 +135,9 @@ async def check_insert(connection: Connection) -> None:
     plan = await explain(connection, "insert.sql", "insert_tasks", ids, ones, words, ones, zeros, *none, words)
     assert plan.indexes("finished") == {"finished_pkey"}
     plan.reads_few_rows(4 * BATCH)
-    plan = await explain(connection, "insert.sql", "explain_refusals", ids, words, words)
+    plan = await explain(connection, "insert.sql", "explain_refusals", ids, words, words, ids)
     assert plan.indexes("finished") == {"finished_pkey"}
-    assert plan.indexes("tasks") == {"tasks_pkey", "tasks_unique_key"}
+    assert plan.indexes("tasks") == {"tasks_pkey", "tasks_unique_key", "tasks_step"}
     plan.reads_few_rows(4 * BATCH)
 
 

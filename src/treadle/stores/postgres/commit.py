@@ -1,8 +1,9 @@
 """The one write: units, each with its guard, all in one transaction, with as few round trips as their kinds allow.
 
-The hot paths (every unit ends a claimed task and does nothing else; no unit has a guard) are a single statement. That is
-whole for new tasks too: which of them are refused is decided in it. Otherwise the guarded rows are locked in the order of
-their ids, the guards are evaluated here, one after the other, and each kind of settlement is one statement for all units.
+The hot paths (every unit ends a claimed task and does nothing else; all units are new tasks of no step) are a single
+statement. That is whole for new tasks too: which of them are refused is decided in it. Otherwise the guarded rows are
+locked in the order of their ids, the guards are evaluated here, one after the other, and each kind of settlement is one
+statement for all units.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ async def commit(connection: Connection, lane_ids: Mapping[Lane, int], units: Se
     """Do the units; answers in their order. All lanes of new tasks are in `lane_ids`."""
     if (ends := _plain_ends(units)) is not None:
         return await _finish_claimed(connection, units, ends)
-    if all(unit.guard is None for unit in units):
+    if all(unit.guard is None and not any(task.step_id for task in unit.tasks) for unit in units):
         inserted = await _insert(connection, lane_ids, units)
         return [_answer(unit, None, inserted, lane_ids) for unit in units]
     async with connection.transaction():

@@ -17,9 +17,10 @@ on conflict do nothing
 returning id::text;
 
 -- name: explain_refusals
--- Of tasks that were not inserted ($1 ids, $2 namespaces, $3 unique keys): was the id there already, and who has the key?
-select given.id::text, live.id is not null or ended.id is not null as known, holder.id::text as holder_id
-from unnest($1::uuid[], $2::text[], $3::text[]) as given (id, namespace, unique_key)
+-- Of tasks not inserted ($1 ids, $2 namespaces, $3 unique keys, $4 steps): was the id there, who has the key, who has the step?
+select given.id::text, live.id is not null or ended.id is not null as known, holder.id::text as holder_id, rival.id::text as rival_id
+from unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[]) as given (id, namespace, unique_key, step_id)
 left join tasks as live on live.id = given.id
 left join finished as ended on ended.id = given.id
-left join tasks as holder on holder.namespace = given.namespace and holder.unique_key = given.unique_key;
+left join tasks as holder on holder.namespace = given.namespace and holder.unique_key = given.unique_key
+left join tasks as rival on rival.step_id = given.step_id;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from treadle.model.errors import StoreBusy
+from treadle.model.errors import StoreBusy, StoreError
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask
 from treadle.stores.postgres.connect import PACKAGE, Connection, sparse
@@ -25,31 +25,39 @@ class Inserted:
 
 
 async def insert_tasks(connection: Connection, lane_ids: Mapping[Lane, int], tasks: Sequence[NewTask]) -> Inserted:
-    """Insert what is not there yet; of two with one key, the first."""
+    """Insert what is not there yet; of two with one key, the first. A second live task of a step is an error."""
     inserted = Inserted()
     # Keys in one order, so that two who insert the same never wait for one another.
-    wanted = sorted(tasks, key=lambda task: (task.unique_key is None, task.lane.namespace, task.unique_key or "", ""))
+    wanted = sorted(tasks, key=lambda task: (task.unique_key is None, task.lane.namespace, task.unique_key or ""))
     for _ in range(_TRIES):
         inserted.ids.update([row[0] for row in await connection.fetch(_SQL["insert_tasks"], *_columns(wanted, lane_ids))])
-        refused = [task for task in wanted if task.unique_key is not None and task.id not in inserted.ids]
-        if not refused:
-            return inserted
-        explained = await connection.fetch(
-            _SQL["explain_refusals"],
-            [task.id for task in refused],
-            [task.lane.namespace for task in refused],
-            [task.unique_key for task in refused],
-        )
-        free = set()
-        for task_id, known, holder_id in explained:
-            if not known and holder_id is not None:
-                inserted.holders[task_id] = holder_id
-            elif not known:
-                free.add(task_id)  # Whoever had the key has finished meanwhile.
-        wanted = [task for task in refused if task.id in free]
+        refused = {task.id: task for task in wanted if (task.unique_key or task.step_id) and task.id not in inserted.ids}
+        wanted = await _explain(connection, refused, inserted) if refused else []
         if not wanted:
             return inserted
-    raise StoreBusy(f"The unique key {wanted[0].unique_key!r} changed hands {_TRIES} times while a task was inserted; try again.")
+    raise StoreBusy(f"The unique key or step of task {wanted[0].id} changed hands {_TRIES} times while it was inserted; try again.")
+
+
+async def _explain(connection: Connection, refused: Mapping[str, NewTask], inserted: Inserted) -> list[NewTask]:
+    """Note who has the keys of the refused tasks; returns those that nobody stands in the way of any more."""
+    rows = await connection.fetch(
+        _SQL["explain_refusals"],
+        list(refused),
+        [task.lane.namespace for task in refused.values()],
+        sparse([task.unique_key for task in refused.values()]),
+        sparse([task.step_id for task in refused.values()]),
+    )
+    free = []
+    for task_id, known, holder_id, rival_id in rows:
+        if known:
+            continue
+        if holder_id is not None:
+            inserted.holders[task_id] = holder_id
+        elif rival_id is not None:
+            raise StoreError(f"The step {refused[task_id].step_id} has a live task already, {rival_id}; there can be only one.")
+        else:
+            free.append(refused[task_id])
+    return free
 
 
 def _columns(tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int]) -> tuple[Sequence[object], ...]:

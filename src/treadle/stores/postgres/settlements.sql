@@ -13,8 +13,8 @@ insert into finished (id, seq, lane_id, namespace, state, move, from_state, acto
   error_code, fingerprint)
 select id, nextval('treadle_seq'), lane_id, namespace, end_state, move, state, actor, owner_id, claim_version, version + 1, attempt,
   failures, takeovers, priority, created_at, due_at, claimed_at, (select treadle_now()), deadline_at, timeout_for, progress_for,
-  progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload, checkpoint, result, end_error,
-  error_code, fingerprint
+  progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload, checkpoint, result,
+  end_error, error_code, fingerprint
 from ended;
 
 -- name: bury
@@ -49,8 +49,8 @@ with given as materialized (
 )
 insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
   data)
-select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, move, from_state, to_state, actor, claim_version, run_id,
-  root_id, trace_id, data
+select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, move, from_state, to_state, actor, claim_version,
+  run_id, root_id, trace_id, data
 from parked;
 
 -- name: keep
@@ -76,16 +76,16 @@ with given as materialized (
   from gone
 ), revived as (
   insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
-  select nextval('treadle_seq'), (select treadle_now()), 'task', id, version + 1, new_move, state, 'pending', new_actor, claim_version,
-    run_id, root_id, trace_id
+  select nextval('treadle_seq'), (select treadle_now()), 'task', id, version + 1, new_move, state, 'pending', new_actor,
+    claim_version, run_id, root_id, trace_id
   from gone
 )
 insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_version, claimed_at, attempt, failures, takeovers,
   version, created_at, timeout_for, progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key,
   unique_key, policy, payload, checkpoint, error)
 select gone.id, gone.lane_id, gone.namespace, gone.priority, (select treadle_now()), 0, 'pending', gone.claim_version,
-  gone.claimed_at, gone.attempt + 1, 0, 0, gone.version + 1, gone.created_at, gone.timeout_for, gone.progress_for, gone.progress, gone.run_id,
-  gone.step_id, gone.flow_id, gone.scope, gone.root_id, gone.trace_id, gone.limit_key,
+  gone.claimed_at, gone.attempt + 1, 0, 0, gone.version + 1, gone.created_at, gone.timeout_for, gone.progress_for,
+  gone.progress, gone.run_id, gone.step_id, gone.flow_id, gone.scope, gone.root_id, gone.trace_id, gone.limit_key,
   case
     when holder.id is null and row_number() over (partition by gone.namespace, gone.unique_key order by gone.id) = 1
     then gone.unique_key
