@@ -21,6 +21,9 @@ HIGHEST = 256
 
 _MESSAGE_LIMIT = 4_000
 
+_BUILTINS = names.script_builtins()
+"""Made in the parent: to make it touches a quarter of the pages that a small script touches at all."""
+
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -64,7 +67,7 @@ def _run(code: types.CodeType, params: dict[str, Any], output: int) -> bytes:
     module = types.ModuleType("script")
     sys.modules["script"] = module
     namespace = module.__dict__
-    namespace.update(params=params, result=result, __builtins__=names.script_builtins())
+    namespace.update(params=params, result=result, __builtins__=_BUILTINS)
     try:
         exec(code, namespace)  # noqa: S102 - to run the script is what this process is for
     except BaseException as error:
