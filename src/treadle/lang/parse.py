@@ -98,9 +98,12 @@ def _run(lexer: Lexer, source: Source, reporter: Reporter) -> Any:
         row = actions[states[-1]]
         token = lexer.next(row)
         kind = token.type
+        reduced: list[list[Any]] = []  # the states that each reduction before this token took away
         while True:
             action = row.get(kind)
             if action is None:
+                for taken in reversed(reduced):
+                    states[-1:] = taken
                 _report_unexpected(source, reporter, token, states)
                 return None
             build, size, target = action
@@ -108,10 +111,10 @@ def _run(lexer: Lexer, source: Source, reporter: Reporter) -> Any:
                 states.append(target)
                 values.append(token)
                 break
-            children: list[Any] = []
-            if size:
-                children = values[-size:]
-                del values[-size:], states[-size:]
+            at = len(states) - size
+            children = values[at - 1 :]
+            reduced.append(states[at:])
+            del values[at - 1 :], states[at:]
             state = gotos[states[-1]][target]
             states.append(state)
             values.append(build(children))

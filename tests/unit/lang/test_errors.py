@@ -103,6 +103,7 @@ def test_errors_of_several_files_come_in_the_order_of_the_files() -> None:
         ("facet A(x Long)", ["`Long`", "`:`"]),
         ("workflow W() andThen { s = F(a = ) }", ["`)`", "a value"]),
         ("workflow W() andThen { s = F(a = 1 2) }", ["`2`", "an operator", "`,`"]),
+        ("workflow W() andThen { yield W(a = x.y }", ["`}`", "an operator", "`)`"]),
         ("namespace a {", ["end of the file", "a declaration", "`}`"]),
         ("facet A() script 3", ["`3`", "a string in double quotes"]),
         ("workflow W() andThen { s = F() x }", ["`}`", "`=`"]),
