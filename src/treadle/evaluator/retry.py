@@ -10,7 +10,7 @@ from treadle.evaluator.blocks import begin_block, finish_block
 from treadle.evaluator.draft import Draft, Turn
 from treadle.evaluator.records import StepError, StepRow
 from treadle.evaluator.states import State, StepKind
-from treadle.evaluator.steps import capture
+from treadle.evaluator.steps import capture, catch_name
 from treadle.evaluator.waiting import await_handler, await_script
 from treadle.model.states import RunState
 
@@ -36,6 +36,10 @@ def _refusal(draft: Draft, row: StepRow) -> str | None:
         parent = draft.get(child.parent_id)
         if parent.state in (State.CATCH_CONTINUE, State.STATEMENT_COMPLETE):
             return f"`{parent.path}` has caught this failure and gone on"
+        if child.kind is StepKind.CATCH and (
+            parent.state is not State.STATEMENT_ERROR or child.name != catch_name(parent, parent.caught - 1)
+        ):
+            return f"`{parent.path}` has been retried since"
         if parent.state is not State.STATEMENT_ERROR:
             return None
         child = parent

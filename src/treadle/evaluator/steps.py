@@ -163,8 +163,12 @@ def fail_step(draft: Draft, row: StepRow, error: StepError, failed_in: State) ->
         row.caught += 1
         if clause is not None:
             row.state = State.CATCH_CONTINUE
-            name = f"catch-{number}-{row.round}" if row.round else f"catch-{number}"
-            catch = draft.create(row, name, StepKind.CATCH, clause.id, ordinal=number)
+            catch = draft.create(row, catch_name(row, number), StepKind.CATCH, clause.id, ordinal=number)
             catch.params = {"error": error.message, "error_type": error.type}
             return
     draft.fail(row, error, failed_in)
+
+
+def catch_name(row: StepRow, number: int) -> str:
+    """The last segment of a catch block's place; after a retry it is a new one, and the old one stays as history."""
+    return f"catch-{number}-{row.round}" if row.round else f"catch-{number}"

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from treadle.model.names import Lane
+from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import Claim, LogLine, Move, NewTask, Server, Task
 
 # --- guards: when a unit may happen ---
@@ -28,6 +29,14 @@ class Seen:
     task_id: str
     version: int
     claim_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunGuard:
+    """The run is still at `version`; doing the unit raises it by one. A version that moved on is answered `deferred`."""
+
+    run_id: str
+    version: int
 
 
 # --- what becomes of the guarded task ---
@@ -51,7 +60,8 @@ class Finish:
 class Park:
     """The task lives on without an owner: all of these are its new values, and a row in the log says `move`.
 
-    `wake_for` None makes it ready at once, else it is ready that much later by the store's clock.
+    `wake_for` None makes it ready at once, else it is ready that much later by the store's clock. `hold` replaces the
+    bits of the task's hold but for the run-paused one, which only `HoldRun` changes.
     """
 
     move: str
@@ -89,17 +99,109 @@ class Revive:
 Settlement = Finish | Park | Keep | Revive
 
 
+# --- rows of runs ---
+
+
+@dataclass(frozen=True, slots=True)
+class PutRun:
+    """A new run; one whose id is there already is left alone, one whose idempotency key is taken is named in `existing`.
+
+    If it is not inserted for its key, nothing of the unit is done. Its moves so far are 0: a `MoveRun` usually follows.
+    """
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRun:
+    """The run makes a move, with a row in the log; `outputs`, `error` and `failed_step_id` become these."""
+
+    run_id: str
+    move: str
+    from_state: str
+    to_state: str
+    actor: str | None = None
+    outputs: str | None = None
+    error: str | None = None
+    failed_step_id: str | None = None
+    data: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PutSteps:
+    """Steps of one run, each inserted, or replaced whole but for its inbox; `added` of them are new."""
+
+    run_id: str
+    steps: tuple[Step, ...]
+    added: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutInbox:
+    """What a step's task came to, for whoever advances the run next; a step that has one already keeps it."""
+
+    step_id: str
+    inbox: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClearInbox:
+    """What was in these steps' inboxes has been taken in by this unit."""
+
+    step_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PutFlow:
+    """A flow; one that is there already is left alone."""
+
+    flow: Flow
+
+
+@dataclass(frozen=True, slots=True)
+class PutBlob:
+    """A big value, stored once, and the tree that uses it: it is pruned with the last of these."""
+
+    digest: str
+    value: str
+    root_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRun:
+    """Set or clear the run-paused bit of all live tasks of the run."""
+
+    run_id: str
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRunTasks:
+    """End all live tasks of the run as canceled, whoever holds them."""
+
+    run_id: str
+    actor: str
+    error: str
+
+
+Row = PutRun | MoveRun | PutSteps | PutInbox | ClearInbox | PutFlow | PutBlob | HoldRun | CancelRunTasks
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """What happens together or not at all.
 
     With a `Claim` guard, `settlement` is Finish, Park or Keep; with a `Seen` guard Finish or Park on a live task, or
     Revive on a finished one. Without a guard there is no settlement, and the rows are written unconditionally.
+    `also` are further claimed tasks settled with it, `run` the run that it advances.
     """
 
     guard: Claim | Seen | None = None
     settlement: Settlement | None = None
     tasks: tuple[NewTask, ...] = ()
+    also: tuple[tuple[Claim, Finish], ...] = ()
+    run: RunGuard | None = None
+    rows: tuple[Row, ...] = ()
 
 
 class Verdict(StrEnum):
@@ -114,16 +216,19 @@ class Verdict(StrEnum):
 class Answer:
     """`existing` names, for each unique key that was live already, the task that has it.
 
-    `lane_ids` are the lanes in which the unit made a task ready; workers of these may want to look.
+    `lane_ids` are the lanes in which the unit made a task ready; workers of these may want to look. `lost` are, of a unit
+    with several claims, those that are no longer held.
     """
 
     verdict: Verdict
     existing: dict[str, str] = field(default_factory=dict)
     lane_ids: tuple[int, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 DONE = Answer(Verdict.DONE)
 CLAIM_LOST = Answer(Verdict.CLAIM_LOST)
+DEFERRED = Answer(Verdict.DEFERRED)
 
 
 # --- reads ---
@@ -172,6 +277,17 @@ class TaskFilter:
     run_id: str | None = None
     before_id: str | None = None
     """Only tasks with a smaller id: the cursor of the next page, as tasks are listed newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs to list; None means any."""
+
+    states: tuple[str, ...] = ()
+    namespace: str | None = None
+    workflow: str | None = None
+    flow_id: str | None = None
+    before_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +400,8 @@ class Store(Protocol):
         - Sending a unit again that has been committed (the connection died during COMMIT) is answered `done` and
           changes nothing, for settlements under a `Claim`, and for new tasks (by id). A repeated `Seen` unit is answered
           `claim_lost`, as an operator's act may rightly be repeated only after looking again.
+        - A run guard is judged first: if the run's version has moved on, the unit is answered `deferred`, unless its claims
+          show that it was committed before.
         - New tasks whose id or live unique key (per namespace) is there already are not inserted; `existing` tells.
         - If any unit raises, nothing of the call is done: the caller sends them one by one to find the culprit.
         """
@@ -310,6 +428,45 @@ class Store(Protocol):
 
     async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
         """The histories of up to `limit` entities with an id after `after_id`, in order of id."""
+
+    # runs
+
+    async def find_run(self, run_id: str) -> Run | None:
+        """The run."""
+
+    async def list_runs(self, which: RunFilter, limit: int) -> list[Run]:
+        """Up to `limit` runs, newest first (by id)."""
+
+    async def count_runs(self, namespace: str) -> dict[str, int]:
+        """Runs of the namespace by state."""
+
+    async def load_steps(
+        self, run_id: str, near: Sequence[str] = (), rows: Sequence[str] = (), children_of: Sequence[str] = ()
+    ) -> list[Step]:
+        """Of the run: the steps `near`, their ancestors, and all children of these that are no items of a foreach; the
+        steps `rows`; all children of the steps `children_of`. Each once, in no order.
+        """
+
+    async def list_inbox(self, run_id: str, limit: int) -> list[Step]:
+        """Up to `limit` steps of the run that have something in their inbox."""
+
+    async def list_steps(self, run_id: str, after_id: str | None, limit: int) -> list[Step]:
+        """A page of the run's steps in order of id."""
+
+    async def find_flow(self, flow_id: str) -> Flow | None:
+        """The flow of that digest."""
+
+    async def publish_flow(self, namespace: str, name: str, flow_id: str, actor: str) -> FlowVersion:
+        """Give the flow the next version of the name; publishing what is the newest version already changes nothing."""
+
+    async def find_flow_version(self, namespace: str, name: str, version: int | None = None) -> FlowVersion | None:
+        """A version of a published flow, the newest by default."""
+
+    async def list_flow_versions(self, namespace: str, name: str | None = None) -> list[FlowVersion]:
+        """All versions of one name, or the newest version of every name."""
+
+    async def find_blobs(self, digests: Sequence[str]) -> dict[str, str]:
+        """The big values that there are, by digest."""
 
     # servers and lines
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -11,9 +11,10 @@ import msgspec
 
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
-from treadle.kernel.ports import Finish, Park, Revive, Seen, Settlement, Store, Unit, Verdict
+from treadle.kernel.ports import Finish, Park, PutBlob, Revive, Row, Seen, Settlement, Store, Unit, Verdict
+from treadle.kernel.vault import Vault
 from treadle.model.clock import Duration, instant, milliseconds
-from treadle.model.errors import IllegalMove, InvalidInput, TaskNotFound
+from treadle.model.errors import IllegalMove, InvalidInput, Refused, TaskNotFound
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
@@ -27,6 +28,10 @@ PATIENCE = 15.0
 _TASKS_PER_UNIT = 500
 _TRIES = 10
 _PRIORITIES = range(-1_000_000, 1_000_001)
+
+
+Follow = Callable[[Task, Finish], Awaitable[tuple[tuple[NewTask, ...], tuple[Row, ...]]]]
+"""Says what is stored with the end of a run's task that did not come from its holder."""
 
 
 class Enqueued(NamedTuple):
@@ -64,6 +69,7 @@ class Queue:
         store: Store,
         committer: Committer,
         ids: Ids,
+        vault: Vault,
         *,
         namespace: str = DEFAULT_NAMESPACE,
         payload_limit: int = PAYLOAD_LIMIT,
@@ -72,6 +78,9 @@ class Queue:
         self._store = store
         self._committer = committer
         self._ids = ids
+        self._vault = vault
+        self.follow: Follow | None = None
+        """What follows from the end of a run's task; set where runs are wired."""
         self._namespace = check_name(namespace, "namespace")
         self._payload_limit = payload_limit
         self._patience = patience
@@ -90,14 +99,19 @@ class Queue:
         """
         now = None
         checked: list[NewTask] = []
+        blobs: dict[str, tuple[PutBlob, ...]] = {}
         for spec in specs:
             if spec.at is not None and now is None:
                 now = await self._store.now()
-            checked.append(self._new_task(spec, now))
+            task, big = self._new_task(spec, now)
+            checked.append(task)
+            if big:
+                blobs[task.id] = big
         done: list[Enqueued] = []
         reach("enqueue.before_commit")
         chunks = [tuple(checked[start : start + _TASKS_PER_UNIT]) for start in range(0, len(checked), _TASKS_PER_UNIT)]
-        answers = [self._committer.submit(Unit(tasks=chunk), self._patience) for chunk in chunks]
+        units = [Unit(tasks=chunk, rows=tuple(blob for task in chunk for blob in blobs.get(task.id, ()))) for chunk in chunks]
+        answers = [self._committer.submit(unit, self._patience) for unit in units]
         for chunk, answer in zip(chunks, await asyncio.gather(*answers), strict=True):
             existing = answer.existing
             for task in chunk:
@@ -117,8 +131,18 @@ class Queue:
 
     async def retry(self, task_id: str, *, actor: str = "operator", payload: Json = None) -> Task:
         """Make a failed, canceled or ignored task live again, with new counters, and an edited payload if given."""
-        text = None if payload is None else self._payload(payload)
-        return await self._operate(task_id, "requeue", lambda _: Revive("requeue", actor, text))
+        if payload is not None:
+            self._payload(payload, "", self._payload_limit)
+        blobs: tuple[PutBlob, ...] = ()
+
+        def revived(task: Task) -> Settlement:
+            nonlocal blobs
+            if task.run_id is not None:
+                raise Refused(f"Task {task.id} belongs to run {task.run_id}; retry it there: `treadle runs retry {task.run_id}`.")
+            text, blobs = (None, ()) if payload is None else self._payload(payload, task.root_id, self._payload_limit)
+            return Revive("requeue", actor, text)
+
+        return await self._operate(task_id, "requeue", revived, rows=lambda: blobs)
 
     async def pause(self, task_id: str, *, actor: str = "operator", reason: str | None = None) -> Task:
         """Hold a task that is not running, so that nobody takes it until it is resumed."""
@@ -158,7 +182,14 @@ class Queue:
             data=None if reason is None else encode({"reason": reason}),
         )
 
-    async def _operate(self, task_id: str, move: str, decide: Callable[[Task], Settlement], unless: str | None = None) -> Task:
+    async def _operate(
+        self,
+        task_id: str,
+        move: str,
+        decide: Callable[[Task], Settlement],
+        unless: str | None = None,
+        rows: Callable[[], tuple[Row, ...]] = tuple,
+    ) -> Task:
         """Read, decide, commit under what was seen; look again when somebody was faster."""
         task_id = parse_id(task_id, "task id")
         for _ in range(_TRIES):
@@ -170,14 +201,20 @@ class Queue:
             if TASK.target(task.state, move) is None:
                 raise IllegalMove("task", task_id, task.shown_state, move, TASK.possible(task.state))
             seen = Seen(task.id, task.version, task.claim_version)
+            decided = decide(task)
+            tasks: tuple[NewTask, ...] = ()
+            more = rows()
+            if isinstance(decided, Finish) and task.run_id is not None and self.follow is not None:
+                tasks, followed = await self.follow(task, decided)
+                more = (*more, *followed)
             reach("operate.before_commit")
-            answer = await self._committer.submit(Unit(seen, decide(task)), self._patience)
+            answer = await self._committer.submit(Unit(seen, decided, tasks, rows=more), self._patience)
             reach("operate.after_commit")
             if answer.verdict is Verdict.DONE:
                 return task
         raise IllegalMove("task", task_id, "changing too fast", move)
 
-    def _new_task(self, spec: TaskSpec, now: int | None) -> NewTask:
+    def _new_task(self, spec: TaskSpec, now: int | None) -> tuple[NewTask, tuple[PutBlob, ...]]:
         if spec.delay is not None and spec.at is not None:
             raise InvalidInput("Give either delay or at, not both.")
         wait_for = milliseconds(spec.delay, "delay") if spec.delay is not None else 0
@@ -186,10 +223,13 @@ class Queue:
         if not isinstance(spec.priority, int) or spec.priority not in _PRIORITIES:
             raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {spec.priority!r}.")
         policy = as_policy(spec.retry)
-        return NewTask(
-            id=self._ids.new_id(),
+        task_id = self._ids.new_id()
+        root_id = None if spec.root_id is None else parse_id(spec.root_id, "root id")
+        payload, blobs = self._payload(spec.payload, root_id or task_id, self._payload_limit)
+        task = NewTask(
+            id=task_id,
             lane=self._lane(spec.kind, spec.task_list, spec.name),
-            payload=self._payload(spec.payload),
+            payload=payload,
             priority=spec.priority,
             wait_for=wait_for,
             unique_key=None if spec.unique_key is None else check_key(spec.unique_key, "unique key"),
@@ -198,9 +238,10 @@ class Queue:
             timeout_for=_optional(spec.timeout, "timeout"),
             progress_for=_optional(spec.progress_every, "progress_every"),
             deadline_for=_optional(spec.deadline, "deadline"),
-            root_id=None if spec.root_id is None else parse_id(spec.root_id, "root id"),
+            root_id=root_id,
             trace_id=None if spec.trace_id is None else check_key(spec.trace_id, "trace id"),
         )
+        return task, blobs
 
     def _lane(self, kind: str, task_list: str, name: str) -> Lane:
         lane = Lane(self._namespace, kind, task_list, name)
@@ -212,12 +253,12 @@ class Queue:
                 self._lanes_checked.add(lane)
         return lane
 
-    def _payload(self, payload: Json) -> str:
+    def _payload(self, payload: Json, root_id: str, limit: int) -> tuple[str, tuple[PutBlob, ...]]:
         if payload is None:
-            return "{}"
+            payload = {}
         if not isinstance(payload, dict):
             raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
-        return encode(payload, "payload", self._payload_limit)
+        return self._vault.pack(payload, root_id, "payload", limit)
 
 
 def _optional(duration: Duration | None, what: str) -> int | None:

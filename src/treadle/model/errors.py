@@ -6,9 +6,15 @@
     │   ├── InvalidPayload      not JSON, or JSON that the stores cannot keep alike
     │   ├── PayloadTooLarge     over the size limit
     │   ├── InvalidPolicy       a retry policy, limit or duration that makes no sense
-    │   └── InvalidStoreUrl     a store URL that names no store
+    │   ├── InvalidStoreUrl     a store URL that names no store
+    │   ├── InvalidFlow         AFL that does not compile; carries the diagnostics
+    │   └── InvalidInputs       what a workflow was given does not fit its parameters
     ├── NotFound                no such thing
-    │   └── TaskNotFound
+    │   ├── TaskNotFound
+    │   ├── RunNotFound
+    │   ├── StepNotFound
+    │   ├── FlowNotFound
+    │   └── WorkflowNotFound    the flow has no such workflow
     ├── IllegalMove             the state table has no such move from here
     ├── Refused                 it could be done, but a rule of the operator forbids it now
     │   ├── BacklogFull         the lane's cap on waiting tasks is reached
@@ -17,6 +23,8 @@
     ├── TaskFailed              raised to a caller who waits for the result of a task that failed
     ├── TaskCanceled            raised to a caller who waits for the result of a task that was canceled
     ├── TaskIgnored             raised to a caller who waits for the result of a task that was ignored
+    ├── RunFailed               raised to a caller who waits for the outputs of a run that failed
+    ├── RunCanceled             raised to a caller who waits for the outputs of a run that was canceled
     ├── NonRetryable            raised by handlers: this attempt failed and no retry can help
     └── StoreError              the database, not the caller
         ├── StoreUnavailable    cannot be reached now; retrying later may help
@@ -67,6 +75,20 @@ class InvalidStoreUrl(InvalidInput):
     code = "invalid_store_url"
 
 
+class InvalidFlow(InvalidInput):
+    """AFL that does not compile; `diagnostics` says where and why."""
+
+    code = "invalid_flow"
+
+    def __init__(self, message: str, diagnostics: tuple[object, ...] = ()) -> None:
+        super().__init__(message)
+        self.diagnostics = diagnostics
+
+
+class InvalidInputs(InvalidInput):
+    code = "invalid_inputs"
+
+
 class NotFound(TreadleError, LookupError):
     code = "not_found"
 
@@ -77,6 +99,34 @@ class TaskNotFound(NotFound):
     def __init__(self, task_id: str) -> None:
         super().__init__(f"There is no task {task_id}. It may have been pruned; `treadle tasks list` shows what there is.")
         self.task_id = task_id
+
+
+class RunNotFound(NotFound):
+    code = "run_not_found"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"There is no run {run_id}. It may have been pruned; `treadle runs list` shows what there is.")
+        self.run_id = run_id
+
+
+class StepNotFound(NotFound):
+    code = "step_not_found"
+
+    def __init__(self, step_id: str) -> None:
+        super().__init__(f"There is no step {step_id}; `treadle runs show` lists the steps of a run.")
+        self.step_id = step_id
+
+
+class FlowNotFound(NotFound):
+    code = "flow_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no flow {name}; `treadle flows list` shows what is published.")
+        self.name = name
+
+
+class WorkflowNotFound(NotFound):
+    code = "workflow_not_found"
 
 
 class IllegalMove(TreadleError):
@@ -126,6 +176,20 @@ class TaskCanceled(TreadleError):
 
 class TaskIgnored(TreadleError):
     code = "task_ignored"
+
+
+class RunFailed(TreadleError):
+    """The run that a caller waits for has failed; `error` has the path of the step that did."""
+
+    code = "run_failed"
+
+    def __init__(self, run_id: str, step_id: str | None, message: str) -> None:
+        super().__init__(f"Run {run_id} failed: {message}")
+        self.run_id, self.step_id, self.error = run_id, step_id, message
+
+
+class RunCanceled(TreadleError):
+    code = "run_canceled"
 
 
 class NonRetryable(TreadleError):

@@ -28,6 +28,8 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     wait_for: int = 0
     """Milliseconds until it is due; 0 means now."""
+    hold: int = 0
+    """Bits that keep it from being taken from the start."""
     unique_key: str | None = None
     """While a task with this key is live in the namespace, inserting another is a no-op that names the live one."""
     limit_key: str | None = None

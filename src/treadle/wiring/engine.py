@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
+from treadle.kernel.advancer import Advancer
 from treadle.kernel.committer import Committer
+from treadle.kernel.flows import Flows, Source
 from treadle.kernel.ports import Store
 from treadle.kernel.queue import Enqueued, Queue, TaskSpec
 from treadle.kernel.reads import Reads
+from treadle.kernel.runs import Runs, StartedRun
+from treadle.kernel.settler import Settler
 from treadle.kernel.system import SystemClock, SystemIds
 from treadle.kernel.telemetry import Emit, log_event
+from treadle.kernel.vault import Codec, Vault
 from treadle.kernel.verify import VerifyReport, verify
 from treadle.kernel.why import Reason
 from treadle.model.clock import Clock, Duration, milliseconds
-from treadle.model.errors import TaskCanceled, TaskFailed, TaskIgnored, TreadleError
+from treadle.model.errors import RunCanceled, RunFailed, TaskCanceled, TaskFailed, TaskIgnored, TreadleError
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_LIST, check_name
 from treadle.model.retry import RetryPolicy
-from treadle.model.states import TaskState
+from treadle.model.runs import Run
+from treadle.model.states import RunState, TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode
 from treadle.settings import Settings, load_settings
@@ -67,12 +73,15 @@ class Engine:
         clock: Clock | None = None,
         ids: Ids | None = None,
         emit: Emit = log_event,
+        codec: Codec | None = None,
     ) -> None:
+        self._codec = codec
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or SystemIds()
         self.emit = emit
         self.registry = Registry()
-        self._results: Results | None = None
+        self._results: Results[Task] | None = None
+        self._run_results: Results[Run]
         self.settings = settings or load_settings()
         self._url = url or self.settings.store
         self.use_store(None, self.settings)
@@ -86,8 +95,16 @@ class Engine:
         self.store: Store = make_store(self._url, self.clock)
         self.committer = Committer(self.store, self.clock, self.emit)
         namespace = settings.namespace
-        self.queue = Queue(self.store, self.committer, self.ids, namespace=namespace, payload_limit=settings.payload_limit)
+        self.vault = Vault(self.store, self._codec)
+        self.queue = Queue(
+            self.store, self.committer, self.ids, self.vault, namespace=namespace, payload_limit=settings.payload_limit
+        )
         self.reads = Reads(self.store, namespace=namespace)
+        self.flows = Flows(self.store, self.vault, namespace=namespace)
+        self.advancer = Advancer(self.store, self.committer, self.flows, self.vault, self.clock.now, self.emit)
+        self.runs = Runs(self.store, self.committer, self.advancer, self.flows, self.vault, self.ids, namespace=namespace)
+        self.queue.follow = self.advancer.follow
+        self.settler = Settler(self.committer, self.vault, self.advancer)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -99,14 +116,18 @@ class Engine:
     async def open(self, *, migrate: bool = True) -> None:
         """Connect to the store, bringing its schema up to date unless told otherwise."""
         await self.store.open(migrate=migrate)
-        self._results = Results(self.store, self.clock, self.emit)
+        self._results = Results(self.store.find_finished, self.clock, self.emit)
+        self._run_results = Results(self._find_finished_runs, self.clock, self.emit)
         self.committer.on_finished.append(self._results.finished)
+        self.advancer.on_finished.append(self._run_finished)
 
     async def close(self) -> None:
         """Finish what is on its way and let the store go; idempotent."""
         if self._results is not None:
             self.committer.on_finished.remove(self._results.finished)
+            self.advancer.on_finished.remove(self._run_finished)
             await self._results.close()
+            await self._run_results.close()
             self._results = None
         try:
             async with asyncio.timeout(CLOSE_WITHIN):
@@ -250,7 +271,9 @@ class Engine:
             seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
             async with asyncio.timeout(seconds):
                 found = await self._results.wait(task_id)
-        return result_of(found)
+        if found.state == TaskState.COMPLETED:
+            return await self.vault.unpack(found.result)
+        raise error_of(found)
 
     async def cancel(self, task: Enqueued | str, *, actor: str = "python", reason: str | None = None) -> None:
         """End the task now; a handler that runs it is stopped (here at once, elsewhere within about a second)."""
@@ -288,6 +311,45 @@ class Engine:
         """Why the task is where it is."""
         return await self.reads.why(_id(task))
 
+    # runs
+
+    async def start_run(
+        self,
+        flow: str | Sequence[Source],
+        workflow: str | None = None,
+        inputs: Mapping[str, Json] | None = None,
+        **options: Any,
+    ) -> StartedRun:
+        """Start a workflow of a published flow (name or digest) or of AFL sources [(name, text), ...]; see `Runs.start`."""
+        return await self.runs.start(flow, workflow, inputs, **options)
+
+    async def run_result(self, run: StartedRun | str, *, timeout: Duration | None = None) -> dict[str, Json]:
+        """Wait for the run and return its outputs.
+
+        Raises `RunFailed` or `RunCanceled` for those ends, and `TimeoutError` when `timeout` passes first (the run goes on).
+        """
+        run_id = run.id if isinstance(run, StartedRun) else parse_id(run, "run id")
+        if self._results is None:
+            raise NotOpen("Open the engine first: `async with engine: ...`.")
+        found = await self.runs.get_run(run_id)
+        if not found.finished:
+            seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
+            async with asyncio.timeout(seconds):
+                found = await self._run_results.wait(run_id)
+        if found.state == RunState.COMPLETED:
+            return await self.runs.outputs(found)
+        message = (decode(found.error) or {}).get("message", "")
+        if found.state == RunState.CANCELED:
+            raise RunCanceled(f"Run {found.id} was canceled: {message}")
+        raise RunFailed(found.id, found.failed_step_id, message)
+
+    async def _find_finished_runs(self, run_ids: Sequence[str]) -> list[Run]:
+        found = [await self.store.find_run(run_id) for run_id in run_ids]
+        return [run for run in found if run is not None and run.finished]
+
+    def _run_finished(self, run_id: str) -> None:
+        self._run_results.finished([run_id])
+
     async def verify(self) -> VerifyReport:
         """Check every entity's history against the state tables."""
         return await verify(self.store)
@@ -297,25 +359,23 @@ class Engine:
         return BlockingEngine(self)
 
 
-def result_of(task: Task) -> dict[str, Json]:
-    """The result of a finished task, or the error that says how it ended."""
-    error = decode(task.error) or {}
+def error_of(task: Task) -> TreadleError:
+    """The error that says how a task ended that did not complete."""
+    said = decode(task.error) or {}
+    message = said.get("message", "")
     match task.state:
-        case TaskState.COMPLETED:
-            result: dict[str, Json] = decode(task.result) or {}
-            return result
         case TaskState.FAILED:
-            raise TaskFailed(task.id, task.error_code or "failed", error.get("message", ""))
+            return TaskFailed(task.id, task.error_code or "failed", message)
         case TaskState.CANCELED:
-            raise TaskCanceled(f"Task {task.id} was canceled: {error.get('message', '')}")
+            return TaskCanceled(f"Task {task.id} was canceled: {message}")
         case _:
-            raise TaskIgnored(f"Task {task.id} ended as {task.state}.")
+            return TaskIgnored(f"Task {task.id} ended as {task.state}.")
+
+
+def _id(task: Enqueued | str) -> str:
+    return task.id if isinstance(task, Enqueued) else task
 
 
 def _payload(payload: Mapping[str, Json] | None) -> Json:
     """Any mapping as a dict; what is none is refused by the queue, which says why."""
     return dict(payload) if isinstance(payload, Mapping) else payload
-
-
-def _id(task: Enqueued | str) -> str:
-    return task.id if isinstance(task, Enqueued) else task

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from treadle.kernel.telemetry import LoopError, ShortLease, WorkerStarted, WorkerStopped
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Claim, LogLine, Server
+from treadle.workers.builtins import builtin_handlers
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.keeper import KeeperThread, LeaseKeeper
 from treadle.workers.lines import LineWriter
 from treadle.workers.loop import Worker, WorkerOptions
+from treadle.workers.scripts import ScriptRunner
 from treadle.workers.waker import Waker
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class WorkerHost:
         self._state = "starting"
         self._executor = SystemExecutor(threads)
         self._lines = LineWriter(engine.store, engine.emit)
+        self._scripts = ScriptRunner()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] | None = None
@@ -78,6 +81,9 @@ class WorkerHost:
             namespace=engine.settings.namespace,
             options=self._options,
             on_line=self._line,
+            settle=engine.settler.settle,
+            open_payload=engine.vault.open_text,
+            builtins=builtin_handlers(self._scripts),
         )
 
     def describe(self) -> Server:
@@ -109,6 +115,7 @@ class WorkerHost:
             self._keep()
             engine.committer.on_ready.append(self.worker.heard)
             engine.committer.on_fenced.append(self.worker.fenced)
+            engine.advancer.on_line.append(self._line)
             self._unsubscribe = await engine.store.subscribe(self.worker.heard)
             self._state = "running"
             await engine.store.save_server(self.describe())
@@ -160,6 +167,9 @@ class WorkerHost:
         if self.worker.heard in committer.on_ready:
             committer.on_ready.remove(self.worker.heard)
             committer.on_fenced.remove(self.worker.fenced)
+        if self._line in self._engine.advancer.on_line:
+            self._engine.advancer.on_line.remove(self._line)
+        await self._scripts.close()
         if self._keeper_thread is not None:
             await asyncio.to_thread(self._keeper_thread.stop)
         self._executor.close()

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-from treadle.kernel.ports import Store
 from treadle.kernel.telemetry import Emit, LoopError, StoreTrouble
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
-from treadle.model.tasks import Task
+
+
+class _Ended(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Ended)
 
 _FIRST_LOOK, _SLOWEST_LOOK = 0.02, 0.5
 """Seconds between looks: soon at first, as much ends soon."""
@@ -18,23 +25,23 @@ _LOOK_LIMIT = 1000
 
 
 @dataclass(slots=True)
-class _Awaited:
-    ended: asyncio.Future[Task]
+class _Awaited(Generic[T]):
+    ended: asyncio.Future[T]
     callers: int = 0
 
 
-class Results:
-    """Waits for tasks to end; all who wait share one query, and nobody waits costs nothing."""
+class Results(Generic[T]):
+    """Waits for tasks or runs to end; all who wait share one query, and nobody waits costs nothing."""
 
-    def __init__(self, store: Store, clock: Clock, emit: Emit) -> None:
-        self._store = store
+    def __init__(self, find: Callable[[Sequence[str]], Awaitable[list[T]]], clock: Clock, emit: Emit) -> None:
+        self._find = find
         self._clock = clock
         self._emit = emit
-        self._awaited: dict[str, _Awaited] = {}
+        self._awaited: dict[str, _Awaited[T]] = {}
         self._looker: asyncio.Task[None] | None = None
         self._told = asyncio.Event()
 
-    async def wait(self, task_id: str) -> Task:
+    async def wait(self, task_id: str) -> T:
         """The task, once it is finished."""
         loop = asyncio.get_running_loop()
         awaited = self._awaited.get(task_id)
@@ -70,7 +77,7 @@ class Results:
             told = self._told.is_set()
             self._told.clear()
             try:
-                found = await self._find()
+                found = await self._answer()
                 pause = _FIRST_LOOK if found or told else min(pause * 1.5, _SLOWEST_LOOK)
             except StoreError as error:
                 self._emit(StoreTrouble("waiting for results", str(error), _SLOWEST_LOOK))
@@ -84,12 +91,12 @@ class Results:
             except TimeoutError:
                 continue
 
-    async def _find(self) -> int:
+    async def _answer(self) -> int:
         """Answer those whose tasks have ended; how many tasks that were."""
         task_ids = list(self._awaited)
         count = 0
         for start in range(0, len(task_ids), _LOOK_LIMIT):
-            for task in await self._store.find_finished(task_ids[start : start + _LOOK_LIMIT]):
+            for task in await self._find(task_ids[start : start + _LOOK_LIMIT]):
                 count += 1
                 awaited = self._awaited.pop(task.id, None)
                 if awaited is not None and not awaited.ended.done():

@@ -7,14 +7,14 @@ Claims, handlers and commits overlap; nothing here waits for one task. What a ha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
-from treadle.kernel.ports import Finish, Park, Store, Unit, Verdict
+from treadle.kernel.ports import Answer, Finish, Park, Store, Unit, Verdict
 from treadle.kernel.settle import TAKEOVER_LIMIT, failure, refusal, settlement
 from treadle.kernel.telemetry import Emit, LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
 from treadle.model.clock import Clock
@@ -42,6 +42,10 @@ LAST_WAIT = 10.0
 _policy = msgspec.json.Decoder(RetryPolicy).decode
 
 
+Settle = Callable[[Task, Claim, Finish | Park], Awaitable[Answer]]
+"""Commits what an attempt came to, and whatever follows from it."""
+
+
 @dataclass(slots=True)
 class WorkerOptions:
     """How a worker works."""
@@ -53,7 +57,6 @@ class WorkerOptions:
     processes: int = 4
     """Of these, handlers with isolation='process' at once."""
     task_lists: tuple[str, ...] = (DEFAULT_LIST,)
-    kinds: tuple[str, ...] = (HANDLER,)
     lease_for: int = 60_000
     poll_every: float = POLL_EVERY
     takeover_limit: int = TAKEOVER_LIMIT
@@ -64,8 +67,8 @@ class WorkerOptions:
     def __post_init__(self) -> None:
         if min(self.concurrency, self.threads, self.processes) < 1:
             raise InvalidInput("concurrency, threads and processes must be 1 or more.")
-        if not self.task_lists or not self.kinds:
-            raise InvalidInput("A worker serves at least one task list and one kind.")
+        if not self.task_lists:
+            raise InvalidInput("A worker serves at least one task list.")
 
 
 @dataclass(slots=True)
@@ -120,6 +123,9 @@ class Worker:
         namespace: str = DEFAULT_NAMESPACE,
         options: WorkerOptions | None = None,
         on_line: Callable[[LogLine], None] = lambda _: None,
+        settle: Settle | None = None,
+        open_payload: Callable[[str], Awaitable[str]] | None = None,
+        builtins: Mapping[str, Handler] | None = None,
     ) -> None:
         self._store = store
         self._committer = committer
@@ -132,6 +138,9 @@ class Worker:
         self._namespace = namespace
         self._options = options or WorkerOptions()
         self._on_line = on_line
+        self._commit = settle or self._settle_alone
+        self._open_payload = open_payload
+        self._builtins = dict(builtins or {})
         self.keeper: LeaseKeeper | None = None
         self._groups: dict[str, _Group] = {}
         self._lanes: dict[int, Lane] = {}
@@ -258,12 +267,18 @@ class Worker:
         for lane_id, lane in lanes.items():
             if lane.namespace != self._namespace or lane.task_list not in self._options.task_lists:
                 continue
-            handler = self._registry.find(lane.name) if lane.kind in self._options.kinds else None
+            handler = self._find(lane.kind, lane.name)
             if handler is not None:
                 group = self._group(handler)
                 group.lane_ids.append(lane_id)
                 group.handlers.add(handler.name)
         self._lanes = lanes
+
+    def _find(self, kind: str, name: str) -> Handler | None:
+        """The handler of a lane: a user's by name, or the engine's own by kind."""
+        if kind == HANDLER:
+            return self._registry.find(name)
+        return self._builtins.get(kind)
 
     def _group(self, handler: Handler) -> _Group:
         pools = {"thread": self._options.threads, "process": self._options.processes}
@@ -304,7 +319,7 @@ class Worker:
 
     def _start(self, task: Task, group: _Group, sent_at: float) -> None:
         context = Context(task, self._clock.now, self._on_line)
-        handler = self._registry.find(task.name)
+        handler = self._find(task.kind, task.name)
         execution = _Execution(task, context, group, handler)
         if (older := self._executions.get(task.id)) is not None:
             self._lose(older, "this worker has taken it again")
@@ -349,6 +364,8 @@ class Worker:
             return failure(problem)
         if handler is None:
             return self._decide(task, None, Released("no handler here"))
+        if self._open_payload is not None and task.payload.startswith("@"):
+            task.payload = await self._open_payload(task.payload)
         reach("handler.before")
         outcome = await call(handler, execution.context, self._executor)
         reach("handler.after")
@@ -365,7 +382,7 @@ class Worker:
         task = execution.task
         execution.settling = True
         reach("settle.before_commit")
-        answer = await self._committer.submit(Unit(execution.context.token, decided))
+        answer = await self._commit(task, execution.context.token, decided)
         reach("settle.after_commit")
         if answer.verdict is Verdict.CLAIM_LOST:
             self._emit(ResultDropped(task.id, task.name, decided.move))
@@ -378,6 +395,9 @@ class Worker:
         self._emit(
             TaskSettled(task.id, task.name, decided.move, task.attempt, (self._clock.monotonic() - started) * 1000, decided.error)
         )
+
+    def _settle_alone(self, _: Task, token: Claim, decided: Finish | Park) -> Awaitable[Answer]:
+        return self._committer.submit(Unit(token, decided))
 
     async def _release(self, execution: _Execution, started: float) -> None:
         """Give the task back: the worker stops, and another may take it at once."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from treadle.kernel.vault import Vault
 from treadle.kernel.committer import Committer
 from treadle.kernel.ports import Store
 from treadle.kernel.queue import Queue, TaskSpec
@@ -56,7 +57,7 @@ class Workshop:
         self.events = Events()
         self.ids = SeededIds(seed=7)
         self.committer = Committer(store, clock, self.events)
-        self.queue = Queue(store, self.committer, self.ids)
+        self.queue = Queue(store, self.committer, self.ids, Vault(store))
         self.registry = Registry()
         self.lines: list[LogLine] = []
         self.options = WorkerOptions(**options)

@@ -19,6 +19,7 @@ from treadle.model.tasks import Claim
 from treadle.stores.postgres import settlements
 from treadle.stores.postgres.connect import PACKAGE, Connection
 from treadle.stores.postgres.inserts import Inserted, insert_tasks
+from treadle.stores.postgres.rows import has_rows, see_runs, write_rows
 from treadle.stores.postgres.settlements import End, Parking
 from treadle.stores.statements import load_statements
 
@@ -47,6 +48,9 @@ async def commit(connection: Connection, lane_ids: Mapping[Lane, int], units: Se
     """Do the units; answers in their order. All lanes of new tasks are in `lane_ids`."""
     if (ends := _plain_ends(units)) is not None:
         return await _finish_claimed(connection, units, ends)
+    if any(map(has_rows, units)):
+        async with connection.transaction():
+            return await _commit_rows(connection, lane_ids, units)
     if all(unit.guard is None and not any(task.step_id for task in unit.tasks) for unit in units):
         inserted = await _insert(connection, lane_ids, units)
         return [_answer(unit, None, inserted, lane_ids) for unit in units]
@@ -57,6 +61,64 @@ async def commit(connection: Connection, lane_ids: Mapping[Lane, int], units: Se
     for position, one in allowed.items():
         answers[position] = _answer(one.unit, one.row, inserted, lane_ids)
     return answers
+
+
+async def _commit_rows(connection: Connection, lane_ids: Mapping[Lane, int], units: Sequence[Unit]) -> list[Answer]:
+    """Do units of which some advance runs: each is taken apart into the settlements of its tasks and its rows."""
+    seen = await see_runs(connection, units)
+    parts = [[Unit(unit.guard, unit.settlement), *(Unit(claim, finish) for claim, finish in unit.also)] for unit in units]
+    rows = await _lock(connection, [part for some in parts for part in some])
+    answers = [CLAIM_LOST] * len(units)
+    happening: dict[int, Unit] = {}
+    allowed: list[_Allowed] = []
+    for position, unit in enumerate(units):
+        refusal = seen.refusal(position, unit)
+        lost = tuple(part.guard.task_id for part in parts[position] if part.guard and not _holds(part, rows))
+        if refusal is not None or lost:
+            answers[position] = refusal or Answer(Verdict.CLAIM_LOST, lost=lost)
+            continue
+        happening[position] = unit
+        seen.advance(unit)
+        for part in parts[position]:
+            row = rows.pop(_key(part), None) if part.guard and part.settlement else None
+            allowed.append(_Allowed(part, row))
+    await _recognise(connection, parts, answers, happening)
+    lane_of = {one.row.id: one.row.lane_id for one in allowed if one.row is not None}
+    first = {position: _Row("", 0, 0, None, "", lane_of[unit.guard.task_id]) for position, unit in happening.items() if unit.guard}
+    await _settle(connection, allowed)
+    inserted = await _insert(connection, lane_ids, happening.values())
+    lanes = await write_rows(connection, happening)
+    for position, unit in happening.items():
+        answer = _answer(unit, first.get(position), inserted, lane_ids)
+        more = lanes.get(position, set()).union(answer.lane_ids)
+        answers[position] = Answer(Verdict.DONE, answer.existing, tuple(sorted(more)))
+    return answers
+
+
+async def _recognise(
+    connection: Connection, parts: Sequence[Sequence[Unit]], answers: list[Answer], happening: Mapping[int, Unit]
+) -> None:
+    """Answer `done` to refused units all of whose claims were settled in just this way before."""
+    asked = [
+        (position, part)
+        for position, some in enumerate(parts)
+        if position not in happening and answers[position].verdict is not Verdict.DONE
+        for part in some
+        if part.guard is not None
+    ]
+    settled = await _list_settled(connection, [part for _, part in asked])
+    for position in {position for position, _ in asked}:
+        if all(index in settled for index, (owner, _) in enumerate(asked) if owner == position):
+            answers[position] = DONE
+
+
+def _key(unit: Unit) -> tuple[str, bool]:
+    return (unit.guard.task_id if unit.guard else "", isinstance(unit.settlement, Revive))
+
+
+def _holds(unit: Unit, rows: Mapping[tuple[str, bool], _Row]) -> bool:
+    row = rows.get(_key(unit))
+    return row is not None and unit.guard is not None and _matches(unit.guard, row)
 
 
 async def make_way(connection: Connection, units: Sequence[Unit], error: asyncpg.PostgresError) -> None:
@@ -73,7 +135,7 @@ def _plain_ends(units: Sequence[Unit]) -> list[End] | None:
     ends = []
     for unit in units:
         guard, finish = unit.guard, unit.settlement
-        if unit.tasks or type(guard) is not Claim or type(finish) is not Finish:
+        if unit.tasks or type(guard) is not Claim or type(finish) is not Finish or has_rows(unit):
             return None
         ends.append(End(guard.task_id, guard.version, guard.owner_id, finish.actor or guard.owner_id, finish))
     return ends if len({end.task_id for end in ends}) == len(ends) else None
@@ -194,7 +256,7 @@ async def _insert(connection: Connection, lane_ids: Mapping[Lane, int], units: I
 
 def _answer(unit: Unit, row: _Row | None, inserted: Inserted, lane_ids: Mapping[Lane, int]) -> Answer:
     """What the unit is told: done, which keys were taken, and where it made tasks ready."""
-    ready = {lane_ids[task.lane] for task in unit.tasks if task.wait_for <= 0 and task.id in inserted.ids}
+    ready = {lane_ids[task.lane] for task in unit.tasks if task.wait_for <= 0 and not task.hold and task.id in inserted.ids}
     match unit.settlement:
         case Park(hold=0, wake_for=None) | Revive() if row is not None:
             ready.add(row.lane_id)

@@ -80,4 +80,5 @@ def _columns(tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int]) -> tuple[Se
         sparse([task.unique_key for task in tasks]),
         sparse([task.policy for task in tasks]),
         [task.payload for task in tasks],
+        [task.hold for task in tasks],
     )

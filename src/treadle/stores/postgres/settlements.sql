@@ -36,7 +36,7 @@ with given as materialized (
       attempt = given.attempt,
       failures = given.failures,
       takeovers = given.takeovers,
-      hold = given.hold,
+      hold = (tasks.hold & 4) | given.hold,
       owner_id = null,
       wake_at = (select treadle_now()) + given.wake_for,
       checkpoint = given.checkpoint,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from treadle.kernel.ports import Answer, History, LaneDepth, TaskFilter, Unit, Woken
+from treadle.kernel.ports import Answer, History, LaneDepth, RunFilter, TaskFilter, Unit, Woken
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreUnavailable
 from treadle.model.names import Lane
+from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import LogLine, Move, Server, Task
-from treadle.stores.postgres import lease, queue, reads, schema
+from treadle.stores.postgres import lease, queue, reads, runs, schema
 from treadle.stores.postgres.address import parse_address
 from treadle.stores.postgres.commit import commit, make_way
 from treadle.stores.postgres.connect import HOT, READS, Connection, Connector, Pool
@@ -165,6 +166,65 @@ class PostgresStore:
         """A page of entities with their moves."""
         async with self._reading() as connection:
             return await reads.list_histories(connection, after_id, limit)
+
+    # runs
+
+    async def find_run(self, run_id: str) -> Run | None:
+        """The run."""
+        async with self._working() as connection:
+            return await runs.find_run(connection, run_id)
+
+    async def list_runs(self, which: RunFilter, limit: int) -> list[Run]:
+        """Runs, newest first."""
+        async with self._reading() as connection:
+            return await runs.list_runs(connection, which, limit)
+
+    async def count_runs(self, namespace: str) -> dict[str, int]:
+        """Runs by state."""
+        async with self._reading() as connection:
+            return await runs.count_runs(connection, namespace)
+
+    async def load_steps(
+        self, run_id: str, near: Sequence[str] = (), rows: Sequence[str] = (), children_of: Sequence[str] = ()
+    ) -> list[Step]:
+        """Steps near others, by id, and below others."""
+        async with self._working() as connection:
+            return await runs.load_steps(connection, run_id, near, rows, children_of)
+
+    async def list_inbox(self, run_id: str, limit: int) -> list[Step]:
+        """Steps with something in their inbox."""
+        async with self._working() as connection:
+            return await runs.list_inbox(connection, run_id, limit)
+
+    async def list_steps(self, run_id: str, after_id: str | None, limit: int) -> list[Step]:
+        """A page of the run's steps."""
+        async with self._reading() as connection:
+            return await runs.list_steps(connection, run_id, after_id, limit)
+
+    async def find_flow(self, flow_id: str) -> Flow | None:
+        """The flow of that digest."""
+        async with self._working() as connection:
+            return await runs.find_flow(connection, flow_id)
+
+    async def publish_flow(self, namespace: str, name: str, flow_id: str, actor: str) -> FlowVersion:
+        """Give the flow the next version of the name."""
+        async with self._reading() as connection:
+            return await runs.publish_flow(connection, namespace, name, flow_id, actor)
+
+    async def find_flow_version(self, namespace: str, name: str, version: int | None = None) -> FlowVersion | None:
+        """A version of a published flow."""
+        async with self._reading() as connection:
+            return await runs.find_flow_version(connection, namespace, name, version)
+
+    async def list_flow_versions(self, namespace: str, name: str | None = None) -> list[FlowVersion]:
+        """All versions of one name, or the newest of each."""
+        async with self._reading() as connection:
+            return await runs.list_flow_versions(connection, namespace, name)
+
+    async def find_blobs(self, digests: Sequence[str]) -> dict[str, str]:
+        """Big values by digest."""
+        async with self._working() as connection:
+            return await runs.find_blobs(connection, digests)
 
     # servers and lines
 

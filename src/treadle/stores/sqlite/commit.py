@@ -19,6 +19,7 @@ from treadle.stores.sqlite.batch import Batch, Batches
 from treadle.stores.sqlite.connection import read_value
 from treadle.stores.sqlite.insert import insert_tasks
 from treadle.stores.sqlite.lanes import make_lanes
+from treadle.stores.sqlite.rows import has_rows, judge, merge, write_rows
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "commit.sql")
@@ -139,6 +140,17 @@ def commit(
     connection: apsw.Connection, units: Sequence[Unit], known: Mapping[Lane, int], now: int
 ) -> tuple[list[Answer], Mapping[Lane, int]]:
     """Do the units inside a transaction of the caller's; returns their answers, and the lanes that there are after it."""
+    if not any(map(has_rows, units)):
+        return _commit_tasks(connection, units, known, now)
+    judged = judge(connection, units, now)
+    answers, known = _commit_tasks(connection, judged.units, known, now)
+    lanes = write_rows(connection, judged.rows, now)
+    return merge(judged, answers, lanes, len(units)), known
+
+
+def _commit_tasks(
+    connection: apsw.Connection, units: Sequence[Unit], known: Mapping[Lane, int], now: int
+) -> tuple[list[Answer], Mapping[Lane, int]]:
     settling = Settling(connection, units, now)
     settling.settle()
     answers = settling.answers
@@ -152,7 +164,7 @@ def commit(
     lanes: dict[int, set[int]] = {}
     existing: dict[int, dict[str, str]] = {}
     for (index, task), (new, holder_id) in zip(wanted, insert_tasks(connection, tasks, known, now), strict=True):
-        if new and task.wait_for <= 0:
+        if new and task.wait_for <= 0 and not task.hold:
             lanes.setdefault(index, set(answers[index].lane_ids)).add(known[task.lane])
         elif holder_id is not None and task.unique_key is not None:
             existing.setdefault(index, {})[task.unique_key] = holder_id

@@ -39,7 +39,7 @@ where t.claim_version = r.value ->> 1
 -- name: park
 -- Give tasks whose move `log_parks` has logged their new values, and no owner.
 update tasks
-set state = r.value ->> 5, attempt = r.value ->> 7, failures = r.value ->> 8, takeovers = r.value ->> 9, hold = r.value ->> 10,
+set state = r.value ->> 5, attempt = r.value ->> 7, failures = r.value ->> 8, takeovers = r.value ->> 9, hold = (tasks.hold & 4) | (r.value ->> 10),
   owner_id = null, wake_at = :now + (r.value ->> 11), checkpoint = r.value ->> 12, error = r.value ->> 13,
   version = tasks.version + 1
 from jsonb_each(:rows) as r, log as l

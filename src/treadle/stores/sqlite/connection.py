@@ -95,6 +95,12 @@ def read_value(connection: apsw.Connection, statement: str, values: Mapping[str,
     return value
 
 
+def find_value(connection: apsw.Connection, statement: str, values: Mapping[str, Any] | None = None) -> Any:
+    """The only value of the answer, or None if there is no row."""
+    found = connection.execute(statement, values).fetchall()
+    return found[0][0] if found else None
+
+
 @contextmanager
 def writing(connection: apsw.Connection) -> Iterator[None]:
     """What happens inside is durable after it, or has not happened at all."""

@@ -46,6 +46,7 @@ def insert_tasks(connection: apsw.Connection, tasks: Sequence[NewTask], lane_ids
                 task.trace_id,
                 task.limit_key,
                 task.policy,
+                task.hold,
             )
             for task in tasks
         ]

@@ -3,7 +3,7 @@
 insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, wake_at, claim_version, attempt, failures, takeovers,
   version, created_at, deadline_at, timeout_for, progress_for, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key,
   unique_key, policy, payload)
-select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, :now + (r.value ->> 4), 0, 'pending',
+select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, :now + (r.value ->> 4), r.value ->> 18, 'pending',
   iif(r.value ->> 4 > 0, :now + (r.value ->> 4), null), 0, 1, 0, 0,
   0, :now, :now + (r.value ->> 7), r.value ->> 8, r.value ->> 9, r.value ->> 10, r.value ->> 11, r.value ->> 12,
   r.value ->> 13, coalesce(r.value ->> 14, r.value ->> 0), r.value ->> 15, r.value ->> 16,

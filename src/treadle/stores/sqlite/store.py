@@ -12,11 +12,12 @@ from pathlib import Path
 
 import apsw
 
-from treadle.kernel.ports import Answer, History, LaneDepth, LeaseLine, Renewal, TaskFilter, Unit, Woken
+from treadle.kernel.ports import Answer, History, LaneDepth, LeaseLine, Renewal, RunFilter, TaskFilter, Unit, Woken
 from treadle.model.clock import Clock
 from treadle.model.names import Lane
+from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import Claim, LogLine, Move, Server, Task
-from treadle.stores.sqlite import queue, reads, records
+from treadle.stores.sqlite import queue, reads, records, runs
 from treadle.stores.sqlite.channel import Channel, ClosedChannel, InlineChannel, ThreadChannel
 from treadle.stores.sqlite.commit import commit
 from treadle.stores.sqlite.connection import add_shapes, connect, make_durable, refuse_writes, writing
@@ -176,6 +177,55 @@ class SqliteStore:
     async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
         """Histories in order of id."""
         return await self._reader.call(lambda connection: reads.list_histories(connection, after_id, limit))
+
+    # runs
+
+    async def find_run(self, run_id: str) -> Run | None:
+        """The run."""
+        return await self._reader.call(lambda connection: runs.find_run(connection, run_id))
+
+    async def list_runs(self, which: RunFilter, limit: int) -> list[Run]:
+        """Runs, newest first."""
+        return await self._reader.call(lambda connection: runs.list_runs(connection, which, limit))
+
+    async def count_runs(self, namespace: str) -> dict[str, int]:
+        """Runs by state."""
+        return await self._reader.call(lambda connection: runs.count_runs(connection, namespace))
+
+    async def load_steps(
+        self, run_id: str, near: Sequence[str] = (), rows: Sequence[str] = (), children_of: Sequence[str] = ()
+    ) -> list[Step]:
+        """Steps near others, by id, and below others."""
+        return await self._reader.call(lambda connection: runs.load_steps(connection, run_id, near, rows, children_of))
+
+    async def list_inbox(self, run_id: str, limit: int) -> list[Step]:
+        """Steps with something in their inbox."""
+        return await self._reader.call(lambda connection: runs.list_inbox(connection, run_id, limit))
+
+    async def list_steps(self, run_id: str, after_id: str | None, limit: int) -> list[Step]:
+        """A page of the run's steps."""
+        return await self._reader.call(lambda connection: runs.list_steps(connection, run_id, after_id, limit))
+
+    async def find_flow(self, flow_id: str) -> Flow | None:
+        """The flow of that digest."""
+        return await self._reader.call(lambda connection: runs.find_flow(connection, flow_id))
+
+    async def publish_flow(self, namespace: str, name: str, flow_id: str, actor: str) -> FlowVersion:
+        """Give the flow the next version of the name."""
+        now = self._clock.now()
+        return await self._writer.call(lambda connection: runs.publish_flow(connection, namespace, name, flow_id, actor, now))
+
+    async def find_flow_version(self, namespace: str, name: str, version: int | None = None) -> FlowVersion | None:
+        """A version of a published flow."""
+        return await self._reader.call(lambda connection: runs.find_flow_version(connection, namespace, name, version))
+
+    async def list_flow_versions(self, namespace: str, name: str | None = None) -> list[FlowVersion]:
+        """All versions of one name, or the newest of each."""
+        return await self._reader.call(lambda connection: runs.list_flow_versions(connection, namespace, name))
+
+    async def find_blobs(self, digests: Sequence[str]) -> dict[str, str]:
+        """Big values by digest."""
+        return await self._reader.call(lambda connection: runs.find_blobs(connection, digests))
 
     # servers and lines
 

@@ -1,0 +1,103 @@
+"""Flows: AFL sources compiled together, known by the digest of what they mean, and published under names."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from treadle.kernel.ports import PutFlow, Store
+from treadle.kernel.vault import Vault
+from treadle.lang import Compiled, Program, compile_sources
+from treadle.lang.program import Facet
+from treadle.model.errors import FlowNotFound, InvalidFlow, WorkflowNotFound
+from treadle.model.names import DEFAULT_NAMESPACE, check_name
+from treadle.model.runs import Flow, FlowVersion
+from treadle.model.values import decode, encode
+
+Source = tuple[str, str]
+"""A name (usually a file's) and AFL text."""
+
+_SOURCES_LIMIT = 64 * 1024 * 1024
+_PROGRAMS = 64
+
+
+class Flows:
+    """Compiles, stores and finds flows of one namespace; keeps the programs in use in memory."""
+
+    def __init__(self, store: Store, vault: Vault, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self._store = store
+        self._vault = vault
+        self._namespace = namespace
+        self._programs: OrderedDict[str, Program] = OrderedDict()
+
+    def compile(self, sources: Sequence[Source]) -> tuple[Flow, Program, Compiled]:
+        """The flow of the sources, not stored yet; `InvalidFlow` with all diagnostics if they do not compile."""
+        compiled = compile_sources(list(sources))
+        if not compiled.ok:
+            shown = "\n\n".join(diagnostic.render() for diagnostic in compiled.diagnostics)
+            raise InvalidFlow(f"The sources do not compile.\n{shown}", compiled.diagnostics)
+        flow = Flow(
+            id=compiled.digest,
+            namespace=self._namespace,
+            sources=self._vault.seal(encode([list(source) for source in sources], "sources", _SOURCES_LIMIT)),
+            program=self._vault.seal(encode(compiled.program, "program", _SOURCES_LIMIT)),
+        )
+        program = Program.load(compiled.program)
+        self._remember(flow.id, program)
+        return flow, program, compiled
+
+    async def publish(self, name: str, sources: Sequence[Source], *, actor: str = "operator") -> FlowVersion:
+        """Store the flow under the next version of the name; what runs in flight are pinned to does not change."""
+        from treadle.kernel.ports import Unit
+
+        check_name(name, "flow name")
+        flow, _, _ = self.compile(sources)
+        await self._store.commit([Unit(rows=(PutFlow(flow),))])
+        return await self._store.publish_flow(self._namespace, name, flow.id, actor)
+
+    async def get_flow(self, name: str, version: int | None = None) -> Flow:
+        """The flow of a digest, or of a published name (its newest version by default)."""
+        flow = await self._store.find_flow(name) if version is None else None
+        if flow is None:
+            published = await self._store.find_flow_version(self._namespace, name, version)
+            flow = None if published is None else await self._store.find_flow(published.flow_id)
+        if flow is None or flow.namespace != self._namespace:
+            raise FlowNotFound(name if version is None else f"{name} version {version}")
+        return flow
+
+    async def list_versions(self, name: str | None = None) -> list[FlowVersion]:
+        """All versions of a name, or the newest of every name."""
+        return await self._store.list_flow_versions(self._namespace, name)
+
+    def sources(self, flow: Flow) -> list[Source]:
+        """What the flow was compiled from."""
+        return [(name, text) for name, text in decode(self._vault.plain(flow.sources))]
+
+    async def program(self, flow_id: str) -> Program:
+        """The compiled program of a stored flow."""
+        if (program := self._programs.get(flow_id)) is not None:
+            self._programs.move_to_end(flow_id)
+            return program
+        flow = await self._store.find_flow(flow_id)
+        if flow is None:
+            raise FlowNotFound(flow_id)
+        program = Program.load(decode(self._vault.plain(flow.program)))
+        self._remember(flow_id, program)
+        return program
+
+    def _remember(self, flow_id: str, program: Program) -> None:
+        self._programs[flow_id] = program
+        while len(self._programs) > _PROGRAMS:
+            self._programs.popitem(last=False)
+
+
+def find_workflow(program: Program, name: str | None) -> Facet:
+    """The workflow of that qualified or unambiguous short name; without a name, the only one there is."""
+    if name is None and len(program.workflows) == 1:
+        return program.workflows[0]
+    workflow = None if name is None else program.find_workflow(name)
+    if workflow is None:
+        names = ", ".join(sorted(each.qualified_name for each in program.workflows)) or "none"
+        wanted = "Name the workflow" if name is None else f"There is no workflow {name!r}, or several of that short name"
+        raise WorkflowNotFound(f"{wanted}; the flow has: {names}.")
+    return workflow

@@ -1,0 +1,28 @@
+"""Commits what attempts came to: alone, or with what follows for the run that the task belongs to."""
+
+from __future__ import annotations
+
+from treadle.kernel.advancer import Advancer
+from treadle.kernel.committer import Committer
+from treadle.kernel.ports import Answer, Finish, Park, Unit
+from treadle.kernel.vault import Vault
+from treadle.model.tasks import Claim, Task
+
+
+class Settler:
+    """The one way from a worker's decision to the store."""
+
+    def __init__(self, committer: Committer, vault: Vault, advancer: Advancer) -> None:
+        self._committer = committer
+        self._vault = vault
+        self._advancer = advancer
+
+    async def settle(self, task: Task, token: Claim, decided: Finish | Park) -> Answer:
+        """Commit it under the claim; the end of a run's task advances the run in the same unit."""
+        if isinstance(decided, Finish):
+            if task.run_id is not None:
+                return await self._advancer.settle(task, token, decided)
+            decided, rows = self._vault.pack_end(decided, task.root_id)
+            if rows:
+                return await self._committer.submit(Unit(token, decided, rows=rows))
+        return await self._committer.submit(Unit(token, decided))

@@ -1,0 +1,98 @@
+"""Step rows of the evaluator to and from their stored form, with big attribute values apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from treadle.evaluator.records import BlobRef, StepRow
+from treadle.kernel.ports import PutBlob
+from treadle.kernel.vault import BIG, Vault
+from treadle.model.runs import Step
+from treadle.model.values import decode, encode
+
+_ROW_LIMIT = 64 * 1024 * 1024
+_ATTRIBUTES = ("params", "returns", "loop")
+_from_builtins = msgspec.convert
+
+
+def store_step(row: StepRow, vault: Vault, root_id: str) -> tuple[Step, StepRow, list[PutBlob]]:
+    """The stored form, the row as it will be read back (big values replaced by references), and the big values."""
+    blobs: list[PutBlob] = []
+    parts: dict[str, Any] = msgspec.to_builtins(_without_attributes(row))
+    replaced: dict[str, dict[str, Any]] = {}
+    for name in _ATTRIBUTES:
+        attributes: dict[str, Any] = getattr(row, name)
+        if not attributes:
+            continue
+        kept, stored = _split(attributes, vault, root_id, blobs)
+        parts[name] = stored
+        if kept is not attributes:
+            replaced[name] = kept
+    slim = msgspec.structs.replace(row, **replaced) if replaced else row
+    step = Step(
+        id=row.id,
+        run_id=row.run_id,
+        parent_id=row.parent_id,
+        ordinal=row.ordinal,
+        kind=row.kind,
+        name=row.name,
+        facet=row.facet,
+        state=row.state,
+        body=vault.seal(encode(parts, "step", _ROW_LIMIT)),
+    )
+    return step, slim, blobs
+
+
+def load_step(step: Step, vault: Vault) -> StepRow:
+    """The row that was stored; big values are `BlobRef`s."""
+    parts = decode(vault.plain(step.body))
+    for name in _ATTRIBUTES:
+        if attributes := parts.get(name):
+            parts[name] = {key: _restored(value) for key, value in attributes.items()}
+    attributes = {name: parts.pop(name) for name in _ATTRIBUTES if name in parts}
+    row = _from_builtins(parts, StepRow)
+    return msgspec.structs.replace(row, **attributes) if attributes else row
+
+
+def _without_attributes(row: StepRow) -> StepRow:
+    return msgspec.structs.replace(row, params={}, returns={}, loop={})
+
+
+def _split(attributes: dict[str, Any], vault: Vault, root_id: str, blobs: list[PutBlob]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The attributes with references for what is big, and the same as JSON."""
+    kept: dict[str, Any] = {}
+    stored: dict[str, Any] = {}
+    changed = False
+    for key, value in attributes.items():
+        if not isinstance(value, BlobRef) and _may_be_big(value):
+            text = encode(value, f"value of {key}", _ROW_LIMIT)
+            if len(text) > BIG:
+                blob = vault.pack_blob(text, root_id)
+                blobs.append(blob)
+                value, changed = BlobRef(blob.digest, len(text)), True
+        kept[key] = value
+        if isinstance(value, BlobRef):
+            stored[key] = {"@blob": value.digest, "size": value.size}
+        elif isinstance(value, dict) and ("@blob" in value or "@value" in value):
+            stored[key] = {"@value": value}
+        else:
+            stored[key] = value
+    return (kept if changed else attributes), stored
+
+
+def _may_be_big(value: Any) -> bool:
+    """Whether it is worth measuring: numbers and short strings are not."""
+    if isinstance(value, str):
+        return len(value) > BIG // 6
+    return isinstance(value, dict | list)
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict):
+        if "@blob" in value:
+            return BlobRef(value["@blob"], value["size"])
+        if "@value" in value:
+            return value["@value"]
+    return value

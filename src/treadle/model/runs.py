@@ -1,0 +1,84 @@
+"""The records of runs: a run, the stored form of its steps, and the flow that it is pinned to."""
+
+from __future__ import annotations
+
+import msgspec
+
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
+from treadle.model.states import RunState
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution of a workflow. JSON texts as `values.encode` makes them."""
+
+    id: str
+    namespace: str = DEFAULT_NAMESPACE
+    kind: str = "workflow"
+    flow_id: str
+    """The digest of the flow that it is pinned to."""
+    workflow: str
+    """The qualified name of its entry point."""
+    state: str = RunState.PENDING
+    version: int = 0
+    """Rises with every commit that advances the run: whoever saw an older one has to look again."""
+    moves: int = 0
+    """Moves of the run in the log."""
+    steps: int = 0
+    """How many step rows it has."""
+    task_list: str = DEFAULT_LIST
+    priority: int = 0
+    inputs: str = "{}"
+    outputs: str | None = None
+    error: str | None = None
+    failed_step_id: str | None = None
+    idempotency_key: str | None = None
+    parent_id: str | None = None
+    """The run that it was forked from or rerun for."""
+    root_id: str
+    trace_id: str | None = None
+    created_at: int = 0
+    finished_at: int | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has reached a final state (which an operator's retry may still leave)."""
+        return self.state in (RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A step as it is stored: what is looked for by, and `body`, all of it as JSON."""
+
+    id: str
+    run_id: str
+    parent_id: str | None
+    ordinal: int
+    kind: str
+    name: str
+    facet: str | None
+    state: str
+    body: str
+    inbox: str | None = None
+    """What its task came to, left for whoever advances the run next."""
+    created_at: int = 0
+    updated_at: int = 0
+
+
+class Flow(msgspec.Struct, frozen=True, kw_only=True):
+    """AFL sources compiled together; `id` is the digest of what they mean."""
+
+    id: str
+    namespace: str = DEFAULT_NAMESPACE
+    sources: str
+    program: str
+    created_at: int = 0
+
+
+class FlowVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """A flow published under a name; versions count from 1."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    name: str
+    version: int
+    flow_id: str
+    actor: str | None = None
+    published_at: int = 0

@@ -1,0 +1,106 @@
+-- name: lock_runs
+-- The versions of runs; the rows are ours until the transaction ends, taken in the order of their ids.
+select id::text, version from runs where id = any($1::uuid[]) order by id for update;
+
+-- name: insert_runs
+-- New runs (as JSON); those whose id or idempotency key is there already are left out. Answers the ids of those inserted.
+insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
+  failed_step_id, idempotency_key, parent_id, root_id, trace_id, created_at)
+select id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
+  failed_step_id, idempotency_key, parent_id, root_id, trace_id, (select treadle_now())
+from json_populate_recordset(null::runs, $1::json)
+on conflict do nothing
+returning id::text;
+
+-- name: find_runs_by_key
+-- The runs that have these idempotency keys.
+select runs.idempotency_key, runs.id::text
+from unnest($1::text[], $2::text[]) as given (namespace, key)
+join runs on runs.namespace = given.namespace and runs.idempotency_key = given.key;
+
+-- name: bump_runs
+-- The runs have been advanced.
+update runs set version = version + 1, steps = steps + given.added
+from unnest($1::uuid[], $2::integer[]) as given (id, added)
+where runs.id = given.id;
+
+-- name: move_runs
+-- Runs make a move each, with a row in the log; answers how many did.
+with given as materialized (
+  select *
+  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[])
+    as given (id, move, from_state, to_state, actor, outputs, error, failed_step_id, data)
+), moved as (
+  update runs
+  set state = given.to_state,
+      moves = runs.moves + 1,
+      outputs = given.outputs,
+      error = given.error,
+      failed_step_id = given.failed_step_id,
+      finished_at = case when given.to_state in ('completed', 'failed', 'canceled') then (select treadle_now()) end
+  from given
+  where runs.id = given.id and runs.state = given.from_state
+  returning runs.id, runs.moves, runs.root_id, runs.trace_id, given.move, given.from_state, given.to_state, given.actor, given.data
+)
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, run_id, root_id, trace_id, data)
+select nextval('treadle_seq'), (select treadle_now()), 'run', id, moves, move, from_state, to_state, actor, id, root_id, trace_id, data
+from moved;
+
+-- name: put_steps
+-- Insert steps, or replace them but for their inbox.
+insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, body, created_at, updated_at)
+select given.*, (select treadle_now()), (select treadle_now())
+from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::integer[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[])
+  as given (id, run_id, parent_id, ordinal, kind, name, facet, state, body)
+on conflict (id) do update
+set ordinal = excluded.ordinal, kind = excluded.kind, name = excluded.name, facet = excluded.facet, state = excluded.state,
+  body = excluded.body, updated_at = excluded.updated_at;
+
+-- name: put_inbox
+-- What steps' tasks came to, unless there is something already.
+update steps set inbox = given.inbox
+from unnest($1::uuid[], $2::text[]) as given (id, inbox)
+where steps.id = given.id and steps.inbox is null;
+
+-- name: clear_inbox
+-- What was there has been taken in.
+update steps set inbox = null from unnest($1::uuid[]) as given (id) where steps.id = given.id;
+
+-- name: put_flows
+-- Flows, once each.
+insert into flows (id, namespace, sources, program, created_at)
+select *, (select treadle_now()) from unnest($1::text[], $2::text[], $3::text[], $4::text[])
+on conflict do nothing;
+
+-- name: put_blobs
+-- Big values, once each.
+insert into blobs (digest, value) select * from unnest($1::text[], $2::text[]) on conflict do nothing;
+
+-- name: use_blobs
+-- Trees use values.
+insert into blob_uses (root_id, digest) select * from unnest($1::uuid[], $2::text[]) on conflict do nothing;
+
+-- name: hold_run
+-- Set the run-paused bit of the run's live tasks.
+update tasks set hold = hold | 4 where run_id = $1::uuid;
+
+-- name: free_run
+-- Clear the run-paused bit of the run's live tasks; answers the lanes where that makes tasks ready.
+with freed as (
+  update tasks set hold = hold & ~4 where run_id = $1::uuid returning lane_id, hold, owner_id, wake_at
+)
+select distinct lane_id from freed where hold = 0 and owner_id is null and wake_at is null;
+
+-- name: cancel_run_tasks
+-- Move the run's live tasks to finished, as canceled by $2 with error $3.
+with ended as (
+  delete from tasks where run_id = $1::uuid returning *
+)
+insert into finished (id, seq, lane_id, namespace, state, move, from_state, actor, owner_id, claim_version, version, attempt,
+  failures, takeovers, priority, created_at, due_at, claimed_at, finished_at, deadline_at, timeout_for, progress_for, progress,
+  run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload, checkpoint, error, error_code)
+select id, nextval('treadle_seq'), lane_id, namespace, 'canceled', 'cancel', state, $2::text, owner_id, claim_version, version + 1,
+  attempt, failures, takeovers, priority, created_at, due_at, claimed_at, (select treadle_now()), deadline_at, timeout_for,
+  progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload,
+  checkpoint, $3::text, 'canceled'
+from ended;

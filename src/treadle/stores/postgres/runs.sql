@@ -1,0 +1,84 @@
+-- name: find_run
+-- The run.
+select * from runs where id = $1::uuid;
+
+-- name: list_runs
+-- Runs, newest first.
+select *
+from runs
+where ($1::text[] is null or state = any($1::text[]))
+  and ($2::text is null or namespace = $2::text)
+  and ($3::text is null or workflow = $3::text)
+  and ($4::text is null or flow_id = $4::text)
+  and ($5::uuid is null or id < $5::uuid)
+order by id desc
+limit $6::bigint;
+
+-- name: count_runs
+-- Runs of a namespace by state.
+select state, count(*) from runs where namespace = $1::text group by state;
+
+-- name: load_near
+-- The steps, their ancestors, and all children of these that are no items.
+with recursive chain (id, parent_id) as (
+  select steps.id, steps.parent_id from unnest($2::uuid[]) as wanted (id) join steps on steps.id = wanted.id where steps.run_id = $1::uuid
+  union
+  select steps.id, steps.parent_id from chain join steps on steps.id = chain.parent_id
+), found (id) as (
+  select id from chain
+  union
+  select steps.id from chain join steps on steps.parent_id = chain.id where steps.kind <> 'item'
+)
+select steps.* from found join steps on steps.id = found.id;
+
+-- name: load_rows
+-- Steps by id.
+select steps.* from unnest($2::uuid[]) as wanted (id) join steps on steps.id = wanted.id where steps.run_id = $1::uuid;
+
+-- name: load_children
+-- All children of steps.
+select steps.* from unnest($2::uuid[]) as wanted (id) join steps on steps.parent_id = wanted.id where steps.run_id = $1::uuid;
+
+-- name: list_inbox
+-- Steps of the run with something in their inbox.
+select * from steps where run_id = $1::uuid and inbox is not null order by id limit $2::bigint;
+
+-- name: list_steps
+-- Steps of the run in order of id.
+select * from steps where run_id = $1::uuid and ($2::uuid is null or id > $2::uuid) order by id limit $3::bigint;
+
+-- name: find_flow
+-- The flow of a digest.
+select * from flows where id = $1::text;
+
+-- name: publish_flow
+-- The next version of the name, unless the newest is this flow already.
+insert into flow_versions (namespace, name, version, flow_id, actor, published_at)
+select $1::text, $2::text, coalesce(max(version), 0) + 1, $3::text, $4::text, treadle_now()
+from flow_versions
+where namespace = $1::text and name = $2::text
+having $3::text is distinct from (
+  select flow_id from flow_versions where namespace = $1::text and name = $2::text order by version desc limit 1
+)
+on conflict do nothing;
+
+-- name: find_flow_version
+-- A version of the name, the newest by default.
+select *
+from flow_versions
+where namespace = $1::text and name = $2::text and ($3::integer is null or version = $3::integer)
+order by version desc
+limit 1;
+
+-- name: list_flow_versions
+-- All versions of a name, or the newest of every name.
+select *
+from flow_versions as v
+where namespace = $1::text
+  and (name = $2::text
+    or $2::text is null and version = (select max(version) from flow_versions as w where w.namespace = v.namespace and w.name = v.name))
+order by name, version desc;
+
+-- name: find_blobs
+-- Big values by digest.
+select blobs.digest, blobs.value from unnest($1::text[]) as wanted (digest) join blobs on blobs.digest = wanted.digest;

@@ -1,0 +1,83 @@
+-- name: find_run
+-- The run.
+select * from runs where id = :id;
+
+-- name: list_runs
+-- Runs, newest first.
+select *
+from runs
+where id < coalesce(:before_id, x'')
+  and namespace = coalesce(:namespace, namespace)
+  and workflow = coalesce(:workflow, workflow)
+  and flow_id = coalesce(:flow_id, flow_id)
+  and (:states is null or state in (select value from json_each(:states)))
+order by id desc
+limit :limit;
+
+-- name: count_runs
+-- Runs of a namespace by state.
+select state, count(*) from runs where namespace = :namespace group by state;
+
+-- name: load_near
+-- The steps, their ancestors, and all children of these that are no items.
+with recursive chain (id, parent_id) as (
+  select s.id, s.parent_id from json_each(:near) as wanted cross join steps as s on s.id = wanted.value where s.run_id = :run_id
+  union
+  select s.id, s.parent_id from chain cross join steps as s on s.id = chain.parent_id
+)
+select s.* from chain cross join steps as s on s.id = chain.id
+union
+select s.* from chain cross join steps as s on s.parent_id = chain.id where s.kind <> 'item';
+
+-- name: load_rows
+-- Steps by id.
+select s.* from json_each(:rows) as wanted cross join steps as s on s.id = wanted.value where s.run_id = :run_id;
+
+-- name: load_children
+-- All children of steps.
+select s.* from json_each(:parents) as wanted cross join steps as s on s.parent_id = wanted.value where s.run_id = :run_id;
+
+-- name: list_inbox
+-- Steps of the run with something in their inbox.
+select * from steps where run_id = :run_id and inbox is not null order by id limit :limit;
+
+-- name: list_steps
+-- Steps of the run in order of id.
+select * from steps where run_id = :run_id and id > coalesce(:after_id, '') order by id limit :limit;
+
+-- name: find_flow
+-- The flow of a digest.
+select * from flows where id = :id;
+
+-- name: publish_flow
+-- The next version of the name, unless the newest is this flow already.
+insert into flow_versions (namespace, name, version, flow_id, actor, published_at)
+select :namespace, :name,
+  coalesce((select max(version) from flow_versions where namespace = :namespace and name = :name), 0) + 1, :flow_id, :actor, :now
+where :flow_id is not (
+  select flow_id from flow_versions where namespace = :namespace and name = :name order by version desc limit 1
+);
+
+-- name: find_flow_version
+-- A version of the name, the newest by default.
+select *
+from flow_versions
+where namespace = :namespace and name = :name and version = coalesce(:version, version)
+order by version desc
+limit 1;
+
+-- name: list_flow_versions
+-- All versions of a name, newest first.
+select * from flow_versions where namespace = :namespace and name = :name order by version desc;
+
+-- name: list_newest_flows
+-- The newest version of every name.
+select v.*
+from flow_versions as v
+where v.namespace = :namespace
+  and v.version = (select max(version) from flow_versions as w where w.namespace = v.namespace and w.name = v.name)
+order by v.name;
+
+-- name: find_blobs
+-- Big values by digest.
+select b.digest, b.value from json_each(:digests) as wanted cross join blobs as b on b.digest = wanted.value;

@@ -1,0 +1,36 @@
+"""Handlers of the engine's own kinds of task: scripts of flows, and advancing runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treadle.kernel.advancer import ADVANCE, PARAM, SCRIPT
+from treadle.model.errors import NonRetryable
+from treadle.model.values import Json
+from treadle.workers.handlers import Handler, make_handler
+from treadle.workers.scripts import ScriptError, ScriptRunner, ScriptUnavailable
+
+
+def builtin_handlers(scripts: ScriptRunner) -> dict[str, Handler]:
+    """The handlers by kind."""
+
+    async def run_script(payload: dict[str, Any]) -> dict[str, Json]:
+        """Run the code out of process; what is wrong with it is final."""
+        script = payload["script"]
+        params = {name.removeprefix(PARAM): value for name, value in payload.items() if name.startswith(PARAM)}
+        try:
+            return await scripts.run(
+                script["code"], params, first_line=script.get("line", 1), source=script.get("source") or "<script>"
+            )
+        except ScriptUnavailable:
+            raise
+        except ScriptError as error:
+            raise NonRetryable(str(error), error.code) from error
+
+    async def take_in(_: dict[str, Any]) -> None:
+        """Nothing by itself: settling the task is what advances the run."""
+
+    return {
+        SCRIPT: make_handler(SCRIPT, run_script, retry=3, concurrency=16),
+        ADVANCE: make_handler(ADVANCE, take_in),
+    }
