@@ -82,7 +82,7 @@ async def test_a_task_with_a_wake_at_is_not_taken_until_it_was_woken(store, cloc
 
 
 async def test_a_held_task_is_not_taken_until_its_hold_is_gone(store):
-    for bit in (Hold.OVER_LIMIT, Hold.LIST_PAUSED, Hold.RUN_PAUSED, Hold.TASK_PAUSED):
+    for bit in (Hold.OVER_LIMIT, Hold.LIST_PAUSED, Hold.TASK_PAUSED):
         task = await put_one(store)
         before = await get(store, task.id)
         await settle(store, seen(before), park(before, "pause", hold=bit))
@@ -90,6 +90,12 @@ async def test_a_held_task_is_not_taken_until_its_hold_is_gone(store):
         held = await get(store, task.id)
         await settle(store, seen(held), park(held, "resume", hold=0))
         assert in_order(await claim(store)) == [task.id]
+
+
+async def test_a_task_may_be_held_from_the_start(store):
+    task = await put_one(store, hold=Hold.TASK_PAUSED)
+    assert (await get(store, task.id)).hold == Hold.TASK_PAUSED
+    assert await claim(store) == []
 
 
 async def test_a_claim_takes_only_from_the_lanes_that_it_names(store):

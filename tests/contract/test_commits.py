@@ -32,7 +32,7 @@ from tests.contract.queueing import (
 
 from treadle.kernel.ports import Finish, Keep, Revive, Seen, Unit, Verdict
 from treadle.model.errors import TreadleError
-from treadle.model.states import TaskState
+from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Claim, NewTask
 
 DONE, CLAIM_LOST = Verdict.DONE, Verdict.CLAIM_LOST
@@ -204,16 +204,27 @@ async def test_a_parked_task_has_the_values_that_it_was_given_and_no_owner(store
         attempt=4,
         failures=2,
         takeovers=1,
-        hold=4,
+        hold=8,
         wake_for=7_000,
         checkpoint='{"at":1}',
         error='{"code":"e"}',
     )
     assert await settle(store, taken.claim, settlement) == DONE
     after = await get(store, taken.id)
-    assert (after.state, after.attempt, after.failures, after.takeovers, after.hold) == ("awaiting_external", 4, 2, 1, 4)
+    assert (after.state, after.attempt, after.failures, after.takeovers, after.hold) == ("awaiting_external", 4, 2, 1, 8)
     assert (after.wake_at, after.checkpoint, after.error) == (clock.now() + 7_000, '{"at":1}', '{"code":"e"}')
     assert (after.owner_id, after.version, after.claim_version) == (None, 1, 1)
+
+
+async def test_parking_replaces_all_bits_of_the_hold_but_that_of_a_paused_run(store):
+    task = await get(store, (await put_one(store, hold=Hold.RUN_PAUSED | Hold.LIST_PAUSED)).id)
+    await settle(store, seen(task), park(task, "pause", hold=Hold.TASK_PAUSED))
+    held = await get(store, task.id)
+    assert held.hold == Hold.RUN_PAUSED | Hold.TASK_PAUSED
+    answer = await commit_one(store, seen(held), park(held, "resume", hold=0))
+    assert (answer.verdict, answer.lane_ids) == (DONE, ())
+    assert (await get(store, task.id)).hold == Hold.RUN_PAUSED
+    assert await claim(store) == []
 
 
 async def test_parking_with_nothing_clears_the_checkpoint_and_the_error(store):

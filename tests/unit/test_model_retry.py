@@ -32,7 +32,7 @@ def test_a_delay_is_never_longer_than_the_cap():
 
 
 def test_very_many_retries_do_not_overflow():
-    policy = RetryPolicy(retries=1_000_000, factor=100)
+    policy = RetryPolicy(retries=1_000_000, factor=100.0)
     assert policy.delay_for(1_000_000) == policy.cap_for
     assert policy.delay_for(1_000_001) is None
 
