@@ -84,7 +84,7 @@ class StepRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     timeout_for: int | None = None
     """Milliseconds that its handler may take, from a `Timeout` mixin."""
     caught: int = 0
-    """How many of its catch clauses have been entered since it was last retried."""
+    """The number of the next catch clause (0: the facet's, 1: the step's own) since it was last retried."""
     round: int = 0
     """How often an operator has retried it."""
     failed_in: State | None = None

@@ -158,11 +158,9 @@ def fail_step(draft: Draft, row: StepRow, error: StepError, failed_in: State) ->
     inner = facet.catch if facet is not None and failed_in is not State.FACET_INIT_BEGIN else None
     clauses = (inner, statement.catch if isinstance(statement, Step) else None)
     row.error, row.failed_in = error, failed_in
-    while row.caught < len(clauses):
-        number, clause = row.caught, clauses[row.caught]
-        row.caught += 1
-        if clause is not None:
-            row.state = State.CATCH_CONTINUE
+    for number, clause in enumerate(clauses):
+        if number >= row.caught and clause is not None:
+            row.state, row.caught = State.CATCH_CONTINUE, number + 1
             catch = draft.create(row, catch_name(row, number), StepKind.CATCH, clause.id, ordinal=number)
             catch.params = {"error": error.message, "error_type": error.type}
             return

@@ -161,6 +161,40 @@ def test_a_step_inside_a_failed_catch_can_be_retried() -> None:
     assert run.outputs == {"x": "first!"}
 
 
+def test_a_step_inside_the_failed_catch_of_a_declaration_can_be_retried() -> None:
+    source = """
+    event facet E() => (r: Json)
+    workflow W() => (x: Json) andThen { e = E() } catch { c = E() yield W(x = $.error ++ c.r) }
+    """
+    run = start(source)
+    err(run, "W.e", "first")
+    err(run, "W.catch.c", "in catch")
+    assert run.status is RunState.FAILED
+    run.apply(RetryStep(run.row("W.catch.c").id))
+    finish(run, "W.catch.c", r="!")
+    assert run.outputs == {"x": "first!"}
+
+
+def test_a_step_inside_a_catch_of_an_earlier_round_cannot_be_retried() -> None:
+    source = """
+    event facet E() => (r: Json)
+    facet Mid() andThen { e = E() }
+    workflow W() andThen { m = Mid() catch { c = E() } }
+    """
+    run = start(source)
+    err(run, "W.m.e")
+    err(run, "W.m.catch.c")
+    old = run.row("W.m.catch.c").id
+    run.apply(RetryStep(run.row("W.m.e").id))
+    assert run.apply(RetryStep(old)).ignored[0].reason == "`W.m` has been retried since"
+    err(run, "W.m.e")
+    err(run, "W/block-0/m/catch-1-1/c")
+    assert run.apply(RetryStep(old)).ignored[0].reason == "`W.m` has been retried since"
+    run.apply(RetryStep(run.row("W/block-0/m/catch-1-1/c").id))
+    finish(run, "W/block-0/m/catch-1-1/c")
+    assert run.status is RunState.COMPLETED
+
+
 @pytest.mark.parametrize(
     ("source", "path"),
     [
