@@ -427,7 +427,7 @@ class Store(Protocol):
         """The entity's moves in order of version; a finished task's end is the last of them."""
 
     async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
-        """The histories of up to `limit` entities with an id after `after_id`, in order of id."""
+        """The histories of up to `limit` tasks and runs with an id after `after_id`, in order of id, each as of one moment."""
 
     # runs
 

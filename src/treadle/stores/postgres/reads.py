@@ -77,9 +77,9 @@ async def list_histories(connection: Connection, after_id: str | None, limit: in
     """One page of entities with all their moves, as of one instant."""
     rows = await connection.fetch(_SQL["list_histories"], after_id, limit)
     histories = []
-    for (row_id, state, version), group in groupby(rows, lambda row: (row["row_id"], row["row_state"], row["row_version"])):
+    for (entity, row_id, state, version), group in groupby(rows, lambda row: row[:4]):
         moves = _moves(row for row in group if row["seq"] is not None)
-        histories.append(History("task", str(row_id), state, version, tuple(moves)))
+        histories.append(History(entity, str(row_id), state, version, tuple(moves)))
     return histories
 
 

@@ -87,11 +87,13 @@ order by version;
 -- name: list_histories
 -- The first $2 entities after the id $1, each with its moves or a single row without one.
 with page as materialized (
-  select id, state, version
+  select entity, id, state, version
   from (
-    (select id, state, version from tasks where $1::uuid is null or id > $1 order by id limit $2::bigint)
+    (select 'task' as entity, id, state, version from tasks where $1::uuid is null or id > $1 order by id limit $2::bigint)
     union all
-    (select id, state, version from finished where $1::uuid is null or id > $1 order by id limit $2::bigint)
+    (select 'task', id, state, version from finished where $1::uuid is null or id > $1 order by id limit $2::bigint)
+    union all
+    (select 'run', id, state, moves from runs where $1::uuid is null or id > $1 order by id limit $2::bigint)
   ) as either
   order by id
   limit $2::bigint
@@ -104,7 +106,7 @@ with page as materialized (
   from finished
   where id in (select id from page)
 )
-select page.id as row_id, page.state as row_state, page.version as row_version, moves.*
+select page.entity as row_entity, page.id as row_id, page.state as row_state, page.version as row_version, moves.*
 from page
 left join moves on moves.entity_id = page.id
 order by page.id, moves.version;

@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 _decode_task = msgspec.json.Decoder(Task).decode
 _decode_tasks = msgspec.json.Decoder(list[Task]).decode
 _decode_moves = msgspec.json.Decoder(list[Move]).decode
-_decode_entities = msgspec.json.Decoder(list[tuple[str, str, int]]).decode
+_decode_entities = msgspec.json.Decoder(list[tuple[str, str, str, int]]).decode
 
 
 def find_task(connection: apsw.Connection, task_id: str) -> Task | None:
@@ -87,11 +87,11 @@ def list_histories(connection: apsw.Connection, after_id: str | None, limit: int
     with reading(connection):
         found = read_value(connection, _SQL["list_entities"], {"after_id": after_id or "", "limit": max(limit, 0)})
         entities = _decode_entities(found)
-        ids = _encode([entity_id for entity_id, _, _ in entities]).decode()
+        ids = _encode([entity_id for _, entity_id, _, _ in entities]).decode()
         found = read_value(connection, _SQL["list_moves_of"], {"ids": ids})
     for move in _decode_moves(found):
         moves.setdefault(move.entity_id, []).append(move)
-    return [History("task", entity_id, state, version, tuple(moves.get(entity_id, ()))) for entity_id, state, version in entities]
+    return [History(*entity, tuple(moves.get(entity[1], ()))) for entity in entities]
 
 
 def count_rows(connection: apsw.Connection) -> tuple[int, int]:

@@ -98,13 +98,15 @@ from (select move from moves where entity_id = :entity_id order by version);
 
 -- name: list_entities
 -- Where the rows of entities stand, in order of id.
-select json_group_array(json_array(id, state, version))
+select json_group_array(json_array(entity, id, state, version))
 from (
-  select id, state, version
+  select entity, id, state, version
   from (
-    select * from (select id, state, version from tasks where id > :after_id order by id limit :limit)
+    select * from (select 'task' as entity, id, state, version from tasks where id > :after_id order by id limit :limit)
     union all
-    select * from (select id, state, version from finished where id > :after_id order by id limit :limit)
+    select * from (select 'task', id, state, version from finished where id > :after_id order by id limit :limit)
+    union all
+    select * from (select 'run', id, state, moves from runs where id > :after_id order by id limit :limit)
   )
   order by id
   limit :limit
