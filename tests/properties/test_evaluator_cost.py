@@ -66,6 +66,17 @@ def test_failing_and_retrying_one_of_many_items_touches_a_handful_of_rows() -> N
     assert run.writes <= 8
 
 
+def test_retrying_everything_below_a_run_asks_level_by_level() -> None:
+    run = SimulatedRun(PROGRAM, "Deep", limits=Limits(expand=2000))
+    run.apply(Started({"list": list(range(300))}))
+    run.apply(*(Errored(task.step_id, Problem("x", "no")) for task in list(run.tasks.values())))
+    assert run.status is RunState.FAILED
+    run.calls = 0
+    run.apply(RetryStep(run.row("Deep").id))
+    assert len(run.tasks) == 301
+    assert run.calls <= 6
+
+
 def test_a_foreach_that_yields_nothing_never_loads_its_items() -> None:
     source = "event facet Work(n: Json)\nworkflow W(list: Json) andThen foreach x in $.list { w = Work(n = x) }"
     run = SimulatedRun(compile_program(source), "W")

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from treadle.evaluator import Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, TaskWish
-from treadle.evaluator.packing import pack
+from treadle.evaluator import Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, StepRow, TaskWish
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.model.values import encode
@@ -92,9 +91,10 @@ def play_in_order(source: str) -> SimulatedRun:
 
 
 def play_oddly(source: str, rng: random.Random) -> SimulatedRun:
-    """Random order, batches, crashes before the commit, second deliveries, tiny limits."""
+    """Random order, batches, crashes before the commit, second deliveries, tiny limits, empty views, values kept apart."""
     limits = Limits(expand=rng.choice([1, 2, 500]), rows=rng.choice([1, 5, 5000]))
-    run = SimulatedRun(compile_program(source), "W", limits=limits)
+    preload, blob_limit = rng.random() < 0.5, rng.choice([1, 20, 8192])
+    run = SimulatedRun(compile_program(source), "W", limits=limits, preload=preload, blob_limit=blob_limit)
     run.apply(Started())
     delivered: list[Event] = [Started()]
     while run.status is RunState.RUNNING:
@@ -113,8 +113,13 @@ def play_oddly(source: str, rng: random.Random) -> SimulatedRun:
     return run
 
 
-def stored(run: SimulatedRun) -> dict[str, bytes]:
-    return {row.place: pack(row, lambda *_: None) for row in run.rows()}
+def stored(run: SimulatedRun) -> dict[str, StepRow]:
+    """All rows by their places, with values in place of references."""
+    rows = run.rows()
+    for row in rows:
+        for values in (row.params, row.returns, row.loop):
+            values |= {name: run.value(value) for name, value in values.items()}
+    return {row.place: row for row in rows}
 
 
 def check_counters(run: SimulatedRun) -> None:

@@ -21,6 +21,7 @@ from treadle.evaluator.records import (
     Ignored,
     Limits,
     Need,
+    Resend,
     RetryStep,
     RunRef,
     Started,
@@ -32,7 +33,7 @@ from treadle.evaluator.records import (
 from treadle.evaluator.retry import retry
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.steps import begin_step, continue_after_event, continue_after_script, fail_step, part_settled
-from treadle.evaluator.waiting import is_waiting, stop_waiting
+from treadle.evaluator.waiting import is_waiting, stop_waiting, wait_again
 from treadle.lang.program import Program
 from treadle.model.states import RunState
 
@@ -57,8 +58,8 @@ def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], 
             missing.append(each)
             draft = Draft(plan, run, view, limits)  # only to find out what else is needed
     if missing:
-        rows = dict.fromkeys(each.row for each in missing if each.row is not None)
-        children = dict.fromkeys(each.children_of for each in missing if each.children_of is not None)
+        rows = dict.fromkeys(row for each in missing for row in each.rows)
+        children = dict.fromkeys(row for each in missing for row in each.children_of)
         blobs = dict.fromkeys(digest for each in missing for digest in each.blobs)
         return Need(tuple(rows), tuple(children), tuple(blobs))
     return draft.changes()
@@ -92,6 +93,8 @@ def _take(draft: Draft, event: Event) -> str | None:
             return _update(draft, event)
         case Expand():
             return _expand(draft, event)
+        case Resend():
+            return _resend(draft, event)
         case RetryStep():
             row = draft.find(event.step_id)
             return "there is no such step" if row is None else retry(draft, row)
@@ -110,14 +113,14 @@ def _start(draft: Draft, event: Started) -> str | None:
     return None
 
 
-def _waiting(draft: Draft, event: Finished | Errored | Updated) -> StepRow | str:
+def _waiting(draft: Draft, event: Finished | Errored | Updated | Resend) -> StepRow | str:
     """The row that waits for the event, for changing; or why there is none."""
     row = draft.find(event.step_id)
     if row is None:
         return "there is no such step"
     if row.is_terminal or not is_waiting(draft, row):
         return f"`{row.path}` is not waiting, it is in {row.state}"
-    if not isinstance(event, Updated) and event.task_id is not None and event.task_id != row.task_id:
+    if isinstance(event, Finished | Errored) and event.task_id is not None and event.task_id != row.task_id:
         return f"`{row.path}` waits for another task"
     return draft.edit(row.id)
 
@@ -161,6 +164,14 @@ def _update(draft: Draft, event: Updated) -> str | None:
     if row.state is not State.EVENT_TRANSMIT:
         return f"`{row.path}` waits for a script, which has no partial results"
     row.returns = {**row.returns, **event.partial}
+    return None
+
+
+def _resend(draft: Draft, event: Resend) -> str | None:
+    row = _waiting(draft, event)
+    if isinstance(row, str):
+        return row
+    wait_again(draft, row)
     return None
 
 

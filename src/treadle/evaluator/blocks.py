@@ -183,7 +183,7 @@ def finish_block(draft: Draft, row: StepRow) -> None:
     except EvaluationError as error:
         draft.fail(row, error_in(row, error), State.BLOCK_EXECUTION_CONTINUE)
         return
-    row.returns = merge.values
+    row.returns = merge.finish()
     draft.complete(row)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from treadle.evaluator.draft import Draft
+from treadle.evaluator.draft import Draft, Missing
 from treadle.evaluator.expressions import evaluate_named
 from treadle.evaluator.records import BlobRef, Value
 from treadle.evaluator.scope import Scope
 from treadle.lang.program import Arg, Block
+from treadle.model.values import Json
 
 
 class Merge:
@@ -18,6 +19,7 @@ class Merge:
         self.values: dict[str, Value] = {}
         self._draft = draft
         self._own: dict[tuple[str | None, str], list[Value]] = {}
+        self._missing: list[str] = []
 
     def add(self, name: str, value: Value, into: str | None = None) -> None:
         """One value; `into` is the alias that it was yielded to."""
@@ -29,18 +31,30 @@ class Merge:
 
     def _join(self, key: tuple[str | None, str], before: Value, value: Value) -> Value:
         """Two values of one name. Lists are copied once and then extended, so that many cost no more than they are long."""
-        if isinstance(before, BlobRef) and isinstance(value, BlobRef | list):
-            before = self._draft.load(before)
-        if not isinstance(before, list):
+        if not (_may_be_list(before) and _may_be_list(value)):
             return value
-        loaded = self._draft.load(value)
-        if not isinstance(loaded, list):
+        first, second = self._load(before), self._load(value)
+        if not isinstance(first, list) or not isinstance(second, list):
             return value
         own = self._own.get(key)
-        if own is not before:
-            own = self._own[key] = list(before)
-        own.extend(loaded)
+        if own is not first:
+            own = self._own[key] = list(first)
+        own.extend(second)
         return own
+
+    def _load(self, value: Value) -> Json:
+        """The value behind a reference. What is missing is taken for a list for now, and asked for all at once."""
+        try:
+            return self._draft.load(value)
+        except Missing as unseen:
+            self._missing += unseen.blobs
+            return []
+
+    def finish(self) -> dict[str, Value]:
+        """Everything merged."""
+        if self._missing:
+            raise Missing(blobs=self._missing)
+        return self.values
 
     def add_all(self, returns: Mapping[str, Value], aliases: frozenset[str]) -> None:
         """What a block has merged already."""
@@ -62,3 +76,7 @@ class Merge:
         for arg in args:
             value = evaluate_named(arg.name, arg.value, scope, "yield of")
             self.add(arg.name, value if into is None else self._draft.load(value), into)
+
+
+def _may_be_list(value: Value) -> bool:
+    return value.is_list is not False if isinstance(value, BlobRef) else isinstance(value, list)

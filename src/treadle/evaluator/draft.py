@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
+from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Any
 
@@ -32,9 +33,9 @@ from treadle.model.values import Json
 class Missing(Exception):
     """Something that is not in the view is needed to go on; unwinds to the caller, who loads it."""
 
-    def __init__(self, *, row: str | None = None, children_of: str | None = None, blobs: tuple[str, ...] = ()) -> None:
+    def __init__(self, rows: Iterable[str] = (), children_of: Iterable[str] = (), blobs: Iterable[str] = ()) -> None:
         super().__init__()
-        self.row, self.children_of, self.blobs = row, children_of, blobs
+        self.rows, self.children_of, self.blobs = tuple(rows), tuple(children_of), tuple(blobs)
 
 
 class Turn(Enum):
@@ -70,7 +71,7 @@ class Draft:
         try:
             return self.view.rows[row_id]
         except KeyError:
-            raise Missing(row=row_id) from None
+            raise Missing(rows=[row_id]) from None
 
     def get(self, row_id: str) -> StepRow:
         """The row as it is now, which must exist."""
@@ -91,7 +92,7 @@ class Draft:
         stored: list[str] = []
         if parent.id not in self.created:
             if parent.id not in self.view.children:
-                raise Missing(children_of=parent.id)
+                raise Missing(children_of=[parent.id])
             stored = self.view.children[parent.id]
         rows = [self.get(each) for each in (*stored, *self._born.get(parent.id, ()))]
         rows.sort(key=lambda row: row.ordinal)
@@ -156,7 +157,7 @@ class Draft:
         try:
             return self.view.blobs[value.digest]
         except KeyError:
-            raise Missing(blobs=(value.digest,)) from None
+            raise Missing(blobs=[value.digest]) from None
 
     # --- ends ------------------------------------------------------------------------------------------------------
 

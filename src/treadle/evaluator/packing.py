@@ -16,6 +16,7 @@ from treadle.evaluator.records import BlobRef, StepRow, Value
 from treadle.model.values import Json, encode
 
 BLOB_LIMIT = 8 * 1024
+_ANY_SIZE = 2**40
 _FIELDS = ("params", "returns", "loop")
 Put = Callable[[str, str], None]
 
@@ -25,25 +26,26 @@ class _Packed(msgspec.Struct, omit_defaults=True):
     refs: dict[str, dict[str, BlobRef]] = {}
 
 
-def fold(value: Value, put: Put) -> Value:
+def fold(value: Value, put: Put, limit: int = BLOB_LIMIT) -> Value:
     """The value itself, or a reference to it if it is big; `put(digest, text)` is given what must be stored."""
     if isinstance(value, BlobRef) or value is None or isinstance(value, bool | int | float):
         return value
-    text = encode(value, "value", limit=2**40)
-    if len(text) <= BLOB_LIMIT // 4 or len(text.encode()) <= BLOB_LIMIT:
+    text = encode(value, "value", limit=_ANY_SIZE)
+    size = len(text) if text.isascii() else len(text.encode())
+    if size <= limit:
         return value
     digest = hashlib.sha256(text.encode()).hexdigest()
     put(digest, text)
-    return BlobRef(digest, len(text.encode()))
+    return BlobRef(digest, size, isinstance(value, list))
 
 
-def pack(row: StepRow, put: Put) -> bytes:
+def pack(row: StepRow, put: Put, limit: int = BLOB_LIMIT) -> bytes:
     """The row as JSON text."""
     fields: dict[str, dict[str, Json]] = {}
     refs: dict[str, dict[str, BlobRef]] = {}
     for field in _FIELDS:
         values: dict[str, Any] = getattr(row, field)
-        folded = {name: fold(value, put) for name, value in values.items()}
+        folded = {name: fold(value, put, limit) for name, value in values.items()}
         moved = {name: value for name, value in folded.items() if isinstance(value, BlobRef)}
         if moved:
             refs[field] = moved

@@ -78,8 +78,8 @@ def plan_of(program: Program) -> Plan:
     """The plan of a program; those of the last programs are remembered, which changes nothing but the time it takes."""
     plan = _plans.get(id(program))
     if plan is None or plan.program is not program:
-        while len(_plans) >= _REMEMBERED:
-            _plans.pop(next(iter(_plans)), None)
+        for oldest in list(_plans)[: len(_plans) - _REMEMBERED + 1]:
+            _plans.pop(oldest, None)
         plan = _plans[id(program)] = Plan(program)
     return plan
 

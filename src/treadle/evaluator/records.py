@@ -23,6 +23,8 @@ class BlobRef(msgspec.Struct, frozen=True):
 
     digest: str
     size: int
+    is_list: bool | None = None
+    """Whether the value is a list, as far as is known: two lists that are yielded become one, so they are looked into."""
 
 
 Value = Json
@@ -199,13 +201,19 @@ class Expand(msgspec.Struct, frozen=True):
     block_id: str
 
 
+class Resend(msgspec.Struct, frozen=True):
+    """A row waits, but its task is gone: wish for the same task again."""
+
+    step_id: str
+
+
 class RetryStep(msgspec.Struct, frozen=True):
     """An operator wants a failed step (or everything that failed below a step or block) done again."""
 
     step_id: str
 
 
-Event = Started | Finished | Errored | Updated | Expand | RetryStep
+Event = Started | Finished | Errored | Updated | Expand | Resend | RetryStep
 
 # --- what has been loaded, and what is missing ---------------------------------------------------------------------
 
@@ -303,7 +311,7 @@ class Changes(msgspec.Struct, kw_only=True):
     status: RunState | None = None
     """The run's new state: running, completed or failed; None if it stays what it is."""
     outputs: dict[str, Any] | None = None
-    """Of a completed run: all returns of its root."""
+    """Of a completed run: all returns of its root; values may be `BlobRef`s."""
     error: StepError | None = None
     """Of a failed run; `error.text` is the message, `error.step_id` the step."""
     again: list[str] = []

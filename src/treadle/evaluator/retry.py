@@ -7,11 +7,11 @@ dealt with, or is dealing with, cannot be retried: the run has gone on from it.
 from __future__ import annotations
 
 from treadle.evaluator.blocks import begin_block, finish_block
-from treadle.evaluator.draft import Draft, Turn
+from treadle.evaluator.draft import Draft, Missing, Turn
 from treadle.evaluator.records import StepError, StepRow
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.steps import capture, catch_name
-from treadle.evaluator.waiting import await_handler, await_script
+from treadle.evaluator.waiting import wait_again
 from treadle.model.states import RunState
 
 _BY_CHILDREN = (State.MIXIN_BLOCKS_CONTINUE, State.STATEMENT_BLOCKS_CONTINUE, State.BLOCK_EXECUTION_CONTINUE)
@@ -47,18 +47,25 @@ def _refusal(draft: Draft, row: StepRow) -> str | None:
 
 
 def _causes(draft: Draft, row: StepRow) -> list[StepRow]:
-    """The rows that failed by themselves, at or below a failed row, in order."""
+    """The rows that failed by themselves, at or below a failed row; goes down level by level, to ask for each at once."""
     causes: list[StepRow] = []
-    left = [row]
-    while left:
-        each = left.pop()
-        if each.failed == 0 or each.failed_in not in _BY_CHILDREN:
-            causes.append(each)
-            continue
-        failed = [
-            child for child in draft.children(each) if child.state is State.STATEMENT_ERROR and child.kind is not StepKind.CATCH
-        ]
-        left.extend(reversed(failed))
+    level = [row]
+    while level:
+        below: list[StepRow] = []
+        missing: list[str] = []
+        for each in level:
+            if each.failed == 0 or each.failed_in not in _BY_CHILDREN:
+                causes.append(each)
+                continue
+            try:
+                children = draft.children(each)
+            except Missing as unseen:
+                missing += unseen.children_of
+                continue
+            below += [child for child in children if child.state is State.STATEMENT_ERROR and child.kind is not StepKind.CATCH]
+        if missing:
+            raise Missing(children_of=missing)
+        level = below
     return causes
 
 
@@ -109,11 +116,9 @@ def _again(draft: Draft, row: StepRow) -> None:
             row.state = State.BLOCK_EXECUTION_CONTINUE
             finish_block(draft, row)
         return
-    facet = draft.facet_of(row)
-    if failed_in is State.EVENT_TRANSMIT:
-        await_handler(draft, row)
-    elif failed_in is State.FACET_SCRIPTS_BEGIN and facet is not None and facet.pre_script is not None:
-        await_script(draft, row, facet.pre_script, row)
+    if failed_in in (State.EVENT_TRANSMIT, State.FACET_SCRIPTS_BEGIN):
+        row.state = failed_in
+        wait_again(draft, row)
     elif failed_in is State.STATEMENT_CAPTURE_BEGIN:
         row.state = State.STATEMENT_BLOCKS_CONTINUE
         capture(draft, row)

@@ -7,6 +7,7 @@ body or catch; a facet's body sees nothing of its callers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
@@ -20,6 +21,8 @@ from treadle.model.values import Json
 _ERROR_NAMES = frozenset(["error", "error_type"])
 LINK = "$step"
 """The key that marks a step reference among values: `{"$step": id, "facet": name}`."""
+_LINK_KEYS = {LINK, "facet"}
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Scope(Protocol):
@@ -164,13 +167,24 @@ def link_to(row: StepRow) -> dict[str, Json]:
     return {LINK: row.id, "facet": row.facet}
 
 
+def _linked(draft: Draft, value: Json) -> str | None:
+    """The id of the step that a value refers to. Only ids of this run's making count, whatever maps users send."""
+    if not isinstance(value, dict) or value.keys() != _LINK_KEYS:
+        return None
+    step_id = value[LINK]
+    if not isinstance(step_id, str) or not _ID.fullmatch(step_id) or step_id[:13] != draft.run.id[:13]:
+        return None
+    return step_id
+
+
 def follow(draft: Draft, value: Value, path: tuple[str, ...], shown: str) -> Value:
     """The value at the end of a path into a value; `shown` is how people wrote its beginning."""
     for name in path:
         value = draft.load(value)
-        if isinstance(value, dict) and isinstance(value.get(LINK), str) and name not in value:
-            row = draft.find(value[LINK])
-            if row is None or row.run_id != draft.run.id:
+        step_id = _linked(draft, value)
+        if step_id is not None:
+            row = draft.find(step_id)
+            if row is None:
                 raise EvaluationError(f"`{shown}` refers to a step that is not there")
             value = attribute(draft, row, name)
         else:

@@ -132,7 +132,7 @@ def capture(draft: Draft, row: StepRow, catch: StepRow | None = None) -> None:
     returns = dict(row.returns)
     facet = draft.facet_of(row)
     aliases = {mixin.alias for mixin in facet.mixins if mixin.alias} if facet else set()
-    for name, value in merge.values.items():
+    for name, value in merge.finish().items():
         if name in aliases and isinstance(value, dict) and isinstance(row.params.get(name), dict):
             value = {**row.params[name], **value}
         returns[name] = value

@@ -53,3 +53,14 @@ def stop_waiting(draft: Draft, row: StepRow) -> None:
     """The answer is there; a task that this call wished for is not needed any more."""
     row.task_id = None
     draft.tasks.pop(row.id, None)
+
+
+def wait_again(draft: Draft, row: StepRow) -> None:
+    """Wish for the task once more: the same one, unless the row has been retried since."""
+    if row.state is State.EVENT_TRANSMIT:
+        await_handler(draft, row)
+        return
+    facet = draft.facet_of(row)
+    script = facet.pre_script if row.is_step and facet else draft.block_of(row).script
+    if script is not None:
+        await_script(draft, row, script, row if row.is_step else draft.get(row.parent_id or ""))

@@ -33,7 +33,7 @@ from treadle.evaluator import (
     View,
     advance,
 )
-from treadle.evaluator.packing import pack, unpack
+from treadle.evaluator.packing import BLOB_LIMIT, pack, unpack
 from treadle.lang import Program, compile_sources
 from treadle.model.errors import InvalidInput, NonRetryable, TreadleError
 from treadle.model.ids import uuid7
@@ -122,14 +122,21 @@ def compile_program(sources: Sources) -> Program:
 
 
 class SimulatedRun:
-    """One run on simulated storage. Counters say how many rows and blobs were read and written."""
+    """One run on simulated storage. Counters say how many rows and blobs were read and written.
 
-    def __init__(self, program: Program, workflow: str, *, limits: Limits | None = None, number: int = 1) -> None:
+    Without `preload` a call sees nothing at first, and has to ask for every single row.
+    """
+
+    def __init__(
+        self, program: Program, workflow: str, *,
+        limits: Limits | None = None, number: int = 1, blob_limit: int = BLOB_LIMIT, preload: bool = True,
+    ) -> None:  # fmt: skip
         facet = program.find_workflow(workflow)
         if facet is None:
             known = ", ".join(sorted(each.qualified_name for each in program.workflows)) or "none"
             raise InvalidInput(f"There is no workflow `{workflow}`, or several are called so. Known: {known}.")
         self.program, self.limits = program, limits or Limits()
+        self._blob_limit, self._preloads = blob_limit, preload
         self.run = RunRef(id=uuid7(1_700_000_000_000, number.to_bytes(10, "big")), workflow=facet.qualified_name)
         self.status = RunState.PENDING
         self.outputs: dict[str, Any] | None = None
@@ -172,7 +179,7 @@ class SimulatedRun:
     def _preload(self, events: Sequence[Event]) -> View:
         """For each event: its step, all ancestors, and the children of each, but not the items of foreach blocks."""
         view = View()
-        for event in events:
+        for event in events if self._preloads else ():
             if isinstance(event, Started):
                 self._load(view, self.run.root_id)
                 continue
@@ -215,7 +222,7 @@ class SimulatedRun:
         for row in (*changes.created, *changes.updated):
             if row.id not in self._rows and row.parent_id is not None:
                 self._children.setdefault(row.parent_id, []).append(row.id)
-            self._rows[row.id] = pack(row, self._blobs.__setitem__)
+            self._rows[row.id] = pack(row, self._blobs.__setitem__, self._blob_limit)
             self.writes += 1
             if row.id in self.tasks and self.tasks[row.id].id != row.task_id:
                 del self.tasks[row.id]

@@ -9,6 +9,7 @@ from treadle.evaluator import (
     Finished,
     Limits,
     Need,
+    Resend,
     RunRef,
     Started,
     State,
@@ -175,6 +176,43 @@ def test_packing_a_row_loses_nothing_and_takes_no_value_for_a_reference() -> Non
     for row in run.rows():
         assert unpack(pack(row, blobs.__setitem__)) == row
     assert not blobs
+
+
+def test_a_lost_task_can_be_wished_for_again_and_is_the_same_task() -> None:
+    run = start(SCRIPTED)
+    for result in ({"n": 2}, {"r": 5}):
+        [task] = run.tasks.values()
+        assert run.decide([Resend(task.step_id)]).tasks == [task]
+        run.apply(Finished(task.step_id, result, task.id))
+    assert run.outputs == {"x": 5}
+    assert "is not waiting" in run.apply(Resend(task.step_id)).ignored[0].reason
+
+
+def test_a_users_map_that_looks_like_a_step_reference_is_only_a_map() -> None:
+    source = "workflow W(n: Json) => (x: Json) andThen { yield W(x = $.n.facet) }"
+    run = start(source, n={"$step": "; drop table", "facet": "F"})
+    assert run.outputs == {"x": "F"}
+
+
+def test_a_step_reference_to_nothing_is_an_error() -> None:
+    source = "workflow W(n: Json) => (x: Json) andThen { yield W(x = $.n.r) }"
+    run = start(source, n={"$step": start(n=1).run.id, "facet": "F"})
+    assert run.error is not None
+    assert run.error.message == "yield of `x`: `$.n` refers to a step that is not there"
+
+
+def test_many_big_lists_are_asked_for_at_once_and_other_big_values_not_at_all() -> None:
+    source = """
+    event facet E(n: Json) => (r: Json, t: Json)
+    workflow W(n: Json) => (all: Json, last: Json) andThen foreach e in $.n { w = E(n = e) yield W(all = w.r, last = w.t) }
+    """
+    run = start(source, n=list(range(50)))
+    big = [["x" * 9000], "y" * 9000]
+    for task in list(run.tasks.values()):
+        run.blob_reads = run.calls = 0
+        run.apply(Finished(task.step_id, {"r": big[0], "t": big[1]}))
+    assert run.outputs == {"all": big[0] * 50, "last": big[1]}
+    assert (run.calls, run.blob_reads) == (3, 1)
 
 
 def test_the_run_of_an_unknown_workflow_is_a_programming_error() -> None:
