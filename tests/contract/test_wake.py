@@ -134,10 +134,20 @@ async def test_without_expire_leases_owned_tasks_are_left_alone_and_others_woken
     slept = await put_one(store, OTHER, wait_for=1_000)
     await clock.advance(MINUTE)
     woken = await store.wake(100, expire_leases=False)
-    assert (woken.count, woken.expired) == (1, 0)
+    assert (woken.count, woken.expired, woken.overdue) == (1, 0, True)
+    assert woken.now == await store.now()
     assert (await get(store, owned.id)).owner_id == "owner-1"
     assert (await get(store, slept.id)).wake_at is None
     assert await settle(store, owned.claim, succeed()) == Verdict.DONE
+
+
+async def test_a_lease_that_holds_is_not_overdue(store, clock):
+    await put_and_claim(store)
+    assert not (await store.wake(100, expire_leases=False)).overdue
+    await clock.advance(MINUTE)
+    assert (await store.wake(100, expire_leases=False)).overdue
+    await store.wake(100)
+    assert not (await store.wake(100, expire_leases=False)).overdue
 
 
 async def test_without_expire_leases_expired_ones_do_not_stand_in_the_way_of_sleepers(store, clock):

@@ -243,6 +243,10 @@ class Woken:
     lane_ids: tuple[int, ...]
     next_for: int | None
     """Milliseconds until the next `wake_at` in the store, or None when there is none; 0 when more is due now."""
+    now: int = 0
+    """The store's clock at that moment."""
+    overdue: bool = False
+    """Whether there were owned tasks whose lease had run out, which a call that expires no leases left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +392,7 @@ class Store(Protocol):
 
         A lease that ran out counts a takeover, raises `attempt` if the task was executing (state pending), and leaves
         a move `expire` in the log; the claim version stays, so that its holder can neither settle (no owner matches)
-        nor be mistaken for the next one. With `expire_leases` false, owned tasks are left alone (D6). Concurrent callers
+        nor be mistaken for the next one. With `expire_leases` false, owned tasks are left alone and `overdue` tells of them (D6). Concurrent callers
         never wake the same task twice.
         """
 

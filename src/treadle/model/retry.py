@@ -54,7 +54,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         if failures > self.retries:
             return None
         try:
-            full = min(self.first_for * self.factor ** (failures - 1), self.cap_for)
+            full = min(self.first_for * float(self.factor) ** (failures - 1), self.cap_for)
         except OverflowError:
             full = self.cap_for
         return round(full * (1 - self.jitter * dice))

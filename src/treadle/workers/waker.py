@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from treadle.kernel.crashpoints import reach
-from treadle.kernel.ports import Store
+from treadle.kernel.ports import Store, Woken
 from treadle.kernel.telemetry import ClockJumped, Emit, LeasesExpired, LoopError, StoreBack, StoreTrouble
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
@@ -52,19 +52,29 @@ class Waker:
         self._emit = emit
 
     async def tick(self) -> float:
-        """Wake what is due; returns seconds until the next look."""
+        """Wake what is due; returns seconds until the next look.
+
+        Leases are expired by a second call, and only when there are some to expire: the first one's reading of the store's
+        clock tells whether it can be trusted.
+        """
         while True:
-            now = self._clock.monotonic()
-            if (jump := self._guard.observe(await self._store.now(), now)) is not None:
+            sent_at = self._clock.monotonic()
+            woken = await self._store.wake(WAKE_LIMIT, expire_leases=False)
+            self._told(woken)
+            if (jump := self._guard.observe(woken.now, sent_at)) is not None:
                 self._emit(ClockJumped(jump, self._lease_for))
-            woken = await self._store.wake(WAKE_LIMIT, expire_leases=self._guard.may_expire(now))
-            reach("wake.after")
-            if woken.expired:
-                self._emit(LeasesExpired(woken.expired))
-            if woken.lane_ids:
-                self._tell(woken.lane_ids)
+            if woken.overdue and self._guard.may_expire(sent_at):
+                woken = await self._store.wake(WAKE_LIMIT)
+                self._told(woken)
             if woken.count < WAKE_LIMIT:
                 return WAKE_EVERY if woken.next_for is None else min(max(woken.next_for / 1000, 0.005), WAKE_EVERY)
+
+    def _told(self, woken: Woken) -> None:
+        reach("wake.after")
+        if woken.expired:
+            self._emit(LeasesExpired(woken.expired))
+        if woken.lane_ids:
+            self._tell(woken.lane_ids)
 
     async def run(self) -> None:
         """Tick until canceled; store trouble is told and survived."""

@@ -132,7 +132,7 @@ async def check_insert(connection: Connection) -> None:
     ids = await literal(connection, "uuid", f"select gen_random_uuid() from generate_series(1, {BATCH})")
     ones, zeros, words = (f"array_fill({value}, array[{BATCH}])" for value in ("1", "0::bigint", "'default'::text"))
     none = ["'{}'"] * 12
-    plan = await explain(connection, "insert.sql", "insert_tasks", ids, ones, words, ones, zeros, *none, words)
+    plan = await explain(connection, "insert.sql", "insert_tasks", ids, ones, words, ones, zeros, *none, words, ones)
     assert plan.indexes("finished") == {"finished_pkey"}
     plan.reads_few_rows(4 * BATCH)
     plan = await explain(connection, "insert.sql", "explain_refusals", ids, words, words, ids)

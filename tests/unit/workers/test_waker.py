@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.unit.workers.workshop import Events, until
@@ -48,6 +49,7 @@ class Sleeper:
     def __init__(self, clock: ManualClock, *answers: Woken | Exception) -> None:
         self.clock, self.answers = clock, list(answers)
         self.ahead = 0
+        self.overdue = False
         self.asked: list[bool] = []
 
     async def now(self) -> int:
@@ -58,7 +60,7 @@ class Sleeper:
         answer = self.answers.pop(0) if self.answers else Woken(0, 0, (), None)
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return replace(answer, now=await self.now(), overdue=self.overdue and not expire_leases)
 
 
 def make_waker(store: Sleeper, clock: ManualClock, events: Events) -> tuple[Waker, list[tuple[int, ...]]]:
@@ -75,23 +77,35 @@ async def test_it_looks_again_when_something_is_due_and_at_least_every_second(ne
 
 async def test_it_goes_on_at_once_while_there_is_more_and_tells_of_each_part() -> None:
     clock, events = ManualClock(), Events()
-    store = Sleeper(clock, Woken(WAKE_LIMIT, 2, (1, 2), 0), Woken(7, 0, (3,), None))
+    store = Sleeper(clock, Woken(WAKE_LIMIT, 0, (1, 2), 0), Woken(7, 0, (3,), None))
     waker, told = make_waker(store, clock, events)
     assert await waker.tick() == 1.0
     assert told == [(1, 2), (3,)]
+    assert store.asked == [False, False]
+
+
+async def test_leases_are_expired_only_when_some_have_run_out() -> None:
+    clock, events = ManualClock(), Events()
+    store = Sleeper(clock, Woken(0, 0, (), None), Woken(2, 2, (4,), None))
+    store.overdue = True
+    waker, told = make_waker(store, clock, events)
+    await waker.tick()
+    assert store.asked == [False, True]
+    assert told == [(4,)]
     assert events == [LeasesExpired(2)]
 
 
 async def test_a_clock_that_jumped_expires_no_lease_for_a_while() -> None:
     clock, events = ManualClock(), Events()
     store = Sleeper(clock)
+    store.overdue = True
     waker, _ = make_waker(store, clock, events)
     await waker.tick()
     store.ahead = 3_600_000
     await waker.tick()
     clock.advance(60)
     await waker.tick()
-    assert store.asked == [True, False, True]
+    assert store.asked == [False, True, False, False, True]
     assert events == [ClockJumped(3_600_000, LEASE_FOR)]
 
 

@@ -15,6 +15,7 @@ import asyncpg
 
 from treadle.kernel.ports import CLAIM_LOST, DONE, Answer, Finish, Keep, Park, Revive, Seen, Unit, Verdict
 from treadle.model.names import Lane
+from treadle.model.states import Hold
 from treadle.model.tasks import Claim
 from treadle.stores.postgres import settlements
 from treadle.stores.postgres.connect import PACKAGE, Connection
@@ -35,6 +36,7 @@ class _Row(NamedTuple):
     owner_id: str | None
     state: str
     lane_id: int
+    hold: int = 0
 
 
 class _Allowed(NamedTuple):
@@ -83,13 +85,12 @@ async def _commit_rows(connection: Connection, lane_ids: Mapping[Lane, int], uni
             row = rows.pop(_key(part), None) if part.guard and part.settlement else None
             allowed.append(_Allowed(part, row))
     await _recognise(connection, parts, answers, happening)
-    lane_of = {one.row.id: one.row.lane_id for one in allowed if one.row is not None}
-    first = {position: _Row("", 0, 0, None, "", lane_of[unit.guard.task_id]) for position, unit in happening.items() if unit.guard}
+    locked = {one.row.id: one.row for one in allowed if one.row is not None}
     await _settle(connection, allowed)
     inserted = await _insert(connection, lane_ids, happening.values())
     lanes = await write_rows(connection, happening)
     for position, unit in happening.items():
-        answer = _answer(unit, first.get(position), inserted, lane_ids)
+        answer = _answer(unit, locked.get(unit.guard.task_id) if unit.guard else None, inserted, lane_ids)
         more = lanes.get(position, set()).union(answer.lane_ids)
         answers[position] = Answer(Verdict.DONE, answer.existing, tuple(sorted(more)))
     return answers
@@ -258,7 +259,7 @@ def _answer(unit: Unit, row: _Row | None, inserted: Inserted, lane_ids: Mapping[
     """What the unit is told: done, which keys were taken, and where it made tasks ready."""
     ready = {lane_ids[task.lane] for task in unit.tasks if task.wait_for <= 0 and not task.hold and task.id in inserted.ids}
     match unit.settlement:
-        case Park(hold=0, wake_for=None) | Revive() if row is not None:
+        case Park(hold=0, wake_for=None) | Revive() if row is not None and not row.hold & Hold.RUN_PAUSED:
             ready.add(row.lane_id)
     existing = {}
     if inserted.holders:

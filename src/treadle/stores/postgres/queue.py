@@ -101,10 +101,10 @@ async def wake(connection: Connection, limit: int, *, expire_leases: bool) -> Wo
     """Make up to `limit` tasks ready whose time has come, and tell when the next one's will."""
     row = await connection.fetchrow(_SQL["wake"], limit, expire_leases)
     assert row is not None
-    count, expired, lane_ids, due, next_for = row
+    count, expired, lane_ids, due, next_for, now, overdue = row
     if due > count:
         next_for = 0 if count == limit else min(next_for or LOCKED_FOR, LOCKED_FOR)
-    return Woken(count, expired, tuple(lane_ids), next_for)
+    return Woken(count, expired, tuple(lane_ids), next_for, now, overdue)
 
 
 async def now(connection: Connection) -> int:

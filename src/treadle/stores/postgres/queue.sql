@@ -79,7 +79,9 @@ select
       limit $1::bigint + 1
     ) as seen
   ) as due,
-  (select min(wake_at) from tasks where wake_at > (select treadle_now())) - (select treadle_now()) as next_for;
+  (select min(wake_at) from tasks where wake_at > (select treadle_now())) - (select treadle_now()) as next_for,
+  (select treadle_now()) as now,
+  not $2::boolean and exists (select from tasks where wake_at <= (select treadle_now()) and owner_id is not null) as overdue;
 
 -- name: now
 -- The store's clock.

@@ -90,6 +90,6 @@ select gone.id, gone.lane_id, gone.namespace, gone.priority, (select treadle_now
     when holder.id is null and row_number() over (partition by gone.namespace, gone.unique_key order by gone.id) = 1
     then gone.unique_key
   end,
-  gone.policy, coalesce(gone.new_payload, gone.payload), gone.checkpoint, gone.error
+  gone.policy, coalesce(gone.new_payload, gone.payload), gone.checkpoint, null
 from gone
 left join tasks as holder on holder.namespace = gone.namespace and holder.unique_key = gone.unique_key;

@@ -229,13 +229,14 @@ class ThreadChannel:
     def _tend(self, connection: apsw.Connection, seen: int | None) -> int | None:
         """What needs no answer: checkpoints, and a look at what others did. What goes wrong there shows in the next work."""
         try:
-            if self.after:
-                self.after()
-            if not self.on_change:
+            after, changed = self.after, self.on_change  # others may take them away meanwhile
+            if after:
+                after()
+            if not changed:
                 return None
             version = data_version(connection)
             if seen is not None and version != seen:
-                self.on_change()
+                changed()
             return version
         except apsw.Error:
             return seen

@@ -94,7 +94,7 @@ select f.id, f.lane_id, f.namespace, f.priority, :now, 0, 'pending', f.claim_ver
       and not exists (select 1 from tasks as t where t.namespace = f.namespace and t.unique_key = f.unique_key)
     then f.unique_key
   end,
-  f.policy, coalesce(r.value ->> 6, f.payload), f.checkpoint, f.error
+  f.policy, coalesce(r.value ->> 6, f.payload), f.checkpoint, null
 from jsonb_each(:rows) as r
   cross join log as l on l.seq = :first_seq + r.key
   cross join finished as f on f.id = l.entity_id;

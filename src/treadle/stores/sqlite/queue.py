@@ -55,7 +55,7 @@ def wake(connection: apsw.Connection, clock: Clock, limit: int, expire_leases: b
     now = clock.now()
     first = read_value(connection, _SQL["find_next_wake"])
     if first is None or first > now:
-        return Woken(0, 0, (), None if first is None else first - now)
+        return Woken(0, 0, (), None if first is None else first - now, now)
     values = {"now": now, "expire_leases": expire_leases, "limit": limit}
     count, expired, lanes = read_row(connection, _SQL["count_due"], values)
     if count:
@@ -69,7 +69,8 @@ def wake(connection: apsw.Connection, clock: Clock, limit: int, expire_leases: b
     more, _, _ = read_row(connection, _SQL["count_due"], {**values, "limit": 1})
     after = read_value(connection, _SQL["find_next_after"], {"now": now})
     next_for = 0 if more else None if after is None else after - now
-    return Woken(count, expired, tuple(_decode(lanes)), next_for)
+    overdue = not expire_leases and bool(read_value(connection, _SQL["find_overdue"], {"now": now}))
+    return Woken(count, expired, tuple(_decode(lanes)), next_for, now, overdue)
 
 
 def renew(connection: apsw.Connection, clock: Clock, renewals: Sequence[Renewal], lease_for: int) -> set[str]:

@@ -50,6 +50,10 @@ select min(wake_at) from tasks where wake_at is not null;
 -- The first `wake_at` that has not come yet.
 select min(wake_at) from tasks where wake_at is not null and wake_at > :now;
 
+-- name: find_overdue
+-- Whether there is an owned task whose lease has run out.
+select exists (select 1 from tasks where wake_at is not null and wake_at <= :now and owner_id is not null);
+
 -- name: count_due
 -- How many tasks `wake_due` is about to wake, how many of them by an expired lease, and in which lanes they become ready.
 select count(*), count(owner_id), json_group_array(distinct lane_id) filter (where hold = 0)
