@@ -243,7 +243,7 @@ class Woken:
     lane_ids: tuple[int, ...]
     next_for: int | None
     """Milliseconds until the next `wake_at` in the store, or None when there is none; 0 when more is due now."""
-    now: int = 0
+    now: int = field(default=0, compare=False)
     """The store's clock at that moment."""
     overdue: bool = False
     """Whether there were owned tasks whose lease had run out, which a call that expires no leases left alone."""
