@@ -14,6 +14,7 @@ from treadle.kernel.flows import Flows, Source
 from treadle.kernel.ports import Store
 from treadle.kernel.queue import Enqueued, Queue, TaskSpec
 from treadle.kernel.reads import Reads
+from treadle.kernel.run_reads import RunReads
 from treadle.kernel.runs import Runs, StartedRun
 from treadle.kernel.settler import Settler
 from treadle.kernel.system import SystemClock, SystemIds
@@ -100,6 +101,7 @@ class Engine:
             self.store, self.committer, self.ids, self.vault, namespace=namespace, payload_limit=settings.payload_limit
         )
         self.reads = Reads(self.store, namespace=namespace)
+        self.run_reads = RunReads(self.store, self.vault, namespace=namespace)
         self.flows = Flows(self.store, self.vault, namespace=namespace)
         self.advancer = Advancer(self.store, self.committer, self.flows, self.vault, self.clock.now, self.emit)
         self.runs = Runs(self.store, self.committer, self.advancer, self.flows, self.vault, self.ids, namespace=namespace)

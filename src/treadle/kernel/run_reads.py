@@ -1,0 +1,141 @@
+"""What interfaces show of runs: pages of them, their steps in the order of the program, and why a run is where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from treadle.evaluator import StepRow
+from treadle.kernel.ports import RunFilter, Store, TaskFilter
+from treadle.kernel.reads import PAGE_LIMIT
+from treadle.kernel.stepcodec import load_step
+from treadle.kernel.vault import Vault
+from treadle.kernel.why import Reason, why
+from treadle.model.clock import as_text
+from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound
+from treadle.model.ids import parse_id
+from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.runs import Run
+from treadle.model.states import LIVE_TASK_STATES, RunState, TaskState
+from treadle.model.tasks import Server, Task
+from treadle.model.values import decode
+
+_STATES = tuple(state.value for state in RunState)
+_NAMED = 3
+"""Live tasks that a reason speaks of."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStep:
+    """A step and when it was made and last changed."""
+
+    row: StepRow
+    created_at: int
+    updated_at: int
+
+
+class RunReads:
+    """Reads of one namespace; nothing here changes anything."""
+
+    def __init__(self, store: Store, vault: Vault, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self._store = store
+        self._vault = vault
+        self._namespace = namespace
+
+    async def get_run(self, run_id: str) -> Run:
+        """The run, or `RunNotFound`."""
+        run = await self._store.find_run(parse_id(run_id, "run id"))
+        if run is None or run.namespace != self._namespace:
+            raise RunNotFound(run_id)
+        return run
+
+    async def list_runs(
+        self,
+        *,
+        states: tuple[str, ...] = (),
+        workflow: str | None = None,
+        flow_id: str | None = None,
+        before_id: str | None = None,
+        limit: int = 50,
+    ) -> list[Run]:
+        """A page of runs, newest first; the last one's id is the `before_id` of the next page."""
+        if unknown := [state for state in states if state not in _STATES]:
+            raise InvalidInput(f"Unknown state {unknown[0]!r}; states of runs are {', '.join(_STATES)}.")
+        if not 0 < limit <= PAGE_LIMIT:
+            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        before = None if before_id is None else parse_id(before_id, "cursor")
+        return await self._store.list_runs(RunFilter(states, self._namespace, workflow, flow_id, before), limit)
+
+    async def list_steps(self, run_id: str, limit: int = 10_000) -> list[ShownStep]:
+        """Up to `limit` steps and blocks of the run, each below what it belongs to, in the order of the program."""
+        run = await self.get_run(run_id)
+        found: list[ShownStep] = []
+        after: str | None = None
+        while len(found) < limit:
+            page = await self._store.list_steps(run.id, after, min(limit - len(found), 1000))
+            found += [ShownStep(load_step(step, self._vault), step.created_at, step.updated_at) for step in page]
+            if not page:
+                break
+            after = page[-1].id
+        return list(in_order(found))
+
+    async def get_step(self, run_id: str, step: str) -> StepRow:
+        """A step by its id, or by its path for people (`Checkout.orders[3].pay`), or `StepNotFound`."""
+        if "-" in step and "." not in step and "[" not in step:
+            rows = await self._store.load_steps((await self.get_run(run_id)).id, rows=[parse_id(step, "step id")])
+            if rows:
+                return load_step(rows[0], self._vault)
+            raise StepNotFound(step)
+        for shown in await self.list_steps(run_id):
+            if shown.row.is_step and shown.row.path == step:
+                return shown.row
+        raise StepNotFound(step)
+
+    async def list_live_tasks(self, run_id: str, limit: int = 50) -> list[Task]:
+        """Tasks of the run that are not finished, newest first."""
+        states = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
+        return await self._store.list_tasks(TaskFilter(states=states, namespace=self._namespace, run_id=run_id), limit)
+
+    async def why(self, run_id: str) -> Reason:
+        """Why the run is where it is."""
+        run = await self.get_run(run_id)
+        tasks = [] if run.finished else await self.list_live_tasks(run.id)
+        rows = await self._store.load_steps(run.id, rows=[task.step_id for task in tasks[:_NAMED] if task.step_id])
+        paths = {row.id: row.path for row in (load_step(row, self._vault) for row in rows)}
+        return why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now())
+
+
+def why_run(run: Run, tasks: Sequence[Task], paths: dict[str, str], servers: Sequence[Server], now: int) -> Reason:
+    """The reason in one line, from the run's live tasks and the paths of their steps. Pure."""
+    said = (decode(run.error) or {}).get("message", "")
+    match run.state:
+        case RunState.COMPLETED:
+            return Reason("finished_completed", f"completed at {as_text(run.finished_at)}")
+        case RunState.FAILED:
+            return Reason("finished_failed", f"failed at {as_text(run.finished_at)}: {said}; `treadle runs retry` does it again")
+        case RunState.CANCELED:
+            return Reason("finished_canceled", f"canceled at {as_text(run.finished_at)}: {said}")
+        case RunState.PAUSED:
+            return Reason("paused", "paused; `treadle runs resume` lets it go on")
+    if not tasks:
+        return Reason("stuck", "none of its tasks is live, so nothing will move it; `treadle runs rerun` starts it afresh")
+    parts = [f"{paths.get(task.step_id or '', task.name)} ({task.name}): {why(task, servers, now).text}" for task in tasks[:_NAMED]]
+    more = len(tasks) - len(parts)
+    code = why(tasks[0], servers, now).code if len(tasks) == 1 else "steps"
+    return Reason(code, "waits for " + "; ".join(parts) + (f"; and {more} more" if more else ""))
+
+
+def in_order(steps: Sequence[ShownStep]) -> Iterator[ShownStep]:
+    """Steps as a tree, depth first, children by ordinal; those whose parent is not among them stand at the top."""
+    known = {shown.row.id for shown in steps}
+    children: dict[str | None, list[ShownStep]] = {}
+    for shown in steps:
+        parent = shown.row.parent_id
+        children.setdefault(parent if parent in known else None, []).append(shown)
+    for each in children.values():
+        each.sort(key=lambda shown: (shown.row.ordinal, shown.created_at, shown.row.place), reverse=True)
+    left = list(children.get(None, ()))
+    while left:
+        shown = left.pop()
+        yield shown
+        left += children.get(shown.row.id, ())
