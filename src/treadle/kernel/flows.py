@@ -29,10 +29,15 @@ class Flows:
         self._vault = vault
         self._namespace = namespace
         self._programs: OrderedDict[str, Program] = OrderedDict()
+        self._compiled: OrderedDict[tuple[Source, ...], tuple[Flow, Program, Compiled]] = OrderedDict()
 
     def compile(self, sources: Sequence[Source]) -> tuple[Flow, Program, Compiled]:
         """The flow of the sources, not stored yet; `InvalidFlow` with all diagnostics if they do not compile."""
-        compiled = compile_sources(list(sources))
+        key = tuple((name, text) for name, text in sources)
+        if (known := self._compiled.get(key)) is not None:
+            self._compiled.move_to_end(key)
+            return known
+        compiled = compile_sources(list(key))
         if not compiled.ok:
             shown = "\n\n".join(diagnostic.render() for diagnostic in compiled.diagnostics)
             raise InvalidFlow(f"The sources do not compile.\n{shown}", compiled.diagnostics)
@@ -44,6 +49,9 @@ class Flows:
         )
         program = Program.load(compiled.program)
         self._remember(flow.id, program)
+        self._compiled[key] = (flow, program, compiled)
+        while len(self._compiled) > _PROGRAMS:
+            self._compiled.popitem(last=False)
         return flow, program, compiled
 
     async def publish(self, name: str, sources: Sequence[Source], *, actor: str = "operator") -> FlowVersion:
