@@ -15,7 +15,7 @@ import pytest
 from tests.contract.databases import Database, Postgres, SqliteInline
 from tests.contract.queueing import MINUTE, OTHER, WORK, Line, cancel, fail, park, seen, succeed
 
-from treadle.kernel.ports import Keep, Renewal, Revive, Store, TaskFilter, Unit
+from treadle.kernel.ports import Amend, Keep, Renewal, Revive, Store, TaskFilter, Unit
 from treadle.kernel.verify import verify
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask, Task
@@ -187,7 +187,9 @@ class Operator:
         for task in chosen:
             if task.state == "completed":
                 continue
-            if task.finished:
+            if task.state == "failed" and self.dice.random() < 0.5:
+                units.append(Unit(seen(task), Amend("discard", "canceled", "ann")))
+            elif task.finished:
                 units.append(Unit(seen(task), Revive("requeue", "ann", self.dice.choice((None, '{"new":1}')))))
             elif self.dice.random() < 0.5:
                 units.append(Unit(seen(task), cancel(), self.new_tasks(1)))

@@ -96,7 +96,19 @@ class Revive:
     payload: str | None = None
 
 
-Settlement = Finish | Park | Keep | Revive
+@dataclass(frozen=True, slots=True)
+class Amend:
+    """A finished task ends otherwise (a dead letter is discarded): its old end goes to the log, its row is the new one's entry.
+
+    Result, error, error code and fingerprint stay; `finished_at` becomes now.
+    """
+
+    move: str
+    state: str
+    actor: str
+
+
+Settlement = Finish | Park | Keep | Revive | Amend
 
 
 # --- rows of runs ---
@@ -192,7 +204,7 @@ class Unit:
     """What happens together or not at all.
 
     With a `Claim` guard, `settlement` is Finish, Park or Keep; with a `Seen` guard Finish or Park on a live task, or
-    Revive on a finished one. Without a guard there is no settlement, and the rows are written unconditionally.
+    Revive or Amend on a finished one. Without a guard there is no settlement, and the rows are written unconditionally.
     `also` are further claimed tasks settled with it, `run` the run that it advances.
     """
 
@@ -281,6 +293,48 @@ class TaskFilter:
     run_id: str | None = None
     before_id: str | None = None
     """Only tasks with a smaller id: the cursor of the next page, as tasks are listed newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadFilter:
+    """Which dead letters (failed tasks); None means any. Instants are those of the store's clock."""
+
+    namespace: str | None = None
+    kind: str | None = None
+    task_list: str | None = None
+    name: str | None = None
+    error_code: str | None = None
+    fingerprint: str | None = None
+    failed_after: int | None = None
+    failed_before: int | None = None
+    after_seq: int | None = None
+    """Only with a greater seq, and only up to `until_seq`: a walk from one to the other meets none twice."""
+    until_seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """What it takes to operate a dead letter, without its values."""
+
+    seen: Seen
+    seq: int
+    root_id: str
+    run_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadGroup:
+    """Dead letters with one fingerprint; `last_id` is the one that failed last."""
+
+    fingerprint: str | None
+    error_code: str | None
+    name: str
+    count: int
+    of_runs: int
+    """How many of them belong to runs, and are retried there."""
+    first_at: int
+    last_at: int
+    last_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,6 +480,20 @@ class Store(Protocol):
 
     async def count_finished(self) -> dict[str, int]:
         """Finished tasks by state."""
+
+    # dead letters
+
+    async def list_dead(self, which: DeadFilter, limit: int) -> list[Task]:
+        """Up to `limit` failed tasks, the last to fail first (by seq, downwards from `until_seq`)."""
+
+    async def walk_dead(self, which: DeadFilter, limit: int) -> list[DeadLetter]:
+        """Up to `limit` failed tasks, the first to fail first (by seq, upwards from `after_seq`)."""
+
+    async def group_dead(self, which: DeadFilter, limit: int) -> list[DeadGroup]:
+        """Up to `limit` groups of failed tasks by (fingerprint, error code, name), the biggest first."""
+
+    async def count_dead(self, which: DeadFilter) -> tuple[int, int, int]:
+        """How many failed tasks there are, how many of them belong to runs, and the greatest seq among them (0 for none)."""
 
     async def list_moves(self, entity_id: str) -> list[Move]:
         """The entity's moves in order of version; a finished task's end is the last of them."""

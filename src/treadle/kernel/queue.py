@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
-from treadle.kernel.ports import Finish, Park, PutBlob, Revive, Row, Seen, Settlement, Store, Unit, Verdict
+from treadle.kernel.ports import Amend, Finish, Park, PutBlob, Revive, Row, Seen, Settlement, Store, Unit, Verdict
 from treadle.kernel.vault import Vault
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, TaskNotFound
@@ -144,6 +144,11 @@ class Queue:
 
         return await self._operate(task_id, "requeue", revived, rows=lambda: blobs)
 
+    async def discard(self, task_id: str, *, actor: str = "operator") -> Task:
+        """Take a failed task out of the dead letters: it is canceled from now on. Discarding a canceled one is a no-op."""
+        amended = Amend("discard", TaskState.CANCELED, actor)
+        return await self._operate(task_id, "discard", lambda _: amended, unless=TaskState.CANCELED)
+
     async def pause(self, task_id: str, *, actor: str = "operator", reason: str | None = None) -> Task:
         """Hold a task that is not running, so that nobody takes it until it is resumed."""
         now = await self._store.now()
@@ -252,6 +257,10 @@ class Queue:
             if len(self._lanes_checked) < 10_000:
                 self._lanes_checked.add(lane)
         return lane
+
+    def pack(self, payload: Json, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:
+        """A payload as it is stored, and its big values for the tree; raises what is wrong with it."""
+        return self._payload(payload, root_id, self._payload_limit)
 
     def _payload(self, payload: Json, root_id: str, limit: int) -> tuple[str, tuple[PutBlob, ...]]:
         if payload is None:

@@ -14,7 +14,8 @@
     │   ├── RunNotFound
     │   ├── StepNotFound
     │   ├── FlowNotFound
-    │   └── WorkflowNotFound    the flow has no such workflow
+    │   ├── WorkflowNotFound    the flow has no such workflow
+    │   └── NothingMatches      a filter for bulk work that fits nothing
     ├── IllegalMove             the state table has no such move from here
     ├── Refused                 it could be done, but a rule of the operator forbids it now
     │   ├── BacklogFull         the lane's cap on waiting tasks is reached
@@ -127,6 +128,10 @@ class FlowNotFound(NotFound):
 
 class WorkflowNotFound(NotFound):
     code = "workflow_not_found"
+
+
+class NothingMatches(NotFound):
+    code = "nothing_matches"
 
 
 class IllegalMove(TreadleError):

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from treadle.kernel.advancer import Advancer
 from treadle.kernel.committer import Committer
+from treadle.kernel.deadletters import DeadLetters
 from treadle.kernel.flows import Flows, Source
 from treadle.kernel.ports import Store
 from treadle.kernel.queue import Enqueued, Queue, TaskSpec
@@ -100,6 +101,7 @@ class Engine:
         self.queue = Queue(
             self.store, self.committer, self.ids, self.vault, namespace=namespace, payload_limit=settings.payload_limit
         )
+        self.dead_letters = DeadLetters(self.store, self.committer, self.queue, namespace=namespace)
         self.reads = Reads(self.store, namespace=namespace)
         self.run_reads = RunReads(self.store, self.vault, namespace=namespace)
         self.flows = Flows(self.store, self.vault, namespace=namespace)

@@ -13,7 +13,7 @@ from typing import NamedTuple, assert_never
 
 import asyncpg
 
-from treadle.kernel.ports import CLAIM_LOST, DONE, Answer, Finish, Keep, Park, Revive, Seen, Unit, Verdict
+from treadle.kernel.ports import CLAIM_LOST, DONE, Amend, Answer, Finish, Keep, Park, Revive, Seen, Unit, Verdict
 from treadle.model.names import Lane
 from treadle.model.states import Hold
 from treadle.model.tasks import Claim
@@ -25,6 +25,8 @@ from treadle.stores.postgres.settlements import End, Parking
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(PACKAGE, "commit.sql")
+_OF_FINISHED = (Revive, Amend)
+"""Settlements whose guard is on a finished task."""
 
 
 class _Row(NamedTuple):
@@ -114,7 +116,7 @@ async def _recognise(
 
 
 def _key(unit: Unit) -> tuple[str, bool]:
-    return (unit.guard.task_id if unit.guard else "", isinstance(unit.settlement, Revive))
+    return (unit.guard.task_id if unit.guard else "", isinstance(unit.settlement, _OF_FINISHED))
 
 
 def _holds(unit: Unit, rows: Mapping[tuple[str, bool], _Row]) -> bool:
@@ -160,7 +162,7 @@ async def _judge(connection: Connection, units: Sequence[Unit]) -> tuple[dict[in
         if unit.guard is None:
             allowed[position] = _Allowed(unit, None)
             continue
-        key = (unit.guard.task_id, isinstance(unit.settlement, Revive))
+        key = (unit.guard.task_id, isinstance(unit.settlement, _OF_FINISHED))
         row = rows.get(key)
         if row is not None and _matches(unit.guard, row):
             allowed[position] = _Allowed(unit, row)
@@ -175,7 +177,7 @@ async def _judge(connection: Connection, units: Sequence[Unit]) -> tuple[dict[in
 
 async def _lock(connection: Connection, units: Sequence[Unit]) -> dict[tuple[str, bool], _Row]:
     """The guarded tasks by id and whether they are finished; nobody else changes them until the transaction ends."""
-    wanted = {(unit.guard.task_id, isinstance(unit.settlement, Revive)) for unit in units if unit.guard is not None}
+    wanted = {(unit.guard.task_id, isinstance(unit.settlement, _OF_FINISHED)) for unit in units if unit.guard is not None}
     rows: dict[tuple[str, bool], _Row] = {}
     for finished, statement in ((False, "lock_tasks"), (True, "lock_finished")):
         if task_ids := sorted(task_id for task_id, ended in wanted if ended is finished):
@@ -223,6 +225,7 @@ async def _settle(connection: Connection, allowed: Iterable[_Allowed]) -> None:
     parkings: list[Parking] = []
     checkpoints: dict[str, str | None] = {}
     revivals: dict[str, Revive] = {}
+    amends: dict[str, Amend] = {}
     for unit, row in allowed:
         if row is None:
             continue
@@ -236,6 +239,8 @@ async def _settle(connection: Connection, allowed: Iterable[_Allowed]) -> None:
                 checkpoints[row.id] = checkpoint
             case Revive() as revival:
                 revivals[row.id] = revival
+            case Amend() as amendment:
+                amends[row.id] = amendment
             case None:
                 pass
             case _:
@@ -248,6 +253,8 @@ async def _settle(connection: Connection, allowed: Iterable[_Allowed]) -> None:
         await settlements.keep(connection, checkpoints)
     if revivals:
         await settlements.revive(connection, revivals)
+    if amends:
+        await settlements.amend(connection, amends)
 
 
 async def _insert(connection: Connection, lane_ids: Mapping[Lane, int], units: Iterable[Unit]) -> Inserted:

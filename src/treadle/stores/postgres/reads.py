@@ -22,12 +22,12 @@ _SQL = load_statements(PACKAGE, "reads.sql")
 async def find_task(connection: Connection, task_id: str) -> Task | None:
     """The task, live or finished."""
     rows = await connection.fetch(_SQL["list_tasks"], [task_id], *[None] * 7, 1)
-    return _task(rows[0]) if rows else None
+    return task_of(rows[0]) if rows else None
 
 
 async def find_finished(connection: Connection, task_ids: Sequence[str]) -> list[Task]:
     """Those of the tasks that are finished; for a hot connection."""
-    return [_task(row) for row in await connection.fetch(_SQL["find_finished"], sorted(set(task_ids)))]
+    return [task_of(row) for row in await connection.fetch(_SQL["find_finished"], sorted(set(task_ids)))]
 
 
 async def list_tasks(connection: Connection, which: TaskFilter, limit: int) -> list[Task]:
@@ -44,7 +44,7 @@ async def list_tasks(connection: Connection, which: TaskFilter, limit: int) -> l
         which.before_id,
         limit,
     )
-    return [_task(row) for row in rows]
+    return [task_of(row) for row in rows]
 
 
 async def list_depths(connection: Connection) -> list[LaneDepth]:
@@ -116,7 +116,8 @@ async def describe(connection: Connection) -> dict[str, object]:
     return dict(row) if row else {}
 
 
-def _task(row: asyncpg.Record) -> Task:
+def task_of(row: asyncpg.Record) -> Task:
+    """A row of either table, with the names of its lane, as the task that it is."""
     return Task(**_texts(row))
 
 

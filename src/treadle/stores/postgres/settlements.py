@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from treadle.kernel.ports import Finish, Park, Revive
+from treadle.kernel.ports import Amend, Finish, Park, Revive
 from treadle.stores.postgres.connect import PACKAGE, Connection, row_count, sparse
 from treadle.stores.statements import load_statements
 
@@ -89,4 +89,15 @@ async def revive(connection: Connection, revivals: dict[str, Revive]) -> None:
         [revival.move for revival in revivals.values()],
         [revival.actor for revival in revivals.values()],
         [revival.payload for revival in revivals.values()],
+    )
+
+
+async def amend(connection: Connection, amends: dict[str, Amend]) -> None:
+    """Give locked finished tasks another end, by id."""
+    await connection.execute(
+        _SQL["amend"],
+        list(amends),
+        [amendment.move for amendment in amends.values()],
+        [amendment.state for amendment in amends.values()],
+        [amendment.actor for amendment in amends.values()],
     )

@@ -93,3 +93,26 @@ select gone.id, gone.lane_id, gone.namespace, gone.priority, (select treadle_now
   gone.policy, coalesce(gone.new_payload, gone.payload), gone.checkpoint, null
 from gone
 left join tasks as holder on holder.namespace = gone.namespace and holder.unique_key = gone.unique_key;
+
+-- name: amend
+-- Give locked finished tasks another end ($2 moves, $3 states, $4 actors): the old one goes to the log.
+with given as materialized (
+  select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as given (id, move, state, actor)
+), ended as (
+  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+    data)
+  select finished.seq, finished.finished_at, 'task', finished.id, finished.version, finished.move, finished.from_state,
+    finished.state, finished.actor, finished.claim_version, finished.run_id, finished.root_id, finished.trace_id, finished.error
+  from given
+  join finished on finished.id = given.id
+)
+update finished
+set seq = nextval('treadle_seq'),
+    from_state = finished.state,
+    state = given.state,
+    move = given.move,
+    actor = given.actor,
+    version = finished.version + 1,
+    finished_at = (select treadle_now())
+from given
+where finished.id = given.id;

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from treadle.kernel.ports import Answer, History, LaneDepth, RunFilter, TaskFilter, Unit, Woken
+from treadle.kernel.ports import Answer, DeadFilter, DeadGroup, DeadLetter, History, LaneDepth, RunFilter, TaskFilter, Unit, Woken
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreUnavailable
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import LogLine, Move, Server, Task
-from treadle.stores.postgres import lease, queue, reads, runs, schema
+from treadle.stores.postgres import dead, lease, queue, reads, runs, schema
 from treadle.stores.postgres.address import parse_address
 from treadle.stores.postgres.commit import commit, make_way
 from treadle.stores.postgres.connect import HOT, READS, Connection, Connector, Pool
@@ -166,6 +166,28 @@ class PostgresStore:
         """A page of entities with their moves."""
         async with self._reading() as connection:
             return await reads.list_histories(connection, after_id, limit)
+
+    # dead letters
+
+    async def list_dead(self, which: DeadFilter, limit: int) -> list[Task]:
+        """Failed tasks, the last to fail first."""
+        async with self._reading() as connection:
+            return await dead.list_dead(connection, which, limit)
+
+    async def walk_dead(self, which: DeadFilter, limit: int) -> list[DeadLetter]:
+        """Failed tasks without their values, the first to fail first."""
+        async with self._reading() as connection:
+            return await dead.walk_dead(connection, which, limit)
+
+    async def group_dead(self, which: DeadFilter, limit: int) -> list[DeadGroup]:
+        """Groups of failed tasks, the biggest first."""
+        async with self._reading() as connection:
+            return await dead.group_dead(connection, which, limit)
+
+    async def count_dead(self, which: DeadFilter) -> tuple[int, int, int]:
+        """How many, of runs, and the greatest seq."""
+        async with self._reading() as connection:
+            return await dead.count_dead(connection, which)
 
     # runs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from treadle.kernel.ports import Finish, Keep, Park, Revive, Seen, Unit
+from treadle.kernel.ports import Amend, Finish, Keep, Park, Revive, Seen, Unit
 from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Claim
 
@@ -33,10 +33,10 @@ class Batch:
 class Batches:
     """Guarded units of a call, each about another task."""
 
-    __slots__ = ("finishes", "keeps", "parks", "revivals")
+    __slots__ = ("amends", "finishes", "keeps", "parks", "revivals")
 
     def __init__(self, units: Sequence[Unit], indexes: Iterable[int]) -> None:
-        self.finishes, self.parks, self.keeps, self.revivals = Batch(), Batch(), Batch(), Batch()
+        self.finishes, self.parks, self.keeps, self.revivals, self.amends = (Batch() for _ in range(5))
         for index in indexes:
             unit = units[index]
             guard, what = unit.guard, unit.settlement
@@ -66,8 +66,10 @@ class Batches:
             self.parks.add(index, (*start, what.actor, *_park(what)))
         elif isinstance(what, Revive):
             self.revivals.add(index, (*start, what.actor, what.move, what.payload))
+        elif isinstance(what, Amend):
+            self.amends.add(index, (*start, what.actor, what.state, what.move))
         else:
-            raise InvalidInput(f"Who has only seen a task may finish, park or revive it, but not {what!r}.")
+            raise InvalidInput(f"Who has only seen a task may finish, park, revive or amend it, but not {what!r}.")
 
 
 def _finish(what: Finish) -> Row:

@@ -58,9 +58,9 @@ class Settling:
             pending = later
 
     def _settle(self, batches: Batches) -> None:
-        finishes, parks, revivals = batches.finishes, batches.parks, batches.revivals
+        finishes, parks, revivals, amends = batches.finishes, batches.parks, batches.revivals, batches.amends
         first_seq = 0
-        if count := len(finishes) + len(parks) + len(revivals):
+        if count := len(finishes) + len(parks) + len(revivals) + len(amends):
             first_seq = read_value(self._connection, _SQL["take_seqs"], {"count": count}) - count + 1
         if finishes:
             self._finish(finishes, first_seq)
@@ -68,6 +68,8 @@ class Settling:
             self._park(parks, first_seq + len(finishes))
         if revivals:
             self._revive(revivals, first_seq + len(finishes) + len(parks))
+        if amends:
+            self._amend(amends, first_seq + len(finishes) + len(parks) + len(revivals))
         if batches.keeps:
             self._keep(batches.keeps)
 
@@ -101,6 +103,14 @@ class Settling:
             for name in ("log_ends", "revive", "drop_revived"):
                 self._connection.execute(_SQL[name], values)
             self._note_ready(batch, values)
+
+    def _amend(self, batch: Batch, first_seq: int) -> None:
+        values = {"rows": _encode(batch.rows).decode(), "first_seq": first_seq, "count": len(batch), "now": self._now}
+        self._connection.execute(_SQL["log_amended"], values)
+        if self._connection.changes():
+            self._connection.execute(_SQL["amend"], values)
+            found = _decode(read_value(self._connection, _SQL["list_just_finished"], values))
+            self._note_applied(batch.indexes[key] for key in found)
 
     def _keep(self, batch: Batch) -> None:
         values = {"rows": _encode(batch.rows).decode()}

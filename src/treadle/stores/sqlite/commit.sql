@@ -103,6 +103,23 @@ from jsonb_each(:rows) as r
 -- Delete the finished rows of tasks whose revival is logged.
 delete from finished where id in (select entity_id from log where seq >= :first_seq and seq < :first_seq + :count);
 
+-- name: log_amended
+-- Keep the ends of finished tasks that `amend` is about to replace, where the guard (id, claim version, null, version, ...) matches.
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+  data)
+select f.seq, f.finished_at, 'task', f.id, f.version, f.move, f.from_state, f.state, f.actor, f.claim_version, f.run_id, f.root_id,
+  f.trace_id, f.error
+from jsonb_each(:rows) as r cross join finished as f on f.id = r.value ->> 0
+where f.claim_version = r.value ->> 1 and f.version = r.value ->> 3;
+
+-- name: amend
+-- Give finished tasks whose end `log_amended` has kept their new one.
+update finished
+set seq = :first_seq + r.key, from_state = state, state = r.value ->> 5, move = r.value ->> 6, actor = r.value ->> 4,
+  version = version + 1, finished_at = :now
+from jsonb_each(:rows) as r
+where finished.id = r.value ->> 0 and finished.claim_version = r.value ->> 1 and finished.version = r.value ->> 3;
+
 -- name: list_settled
 -- Which of the claims (id, version, owner, move, actor) have made that very move: their rows show it.
 select json_group_array(r.key)

@@ -17,6 +17,7 @@ from treadle.kernel.ports import (
     CLAIM_LOST,
     DEFERRED,
     DONE,
+    Amend,
     Answer,
     CancelRunTasks,
     ClearInbox,
@@ -29,6 +30,7 @@ from treadle.kernel.ports import (
     PutInbox,
     PutRun,
     PutSteps,
+    Revive,
     Row,
     Unit,
     Verdict,
@@ -115,7 +117,8 @@ def _lost(connection: apsw.Connection, unit: Unit, settled: set[str]) -> tuple[s
     guards = _guards(unit)
     if not guards:
         return ()
-    held = set(_decode(read_value(connection, _SQL["list_held"], {"rows": _encode(guards).decode()})))
+    statement = "list_ended" if isinstance(unit.settlement, Revive | Amend) else "list_held"
+    held = set(_decode(read_value(connection, _SQL[statement], {"rows": _encode(guards).decode()})))
     return tuple(guard[0] for key, guard in enumerate(guards) if key not in held or guard[0] in settled)
 
 

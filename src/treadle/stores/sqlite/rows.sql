@@ -14,6 +14,12 @@ where t.claim_version = r.value ->> 1
   and t.owner_id is coalesce(r.value ->> 2, t.owner_id)
   and t.version = coalesce(r.value ->> 3, t.version);
 
+-- name: list_ended
+-- Which of the guards (id, claim version, null, version) match a finished task.
+select json_group_array(r.key)
+from jsonb_each(:rows) as r cross join finished as f on f.id = r.value ->> 0
+where f.claim_version = r.value ->> 1 and f.version = r.value ->> 3;
+
 -- name: bump_run
 -- The run has been advanced.
 update runs set version = version + 1, steps = steps + :added where id = :id;

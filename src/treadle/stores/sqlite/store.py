@@ -12,12 +12,25 @@ from pathlib import Path
 
 import apsw
 
-from treadle.kernel.ports import Answer, History, LaneDepth, LeaseLine, Renewal, RunFilter, TaskFilter, Unit, Woken
+from treadle.kernel.ports import (
+    Answer,
+    DeadFilter,
+    DeadGroup,
+    DeadLetter,
+    History,
+    LaneDepth,
+    LeaseLine,
+    Renewal,
+    RunFilter,
+    TaskFilter,
+    Unit,
+    Woken,
+)
 from treadle.model.clock import Clock
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import Claim, LogLine, Move, Server, Task
-from treadle.stores.sqlite import queue, reads, records, runs
+from treadle.stores.sqlite import dead, queue, reads, records, runs
 from treadle.stores.sqlite.channel import Channel, ClosedChannel, InlineChannel, ThreadChannel
 from treadle.stores.sqlite.commit import commit
 from treadle.stores.sqlite.connection import add_shapes, connect, make_durable, refuse_writes, writing
@@ -177,6 +190,24 @@ class SqliteStore:
     async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
         """Histories in order of id."""
         return await self._reader.call(lambda connection: reads.list_histories(connection, after_id, limit))
+
+    # dead letters
+
+    async def list_dead(self, which: DeadFilter, limit: int) -> list[Task]:
+        """Failed tasks, the last to fail first."""
+        return await self._reader.call(lambda connection: dead.list_dead(connection, which, limit))
+
+    async def walk_dead(self, which: DeadFilter, limit: int) -> list[DeadLetter]:
+        """Failed tasks without their values, the first to fail first."""
+        return await self._reader.call(lambda connection: dead.walk_dead(connection, which, limit))
+
+    async def group_dead(self, which: DeadFilter, limit: int) -> list[DeadGroup]:
+        """Groups of failed tasks, the biggest first."""
+        return await self._reader.call(lambda connection: dead.group_dead(connection, which, limit))
+
+    async def count_dead(self, which: DeadFilter) -> tuple[int, int, int]:
+        """How many, of runs, and the greatest seq."""
+        return await self._reader.call(lambda connection: dead.count_dead(connection, which))
 
     # runs
 

@@ -109,7 +109,7 @@ create table finished (
 ) with (autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.2);
 
 create index finished_seq on finished (seq);
-create index finished_failed on finished (finished_at, id) where state = 'failed';
+create index finished_failed on finished (seq) where state = 'failed';
 create index finished_run on finished (run_id) where run_id is not null;
 
 create table log (

@@ -1,0 +1,159 @@
+"""Dead letters: what failed for good, grouped by what it failed of; retried and discarded in bulk.
+
+Bulk work goes through the letters that there were when it began, in the order in which they failed, a few hundred to a
+commit. What fails again meanwhile has a greater seq and is not met twice; what somebody else has changed meanwhile is
+passed over. It can be stopped at any moment and begun again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from treadle.kernel.committer import Committer
+from treadle.kernel.ports import Amend, DeadFilter, DeadGroup, DeadLetter, PutBlob, Revive, Settlement, Store, Unit, Verdict
+from treadle.kernel.queue import PATIENCE, Queue
+from treadle.model.errors import InvalidInput, NothingMatches, Refused
+from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.states import TASK, TaskState
+from treadle.model.tasks import Task
+from treadle.model.values import Json
+
+BATCH = 500
+"""Letters that one commit takes at most."""
+
+PAGE_LIMIT = 1000
+_BATCH_SIZE = 8 * 1024 * 1024
+
+Progress = Callable[[int, int], None]
+"""Told after each batch: how many are done, and how many there are to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """What bulk work came to, or would: `matched` letters, of which `done` were changed.
+
+    `of_runs` belong to runs, which are retried themselves; `passed_over` were changed by somebody else meanwhile.
+    """
+
+    matched: int
+    done: int = 0
+    of_runs: int = 0
+    passed_over: int = 0
+    dry_run: bool = False
+
+
+class DeadLetters:
+    """The failed tasks of one namespace."""
+
+    def __init__(self, store: Store, committer: Committer, queue: Queue, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self._store = store
+        self._committer = committer
+        self._queue = queue
+        self._namespace = namespace
+
+    async def filter(
+        self,
+        *,
+        name: str | None = None,
+        task_list: str | None = None,
+        error_code: str | None = None,
+        fingerprint: str | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+    ) -> DeadFilter:
+        """The letters of this namespace that fit all that is given; ages are in seconds since they failed."""
+        for age, what in ((older_than, "older_than"), (newer_than, "newer_than")):
+            if age is not None and not 0 <= age < 10**9:
+                raise InvalidInput(f"{what} must be an age in seconds, zero or more, not {age}.")
+        now = await self._store.now() if older_than is not None or newer_than is not None else 0
+        return DeadFilter(
+            namespace=self._namespace,
+            task_list=task_list,
+            name=name,
+            error_code=error_code,
+            fingerprint=fingerprint,
+            failed_before=None if older_than is None else now - round(older_than * 1000) + 1,
+            failed_after=None if newer_than is None else now - round(newer_than * 1000),
+        )
+
+    async def list_letters(self, which: DeadFilter, limit: int = 50) -> list[Task]:
+        """Letters, the last to fail first; one less than the last one's seq is the `until_seq` of the next page."""
+        _check_limit(limit)
+        return await self._store.list_dead(which, limit)
+
+    async def list_groups(self, which: DeadFilter, limit: int = 50) -> list[DeadGroup]:
+        """Letters by fingerprint, the biggest group first."""
+        _check_limit(limit)
+        return await self._store.group_dead(which, limit)
+
+    async def retry(
+        self,
+        which: DeadFilter,
+        *,
+        actor: str = "operator",
+        payload: Json = None,
+        dry_run: bool = False,
+        progress: Progress = lambda done, total: None,
+    ) -> Bulk:
+        """Make the letters live again, with an edited payload if given (the same for all).
+
+        Those of runs are left alone, as only their run can do their step again; if there are no others, `Refused`.
+        Nothing that matches is `NothingMatches`.
+        """
+        size = 0 if payload is None else sum(len(blob.value) for blob in self._queue.pack(payload, "")[1])
+
+        def revived(letter: DeadLetter) -> tuple[Settlement, tuple[PutBlob, ...]] | None:
+            if letter.run_id is not None:
+                return None
+            text, blobs = (None, ()) if payload is None else self._queue.pack(payload, letter.root_id)
+            return Revive("requeue", actor, text), blobs
+
+        batch = min(BATCH, max(_BATCH_SIZE // size, 1)) if size else BATCH
+        return await self._each(which, revived, dry_run, progress, batch, refuse_runs=True)
+
+    async def discard(
+        self, which: DeadFilter, *, actor: str = "operator", dry_run: bool = False, progress: Progress = lambda done, total: None
+    ) -> Bulk:
+        """Take the letters out of the dead letters: they are canceled from now on, and keep what they failed of."""
+        discarded = Amend("discard", TASK.moves[TaskState.FAILED, "discard"], actor)
+        return await self._each(which, lambda _: (discarded, ()), dry_run, progress, BATCH, refuse_runs=False)
+
+    async def _each(
+        self,
+        which: DeadFilter,
+        decide: Callable[[DeadLetter], tuple[Settlement, tuple[PutBlob, ...]] | None],
+        dry_run: bool,
+        progress: Progress,
+        batch: int,
+        *,
+        refuse_runs: bool,
+    ) -> Bulk:
+        matched, of_runs, last_seq = await self._store.count_dead(which)
+        if not matched:
+            raise NothingMatches("No dead letter matches; nothing was changed. `treadle dlq show` groups what there is.")
+        if refuse_runs and of_runs == matched:
+            raise Refused(
+                f"All {matched} belong to runs: retry their runs instead (`treadle runs retry RUN`), or discard them here."
+            )
+        skipped = of_runs if refuse_runs else 0
+        if dry_run:
+            return Bulk(matched, matched - skipped, skipped, dry_run=True)
+        todo = replace(which, until_seq=last_seq)
+        met = done = skipped = 0
+        while letters := await self._store.walk_dead(todo, batch):
+            decided = [(letter, decide(letter)) for letter in letters]
+            units = [Unit(letter.seen, what[0], rows=what[1]) for letter, what in decided if what is not None]
+            answers = await asyncio.gather(*[self._committer.submit(unit, PATIENCE) for unit in units])
+            met += len(letters)
+            skipped += len(letters) - len(units)
+            done += sum(answer.verdict is Verdict.DONE for answer in answers)
+            progress(met, matched)
+            todo = replace(todo, after_seq=letters[-1].seq)
+        return Bulk(met, done, skipped, met - done - skipped)
+
+
+def _check_limit(limit: int) -> None:
+    if not 0 < limit <= PAGE_LIMIT:
+        raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")

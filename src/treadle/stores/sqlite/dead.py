@@ -1,0 +1,46 @@
+"""Dead letters: failed tasks by what they failed of, found by an index that holds no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+import msgspec
+
+from treadle.kernel.ports import DeadFilter, DeadGroup, DeadLetter, Seen
+from treadle.model.tasks import Task
+from treadle.stores.sqlite.connection import read_row, read_value
+from treadle.stores.statements import load_statements
+
+_SQL = load_statements(__package__, "dead.sql")
+_decode_tasks = msgspec.json.Decoder(list[Task]).decode
+
+
+def _values(which: DeadFilter) -> dict[str, Any]:
+    return {name: getattr(which, name) for name in which.__slots__}
+
+
+def list_dead(connection: apsw.Connection, which: DeadFilter, limit: int) -> list[Task]:
+    """Failed tasks, the last to fail first."""
+    return _decode_tasks(read_value(connection, _SQL["list_dead"], _values(which) | {"limit": max(limit, 0)}))
+
+
+def walk_dead(connection: apsw.Connection, which: DeadFilter, limit: int) -> list[DeadLetter]:
+    """Failed tasks without their values, the first to fail first."""
+    return [
+        DeadLetter(Seen(task_id, version, claim_version), seq, root_id, run_id)
+        for task_id, version, claim_version, seq, root_id, run_id in connection.execute(
+            _SQL["walk_dead"], _values(which) | {"limit": max(limit, 0)}
+        )
+    ]
+
+
+def group_dead(connection: apsw.Connection, which: DeadFilter, limit: int) -> list[DeadGroup]:
+    """Groups of failed tasks, the biggest first."""
+    return [DeadGroup(*row) for row in connection.execute(_SQL["group_dead"], _values(which) | {"limit": max(limit, 0)})]
+
+
+def count_dead(connection: apsw.Connection, which: DeadFilter) -> tuple[int, int, int]:
+    """How many, of runs, and the greatest seq."""
+    count, of_runs, last_seq = read_row(connection, _SQL["count_dead"], _values(which))
+    return count, of_runs, last_seq
