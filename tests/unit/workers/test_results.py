@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 from tests.unit.workers.workshop import Events, taken, turns
 
+from treadle.kernel.system import SystemClock
 from treadle.kernel.telemetry import LoopError, StoreTrouble
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Task
-from treadle.testing import ManualClock
 from treadle.wiring.results import Results
 
 
@@ -33,7 +33,7 @@ class Shelf:
 class Bench:
     def __init__(self) -> None:
         self.shelf, self.events = Shelf(), Events()
-        self.results = Results(self.shelf, ManualClock(), self.events)  # type: ignore[arg-type]
+        self.results = Results(self.shelf.find_finished, SystemClock(), self.events)
 
     def finish(self, *task_ids: str) -> None:
         self.shelf.there.update(task_ids)
