@@ -18,7 +18,7 @@ from treadle.kernel.ports import Answer, Finish, Park, Store, Unit, Verdict
 from treadle.kernel.settle import TAKEOVER_LIMIT, failure, refusal, settlement
 from treadle.kernel.telemetry import Emit, LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
 from treadle.model.clock import Clock
-from treadle.model.errors import InvalidInput, StoreError
+from treadle.model.errors import InvalidInput, StoreError, TreadleError
 from treadle.model.ids import Ids
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
 from treadle.model.outcomes import Outcome, Problem, Released
@@ -365,7 +365,12 @@ class Worker:
         if handler is None:
             return self._decide(task, None, Released("no handler here"))
         if self._open_payload is not None and task.payload.startswith("@"):
-            task.payload = await self._open_payload(task.payload)
+            try:
+                task.payload = await self._open_payload(task.payload)
+            except StoreError as error:
+                return self._decide(task, handler, Released(f"its payload could not be read: {error}"))
+            except TreadleError as error:
+                return failure(Problem(error.code, str(error), type(error).__name__))
         reach("handler.before")
         outcome = await call(handler, execution.context, self._executor)
         reach("handler.after")

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.contract.queueing import claim
+from tests.contract.queueing import claim, new_task, put
 from tests.unit.workers.workshop import BOUND, Workshop, turns, until
 
 from treadle.kernel.queue import TaskSpec
 from treadle.kernel.telemetry import LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
-from treadle.model.errors import InvalidInput, StoreUnavailable
+from treadle.model.errors import InvalidInput, NotFound, StoreUnavailable
 from treadle.model.names import Lane
 from treadle.model.states import TaskState
 from treadle.workers.context import Context
@@ -330,6 +330,32 @@ async def test_store_trouble_is_survived_and_told_once(shop: Workshop, monkeypat
     assert (await shop.settled(task_id)).state == TaskState.COMPLETED
     assert len(shop.events.of(StoreTrouble)) == 1
     assert len(shop.events.of(StoreBack)) == 1
+
+
+@pytest.mark.parametrize(
+    ("trouble", "moves"), [(StoreUnavailable("away"), ["release", "succeed"]), (NotFound("pruned"), ["fail"]), (None, ["succeed"])]
+)
+async def test_a_big_payload_is_read_before_the_handler_runs(shop: Workshop, trouble: Exception | None, moves: list[str]) -> None:
+    got: list[Any] = []
+
+    async def open_payload(text: str) -> str:
+        nonlocal trouble
+        if trouble is not None:
+            error, trouble = trouble, None
+            raise error
+        return '{"big":true}'
+
+    @shop.handler()
+    async def work(payload: Any) -> None:
+        got.append(payload)
+
+    shop.worker._open_payload = open_payload
+    task = new_task(payload='@{"digest":"d"}')
+    await put(shop.store, task)
+    shop.start()
+    await shop.events.heard(TaskSettled, len(moves), task_id=task.id)
+    assert await shop.moves(task.id) == moves
+    assert got == ([{"big": True}] if moves[-1] == "succeed" else [])
 
 
 async def test_a_signal_for_lanes_of_others_wakes_nobody(shop: Workshop) -> None:
