@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from treadle.kernel.vault import Vault
 from treadle.kernel.committer import Committer
 from treadle.kernel.ports import Store
 from treadle.kernel.queue import Queue, TaskSpec
 from treadle.kernel.telemetry import Event, TaskSettled
+from treadle.kernel.vault import Vault
 from treadle.model.tasks import LogLine, Task
 from treadle.testing import ManualClock, SeededIds
 from treadle.workers.context import Context
