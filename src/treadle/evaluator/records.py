@@ -15,17 +15,8 @@ from treadle.model.ids import derived_id
 from treadle.model.names import DEFAULT_LIST, short_name
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState, StepState
+from treadle.model.values import BlobRef as BlobRef
 from treadle.model.values import Json
-
-
-class BlobRef(msgspec.Struct, frozen=True):
-    """Stands for an attribute value that is stored elsewhere. Only whole attribute values are ever replaced by one."""
-
-    digest: str
-    size: int
-    is_list: bool | None = None
-    """Whether the value is a list, as far as is known: two lists that are yielded become one, so they are looked into."""
-
 
 Value = Json
 """The value of an attribute: JSON, or a `BlobRef`."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from treadle.kernel.ports import PutFlow, Store
 from treadle.kernel.vault import Vault
-from treadle.lang import Compiled, Program, compile_sources
-from treadle.lang.program import Facet
+from treadle.lang.program import Facet, Program
 from treadle.model.errors import FlowNotFound, InvalidFlow, WorkflowNotFound
 from treadle.model.names import DEFAULT_NAMESPACE, check_name
 from treadle.model.runs import Flow, FlowVersion
 from treadle.model.values import decode, encode
+
+if TYPE_CHECKING:
+    from treadle.lang.compiler import Compiled
 
 Source = tuple[str, str]
 """A name (usually a file's) and AFL text."""
@@ -37,6 +40,8 @@ class Flows:
         if (known := self._compiled.get(key)) is not None:
             self._compiled.move_to_end(key)
             return known
+        from treadle.lang import compile_sources  # the parser is loaded by those who compile
+
         compiled = compile_sources(list(key))
         if not compiled.ok:
             shown = "\n\n".join(diagnostic.render() for diagnostic in compiled.diagnostics)

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from itertools import islice
 
-from treadle.lang import Program
-from treadle.lang.program import Facet, ListType, NamedType, Type
+from treadle.lang.program import Facet, ListType, NamedType, Program, Type
 from treadle.model.errors import InvalidInputs
 from treadle.model.values import Json
 

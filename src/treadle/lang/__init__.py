@@ -1,15 +1,20 @@
 """AFL, the workflow language: text to a compiled program and diagnostics, and nothing else.
 
-Pure: no IO, no clock, no randomness. `compile_sources` is the way in, `Program.load` what an evaluator reads.
+Pure: no IO, no clock, no randomness. `compile_sources` is the way in, `Program.load` what an evaluator reads. Names are
+loaded when they are first used, so that who only runs compiled programs does not load the parser.
 """
 
-from treadle.lang.compiler import Compiled, compile_sources, digest_of
-from treadle.lang.decode import InvalidProgram
-from treadle.lang.diagnostics import Diagnostic, Severity
-from treadle.lang.formatter import CannotFormat, format_source
-from treadle.lang.graph import Graph, graph
-from treadle.lang.program import Program
-from treadle.lang.rules import RULES, Rule
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treadle.lang.compiler import Compiled, compile_sources, digest_of
+    from treadle.lang.decode import InvalidProgram
+    from treadle.lang.diagnostics import Diagnostic, Severity
+    from treadle.lang.formatter import CannotFormat, format_source
+    from treadle.lang.graphs import Graph, graph
+    from treadle.lang.program import Program
+    from treadle.lang.rules import RULES, Rule
 
 __all__ = [
     "RULES",
@@ -26,3 +31,25 @@ __all__ = [
     "format_source",
     "graph",
 ]
+
+_HOMES = {
+    "RULES": "rules",
+    "CannotFormat": "formatter",
+    "Compiled": "compiler",
+    "Diagnostic": "diagnostics",
+    "Graph": "graphs",
+    "InvalidProgram": "decode",
+    "Program": "program",
+    "Rule": "rules",
+    "Severity": "diagnostics",
+    "compile_sources": "compiler",
+    "digest_of": "compiler",
+    "format_source": "formatter",
+    "graph": "graphs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(name)
+    return getattr(import_module(f"treadle.lang.{_HOMES[name]}"), name)

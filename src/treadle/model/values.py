@@ -13,6 +13,16 @@ from treadle.model.errors import InvalidPayload, PayloadTooLarge
 Json = Any
 """A JSON value: None, bool, int, float, str, list or dict of such. `Any` stops here."""
 
+
+class BlobRef(msgspec.Struct, frozen=True):
+    """Stands for an attribute value that is stored elsewhere. Only whole attribute values are ever replaced by one."""
+
+    digest: str
+    size: int
+    is_list: bool | None = None
+    """Whether the value is a list, as far as is known: two lists that are yielded become one, so they are looked into."""
+
+
 PAYLOAD_LIMIT = 1024 * 1024
 """Bytes of JSON text that one value may take, unless the settings say otherwise."""
 

@@ -6,18 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from treadle.kernel.advancer import Advancer
 from treadle.kernel.committer import Committer
 from treadle.kernel.deadletters import DeadLetters
-from treadle.kernel.flows import Flows, Source
-from treadle.kernel.ports import Store
+from treadle.kernel.ports import Finish, Row, Store
 from treadle.kernel.queue import Enqueued, Queue, TaskSpec
 from treadle.kernel.reads import Reads
-from treadle.kernel.run_reads import RunReads
-from treadle.kernel.runs import Runs, StartedRun
-from treadle.kernel.settler import Settler
 from treadle.kernel.system import SystemClock, SystemIds
 from treadle.kernel.telemetry import Emit, log_event
 from treadle.kernel.vault import Codec, Vault
@@ -30,14 +25,20 @@ from treadle.model.names import DEFAULT_LIST, check_name
 from treadle.model.retry import RetryPolicy
 from treadle.model.runs import Run
 from treadle.model.states import RunState, TaskState
-from treadle.model.tasks import Task
+from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, decode
 from treadle.settings import Settings, load_settings
 from treadle.stores import make_store
 from treadle.wiring.blocking import BlockingEngine, NotOpen
-from treadle.wiring.host import WorkerHost
 from treadle.wiring.results import Results
 from treadle.workers.handlers import Handler, Isolation, Registry, make_handler
+
+if TYPE_CHECKING:
+    from treadle.kernel.flows import Flows, Source
+    from treadle.kernel.run_reads import RunReads
+    from treadle.kernel.runs import Runs, StartedRun
+    from treadle.wiring.host import WorkerHost
+    from treadle.wiring.runs import RunKernel
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -103,12 +104,36 @@ class Engine:
         )
         self.dead_letters = DeadLetters(self.store, self.committer, self.queue, namespace=namespace)
         self.reads = Reads(self.store, namespace=namespace)
-        self.run_reads = RunReads(self.store, self.vault, namespace=namespace)
-        self.flows = Flows(self.store, self.vault, namespace=namespace)
-        self.advancer = Advancer(self.store, self.committer, self.flows, self.vault, self.clock.now, self.emit)
-        self.runs = Runs(self.store, self.committer, self.advancer, self.flows, self.vault, self.ids, namespace=namespace)
-        self.queue.follow = self.advancer.follow
-        self.settler = Settler(self.committer, self.vault, self.advancer)
+        self.queue.follow = self._follow
+        self._run_kernel: RunKernel | None = None
+
+    @property
+    def run_kernel(self) -> RunKernel:
+        """What runs of workflows need; loaded when it is first used, as tasks alone do not need it."""
+        if self._run_kernel is None:
+            from treadle.wiring.runs import RunKernel
+
+            self._run_kernel = RunKernel(self)
+            self._run_kernel.advancer.on_finished.append(self._run_finished)
+        return self._run_kernel
+
+    @property
+    def flows(self) -> Flows:
+        """Compiled and published AFL."""
+        return self.run_kernel.flows
+
+    @property
+    def runs(self) -> Runs:
+        """Starting, watching and operating runs."""
+        return self.run_kernel.runs
+
+    @property
+    def run_reads(self) -> RunReads:
+        """What interfaces show of runs."""
+        return self.run_kernel.reads
+
+    async def _follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
+        return await self.run_kernel.advancer.follow(task, finish)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -123,13 +148,11 @@ class Engine:
         self._results = Results(self.store.find_finished, self.clock, self.emit)
         self._run_results = Results(self._find_finished_runs, self.clock, self.emit)
         self.committer.on_finished.append(self._results.finished)
-        self.advancer.on_finished.append(self._run_finished)
 
     async def close(self) -> None:
         """Finish what is on its way and let the store go; idempotent."""
         if self._results is not None:
             self.committer.on_finished.remove(self._results.finished)
-            self.advancer.on_finished.remove(self._run_finished)
             await self._results.close()
             await self._run_results.close()
             self._results = None
@@ -198,6 +221,8 @@ class Engine:
 
         Leaving it stops gracefully: no new claims, running work gets `grace`, then is released for others.
         """
+        from treadle.wiring.host import WorkerHost
+
         host = WorkerHost(
             self,
             concurrency=concurrency,
@@ -332,7 +357,7 @@ class Engine:
 
         Raises `RunFailed` or `RunCanceled` for those ends, and `TimeoutError` when `timeout` passes first (the run goes on).
         """
-        run_id = run.id if isinstance(run, StartedRun) else parse_id(run, "run id")
+        run_id = parse_id(run if isinstance(run, str) else run.id, "run id")
         if self._results is None:
             raise NotOpen("Open the engine first: `async with engine: ...`.")
         found = await self.runs.get_run(run_id)

@@ -81,7 +81,7 @@ class WorkerHost:
             namespace=engine.settings.namespace,
             options=self._options,
             on_line=self._line,
-            settle=engine.settler.settle,
+            settle=engine.run_kernel.settler.settle,
             open_payload=engine.vault.open_text,
             builtins=builtin_handlers(self._scripts),
         )
@@ -115,7 +115,7 @@ class WorkerHost:
             self._keep()
             engine.committer.on_ready.append(self.worker.heard)
             engine.committer.on_fenced.append(self.worker.fenced)
-            engine.advancer.on_line.append(self._line)
+            engine.run_kernel.advancer.on_line.append(self._line)
             self._unsubscribe = await engine.store.subscribe(self.worker.heard)
             self._state = "running"
             await engine.store.save_server(self.describe())
@@ -167,8 +167,8 @@ class WorkerHost:
         if self.worker.heard in committer.on_ready:
             committer.on_ready.remove(self.worker.heard)
             committer.on_fenced.remove(self.worker.fenced)
-        if self._line in self._engine.advancer.on_line:
-            self._engine.advancer.on_line.remove(self._line)
+        if self._line in self._engine.run_kernel.advancer.on_line:
+            self._engine.run_kernel.advancer.on_line.remove(self._line)
         await self._scripts.close()
         if self._keeper_thread is not None:
             await asyncio.to_thread(self._keeper_thread.stop)

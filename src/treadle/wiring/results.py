@@ -40,6 +40,8 @@ class Results(Generic[T]):
         self._awaited: dict[str, _Awaited[T]] = {}
         self._looker: asyncio.Task[None] | None = None
         self._told = asyncio.Event()
+        self._hints: set[str] = set()
+        """What may have ended: looked at at once, while all others are looked at now and then."""
 
     async def wait(self, task_id: str) -> T:
         """The task, once it is finished."""
@@ -47,7 +49,7 @@ class Results(Generic[T]):
         awaited = self._awaited.get(task_id)
         if awaited is None:
             awaited = self._awaited[task_id] = _Awaited(loop.create_future())
-            self._told.set()
+            self._hint([task_id])  # it may have ended since it was seen
         if self._looker is None or self._looker.done():
             self._looker = loop.create_task(self._look())
         awaited.callers += 1
@@ -60,8 +62,12 @@ class Results(Generic[T]):
 
     def finished(self, task_ids: Iterable[str]) -> None:
         """These ended in this process: look now if somebody waits for one."""
-        if self._awaited and any(task_id in self._awaited for task_id in task_ids):
-            self._told.set()
+        if self._awaited and (ended := [task_id for task_id in task_ids if task_id in self._awaited]):
+            self._hint(ended)
+
+    def _hint(self, task_ids: Iterable[str]) -> None:
+        self._hints.update(task_ids)
+        self._told.set()
 
     async def close(self) -> None:
         """Stop looking; whoever still waits is canceled."""
@@ -72,28 +78,32 @@ class Results(Generic[T]):
             awaited.ended.cancel()
 
     async def _look(self) -> None:
-        pause = _FIRST_LOOK
+        pause, all_at = _FIRST_LOOK, self._clock.monotonic() + _FIRST_LOOK
         while self._awaited:
-            told = self._told.is_set()
+            look_at_all = self._clock.monotonic() >= all_at
+            task_ids = list(self._awaited) if look_at_all else [each for each in self._hints if each in self._awaited]
+            self._hints.clear()
             self._told.clear()
             try:
-                found = await self._answer()
-                pause = _FIRST_LOOK if found or told else min(pause * 1.5, _SLOWEST_LOOK)
+                found = await self._answer(task_ids)
+                if look_at_all:
+                    pause = _FIRST_LOOK if found else min(pause * 1.5, _SLOWEST_LOOK)
             except StoreError as error:
                 self._emit(StoreTrouble("waiting for results", str(error), _SLOWEST_LOOK))
-                pause = _SLOWEST_LOOK
+                look_at_all, pause = True, _SLOWEST_LOOK
             except Exception as error:
                 self._emit(LoopError("results", repr(error)))
-                pause = _SLOWEST_LOOK
+                look_at_all, pause = True, _SLOWEST_LOOK
+            if look_at_all:
+                all_at = self._clock.monotonic() + pause
             try:
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(max(all_at - self._clock.monotonic(), 0)):
                     await self._told.wait()
             except TimeoutError:
                 continue
 
-    async def _answer(self) -> int:
-        """Answer those whose tasks have ended; how many tasks that were."""
-        task_ids = list(self._awaited)
+    async def _answer(self, task_ids: Sequence[str]) -> int:
+        """Answer those of the tasks that have ended; how many that were."""
         count = 0
         for start in range(0, len(task_ids), _LOOK_LIMIT):
             for task in await self._find(task_ids[start : start + _LOOK_LIMIT]):

@@ -1,0 +1,27 @@
+"""What runs of workflows need beside the queue, made together from an engine's parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from treadle.kernel.advancer import Advancer
+from treadle.kernel.flows import Flows
+from treadle.kernel.run_reads import RunReads
+from treadle.kernel.runs import Runs
+from treadle.kernel.settler import Settler
+
+if TYPE_CHECKING:
+    from treadle.wiring.engine import Engine
+
+
+class RunKernel:
+    """Flows, the advancer, the runs service and the settler of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        namespace = engine.settings.namespace
+        store, committer, vault = engine.store, engine.committer, engine.vault
+        self.flows = Flows(store, vault, namespace=namespace)
+        self.advancer = Advancer(store, committer, self.flows, vault, engine.clock.now, engine.emit)
+        self.runs = Runs(store, committer, self.advancer, self.flows, vault, engine.ids, namespace=namespace)
+        self.reads = RunReads(store, vault, namespace=namespace)
+        self.settler = Settler(committer, vault, self.advancer)
