@@ -7,8 +7,8 @@ import traceback
 from asyncio import CancelledError
 from collections.abc import Sequence
 
-from treadle.cli.exits import BUG, INTERRUPTED, exit_code_of, tell_error
-from treadle.model.errors import TreadleError
+from treadle.cli.exits import BUG, INTERRUPTED, exit_code_of, tell_error, tell_flow_error
+from treadle.model.errors import InvalidFlow, TreadleError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -29,7 +29,10 @@ def run(arguments: list[str]) -> int:
     except TreadleError as error:
         if verbose and error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
-        tell_error(error.code, str(error), as_json=as_json)
+        if isinstance(error, InvalidFlow):
+            tell_flow_error(error, as_json=as_json)
+        else:
+            tell_error(error.code, str(error), as_json=as_json)
         return exit_code_of(error)
     except (KeyboardInterrupt, CancelledError):
         return INTERRUPTED

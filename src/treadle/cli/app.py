@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from treadle.cli import doctor, enqueue, servers, store, tasks, up, worker
+from treadle.cli import compile as compiling
+from treadle.cli import doctor, enqueue, flows, fmt, graph, run, runs, servers, store, submit, tasks, up, worker
 from treadle.cli.exits import EXIT_CODES
 from treadle.cli.session import Common, RootJsonOption, RootNamespaceOption, RootStoreOption, RootVerboseOption, Session, command
 
@@ -21,6 +22,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 _tasks = typer.Typer(help="Look at tasks and operate them.", no_args_is_help=True)
+_runs = typer.Typer(help="Look at runs of workflows and operate them.", no_args_is_help=True)
+_flows = typer.Typer(help="AFL sources in the store, by name and version.", no_args_is_help=True)
 _store = typer.Typer(help="The store: schema, log, contents.", no_args_is_help=True)
 
 
@@ -61,6 +64,11 @@ app.command("demo")(command(demo))
 app.command("up")(command(up.up, quiet=False))
 app.command("worker")(command(worker.worker, quiet=False))
 app.command("enqueue")(command(enqueue.enqueue))
+app.command("compile")(command(compiling.compile_files))
+app.command("fmt")(command(fmt.fmt))
+app.command("graph")(command(graph.graph))
+app.command("run")(command(run.run))
+app.command("submit")(command(submit.submit))
 app.command("why")(command(tasks.why))
 app.command("servers")(command(servers.servers))
 app.command("doctor")(command(doctor.doctor))
@@ -72,6 +80,21 @@ _tasks.command("retry")(command(tasks.retry))
 _tasks.command("pause")(command(tasks.pause))
 _tasks.command("resume")(command(tasks.resume))
 app.add_typer(_tasks, name="tasks")
+
+_runs.command("list")(command(runs.list_runs))
+_runs.command("show")(command(runs.show))
+_runs.command("steps")(command(runs.steps))
+_runs.command("pause")(command(runs.pause))
+_runs.command("resume")(command(runs.resume))
+_runs.command("cancel")(command(runs.cancel))
+_runs.command("retry")(command(runs.retry))
+_runs.command("rerun")(command(runs.rerun))
+app.add_typer(_runs, name="runs")
+
+_flows.command("list")(command(flows.list_flows))
+_flows.command("show")(command(flows.show))
+_flows.command("publish")(command(flows.publish))
+app.add_typer(_flows, name="flows")
 
 _store.command("migrate")(command(store.migrate))
 _store.command("verify")(command(store.verify))

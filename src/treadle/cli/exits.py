@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
-from treadle.model.errors import IllegalMove, InvalidInput, NotFound, Refused, StoreError, TreadleError
+from treadle.lang import Diagnostic
+from treadle.model.errors import IllegalMove, InvalidFlow, InvalidInput, NotFound, Refused, StoreError, TreadleError
 
 OK = 0
 FAILED = 1
@@ -19,19 +20,19 @@ INTERRUPTED = 130
 
 EXIT_CODES = {
     OK: "done",
-    FAILED: "what was asked about failed: a task, a check, the demo",
+    FAILED: "what was asked about failed: a task, a run, a check, the demo",
     BAD_INPUT: "bad usage or input; nothing was changed",
     NOT_FOUND: "no such thing",
     STORE_TROUBLE: "the store cannot be used: unreachable, read-only, locked, full, wrong schema",
     REFUSED: "a rule or the state of the thing forbids it",
-    TIME_RAN_OUT: "time ran out while waiting; the task goes on",
+    TIME_RAN_OUT: "time ran out while waiting; the work goes on",
     BUG: "a bug in Treadle",
     INTERRUPTED: "interrupted",
 }
 
 
 class WaitTimedOut(TreadleError):
-    """`--wait-for` passed before the task ended."""
+    """`--wait-for` passed before the task or run ended."""
 
     code = "wait_timed_out"
 
@@ -60,6 +61,26 @@ def tell_error(code: str, message: str, *, as_json: bool) -> None:
     else:
         line = " ".join(printable(message).split())
         sys.stderr.write(f"treadle: {code}: {line}\n")
+    sys.stderr.flush()
+
+
+def tell_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
+    """Say on stderr what is wrong with AFL sources: each diagnostic with its line, and one line to sum up."""
+    found = [each for each in error.diagnostics if isinstance(each, Diagnostic)]
+    first = str(error).partition("\n")[0]
+    if as_json:
+        told = {"code": error.code, "message": first, "diagnostics": [each.as_json() for each in found]}
+        sys.stderr.write(json.dumps({"error": told}) + "\n")
+        sys.stderr.flush()
+        return
+    for each in found:
+        sys.stderr.write(printable(each.render()) + "\n\n")
+    tell_error(error.code, first, as_json=False)
+
+
+def tell_warning(message: str) -> None:
+    """Say on stderr what may turn out wrong, for people only."""
+    sys.stderr.write(f"treadle: warning: {' '.join(printable(message).split())}\n")
     sys.stderr.flush()
 
 

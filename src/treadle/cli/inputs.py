@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from treadle.lang.program import Facet, NamedType
 from treadle.model.errors import InvalidInput, InvalidPayload, InvalidPolicy
 from treadle.model.values import Json
 
@@ -31,16 +32,33 @@ def payload(text: str | None, parameters: Sequence[str] = ()) -> dict[str, Json]
     if text is not None and parameters:
         raise InvalidInput("Give either --payload or -p, not both.")
     if parameters:
-        return dict(_parameter(given) for given in parameters)
-    if text is None:
-        return None
-    value = _parse(_read(text))
+        return {key: _json_or_text(value) for key, value in (_pair(given, "-p") for given in parameters)}
+    return None if text is None else _object(text, "payload")
+
+
+def workflow_inputs(workflow: Facet, whole: str | None, pairs: Sequence[str]) -> dict[str, Json]:
+    """A workflow's inputs from a JSON object (or `@file`, `-`) with `key=value` pairs over it.
+
+    A value is JSON, else text; for a parameter of type String it is always text, so that `zip=01234` needs no quotes.
+    """
+    inputs: dict[str, Json] = {} if whole is None else dict(_object(whole, "inputs"))
+    texts = {param.name for param in workflow.params if param.type == NamedType("String")}
+    for given in pairs:
+        key, value = _pair(given, "--input")
+        inputs[key] = _text(value) if key in texts else _json_or_text(value)
+    return inputs
+
+
+def _object(text: str, what: str) -> dict[str, Json]:
+    value = _parse(_read(text, what), what)
     if not isinstance(value, dict):
-        raise InvalidPayload(f'A payload is a JSON object like {{"name": "Ada"}}, not a {type(value).__name__}.')
+        kind = {list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}.get(type(value), "null")
+        given = f"{what[0].upper()}{what[1:]}" if what.endswith("s") else f"A {what}"
+        raise InvalidPayload(f'{given} must be a JSON object like {{"name": "Ada"}}, not {kind}.')
     return value
 
 
-def _read(text: str) -> str:
+def _read(text: str, what: str) -> str:
     if text == "-":
         return sys.stdin.read()
     if not text.startswith("@"):
@@ -49,22 +67,37 @@ def _read(text: str) -> str:
         return Path(text[1:]).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InvalidPayload(f"The payload file {text[1:]} cannot be read: {reason}.") from None
+        raise InvalidPayload(f"The {what} file {text[1:]} cannot be read: {reason}.") from None
 
 
-def _parse(text: str) -> Json:
+def _parse(text: str, what: str) -> Json:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-        raise InvalidPayload(f"The payload is not JSON: {error}; got {shown!r}. In a shell, put it in single quotes.") from None
+        verb = "are" if what.endswith("s") else "is"
+        raise InvalidPayload(f"The {what} {verb} not JSON: {error}; got {shown!r}. In a shell, put it in single quotes.") from None
 
 
-def _parameter(given: str) -> tuple[str, Json]:
+def _no_constant(word: str) -> Json:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _pair(given: str, option: str) -> tuple[str, str]:
     key, equals, text = given.partition("=")
     if not equals or not key:
-        raise InvalidInput(f"-p takes key=value, not {given!r}.")
+        raise InvalidInput(f"{option} takes key=value, not {given!r}.")
+    return key, text
+
+
+def _json_or_text(text: str) -> Json:
     try:
-        return key, json.loads(text)
-    except ValueError:
-        return key, text
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _text(text: str) -> str:
+    """The text itself, or what stands in its quotes."""
+    value = _json_or_text(text) if text.startswith('"') else text
+    return value if isinstance(value, str) else text

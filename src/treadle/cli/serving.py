@@ -93,10 +93,10 @@ def announce(session: Session, event: dict[str, Json], lines: Sequence[str]) -> 
     sys.stdout.flush()
 
 
-def leave_threads_behind() -> None:
+def leave_threads_behind(code: int = 0) -> None:
     """End the process now if a sync handler is still stuck in its thread: waiting for it could take for ever."""
     if any(thread.name.startswith("treadle-handler") for thread in threading.enumerate()):
         logging.getLogger("treadle").warning("leaving handlers behind that did not stop; their tasks were released")
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(code)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from treadle.evaluator import BlobRef
 from treadle.kernel.ports import LaneDepth
 from treadle.kernel.reads import ShownServer
+from treadle.kernel.run_reads import ShownStep
 from treadle.model.clock import as_text
+from treadle.model.runs import FlowVersion, Run
 from treadle.model.states import Hold
 from treadle.model.tasks import LogLine, Move, Task
 from treadle.model.values import Json, decode
@@ -110,4 +113,63 @@ def depth_json(depth: LaneDepth) -> dict[str, Json]:
         "waiting": depth.waiting,
         "held": depth.held,
         "oldest_due_at": as_text(depth.oldest_due_at),
+    }
+
+
+def run_json(run: Run) -> dict[str, Json]:
+    """The run without its inputs and outputs, which may be large."""
+    return {
+        "id": run.id,
+        "workflow": run.workflow,
+        "state": run.state,
+        "namespace": run.namespace,
+        "flow_id": run.flow_id,
+        "task_list": run.task_list,
+        "priority": run.priority,
+        "version": run.version,
+        "steps": run.steps,
+        "error": decode(run.error),
+        "failed_step_id": run.failed_step_id,
+        "idempotency_key": run.idempotency_key,
+        "parent_id": run.parent_id,
+        "root_id": run.root_id,
+        "trace_id": run.trace_id,
+        "created_at": as_text(run.created_at),
+        "finished_at": as_text(run.finished_at),
+    }
+
+
+def step_json(shown: ShownStep) -> dict[str, Json]:
+    """A step or block of a run; a value that is stored apart is shown by its size."""
+    row = shown.row
+    return {
+        "id": row.id,
+        "path": row.path,
+        "place": row.place,
+        "kind": str(row.kind),
+        "facet": row.facet,
+        "state": str(row.status),
+        "language_state": str(row.state),
+        "task_id": row.task_id,
+        "params": values_json(row.params),
+        "returns": values_json(row.returns),
+        "error": None if row.error is None else {"type": row.error.type, "message": row.error.text, "step_id": row.error.step_id},
+        "created_at": as_text(shown.created_at),
+        "updated_at": as_text(shown.updated_at),
+    }
+
+
+def values_json(values: dict[str, Json]) -> dict[str, Json]:
+    """Attributes with what is stored apart as `{"@size": characters}`."""
+    return {name: {"@size": value.size} if isinstance(value, BlobRef) else value for name, value in values.items()}
+
+
+def flow_version_json(version: FlowVersion) -> dict[str, Json]:
+    """A version of a published flow."""
+    return {
+        "name": version.name,
+        "version": version.version,
+        "flow_id": version.flow_id,
+        "actor": version.actor,
+        "published_at": as_text(version.published_at),
     }

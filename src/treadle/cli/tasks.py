@@ -11,8 +11,10 @@ from treadle.cli.session import Session
 from treadle.cli.shapes import line_json, move_json, task_json
 from treadle.cli.show_task import show_task
 from treadle.cli.words import ago, grid, plain, short, state
+from treadle.model.errors import RunNotFound, TaskNotFound
 from treadle.model.tasks import Task
 from treadle.model.values import decode
+from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -87,13 +89,27 @@ async def show(session: Session, task_id: TaskId) -> None:
     session.show(value, lambda: show_task(task, moves, lines, reason, now))
 
 
-async def why(session: Session, task_id: TaskId) -> None:
-    """Why a task is where it is, in one line."""
+async def why(session: Session, any_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a task or a run")]) -> None:
+    """Why a task or a run is where it is, in one line."""
     async with session.engine() as engine:
-        task = await engine.get_task(task_id)
+        try:
+            task = await engine.get_task(any_id)
+        except TaskNotFound:
+            await _why_run(session, engine, any_id)
+            return
         reason = await engine.why(task.id)
     value = {"id": task.id, "name": task.name, "state": task.shown_state, "code": reason.code, "text": reason.text}
     session.show(value, lambda: plain(f"{task.name} {task.shown_state}: {reason.text}"))
+
+
+async def _why_run(session: Session, engine: Engine, run_id: str) -> None:
+    try:
+        run = await engine.run_reads.get_run(run_id)
+    except RunNotFound:
+        raise TaskNotFound(run_id, "task or run") from None
+    reason = await engine.run_reads.why(run.id)
+    value = {"id": run.id, "name": run.workflow, "state": run.state, "code": reason.code, "text": reason.text}
+    session.show(value, lambda: plain(f"{run.workflow} {run.state}: {reason.text}"))
 
 
 async def cancel(

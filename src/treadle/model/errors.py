@@ -19,6 +19,7 @@
     ├── IllegalMove             the state table has no such move from here
     ├── Refused                 it could be done, but a rule of the operator forbids it now
     │   ├── BacklogFull         the lane's cap on waiting tasks is reached
+    │   ├── ListDraining        the task list takes no new work
     │   └── HandlerExists       two handlers of one name in one process
     ├── ClaimLost               the claim is no longer held; whatever was to be written was not
     ├── TaskFailed              raised to a caller who waits for the result of a task that failed
@@ -97,8 +98,8 @@ class NotFound(TreadleError, LookupError):
 class TaskNotFound(NotFound):
     code = "task_not_found"
 
-    def __init__(self, task_id: str) -> None:
-        super().__init__(f"There is no task {task_id}. It may have been pruned; `treadle tasks list` shows what there is.")
+    def __init__(self, task_id: str, what: str = "task") -> None:
+        super().__init__(f"There is no {what} {task_id}. It may have been pruned; `treadle tasks list` shows what there is.")
         self.task_id = task_id
 
 
@@ -134,6 +135,14 @@ class NothingMatches(NotFound):
     code = "nothing_matches"
 
 
+class ListNotFound(NotFound):
+    code = "list_not_found"
+
+    def __init__(self, task_list: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"There is no task list {task_list}; there are: {', '.join(known)}.")
+        self.task_list, self.known = task_list, known
+
+
 class IllegalMove(TreadleError):
     code = "illegal_move"
 
@@ -149,6 +158,24 @@ class Refused(TreadleError):
 
 class BacklogFull(Refused):
     code = "backlog_full"
+
+    def __init__(self, task_list: str, name: str, backlog_limit: int) -> None:
+        super().__init__(
+            f"The backlog of {name} in list {task_list} is full ({backlog_limit} ready tasks): nothing was enqueued. "
+            "Try again later, add workers, or raise it with `treadle lists limit`."
+        )
+        self.task_list, self.name, self.backlog_limit = task_list, name, backlog_limit
+
+
+class ListDraining(Refused):
+    code = "list_draining"
+
+    def __init__(self, task_list: str) -> None:
+        super().__init__(
+            f"The task list {task_list} is draining and takes no new work: nothing was enqueued. "
+            f"`treadle lists resume {task_list}` opens it again."
+        )
+        self.task_list = task_list
 
 
 class HandlerExists(Refused):

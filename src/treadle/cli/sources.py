@@ -1,0 +1,81 @@
+"""AFL sources as people name them: files, folders, stdin; or a flow that is published in the store."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from treadle.kernel.flows import Source
+from treadle.lang import Program
+from treadle.model.errors import InvalidInput
+from treadle.model.names import check_name
+from treadle.wiring.engine import Engine
+
+_SUFFIX = ".afl"
+
+Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="AFL files or folders of them, compiled together; - is stdin")]
+Places = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE...|FLOW", help="AFL files, compiled together, or the name or digest of a flow in the store"),
+]
+
+
+class SourceNotFound(InvalidInput):
+    """A source that cannot be read."""
+
+    code = "source_not_found"
+
+
+def read_sources(places: Sequence[str]) -> list[Source]:
+    """The (name, text) pairs of files, of all `.afl` files of folders, or of stdin."""
+    if not places:
+        raise InvalidInput("Name at least one AFL file.")
+    return [(name, _read(name)) for place in dict.fromkeys(places) for name in _files(place)]
+
+
+def is_file(place: str) -> bool:
+    """Whether a place means a file or folder rather than a published flow."""
+    return place == "-" or place.endswith(_SUFFIX) or Path(place).exists()
+
+
+def flow_name(places: Sequence[str]) -> str | None:
+    """The published flow that the places name, or None if they are files."""
+    if len(places) == 1 and not is_file(places[0]):
+        return check_name(places[0], "flow name") if not _is_digest(places[0]) else places[0]
+    return None
+
+
+async def find_program(engine: Engine, places: Sequence[str], version: int | None = None) -> Program:
+    """The compiled program of files, or of a flow in the store."""
+    name = flow_name(places)
+    if name is None:
+        return engine.flows.compile(read_sources(places))[1]
+    return await engine.flows.program((await engine.flows.get_flow(name, version)).id)
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == 64 and set(text) <= set("0123456789abcdef")
+
+
+def _files(place: str) -> list[str]:
+    folder = Path(place)
+    if place == "-" or not folder.is_dir():
+        return [place]
+    found = sorted(str(path) for path in folder.rglob(f"*{_SUFFIX}"))
+    if not found:
+        raise SourceNotFound(f"There is no {_SUFFIX} file in the folder {place}.")
+    return found
+
+
+def _read(name: str) -> str:
+    try:
+        raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return raw.decode("utf-8")
+    except OSError as error:
+        raise SourceNotFound(f"{name} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise SourceNotFound(f"{name} is not UTF-8 text (byte {error.start}).") from None
