@@ -1,6 +1,7 @@
-"""For tests of Treadle and of what is built on it: a clock that one moves, ids that repeat."""
+"""For tests of Treadle and of what is built on it: a clock that one moves, ids that repeat, workflows without a store."""
 
 from treadle.testing.clock import ManualClock
 from treadle.testing.ids import SeededIds
+from treadle.testing.workflows import CompilationFailed, WorkflowFailed, run_workflow
 
-__all__ = ["ManualClock", "SeededIds"]
+__all__ = ["CompilationFailed", "ManualClock", "SeededIds", "WorkflowFailed", "run_workflow"]
