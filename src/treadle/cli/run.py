@@ -19,6 +19,7 @@ from treadle.cli.sources import Files
 from treadle.cli.starting import InputOption, InputsOption, LenientOption, Wanted, WorkflowOption, preflight
 from treadle.cli.submit import show_outputs
 from treadle.cli.watch_run import Watcher
+from treadle.kernel.telemetry import Emit, Event, TaskSettled
 from treadle.model.errors import IllegalMove, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST, check_name
 from treadle.model.states import RunState
@@ -72,6 +73,8 @@ async def work_on(
     session: Session, engine: Engine, run_id: str, task_list: str, stop: asyncio.Event, handlers: Sequence[str]
 ) -> None:
     """Be a worker until the run has ended, showing its steps, then show its outputs; interrupted, leave it paused."""
+    if not session.chosen.verbose:
+        engine.emit = _without_settles(engine.emit)
     async with engine.worker(task_lists=(task_list,), grace=_GRACE):
         ended = await Watcher(session, engine, run_id).watch(stop)
         if ended is None:
@@ -84,6 +87,16 @@ async def work_on(
     failed = ended if isinstance(ended, RunFailed | RunCanceled) else None
     outputs = ended if isinstance(ended, dict) else None
     show_outputs(session, run_json(run) | {"outputs": outputs}, failed)
+
+
+def _without_settles(emit: Emit) -> Emit:
+    """What attempts come to is seen in the steps; said once is enough."""
+
+    def quieter(event: Event) -> None:
+        if not isinstance(event, TaskSettled):
+            emit(event)
+
+    return quieter
 
 
 async def _pause(session: Session, engine: Engine, run_id: str) -> RunFailed | RunCanceled | dict[str, object] | None:

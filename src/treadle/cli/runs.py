@@ -171,7 +171,7 @@ async def rerun(
         if given:
             check_inputs(program, workflow, inputs)
         started = await engine.runs.rerun(run.id, inputs=inputs)
-        await _go_on(session, engine, await engine.run_reads.get_run(started.id), handlers)
+        await _go_on(session, engine, await engine.run_reads.get_run(started.id), handlers, new=True)
 
 
 @asynccontextmanager
@@ -186,10 +186,12 @@ async def _engine(session: Session, handlers: list[str] | None) -> AsyncIterator
         yield engines[0]
 
 
-async def _go_on(session: Session, engine: Engine, run: Run, handlers: list[str] | None) -> None:
+async def _go_on(session: Session, engine: Engine, run: Run, handlers: list[str] | None, *, new: bool = False) -> None:
     """Work on the run here if handlers were given; else say where it stands."""
     if handlers:
         await work_on(session, engine, run.id, run.task_list, stop_signal(), handlers)
+    elif new:
+        session.show(run_json(run), lambda: plain(f"Started {run.workflow} as {run.id}, made from {run.parent_id}"))
     else:
         _done(session, run)
 

@@ -91,9 +91,12 @@ class Watcher:
                 self._numbers_at = self._elapsed()
                 self._say(f"{run.steps} steps so far, {len(self._scene.tasks)} or more tasks to do")
             return
-        for shown in self._scene.steps:
+        ended = sorted(
+            (each for each in self._scene.steps if each.row.is_terminal), key=lambda each: (each.updated_at, -each.row.depth)
+        )
+        for shown in [*(each for each in self._scene.steps if not each.row.is_terminal), *ended]:
             row = shown.row
-            said = f"{row.status} {doing(shown, self._scene.tasks.get(row.id))}".strip()
+            said = ", ".join(part for part in (row.status, doing(shown, self._scene.tasks.get(row.id))) if part)
             if is_shown(row) and self._told.get(row.id) != said:
                 self._told[row.id] = said
                 self._say(f"{row.path}{f' ({row.facet})' if row.facet else ''}: {said}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.model.clock import as_text
-from treadle.model.names import short_name
+from treadle.model.names import HANDLER, short_name
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Server, Task
 from treadle.model.values import decode
@@ -30,8 +30,8 @@ def shown_server_state(server: Server, now: int) -> str:
 
 
 def serves(server: Server, task: Task) -> bool:
-    """Whether the server's handlers and task lists include the task's."""
-    known = task.name in server.handlers or short_name(task.name) in server.handlers
+    """Whether the server's handlers and task lists include the task's; every worker has the engine's own kinds."""
+    known = task.kind != HANDLER or task.name in server.handlers or short_name(task.name) in server.handlers
     return known and task.task_list in server.task_lists
 
 
@@ -53,10 +53,8 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0) -> Reas
         return _why_waiting(task, now)
     live = [server for server in servers if shown_server_state(server, now) == "running" and serves(server, task)]
     if not live:
-        return Reason(
-            "no_worker",
-            f"no live worker serves {task.name} in list {task.task_list}; start one with `treadle worker --handlers MODULE`",
-        )
+        wanted = f"no live worker serves {task.name} in list" if task.kind == HANDLER else "there is no live worker of list"
+        return Reason("no_worker", f"{wanted} {task.task_list}; start one with `treadle worker --handlers MODULE`")
     place = f"{ahead} ready before it" if ahead else "it is next"
     return Reason("ready", f"ready; {place}; {len(live)} live server(s) serve it")
 
