@@ -1,5 +1,7 @@
 """`treadle demo`: a story in which work is done in parallel, fails, is retried, loses its worker, and is still all done.
 
+A workflow goes on beside it: it fans out, fails at its last step, and is retried by hand from there.
+
 Real worker processes, on SQLite in a temporary folder (or on the store of `--store`, in a namespace of its own). What
 the story claims is checked: if it did not happen, the exit code is not 0.
 """
@@ -12,6 +14,7 @@ import signal
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from pathlib import Path
 
 from treadle.cli.demo_crew import Crew
@@ -20,9 +23,10 @@ from treadle.cli.session import Session
 from treadle.kernel.queue import TaskSpec
 from treadle.kernel.verify import VerifyReport
 from treadle.model.errors import TreadleError
-from treadle.model.states import FINAL_TASK_STATES, TaskState
+from treadle.model.runs import Run
+from treadle.model.states import FINAL_TASK_STATES, RunState, TaskState
 from treadle.model.tasks import Move, Task
-from treadle.model.values import decode
+from treadle.model.values import Json, decode
 from treadle.wiring.engine import Engine
 
 WORKERS = 3
@@ -32,6 +36,8 @@ _LOOK_EVERY = 0.15
 _KILL_AT = 0.25
 """How far the carpet is when its worker is killed."""
 
+_METRES = 90
+_BOLTS = 4
 _CLOTHS = [(f"cloth {number}", 1.5 + 0.4 * (number % 5)) for number in range(1, 11)]
 
 
@@ -56,6 +62,17 @@ class Story:
     most_running: int = 0
     most_owners: int = 0
     tasks: list[Task] = field(default_factory=list)
+    lamp: Path = Path()
+    """The file that the workflow's last step waits for somebody to make."""
+    run_id: str = ""
+    run: Run | None = None
+    bolts: int = 0
+    failed_with: str = ""
+
+    @property
+    def order(self) -> str:
+        """The workflow in a few words."""
+        return "" if self.run is None else f"the order: {self.run.state}, {self.bolts} of {_BOLTS} bolts woven"
 
 
 async def run_demo(session: Session) -> None:
@@ -78,17 +95,18 @@ async def _tell(session: Session, url: str, folder: Path) -> None:
     view = make_view(session, engine.clock)
     async with engine:
         async with Crew(engine, url, namespace, folder, LEASE) as crew:
-            story = Story(engine, crew, view)
+            story = Story(engine, crew, view, lamp=folder / "lamp")
             view.say(f"{WORKERS} worker processes start on {engine.store.url}, with leases of {LEASE:g} s.")
             await crew.start(WORKERS)
             await _enqueue(story)
-            with view.live(lambda: (story.labels, story.tasks, crew.owners)):
+            with view.live(lambda: (story.labels, story.tasks, crew.owners, story.order)):
                 await _watch(story)
             view.say("Everything has ended; the workers are told to stop.")
             await crew.stop()
         report = await engine.verify()
         moves = {task.id: await engine.reads.list_moves(task.id) for task in story.tasks}
-        checks = _check(story, report, moves)
+        order = await _order(story)
+        checks = _check(story, report, moves, order)
         value = {
             "ok": all(holds for _, holds in checks),
             "store": engine.store.url,
@@ -99,10 +117,11 @@ async def _tell(session: Session, url: str, folder: Path) -> None:
                 {"id": task.id, "label": story.labels[task.id], "name": task.name, "state": task.state, "attempt": task.attempt}
                 for task in story.tasks
             ],
+            "run": {"id": story.run_id, "workflow": "loom.Order", "moves": order.moves, "outputs": order.outputs},
         }
-        session.show(value, lambda: summary(story.labels, story.tasks, moves, crew.owners, checks, view.elapsed()))
+        session.show(value, lambda: summary(story.labels, story.tasks, moves, crew.owners, checks, view.elapsed(), order.outputs))
         if session.chosen.typed_store:
-            view.say(f"These tasks stay in the store: treadle --namespace {namespace} tasks list --store ...")
+            view.say(f"All of it stays in the store: treadle --namespace {namespace} runs list --store ...")
     if broken := [claim for claim, holds in checks if not holds]:
         raise DemoFailed(f"The story did not happen as told: {'; '.join(broken)}. {crew.tail()}")
 
@@ -117,6 +136,13 @@ async def _enqueue(story: Story) -> None:
     story.view.say(
         f"{len(ids)} tasks are in the store: {len(_CLOTHS)} cloths to weave, one dye that will fail once, one long carpet."
     )
+    source = files("treadle.cli").joinpath("demo.afl").read_text("utf-8")
+    inputs = {"metres": _METRES, "lamp": str(story.lamp)}
+    started = await story.engine.start_run([("demo.afl", source)], "loom.Order", inputs, priority=-1)
+    story.run_id = started.id
+    story.view.say(
+        f"A workflow is started too: {_METRES} m in {_BOLTS} bolts, woven side by side, then inspected. The lamp is off."
+    )
 
 
 async def _watch(story: Story) -> None:
@@ -124,7 +150,7 @@ async def _watch(story: Story) -> None:
     seen: dict[str, str] = {}
     async with asyncio.timeout(_PATIENCE):
         while True:
-            listed = await story.engine.list_tasks(limit=len(story.labels))
+            listed = await story.engine.list_tasks(limit=200)
             story.tasks = sorted((task for task in listed if task.id in story.labels), key=lambda task: task.id)
             running = [task for task in story.tasks if task.owner_id is not None and not task.finished]
             story.most_running = max(story.most_running, len(running))
@@ -132,10 +158,44 @@ async def _watch(story: Story) -> None:
             _narrate(story, seen)
             if not story.killed_pid:
                 _kill_the_carpets_worker(story)
-            if all(task.state in FINAL_TASK_STATES for task in story.tasks) and story.tasks:
+            await _follow_the_order(story)
+            ended = story.run is not None and story.run.state == RunState.COMPLETED
+            if ended and all(task.state in FINAL_TASK_STATES for task in story.tasks) and story.tasks:
                 return
             story.crew.check(story.killed_pid)
             await asyncio.sleep(_LOOK_EVERY)
+
+
+async def _follow_the_order(story: Story) -> None:
+    """See how far the workflow is; when it fails, do what an operator does: turn on the lamp, and retry."""
+    run = await story.engine.run_reads.get_run(story.run_id)
+    before, story.run = story.run, run
+    done = await story.engine.list_tasks(name="loom.Bolt", states=("completed",))
+    story.bolts = len(done)
+    if before is not None and before.state != run.state and run.state == RunState.COMPLETED:
+        story.view.say("the order: completed; what was woven before did not have to be woven again")
+    if run.state == RunState.FAILED and not story.failed_with:
+        story.failed_with = (decode(run.error) or {}).get("message", "")
+        story.view.say(f"the order: failed ({story.failed_with}). Somebody turns on the lamp and retries that step.")
+        story.lamp.touch()
+        story.run = await story.engine.runs.retry(run.id, actor="demo")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What became of the workflow."""
+
+    moves: list[str]
+    outputs: dict[str, Json]
+    bolts: list[Task]
+
+
+async def _order(story: Story) -> Order:
+    engine = story.engine
+    run = await engine.run_reads.get_run(story.run_id)
+    outputs = await engine.runs.outputs(run) if run.state == RunState.COMPLETED else {}
+    moves = [move.move for move in await engine.store.list_moves(run.id)]
+    return Order(moves, outputs, await engine.list_tasks(name="loom.Bolt"))
 
 
 def _kill_the_carpets_worker(story: Story) -> None:
@@ -171,7 +231,7 @@ def _narrate(story: Story, seen: dict[str, str]) -> None:
             story.view.note(f"{label}: its lease ran out, is ready for others")
 
 
-def _check(story: Story, report: VerifyReport, moves: dict[str, list[Move]]) -> list[tuple[str, bool]]:
+def _check(story: Story, report: VerifyReport, moves: dict[str, list[Move]], order: Order) -> list[tuple[str, bool]]:
     """What the story claims, and whether the store says so."""
     named: Callable[[str], list[str]] = lambda task_id: [move.move for move in moves.get(task_id, [])]  # noqa: E731
     by_id = {task.id: task for task in story.tasks}
@@ -190,6 +250,13 @@ def _check(story: Story, report: VerifyReport, moves: dict[str, list[Move]]) -> 
             and bool(story.killed_owner)
             and carpet.owner_id not in (None, story.killed_owner)
             and others > 0,
+        ),
+        (
+            "the workflow failed at its last step and went on from there, with the bolts it had",
+            order.moves == ["start", "fail", "retry", "succeed"]
+            and story.failed_with == "Order.check: handler failed: the lamp is off"
+            and len(order.outputs.get("bolts", ())) == len(order.bolts) == _BOLTS
+            and all(task.state == TaskState.COMPLETED for task in order.bolts),
         ),
         ("the surviving workers stopped gracefully", story.crew.stopped_well(story.killed_pid)),
         (f"the log explains all {report.checked} histories", report.holds and report.checked >= len(story.labels)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 
 from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
@@ -34,3 +35,18 @@ async def dye(payload: dict[str, Json], ctx: Context) -> dict[str, Json]:
 
 
 engine.handler("loom.carpet")(weave)
+
+
+@engine.handler("loom.Bolt")
+async def bolt(payload: dict[str, Json]) -> dict[str, Json]:
+    """A step of the workflow."""
+    await asyncio.sleep(0.4)
+    return {"label": f"bolt {payload['number']}, {payload['metres']} m"}
+
+
+@engine.handler("loom.Inspect")
+def inspect(payload: dict[str, Json]) -> dict[str, Json]:
+    """Fail until somebody has turned on the lamp."""
+    if not Path(payload["lamp"]).exists():
+        raise RuntimeError("the lamp is off")
+    return {"grade": "A"}

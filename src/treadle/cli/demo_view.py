@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -10,13 +11,13 @@ from treadle.cli.session import Session
 from treadle.cli.words import grid, plain, state
 from treadle.model.clock import Clock
 from treadle.model.tasks import Move, Task
-from treadle.model.values import decode
+from treadle.model.values import Json, decode
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-Scene = tuple[dict[str, str], list[Task], dict[str, int]]
-"""Labels by task id, the tasks, and pids by owner id."""
+Scene = tuple[dict[str, str], list[Task], dict[str, int], str]
+"""Labels by task id, the tasks, pids by owner id, and the workflow in a few words."""
 
 _BAR = 24
 
@@ -85,7 +86,9 @@ def make_view(session: Session, clock: Clock) -> View:
     return PlainView(clock, session.console)
 
 
-def _picture(labels: dict[str, str], tasks: list[Task], pids: dict[str, int]) -> RenderableType:
+def _picture(labels: dict[str, str], tasks: list[Task], pids: dict[str, int], order: str) -> RenderableType:
+    from rich.console import Group
+
     table = grid("task", "state", "progress", ">worker", ">attempt", "")
     for task in tasks:
         done = 1.0 if task.finished else (decode(task.progress) or {}).get("fraction", 0.0) if task.owner_id else 0.0
@@ -95,7 +98,7 @@ def _picture(labels: dict[str, str], tasks: list[Task], pids: dict[str, int]) ->
         note = note or ("taken over" if task.takeovers and task.owner_id and not task.finished else "")
         worker = str(pids.get(task.owner_id or "", ""))
         table.add_row(plain(labels[task.id]), state(task.shown_state), bar, worker, str(task.attempt), plain(note, "yellow"))
-    return table
+    return Group(table, plain(f" {order}"))
 
 
 def summary(
@@ -105,6 +108,7 @@ def summary(
     pids: dict[str, int],
     checks: list[tuple[str, bool]],
     took: float,
+    outputs: dict[str, Json],
 ) -> RenderableType:
     """What was done by whom, and whether each claim of the story holds."""
     from rich.console import Group
@@ -114,5 +118,8 @@ def summary(
         history = ", ".join(move.move for move in moves[task.id])
         worker = str(pids.get(task.owner_id or "", ""))
         table.add_row(plain(labels[task.id]), state(task.state), worker, str(task.attempt), plain(history))
+    told = plain(f"The order came to: {json.dumps(outputs)}\n")
     claims = [plain(f"{'✔' if holds else '✘'} {claim}", "green" if holds else "bold red") for claim, holds in checks]
-    return Group(table, *claims, plain(f"\nThat took {took:.1f} s. Next: `treadle --help`, and the README for your own handlers."))
+    return Group(
+        table, told, *claims, plain(f"\nThat took {took:.1f} s. Next: `treadle --help`, and the README for your own handlers.")
+    )

@@ -15,7 +15,7 @@ from treadle.cli.load import load_engines
 from treadle.cli.serving import leave_threads_behind, stop_signal
 from treadle.cli.session import Session
 from treadle.cli.shapes import run_json
-from treadle.cli.sources import Files
+from treadle.cli.sources import Places
 from treadle.cli.starting import InputOption, InputsOption, LenientOption, Wanted, WorkflowOption, preflight
 from treadle.cli.submit import show_outputs
 from treadle.cli.watch_run import Watcher
@@ -36,7 +36,7 @@ _GRACE = 10.0
 
 async def run(
     session: Session,
-    files: Files,
+    places: Places,
     workflow: WorkflowOption = None,
     pairs: InputOption = None,
     whole: InputsOption = None,
@@ -51,10 +51,11 @@ async def run(
     arm_crash(session.settings.crash_at)
     check_name(task_list, "task list")
     engines = load_engines(session, handlers or [])
-    plan = Wanted(files, workflow, pairs or (), whole, lenient).plan_files(engines[0])
+    wanted, engine = Wanted(places, workflow, pairs or (), whole, lenient), engines[0]
+    checked = None if wanted.is_stored else wanted.plan_files(engine)
     stop = stop_signal()
     async with opened(engines):
-        engine = engines[0]
+        plan = checked or await wanted.plan(engine)
         await preflight(session, engine, plan, task_list, works_here=True)
         started = await engine.start_run(plan.flow, plan.workflow.qualified_name, plan.inputs, lenient=lenient, task_list=task_list)
         await work_on(session, engine, started.id, task_list, stop, handlers or [])

@@ -43,16 +43,34 @@ def doing(shown: ShownStep, task: Task | None) -> str:
 
 
 def steps_table(steps: Sequence[ShownStep], tasks: Mapping[str, Task], *, with_ids: bool = True) -> RenderableType:
-    """Steps with their states, one per line."""
+    """Steps with their states, one per line: with ids and whole paths, or for people as a tree."""
+    paths: list[str] = []
     columns = ["step", "facet", "state", ">took", "note"]
     table = grid(*(["id", *columns] if with_ids else columns))
     for shown in steps:
         row = shown.row
         took = span(shown.updated_at - shown.created_at) if row.is_terminal else ""
         note = plain(doing(shown, tasks.get(row.id)), "red" if row.status == "failed" else "")
-        cells = [plain(row.path), plain(row.facet or row.kind), state(row.status), plain(took), note]
+        cells = [
+            plain(row.path if with_ids else _branch(row, paths)),
+            plain(row.facet or row.kind),
+            state(row.status),
+            plain(took),
+            note,
+        ]
         table.add_row(*([plain(row.id, "dim"), *cells] if with_ids else cells))
     return table
+
+
+def _branch(row: StepRow, above: list[str]) -> str:
+    """The path from the step above it, indented; `above` are the paths from the root to the step before."""
+    while above and not row.path.startswith((f"{above[-1]}.", f"{above[-1]}[")) and (row.is_step or row.path != above[-1]):
+        above.pop()
+    inside = row.path[len(above[-1]) :].lstrip(".") if above else row.path
+    indent = "  " * len(above)
+    if row.is_step:
+        above.append(row.path)
+    return f"{indent}{inside or row.name}"
 
 
 def show_run(
