@@ -1,9 +1,11 @@
 """The AFL evaluator: a program, the rows it needs to see and what finished, to the changes that follow.
 
-Pure: no IO, no clock, no randomness; the same call gives the same answer. `advance` is the way in.
+Pure: no IO, no clock, no randomness; the same call gives the same answer. `advance` is the way in; `fork` begins a run in
+the middle of another.
 """
 
 from treadle.evaluator.advance import advance
+from treadle.evaluator.fork import fork
 from treadle.evaluator.records import (
     BlobRef,
     Changes,
@@ -28,6 +30,7 @@ from treadle.evaluator.records import (
     View,
     path_of,
 )
+from treadle.evaluator.repair import open_ends
 from treadle.evaluator.states import State, StepKind
 
 __all__ = [
@@ -55,5 +58,7 @@ __all__ = [
     "Value",
     "View",
     "advance",
+    "fork",
+    "open_ends",
     "path_of",
 ]

@@ -53,7 +53,7 @@ def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], 
             reason = _take(draft, event)
             if reason is not None:
                 draft.ignored.append(Ignored(event, reason))
-            _drain(draft)
+            drain(draft)
         except Missing as each:
             missing.append(each)
             draft = Draft(plan, run, view, limits)  # only to find out what else is needed
@@ -65,7 +65,7 @@ def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], 
     return draft.changes()
 
 
-def _drain(draft: Draft) -> None:
+def drain(draft: Draft) -> None:
     """Do what the agenda says until nothing moves."""
     while draft.agenda:
         turn, row_id = draft.agenda.popleft()

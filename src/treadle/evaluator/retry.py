@@ -82,7 +82,7 @@ def _reopen_above(draft: Draft, row: StepRow) -> None:
                 parent.failed_first, parent.error = None, None
         if parent.state is not State.STATEMENT_ERROR:
             return
-        parent.state = _waits_for(child)
+        parent.state = waits_for(child)
         if caught:
             parent.error = StepError(
                 message=child.params["error"], type=child.params["error_type"], path=parent.path, step_id=parent.id
@@ -93,7 +93,7 @@ def _reopen_above(draft: Draft, row: StepRow) -> None:
     draft.status = RunState.RUNNING
 
 
-def _waits_for(child: StepRow) -> State:
+def waits_for(child: StepRow) -> State:
     match child.kind:
         case StepKind.MIXIN:
             return State.MIXIN_BLOCKS_CONTINUE

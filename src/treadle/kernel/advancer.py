@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -26,49 +26,29 @@ from treadle.evaluator import (
     Finished,
     Limits,
     Need,
+    RetryStep,
     RunRef,
     StepRow,
-    TaskWish,
     View,
     advance,
 )
 from treadle.kernel.committer import Committer
+from treadle.kernel.crashpoints import reach
 from treadle.kernel.flows import Flows
-from treadle.kernel.ports import (
-    Answer,
-    ClearInbox,
-    Finish,
-    MoveRun,
-    PutInbox,
-    PutSteps,
-    Row,
-    RunGuard,
-    Seen,
-    Store,
-    Unit,
-    Verdict,
-)
+from treadle.kernel.ports import Answer, ClearInbox, Finish, Row, RunGuard, Seen, Store, Unit, Verdict
+from treadle.kernel.run_rows import VALUE_LIMIT, advance_task, expand_payload, inbox_row, left_behind, once, rows_of
 from treadle.kernel.settle import failure
-from treadle.kernel.stepcodec import load_step, store_step
-from treadle.kernel.telemetry import Emit, LoopError, log_event
-from treadle.kernel.vault import Vault
-from treadle.model.errors import RunNotFound, StoreError, TreadleError
+from treadle.kernel.stepcodec import load_step
+from treadle.kernel.telemetry import Emit, LoopError, StoreTrouble, log_event
+from treadle.kernel.vault import BIG, Vault
+from treadle.model.errors import Refused, RunNotFound, StoreError
 from treadle.model.ids import derived_id
-from treadle.model.names import DEFAULT_LIST, HANDLER, Lane
+from treadle.model.names import ADVANCE
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Run
-from treadle.model.states import RUN, Hold, RunState, TaskState
+from treadle.model.states import Hold, RunState, TaskState
 from treadle.model.tasks import Claim, LogLine, NewTask, Task
 from treadle.model.values import Json, decode, encode
-
-ADVANCE = "afl.advance"
-"""The kind of tasks that take in what was left in inboxes, and go on with big expansions."""
-
-SCRIPT = "afl.script"
-"""The kind of tasks that run the scripts of a flow."""
-
-PARAM = "param:"
-"""What the parameters of a script are called in its task's payload, beside `script` itself."""
 
 BATCH = 250
 """Results of one run that are taken in by one advance."""
@@ -76,7 +56,8 @@ BATCH = 250
 _TRIES = 3
 _REMEMBERED_RUNS = 2000
 _REMEMBERED_ROWS = 2000
-_PAYLOAD_LIMIT = 64 * 1024 * 1024
+"""Rows of one run that are remembered, at most; of a bigger one nothing is."""
+_REMEMBERED_IN_ALL = 100_000
 
 
 @dataclass(slots=True)
@@ -102,6 +83,11 @@ class _Wish:
     """Inboxes must be looked at."""
     rows: tuple[Row, ...] = ()
     """What is stored with the end of the task."""
+    values: dict[str, Json] = field(default_factory=dict)
+    """Big values that the events refer to, by digest."""
+    ignored: list[str] = field(default_factory=list)
+    """Why events changed nothing, once it is answered."""
+    actor: str | None = None
 
 
 class Advancer:
@@ -127,39 +113,43 @@ class Advancer:
         self._waiting: dict[str, list[_Wish]] = {}
         self._drains: set[asyncio.Task[None]] = set()
         self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known_rows: dict[str, int] = {}
+        self._rows_in_all = 0
         self.on_line: list[Callable[[LogLine], None]] = []
         self.on_finished: list[Callable[[str], None]] = []
 
     # what others ask for
 
-    async def settle(self, task: Task, token: Claim, finish: Finish) -> Answer:
-        """Commit the end of a run's task, and what follows from it for the run."""
+    async def settle(self, task: Task, guard: Claim | Seen, finish: Finish) -> Answer:
+        """Commit the end of a run's task, and what follows from it for the run; the result comes as plain JSON."""
         events: tuple[Event, ...] = ()
         rows: tuple[Row, ...] = ()
+        values: dict[str, Json] = {}
         fresh = task.kind == ADVANCE
-        if task.kind == ADVANCE:
-            if finish.state == TaskState.COMPLETED:
-                events = tuple(Expand(block_id) for block_id in decode(task.payload).get("expand", ()))
+        if fresh:
+            events = tuple(Expand(block_id) for block_id in decode(task.payload).get("expand", ()))
+        elif task.step_id is not None and finish.state == TaskState.COMPLETED:
+            result: dict[str, Json] = decode(finish.result) or {}
+            if len(finish.result or "") > BIG:
+                result, rows, values = self._vault.fold(result, task.root_id)
+            finish = replace(finish, result=self._vault.pack(result, task.root_id, "result", VALUE_LIMIT)[0])
+            events = (Finished(task.step_id, result, task.id),)
         elif task.step_id is not None:
-            events = (_event(task, finish),)
-            finish, rows = self._vault.pack_end(finish, task.root_id)
-        return await self.take_in(task.run_id or "", token, finish, events, task=task, fresh=fresh, rows=rows)
+            events = (_errored(task.step_id, finish.error, task.id),)
+        wish = _Wish(guard, finish, events, _future(), task, fresh, rows, values)
+        return await self._take_in(task.run_id or "", wish)
 
-    async def take_in(
-        self,
-        run_id: str,
-        guard: Claim | Seen | None,
-        finish: Finish | None,
-        events: Sequence[Event],
-        *,
-        task: Task | None = None,
-        fresh: bool = False,
-        rows: tuple[Row, ...] = (),
-    ) -> Answer:
-        """Advance the run by these events, committed together with the end of the guarded task, if there is one."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    async def offer(self, run_id: str, *events: Event, actor: str | None = None) -> list[str]:
+        """Advance the run by what happened to it otherwise, and by what is in its inboxes; why events changed nothing.
+
+        Raises `Refused` while the run is paused.
+        """
+        wish = _Wish(None, None, events, _future(), fresh=True, actor=actor)
+        await self._take_in(run_id, wish)
+        return wish.ignored
+
+    async def _take_in(self, run_id: str, wish: _Wish) -> Answer:
         wishes = self._waiting.get(run_id)
-        wish = _Wish(guard, finish, tuple(events), answer, task, fresh, rows)
         if wishes is not None:
             wishes.append(wish)
         else:
@@ -167,29 +157,32 @@ class Advancer:
             drain = asyncio.get_running_loop().create_task(self._drain(run_id))
             self._drains.add(drain)
             drain.add_done_callback(self._drains.discard)
-        return await answer
+        return await wish.answer
 
     def remember(self, known: Known) -> None:
         """Keep what is known of a run for its next advance, if it is still small and going on."""
-        run_id = known.run.id
-        if known.run.state != RunState.RUNNING or len(known.view.rows) > _REMEMBERED_ROWS:
-            self._known.pop(run_id, None)
+        run_id, rows = known.run.id, len(known.view.rows)
+        self.forget(run_id)
+        if known.run.state != RunState.RUNNING or rows > _REMEMBERED_ROWS:
             return
         self._known[run_id] = known
-        self._known.move_to_end(run_id)
-        while len(self._known) > _REMEMBERED_RUNS:
-            self._known.popitem(last=False)
+        self._known_rows[run_id] = rows
+        self._rows_in_all += rows
+        while len(self._known) > _REMEMBERED_RUNS or self._rows_in_all > _REMEMBERED_IN_ALL:
+            self.forget(next(iter(self._known)))
 
     def forget(self, run_id: str) -> None:
         """Look at the store the next time: somebody else changed the run."""
-        self._known.pop(run_id, None)
+        if self._known.pop(run_id, None) is not None:
+            self._rows_in_all -= self._known_rows.pop(run_id)
 
     # one run
 
     async def _drain(self, run_id: str) -> None:
         """Advance the run until nothing waits for it here."""
         while wishes := self._waiting[run_id]:
-            batch, self._waiting[run_id] = wishes[:BATCH], wishes[BATCH:]
+            count = _batch_size(wishes)
+            batch, self._waiting[run_id] = wishes[:count], wishes[count:]
             try:
                 await self._advance(run_id, batch)
             except asyncio.CancelledError:
@@ -199,37 +192,40 @@ class Advancer:
             except Exception as error:
                 self.forget(run_id)
                 for wish in batch:
-                    if not wish.answer.done():
-                        wish.answer.set_exception(error)
+                    _refuse(wish, error)
         del self._waiting[run_id]
 
     async def _advance(self, run_id: str, batch: list[_Wish]) -> None:
         for _ in range(_TRIES):
-            known = await self._look(run_id, fresh=any(wish.fresh for wish in batch))
-            if known is None or (known.run.finished and not any(wish.guard is None for wish in batch)):
-                return await self._settle_alone(batch)
-            if known.run.state == RunState.PAUSED:
-                return await self._leave(known.run, batch)
-            events = [event for wish in batch for event in wish.events]
-            taken = {event.step_id for event in events if isinstance(event, Finished | Errored)}
-            found = {step_id: event for step_id, event in known.inbox.items() if step_id not in taken}
+            known: Known | None = None
             try:
-                changes = await self.evaluate(known, [*found.values(), *events])
-            except StoreError:
-                raise
-            except Exception as error:
-                return await self._evaluator_failed(known.run, batch, error)
-            answer = await self._commit(known, batch, changes, tuple(known.inbox))
+                known = await self._look(run_id, fresh=any(wish.fresh for wish in batch))
+                if known is None:
+                    return await self._settle_alone(batch, RunNotFound(run_id))
+                if not _goes_on(known.run, batch):
+                    return await self._settle_alone(batch, f"the run is {known.run.state}")
+                if known.run.state == RunState.PAUSED:
+                    answer = await self._leave_for_resume(known.run, batch)
+                else:
+                    answer = await self._evaluate_and_commit(known, batch)
+            except StoreError as error:
+                self._emit(StoreTrouble("advancing a run", str(error), 0.0))
+                return await self._leave(batch, error)
+            except _EvaluatorFailed as failed:
+                if known is not None and await self._moved_on(known.run):
+                    self.forget(run_id)
+                    continue  # it was shown rows of different moments
+                return await self._evaluator_failed(run_id, batch, failed.error)
             if answer.verdict is Verdict.DONE:
                 for wish in batch:
                     _answer(wish, answer)
                 return None
             self.forget(run_id)
             if answer.verdict is Verdict.CLAIM_LOST:
-                batch = self._without_lost(batch, answer)
+                batch = _without_lost(batch, answer)
                 if not batch:
                     return None
-        return await self._leave_or_raise(run_id, batch)
+        return await self._leave(batch, Refused(f"The run {run_id} changes too fast; try again."))
 
     async def _look(self, run_id: str, *, fresh: bool) -> Known | None:
         """What is remembered of the run, or its row and inboxes from the store."""
@@ -239,11 +235,34 @@ class Advancer:
         if run is None:
             return None
         known = Known(run, View())
-        if fresh:
-            for step in await self._store.list_inbox(run_id, BATCH):
-                known.inbox[step.id] = await self._inbox_event(step.id, step.inbox or "")
-            await self._load(known, Need(), list(known.inbox))
+        if fresh and not run.finished:
+            try:
+                for step in await self._store.list_inbox(run_id, BATCH):
+                    known.inbox[step.id] = self._inbox_event(step.id, step.inbox or "")
+            except StoreError:
+                raise
+            except Exception as error:
+                raise _EvaluatorFailed(error) from error
         return known
+
+    async def _evaluate_and_commit(self, known: Known, batch: Sequence[_Wish]) -> Answer:
+        events = [event for wish in batch for event in wish.events]
+        taken = {event.step_id for event in events if isinstance(event, Finished | Errored)}
+        found = [event for step_id, event in known.inbox.items() if step_id not in taken]
+        for wish in batch:
+            known.view.blobs.update(wish.values)
+        try:
+            changes = await self.evaluate(known, [*found, *events])
+            answer = await self._commit(known, batch, changes)
+        except StoreError:
+            raise
+        except Exception as error:
+            raise _EvaluatorFailed(error) from error
+        for ignored in changes.ignored:
+            for wish in batch:
+                if any(event is ignored.event for event in wish.events):
+                    wish.ignored.append(ignored.reason)
+        return answer
 
     async def evaluate(self, known: Known, events: Sequence[Event]) -> Changes:
         """What follows from the events, loading what the evaluator needs to see."""
@@ -264,7 +283,7 @@ class Advancer:
             steps = await self._store.load_steps(known.run.id, near, need.rows, need.children_of)
             rows = [load_step(step, self._vault) for step in steps]
             view.add(*[row for row in rows if row.id not in view.rows or view.rows[row.id] is None])
-            view.add_absent(*need.rows)
+            view.add_absent(*need.rows, *near)
             self._complete(view, rows, near, need.children_of)
         if need.blobs:
             for digest, value in (await self._vault.load(need.blobs)).items():
@@ -287,73 +306,27 @@ class Advancer:
         for row_id, children in complete.items():
             view.add_children(row_id, children)
 
-    async def _commit(self, known: Known, batch: Sequence[_Wish], changes: Changes, inbox: tuple[str, ...]) -> Answer:
-        tasks, rows, stored = self.unit_rows(known, changes)
-        rows = (*rows, *(row for wish in batch for row in wish.rows), *([ClearInbox(inbox)] if inbox else []))
-        ends = [(wish.guard, wish.finish) for wish in batch if wish.guard is not None and wish.finish is not None]
-        first = ends[0] if ends else (None, None)
-        also = tuple((guard, finish) for guard, finish in ends[1:] if isinstance(guard, Claim))
-        guard = RunGuard(known.run.id, known.run.version)
-        answer = await self._committer.submit(Unit(first[0], first[1], tasks, also, guard, rows))
+    async def _commit(self, known: Known, batch: Sequence[_Wish], changes: Changes) -> Answer:
+        tasks, rows, stored = rows_of(known.run, changes, self._vault, batch[0].actor)
+        inbox = tuple(known.inbox)
+        if not (batch[0].guard or tasks or rows or inbox):
+            return Answer(Verdict.DONE)
+        rows = (*rows, *([ClearInbox(inbox)] if inbox else []))
+        reach("advance.before_commit")
+        answer = await self._submit(known.run, batch, tasks, rows)
+        reach("advance.after_commit")
         if answer.verdict is Verdict.DONE:
             self.committed(known, changes, stored)
         return answer
 
-    # from changes to rows and back
-
-    def unit_rows(self, known: Known, changes: Changes) -> tuple[tuple[NewTask, ...], tuple[Row, ...], list[StepRow]]:
-        """The tasks and rows that the changes come to, and the step rows as they will be read back."""
-        run = known.run
-        rows: list[Row] = []
-        stored: list[StepRow] = []
-        if changes.created or changes.updated:
-            steps = []
-            for row in [*changes.created, *changes.updated]:
-                step, slim, blobs = store_step(row, self._vault, run.root_id)
-                steps.append(step)
-                stored.append(slim)
-                rows += blobs
-            rows.append(PutSteps(run.id, tuple(steps), len(changes.created)))
-        tasks = [self._task(run, wish, rows) for wish in changes.tasks]
-        if changes.again:
-            payload = encode({"expand": changes.again})
-            place = f"advance/{run.version + 1}"
-            tasks.append(self._advance_task(run, derived_id(run.id, place), payload))
-        rows += self._moves(run, changes, rows)
-        return tuple(tasks), tuple(rows), stored
-
-    def _moves(self, run: Run, changes: Changes, rows: list[Row]) -> list[MoveRun]:
-        """The moves that bring the run from its state to the one the changes say."""
-        moves: list[MoveRun] = []
-        state = run.state
-        wanted = {RunState.COMPLETED: "succeed", RunState.FAILED: "fail"}
-        if changes.status is not None and state == RunState.PENDING:
-            moves.append(MoveRun(run.id, "start", state, RunState.RUNNING))
-            state = RunState.RUNNING
-        if changes.status is RunState.RUNNING and state == RunState.FAILED:
-            moves.append(MoveRun(run.id, "retry", state, RunState.RUNNING))
-        if changes.status in wanted and state == RunState.RUNNING:
-            move = wanted[changes.status]
-            outputs = None
-            if changes.outputs is not None:
-                outputs, blobs = self._vault.pack(changes.outputs, run.root_id, "outputs", _PAYLOAD_LIMIT)
-                rows += blobs
-            error = None
-            if changes.error is not None:
-                error = encode({"code": changes.error.type, "message": changes.error.text}, "error", _PAYLOAD_LIMIT)
-            moves.append(
-                MoveRun(
-                    run.id,
-                    move,
-                    state,
-                    RUN.moves[(state, move)],
-                    outputs=outputs,
-                    error=error,
-                    failed_step_id=None if changes.error is None else changes.error.step_id or None,
-                    data=error,
-                )
-            )
-        return moves
+    def _submit(
+        self, run: Run, batch: Sequence[_Wish], tasks: tuple[NewTask, ...], rows: tuple[Row, ...]
+    ) -> asyncio.Future[Answer]:
+        """Commit the end of all tasks of the batch with what follows, if the run is still where it was."""
+        rows = once([*(row for wish in batch for row in wish.rows), *rows])
+        also = tuple((wish.guard, wish.finish) for wish in batch[1:] if isinstance(wish.guard, Claim) and wish.finish)
+        unit = Unit(batch[0].guard, batch[0].finish, tasks, also, RunGuard(run.id, run.version), rows)
+        return self._committer.submit(unit)
 
     def committed(self, known: Known, changes: Changes, stored: Sequence[StepRow]) -> None:
         """Bring what is known up to what was committed, and tell who waits."""
@@ -386,133 +359,116 @@ class Advancer:
             for told in self.on_finished:
                 told(run.id)
 
-    def _task(self, run: Run, wish: TaskWish, rows: list[Row]) -> NewTask:
-        if wish.script is not None:
-            kind, name = SCRIPT, SCRIPT
-            attributes = {f"{PARAM}{param}": value for param, value in wish.payload.items()}
-            attributes["script"] = msgspec.to_builtins(wish.script)
-        else:
-            kind, name, attributes = HANDLER, wish.facet, wish.payload
-        text, blobs = self._vault.pack(attributes, run.root_id, "payload", _PAYLOAD_LIMIT)
-        rows += blobs
-        return NewTask(
-            id=wish.id,
-            lane=Lane(run.namespace, kind, run.task_list if wish.task_list == DEFAULT_LIST else wish.task_list, name),
-            payload=text,
-            priority=run.priority,
-            timeout_for=wish.timeout_for,
-            run_id=run.id,
-            step_id=wish.step_id,
-            flow_id=run.flow_id,
-            root_id=run.root_id,
-            trace_id=run.trace_id,
-        )
-
-    @staticmethod
-    def _advance_task(run: Run, task_id: str, payload: str = "{}", hold: int = 0) -> NewTask:
-        return NewTask(
-            id=task_id,
-            lane=Lane(run.namespace, ADVANCE, run.task_list, ADVANCE),
-            payload=payload,
-            priority=run.priority,
-            hold=hold,
-            run_id=run.id,
-            flow_id=run.flow_id,
-            root_id=run.root_id,
-            trace_id=run.trace_id,
-        )
-
     # when the run cannot be advanced now
 
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         """What to store with the end of a run's task that an operator brought about."""
         run = await self._store.find_run(task.run_id or "")
-        return ((), ()) if run is None or run.finished else self.left(run, task, finish)
+        return ((), ()) if run is None or run.finished else left_behind(task, finish, self._vault)
 
-    def left(self, run: Run, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
-        """What to store so that the task's end is taken in later: the step's inbox, and a task that looks there."""
-        if task.step_id is None:
-            return (), ()
-        hold = Hold.RUN_PAUSED if run.state == RunState.PAUSED else 0
-        inbox = encode({"task_id": task.id, "result": finish.result, "error": finish.error}, "inbox", _PAYLOAD_LIMIT)
-        advance_id = derived_id(task.id, f"advance/{task.claim_version}")
-        return (self._advance_task(run, advance_id, hold=hold),), (PutInbox(task.step_id, self._vault.seal(inbox)),)
+    async def _leave_for_resume(self, run: Run, batch: Sequence[_Wish]) -> Answer:
+        """Settle the tasks of a paused run and leave what they came to, with one held task that looks when it goes on.
 
-    async def _leave(self, run: Run, batch: Sequence[_Wish]) -> None:
-        """Settle each task by itself and leave what it came to for later."""
+        Under the run's guard, so that whoever resumes it either finds that task or goes first.
+        """
+        if batch[0].finish is None:
+            raise Refused(f"The run {run.id} is paused; resume it first.")
+        rows = [inbox_row(wish.task, wish.finish, self._vault) for wish in batch if wish.task and wish.task.step_id and wish.finish]
+        expand = [event.block_id for wish in batch for event in wish.events if isinstance(event, Expand)]
+        payload = expand_payload(expand) if expand else "{}"
+        later = advance_task(run, derived_id(run.id, f"paused/{run.version}"), payload, Hold.RUN_PAUSED)
+        reach("leave.before_commit")
+        answer = await self._submit(run, batch, (later,), tuple(rows))
+        reach("leave.after_commit")
+        return answer
+
+    async def _leave(self, batch: Sequence[_Wish], otherwise: Exception) -> None:
+        """Settle each task by itself and leave what it came to for later; who has nothing to settle is told `otherwise`."""
         answers = []
+        reach("leave.before_commit")
         for wish in batch:
             if wish.finish is None or wish.task is None:
-                if not wish.answer.done():
-                    wish.answer.set_exception(TreadleError(f"The run {run.id} is {run.state}; try again when it goes on."))
+                _refuse(wish, otherwise)
                 continue
-            tasks, rows = self.left(run, wish.task, wish.finish)
-            if wish.task.kind == ADVANCE:
-                again = derived_id(wish.task.id, f"again/{wish.task.claim_version}")
-                hold = Hold.RUN_PAUSED if run.state == RunState.PAUSED else 0
-                tasks = (self._advance_task(run, again, wish.task.payload, hold),)
-            answers.append((wish, self._committer.submit(Unit(wish.guard, wish.finish, tasks, rows=(*wish.rows, *rows)))))
+            tasks, rows = left_behind(wish.task, wish.finish, self._vault)
+            answers.append((wish, self._committer.submit(Unit(wish.guard, wish.finish, tasks, rows=once([*wish.rows, *rows])))))
         for wish, answer in answers:
             _answer(wish, await answer)
+        reach("leave.after_commit")
 
-    async def _leave_or_raise(self, run_id: str, batch: Sequence[_Wish]) -> None:
-        run = await self._store.find_run(run_id)
-        if run is None:
-            raise RunNotFound(run_id)
-        await self._leave(run, batch)
-
-    async def _settle_alone(self, batch: Sequence[_Wish]) -> None:
+    async def _settle_alone(self, batch: Sequence[_Wish], why: Exception | str) -> None:
         """The run is over, or gone: end the tasks, and nothing follows."""
-        answers = [
-            (wish, self._committer.submit(Unit(wish.guard, wish.finish)))
-            for wish in batch
-            if wish.guard is not None and wish.finish
-        ]
+        answers = []
+        for wish in batch:
+            if wish.guard is not None and wish.finish is not None:
+                answers.append((wish, self._committer.submit(Unit(wish.guard, wish.finish, rows=wish.rows))))
+            elif isinstance(why, Exception):
+                _refuse(wish, why)
+            else:
+                wish.ignored += [why] * len(wish.events)
+                _answer(wish, Answer(Verdict.DONE))
         for wish, answer in answers:
             _answer(wish, await answer)
 
-    async def _evaluator_failed(self, run: Run, batch: Sequence[_Wish], error: Exception) -> None:
+    async def _moved_on(self, run: Run) -> bool:
+        now = await self._store.find_run(run.id)
+        return now is not None and now.version != run.version
+
+    async def _evaluator_failed(self, run_id: str, batch: Sequence[_Wish], error: Exception) -> None:
         """The result of a handler is kept whatever the evaluator does (D60); the advance task fails loudly."""
-        self.forget(run.id)
-        self._emit(LoopError("evaluator", f"run {run.id} cannot be advanced: {error!r}"))
+        self.forget(run_id)
+        self._emit(LoopError("evaluator", f"run {run_id} cannot be advanced: {error!r}"))
         loud = failure(Problem("evaluator_error", f"The run could not be advanced: {error}", type(error).__name__))
         kept = []
         for wish in batch:
-            if wish.task is not None and wish.task.kind == ADVANCE and wish.guard is not None:
+            if wish.task is not None and wish.task.kind == ADVANCE:
                 _answer(wish, await self._committer.submit(Unit(wish.guard, loud)))
-            elif wish.task is not None:
-                kept.append(wish)
-            elif not wish.answer.done():
-                wish.answer.set_exception(error)
-        await self._leave(run, kept)
-
-    @staticmethod
-    def _without_lost(batch: Sequence[_Wish], answer: Answer) -> list[_Wish]:
-        """The wishes whose claims still hold; the others are told. Without a list of the lost, it is the only one."""
-        kept = []
-        guarded = [wish for wish in batch if wish.guard is not None]
-        lost = set(answer.lost) or {guarded[0].guard.task_id if guarded and guarded[0].guard else ""}
-        for wish in batch:
-            if wish.guard is not None and wish.guard.task_id in lost:
-                _answer(wish, Answer(Verdict.CLAIM_LOST))
             else:
                 kept.append(wish)
-        return kept
+        await self._leave(kept, error)
 
-    async def _inbox_event(self, step_id: str, inbox: str) -> Event:
+    def _inbox_event(self, step_id: str, inbox: str) -> Event:
         """What was left in a step's inbox."""
         said = decode(self._vault.plain(inbox))
         if said.get("error") is None:
-            return Finished(step_id, await self._vault.unpack(said.get("result")), said.get("task_id"))
+            return Finished(step_id, self._vault.unfold(said.get("result")), said.get("task_id"))
         return _errored(step_id, said["error"], said.get("task_id"))
 
 
-def _event(task: Task, finish: Finish) -> Event:
-    """What the end of a step's task means for the step; the result is plain JSON here."""
-    step_id = task.step_id or ""
-    if finish.state == TaskState.COMPLETED:
-        return Finished(step_id, decode(finish.result) or {}, task.id)
-    return _errored(step_id, finish.error, task.id)
+class _EvaluatorFailed(Exception):
+    """What the evaluator, or what feeds it, raised."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _batch_size(wishes: Sequence[_Wish]) -> int:
+    """How many may be taken in together: those under claims; an operator's or agent's act goes by itself."""
+    count = 0
+    while count < min(len(wishes), BATCH) and isinstance(wishes[count].guard, Claim):
+        count += 1
+    return count or 1
+
+
+def _goes_on(run: Run, batch: Sequence[_Wish]) -> bool:
+    """Whether anything can follow for the run: it is not over, or a retry wants it to go on."""
+    if run.state == RunState.FAILED:
+        return any(isinstance(event, RetryStep) for wish in batch for event in wish.events)
+    return not run.finished
+
+
+def _without_lost(batch: Sequence[_Wish], answer: Answer) -> list[_Wish]:
+    """The wishes whose claims still hold; the others are told. Without a list of the lost, it is the only one."""
+    kept = []
+    guarded = [wish for wish in batch if wish.guard is not None]
+    lost = set(answer.lost) or {guarded[0].guard.task_id if guarded and guarded[0].guard else ""}
+    for wish in batch:
+        if wish.guard is not None and wish.guard.task_id in lost:
+            _answer(wish, Answer(Verdict.CLAIM_LOST))
+        else:
+            kept.append(wish)
+    return kept
 
 
 def _errored(step_id: str, error: str | None, task_id: str | None) -> Errored:
@@ -524,9 +480,18 @@ def _errored(step_id: str, error: str | None, task_id: str | None) -> Errored:
 def _shown(values: dict[str, Json]) -> str:
     """What a flow logs, as JSON; a value that stands elsewhere is shown by its size."""
     plain = {name: f"<{value.size} characters>" if isinstance(value, BlobRef) else value for name, value in values.items()}
-    return encode(plain, "log", _PAYLOAD_LIMIT)
+    return encode(plain, "log", VALUE_LIMIT)
+
+
+def _future() -> asyncio.Future[Answer]:
+    return asyncio.get_running_loop().create_future()
 
 
 def _answer(wish: _Wish, answer: Answer) -> None:
     if not wish.answer.done():
         wish.answer.set_result(answer)
+
+
+def _refuse(wish: _Wish, error: Exception) -> None:
+    if not wish.answer.done():
+        wish.answer.set_exception(error)

@@ -163,14 +163,17 @@ class Committer:
                     finished.append(guard.task_id)
                 if isinstance(guard, Seen):
                     fenced.append(guard.task_id)
-        if fenced:
-            for heard in self.on_fenced:
-                heard(fenced)
+        self.fenced(fenced)
         if finished:
             for heard in self.on_finished:
                 heard(finished)
         if lanes:
             self.tell(tuple(lanes))
+
+    def fenced(self, task_ids: list[str]) -> None:
+        """Tell this process at once that these tasks were taken from whoever held them; others look by themselves."""
+        for heard in self.on_fenced if task_ids else ():
+            heard(task_ids)
 
     def tell(self, lane_ids: tuple[int, ...]) -> None:
         """Tell this process at once, and the others soon, that there is something in those lanes."""

@@ -18,6 +18,10 @@ POINTS = (
     "operate.before_commit",
     "operate.after_commit",
     "wake.after",
+    "advance.before_commit",
+    "advance.after_commit",
+    "leave.before_commit",
+    "leave.after_commit",
 )
 
 _armed: Callable[[str], None] | None = None

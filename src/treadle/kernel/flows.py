@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from treadle.kernel.ports import PutFlow, Store
+from treadle.kernel.ports import PutFlow, Store, Unit
 from treadle.kernel.vault import Vault
 from treadle.lang.program import Facet, Program
 from treadle.model.errors import FlowNotFound, InvalidFlow, WorkflowNotFound
@@ -61,20 +61,21 @@ class Flows:
 
     async def publish(self, name: str, sources: Sequence[Source], *, actor: str = "operator") -> FlowVersion:
         """Store the flow under the next version of the name; what runs in flight are pinned to does not change."""
-        from treadle.kernel.ports import Unit
-
         check_name(name, "flow name")
         flow, _, _ = self.compile(sources)
         await self._store.commit([Unit(rows=(PutFlow(flow),))])
         return await self._store.publish_flow(self._namespace, name, flow.id, actor)
 
     async def get_flow(self, name: str, version: int | None = None) -> Flow:
-        """The flow of a digest, or of a published name (its newest version by default)."""
+        """The flow of a digest, or of a name published in this namespace (its newest version by default).
+
+        A digest says what a flow means, so the flow is the same one in every namespace.
+        """
         flow = await self._store.find_flow(name) if version is None else None
         if flow is None:
             published = await self._store.find_flow_version(self._namespace, name, version)
             flow = None if published is None else await self._store.find_flow(published.flow_id)
-        if flow is None or flow.namespace != self._namespace:
+        if flow is None:
             raise FlowNotFound(name if version is None else f"{name} version {version}")
         return flow
 

@@ -16,7 +16,7 @@ from treadle.kernel.vault import Vault
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, TaskNotFound
 from treadle.model.ids import Ids, parse_id
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
+from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import TASK, Hold, TaskState
 from treadle.model.tasks import NewTask, Task
@@ -137,7 +137,7 @@ class Queue:
 
         def revived(task: Task) -> Settlement:
             nonlocal blobs
-            if task.run_id is not None:
+            if task.run_id is not None and task.kind != ADVANCE:
                 raise Refused(f"Task {task.id} belongs to run {task.run_id}; retry it there: `treadle runs retry {task.run_id}`.")
             text, blobs = (None, ()) if payload is None else self._payload(payload, task.root_id, self._payload_limit)
             return Revive("requeue", actor, text)

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import msgspec
 
-from treadle.evaluator import Errored, Event, Finished, RetryStep, Started, StepRow, Updated, View
+from treadle.evaluator import (
+    Changes,
+    Errored,
+    Event,
+    Expand,
+    Finished,
+    Need,
+    Resend,
+    RetryStep,
+    RunRef,
+    Started,
+    State,
+    StepRow,
+    Updated,
+    View,
+    fork,
+    open_ends,
+)
 from treadle.kernel.advancer import Advancer, Known
 from treadle.kernel.committer import Committer
+from treadle.kernel.crashpoints import reach
 from treadle.kernel.flows import Flows, Source, find_workflow
 from treadle.kernel.inputs import check_inputs
 from treadle.kernel.ports import (
-    Answer,
     CancelRunTasks,
     Finish,
     HoldRun,
@@ -24,23 +42,65 @@ from treadle.kernel.ports import (
     RunGuard,
     Seen,
     Store,
+    TaskFilter,
     Unit,
     Verdict,
 )
 from treadle.kernel.queue import PATIENCE
+from treadle.kernel.run_rows import once, rows_of
 from treadle.kernel.settle import failure
 from treadle.kernel.stepcodec import load_step
 from treadle.kernel.vault import Vault
-from treadle.model.errors import IllegalMove, RunNotFound, StepNotFound, StoreUnavailable
+from treadle.lang import Program
+from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound, StoreUnavailable
 from treadle.model.ids import Ids, parse_id
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, check_key, check_name
+from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, SCRIPT, check_key, check_name
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Flow, Run
-from treadle.model.states import RUN, RunState, TaskState
-from treadle.model.values import Json, encode
+from treadle.model.states import LIVE_TASK_STATES, RUN, RunState, TaskState
+from treadle.model.tasks import Task
+from treadle.model.values import Json, decode, encode
 
 _TRIES = 10
 _INPUTS_LIMIT = 64 * 1024 * 1024
+_PAGE = 1000
+_LOOKED_AT = 1000
+_LIVE = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
+
+
+class ExecutionStatus(StrEnum):
+    """Where a run stands, for those who drive it. PAUSED: nothing moves by itself, some step waits for its handler (or the
+    run was paused). RUNNING: something is being worked out."""
+
+    COMPLETED = "COMPLETED"
+    PAUSED = "PAUSED"
+    ERROR = "ERROR"
+    RUNNING = "RUNNING"
+    CANCELED = "CANCELED"
+
+
+_ENDED: dict[str, ExecutionStatus] = {
+    RunState.COMPLETED: ExecutionStatus.COMPLETED,
+    RunState.FAILED: ExecutionStatus.ERROR,
+    RunState.CANCELED: ExecutionStatus.CANCELED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionResult:
+    """Where a run stands: `outputs` of a completed one, `error` of one that failed or was canceled."""
+
+    status: ExecutionStatus
+    workflow_id: str
+    outputs: dict[str, Json]
+    error: str | None = None
+    iterations: int = 0
+    """Commits that have advanced it."""
+
+    @property
+    def success(self) -> bool:
+        """Whether nothing has gone wrong so far."""
+        return self.status not in (ExecutionStatus.ERROR, ExecutionStatus.CANCELED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +165,9 @@ class Runs:
         given = dict(inputs or {})
         check_inputs(program, entry, given, lenient=lenient)
         run_id = self._ids.new_id()
-        packed, blobs = self._vault.pack(given, run_id, "inputs", _INPUTS_LIMIT)
+        encode(given, "inputs", _INPUTS_LIMIT)
+        folded = self._vault.fold(given, run_id, "inputs")
+        packed, _ = self._vault.pack(folded.attributes, run_id, "inputs", _INPUTS_LIMIT)
         run = Run(
             id=run_id,
             namespace=self._namespace,
@@ -119,16 +181,20 @@ class Runs:
             trace_id=trace_id or run_id,
             parent_id=parent_id,
         )
-        return await self._begin(run, stored, [*blobs], Started(given))
-
-    async def _begin(self, run: Run, flow: Flow | None, rows: list[Row], event: Event) -> StartedRun:
         known = Known(run, View())
-        changes = await self._advancer.evaluate(known, [event])
-        tasks, made, steps = self._advancer.unit_rows(known, changes)
-        new = msgspec.structs.replace(run, steps=len(changes.created))
-        first: list[Row] = [] if flow is None else [PutFlow(flow)]
-        unit = Unit(tasks=tasks, rows=(*first, PutRun(new), *rows, *made))
+        known.view.blobs.update(folded.values)
+        changes = await self._advancer.evaluate(known, [Started(folded.attributes)])
+        return await self._begin(run, stored, folded.blobs, known, changes)
+
+    async def _begin(self, run: Run, flow: Flow | None, rows: tuple[Row, ...], known: Known, changes: Changes) -> StartedRun:
+        """Store a new run with what it begins with."""
+        tasks, made, steps = rows_of(run, changes, self._vault)
+        first: tuple[Row, ...] = () if flow is None else (PutFlow(flow),)
+        new = PutRun(msgspec.structs.replace(run, steps=len(changes.created)))
+        unit = Unit(tasks=tasks, rows=once([*first, new, *rows, *made]))
+        reach("advance.before_commit")
         answer = await self._committer.submit(unit, self._patience)
+        reach("advance.after_commit")
         if run.idempotency_key is not None and run.idempotency_key in answer.existing:
             return StartedRun(answer.existing[run.idempotency_key], created=False)
         known.run = msgspec.structs.replace(run, version=-1)
@@ -152,52 +218,90 @@ class Runs:
         """What the run was given."""
         return await self._vault.unpack(run.inputs)
 
-    async def list_steps(self, run_id: str, limit: int = 10_000) -> list[StepRow]:
-        """The run's steps, by place."""
+    async def list_steps(self, run_id: str) -> list[StepRow]:
+        """All steps of the run, those that are less deep first."""
         run = await self.get_run(run_id)
-        rows: list[StepRow] = []
-        after: str | None = None
-        while page := await self._store.list_steps(run.id, after, min(limit - len(rows), 1000)):
-            rows += [load_step(step, self._vault) for step in page]
-            after = page[-1].id
-            if len(rows) >= limit:
-                break
-        return sorted(rows, key=lambda row: (row.depth, row.place))
+        return sorted(await self._all_steps(run.id), key=lambda row: (row.depth, row.place))
 
     async def get_step(self, run_id: str, step_id: str) -> StepRow:
         """One step of a run, or `StepNotFound`."""
-        steps = await self._store.load_steps(run_id, rows=[parse_id(step_id, "step id")])
+        run = await self.get_run(run_id)
+        steps = await self._store.load_steps(run.id, rows=[parse_id(step_id, "step id")])
         if not steps:
             raise StepNotFound(step_id)
         return load_step(steps[0], self._vault)
 
+    async def status(self, run_id: str) -> ExecutionResult:
+        """Where the run stands now, in the words of those who drive runs; does not wait."""
+        run = await self.get_run(run_id)
+        said = decode(run.error) or {}
+        return ExecutionResult(
+            status=await self._status(run),
+            workflow_id=run.id,
+            outputs=await self.outputs(run),
+            error=said.get("message"),
+            iterations=run.version + 1,
+        )
+
+    async def _status(self, run: Run) -> ExecutionStatus:
+        if run.state in _ENDED:
+            return _ENDED[run.state]
+        if run.state == RunState.PAUSED:
+            return ExecutionStatus.PAUSED
+        if await self._store.list_inbox(run.id, 1):
+            return ExecutionStatus.RUNNING
+        live = await self._store.list_tasks(TaskFilter(states=_LIVE, run_id=run.id), _LOOKED_AT)
+        waits = any(task.kind == HANDLER for task in live) and not any(task.kind in (ADVANCE, SCRIPT) for task in live)
+        return ExecutionStatus.PAUSED if waits else ExecutionStatus.RUNNING
+
     # operators
 
     async def pause(self, run_id: str, *, actor: str = "operator") -> Run:
-        """Hold the run: nothing of it is taken from now on; attempts in progress finish, and their results are kept (D20)."""
-        return await self._operate(run_id, "pause", actor, lambda run: (HoldRun(run.id, True),))
+        """Hold the run: nothing of it is taken from now on; attempts in progress finish, and their results are kept (D20).
+
+        Pausing a paused run is a no-op.
+        """
+        return await self._operate(run_id, "pause", actor, lambda run: (HoldRun(run.id, True),), unless=(RunState.PAUSED,))
 
     async def resume(self, run_id: str, *, actor: str = "operator") -> Run:
-        """Let a paused run go on."""
-        return await self._operate(run_id, "resume", actor, lambda run: (HoldRun(run.id, False),))
+        """Let a paused run go on; see to it that a running one can.
+
+        A running run is looked over: results that nobody took in, blocks that nobody went on with, steps whose task is
+        gone. On one that lacks nothing, or is finished, this is a no-op.
+        """
+        run = await self.get_run(run_id)
+        if run.state == RunState.PAUSED:
+            unless = (RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
+            return await self._operate(run.id, "resume", actor, lambda run: (HoldRun(run.id, False),), unless=unless)
+        if run.state == RunState.RUNNING:
+            await self._repair(run)
+        return await self.get_run(run_id)
 
     async def cancel(self, run_id: str, *, actor: str = "operator", reason: str | None = None) -> Run:
         """End the run and all its live tasks now; its steps stay as they are. Canceling twice is a no-op."""
         error = encode({"code": "canceled", "message": reason or f"Canceled by {actor}."})
-        return await self._operate(
-            run_id, "cancel", actor, lambda run: (CancelRunTasks(run.id, actor, error),), error=error, unless=RunState.CANCELED
+        running = TaskFilter(states=(TaskState.RUNNING,), run_id=(await self.get_run(run_id)).id)
+        held = [task.id for task in await self._store.list_tasks(running, _LOOKED_AT)]
+        run = await self._operate(
+            run_id, "cancel", actor, lambda run: (CancelRunTasks(run.id, actor, error),), error=error, unless=(RunState.CANCELED,)
         )
+        self._committer.fenced(held)
+        return run
 
     async def retry(self, run_id: str, step_id: str | None = None, *, actor: str = "operator") -> Run:
-        """Do a failed step again (by default the one that failed the run), and let the run go on from there."""
+        """Do a failed step again (by default the one that failed the run), and let the run go on from there.
+
+        A block, or a step that failed because of others, means all that failed below it.
+        """
         run = await self.get_run(run_id)
         if run.state not in (RunState.FAILED, RunState.RUNNING):
             raise IllegalMove("run", run.id, run.state, "retry", RUN.possible(run.state))
         chosen = step_id or run.failed_step_id
         if chosen is None:
-            raise StepNotFound("that failed")
+            raise Refused(f"The run {run.id} is {run.state}; name the failed step that is to be done again.")
         row = await self.get_step(run.id, chosen)
-        await self._take_in(run.id, None, None, RetryStep(row.id))
+        if ignored := await self._advancer.offer(run.id, RetryStep(row.id), actor=actor):
+            raise Refused(f"The step cannot be done again: {ignored[0]}.")
         return await self.get_run(run_id)
 
     async def rerun(self, run_id: str, *, inputs: Mapping[str, Json] | None = None) -> StartedRun:
@@ -208,6 +312,82 @@ class Runs:
             run.flow_id, run.workflow, given, task_list=run.task_list, priority=run.priority, parent_id=run.id, lenient=True
         )
 
+    async def fork(self, run_id: str, step_id: str, *, inputs: Mapping[str, Json] | None = None) -> StartedRun:
+        """Start a new run of the same flow that keeps what was finished without the step, and does it and the rest again.
+
+        The old run, be it over or not, stays as it is; what it waits for is asked for again. `inputs` are laid over the
+        old run's: what is done again sees them, while what is kept (results, defaults, pre-scripts) does not change. Costs
+        as much as the old run has steps.
+        """
+        run = await self.get_run(run_id)
+        target = await self.get_step(run.id, step_id)
+        program = await self._flows.program(run.flow_id)
+        given = {**await self.inputs(run), **(inputs or {})}
+        if inputs:
+            check_inputs(program, find_workflow(program, run.workflow), given)
+        new_id = self._ids.new_id()
+        folded = self._vault.fold(given, run.root_id, "inputs")
+        changed = {name: folded.attributes[name] for name in inputs or {}}
+        new = Run(
+            id=new_id,
+            namespace=run.namespace,
+            flow_id=run.flow_id,
+            workflow=run.workflow,
+            task_list=run.task_list,
+            priority=run.priority,
+            inputs=self._vault.pack(folded.attributes, run.root_id, "inputs", _INPUTS_LIMIT)[0],
+            parent_id=run.id,
+            root_id=run.root_id,  # one tree, so that what both use is kept as long as one of them is
+            trace_id=run.trace_id,
+        )
+        rows = await self._all_steps(run.id)
+        blobs = dict(folded.values)
+        ref = RunRef(id=new_id, workflow=run.workflow)
+        while isinstance(changes := fork(program, ref, rows, target.id, folded.attributes, changed, blobs), Need):
+            blobs |= await self._vault.load(changes.blobs)
+        return await self._begin(new, None, folded.blobs, Known(new, View()), changes)
+
+    async def _all_steps(self, run_id: str) -> list[StepRow]:
+        rows: list[StepRow] = []
+        after: str | None = None
+        while page := await self._store.list_steps(run_id, after, _PAGE):
+            rows += [load_step(step, self._vault) for step in page]
+            after = page[-1].id
+        return rows
+
+    async def _repair(self, run: Run) -> None:
+        """Take in what is in inboxes, go on with blocks, and replace tasks that are gone (D55)."""
+        while await self._store.list_inbox(run.id, 1):
+            await self._advancer.offer(run.id)
+        live = await self._live_tasks(run.id)
+        if any(task.kind == ADVANCE for task in live):
+            return  # somebody is about to
+        program = await self._flows.program(run.flow_id)
+        waiting, unexpanded = open_ends(program, RunRef(id=run.id, workflow=run.workflow), await self._all_steps(run.id))
+        served = {task.id for task in live}
+        missing = {row.task_id: row for row in waiting if row.task_id is not None and row.task_id not in served}
+        events: list[Event] = [Expand(row.id) for row in unexpanded]
+        ended = {task.id: task for task in await self._store.find_finished(list(missing))}
+        for task_id, row in missing.items():
+            task = ended.get(task_id)
+            events.append(Resend(row.id) if task is None else self._end_of(row, task))
+        if events:
+            await self._advancer.offer(run.id, *events)
+
+    def _end_of(self, row: StepRow, task: Task) -> Event:
+        if task.state == TaskState.COMPLETED:
+            return Finished(row.id, self._vault.unfold(task.result), task.id)
+        said = decode(task.error) or {}
+        return Errored(row.id, Problem(said.get("code", "failed"), said.get("message", "failed"), said.get("type")), task.id)
+
+    async def _live_tasks(self, run_id: str) -> list[Task]:
+        tasks: list[Task] = []
+        which = TaskFilter(states=_LIVE, run_id=run_id)
+        while page := await self._store.list_tasks(which, _PAGE):
+            tasks += page
+            which = replace(which, before_id=page[-1].id)
+        return tasks
+
     async def _operate(
         self,
         run_id: str,
@@ -216,11 +396,12 @@ class Runs:
         rows: Callable[[Run], tuple[Row, ...]],
         *,
         error: str | None = None,
-        unless: str | None = None,
+        unless: tuple[str, ...] = (),
     ) -> Run:
+        """Read, decide, commit under what was seen; look again when the run was advanced meanwhile."""
         for _ in range(_TRIES):
             run = await self.get_run(run_id)
-            if run.state == unless:
+            if run.state in unless:
                 return run
             target = RUN.target(run.state, move)
             if target is None:
@@ -228,7 +409,9 @@ class Runs:
             moved = MoveRun(run.id, move, run.state, target, actor=actor, outputs=run.outputs, error=error, data=error)
             self._advancer.forget(run.id)
             unit = Unit(run=RunGuard(run.id, run.version), rows=(moved, *rows(run)))
+            reach("operate.before_commit")
             answer = await self._committer.submit(unit, self._patience)
+            reach("operate.after_commit")
             self._advancer.forget(run.id)
             if answer.verdict is Verdict.DONE:
                 for told in self._advancer.on_finished if target == RunState.CANCELED else ():
@@ -241,32 +424,52 @@ class Runs:
     async def continue_step(
         self, run_id: str, step_id: str, result: Mapping[str, Json] | None = None, *, actor: str = "agent"
     ) -> bool:
-        """Give a waiting event step its result, whoever holds its task; False (and nothing done) if it does not wait any more."""
-        finish = Finish("succeed", TaskState.COMPLETED, result=encode(dict(result or {}), "result"), actor=actor)
-        return await self._end_step(run_id, step_id, finish, Finished(step_id, dict(result or {})))
+        """Give a waiting event step its result, whoever holds its task; False (and nothing done) if it has one already.
+
+        Raises `IllegalMove` for what does not wait for a handler and never did.
+        """
+        if result is not None and not isinstance(result, Mapping):
+            raise InvalidInput(f"A result is a dict (a JSON object), not {type(result).__name__}.")
+        finish = Finish("succeed", TaskState.COMPLETED, result=encode(dict(result or {}), "result", _INPUTS_LIMIT), actor=actor)
+        return await self._end_step(run_id, step_id, "continue", finish)
 
     async def fail_step(self, run_id: str, step_id: str, message: str, *, code: str = "failed", actor: str = "agent") -> bool:
         """Fail a waiting event step; False (and nothing done) if it does not wait any more."""
-        problem = Problem(code, message)
-        return await self._end_step(run_id, step_id, replace(failure(problem), actor=actor), Errored(step_id, problem))
+        return await self._end_step(run_id, step_id, "fail", replace(failure(Problem(code, message)), actor=actor))
 
-    async def update_step(self, run_id: str, step_id: str, partial: Mapping[str, Json]) -> None:
-        """Merge partial results into a step that goes on waiting."""
-        await self.get_step(run_id, step_id)
-        await self._take_in(run_id, None, None, Updated(step_id, dict(partial)))
+    async def update_step(self, run_id: str, step_id: str, partial: Mapping[str, Json]) -> bool:
+        """Merge partial results into a step that goes on waiting; False (and nothing done) if it does not wait any more."""
+        if not isinstance(partial, Mapping):
+            raise InvalidInput(f"Partial results are a dict (a JSON object), not {type(partial).__name__}.")
+        encode(dict(partial), "partial results", _INPUTS_LIMIT)
+        row = await self.get_step(run_id, step_id)
+        if not await self._waits(row, "update"):
+            return False
+        return not await self._advancer.offer(row.run_id, Updated(row.id, dict(partial)))
 
-    async def _end_step(self, run_id: str, step_id: str, finish: Finish, event: Event) -> bool:
+    async def _waits(self, row: StepRow, move: str) -> bool:
+        """Whether an event step waits for its handler; raises for what never does."""
+        facet = None if row.facet is None else (await self._program_of(row)).find_facet(row.facet)
+        if facet is None or not facet.is_event or not row.is_step:
+            raise IllegalMove("step", row.path, f"no event step (it is in {row.state})", move, ("wait for what it waits for",))
+        if row.state is State.EVENT_TRANSMIT:
+            return True
+        if row.state in (State.FACET_SCRIPTS_BEGIN, State.MIXIN_BLOCKS_CONTINUE):
+            raise IllegalMove("step", row.path, f"not waiting for its handler yet (it is in {row.state})", move, ("wait",))
+        return False
+
+    async def _program_of(self, row: StepRow) -> Program:
+        return await self._flows.program((await self.get_run(row.run_id)).flow_id)
+
+    async def _end_step(self, run_id: str, step_id: str, move: str, finish: Finish) -> bool:
         for _ in range(_TRIES):
             row = await self.get_step(run_id, step_id)
+            if not await self._waits(row, move):
+                return False
             task = None if row.task_id is None else await self._store.find_task(row.task_id)
             if task is None or task.finished:
                 return False
-            seen = Seen(task.id, task.version, task.claim_version)
-            answer = await self._advancer.take_in(run_id, seen, finish, [event], task=task)
+            answer = await self._advancer.settle(task, Seen(task.id, task.version, task.claim_version), finish)
             if answer.verdict is Verdict.DONE:
                 return True
         return False
-
-    async def _take_in(self, run_id: str, guard: Seen | None, finish: Finish | None, event: Event) -> Answer:
-        self._advancer.forget(run_id)
-        return await self._advancer.take_in(run_id, guard, finish, [event])

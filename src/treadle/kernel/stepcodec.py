@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from treadle.evaluator.records import BlobRef, StepRow
+from treadle.evaluator.records import StepRow
 from treadle.kernel.ports import PutBlob
-from treadle.kernel.vault import BIG, Vault
+from treadle.kernel.vault import Vault, ref_json, unwrapped, wrapped
 from treadle.model.runs import Step
-from treadle.model.values import decode, encode
+from treadle.model.values import BlobRef, decode, encode
 
 _ROW_LIMIT = 64 * 1024 * 1024
 _ATTRIBUTES = ("params", "returns", "loop")
@@ -50,7 +50,7 @@ def load_step(step: Step, vault: Vault) -> StepRow:
     parts = decode(vault.plain(step.body))
     for name in _ATTRIBUTES:
         if attributes := parts.get(name):
-            parts[name] = {key: _restored(value) for key, value in attributes.items()}
+            parts[name] = {key: unwrapped(value) for key, value in attributes.items()}
     attributes = {name: parts.pop(name) for name in _ATTRIBUTES if name in parts}
     row = _from_builtins(parts, StepRow)
     return msgspec.structs.replace(row, **attributes) if attributes else row
@@ -62,37 +62,7 @@ def _without_attributes(row: StepRow) -> StepRow:
 
 def _split(attributes: dict[str, Any], vault: Vault, root_id: str, blobs: list[PutBlob]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The attributes with references for what is big, and the same as JSON."""
-    kept: dict[str, Any] = {}
-    stored: dict[str, Any] = {}
-    changed = False
-    for key, value in attributes.items():
-        if not isinstance(value, BlobRef) and _may_be_big(value):
-            text = encode(value, f"value of {key}", _ROW_LIMIT)
-            if len(text) > BIG:
-                blob = vault.pack_blob(text, root_id)
-                blobs.append(blob)
-                value, changed = BlobRef(blob.digest, len(text)), True
-        kept[key] = value
-        if isinstance(value, BlobRef):
-            stored[key] = {"@blob": value.digest, "size": value.size}
-        elif isinstance(value, dict) and ("@blob" in value or "@value" in value):
-            stored[key] = {"@value": value}
-        else:
-            stored[key] = value
-    return (kept if changed else attributes), stored
-
-
-def _may_be_big(value: Any) -> bool:
-    """Whether it is worth measuring: numbers and short strings are not."""
-    if isinstance(value, str):
-        return len(value) > BIG // 6
-    return isinstance(value, dict | list)
-
-
-def _restored(value: Any) -> Any:
-    if isinstance(value, dict):
-        if "@blob" in value:
-            return BlobRef(value["@blob"], value["size"])
-        if "@value" in value:
-            return value["@value"]
-    return value
+    folded = vault.fold(attributes, root_id)
+    blobs += folded.blobs
+    stored = {key: ref_json(value) if isinstance(value, BlobRef) else wrapped(value) for key, value in folded.attributes.items()}
+    return folded.attributes, stored

@@ -1,7 +1,8 @@
 """How values are kept: small ones in their rows as JSON text, attributes over 8 KiB once each, under their digest.
 
 A stored text that starts with `@` is not plain JSON. `@refs:` is an object some of whose attributes stand elsewhere
-(`{"@blob": digest, "size": n}`); `@code:` is any of these texts after the codec. Plain JSON never starts with `@`.
+(`{"@blob": digest, "size": n, "list": whether it is one}`); `@code:` is any of these texts after the codec. Plain JSON
+never starts with `@`.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from treadle.evaluator.records import BlobRef
 from treadle.kernel.ports import Finish, PutBlob, Store
 from treadle.model.errors import TreadleError
-from treadle.model.values import PAYLOAD_LIMIT, Json, decode, encode
+from treadle.model.values import PAYLOAD_LIMIT, BlobRef, Json, decode, encode
 
 BIG = 8 * 1024
 """Characters of JSON text from which on an attribute's value is stored once, apart from the row."""
@@ -47,6 +47,14 @@ class Codec(Protocol):
         """The text that was given to `encode`; raises for anything else."""
 
 
+class Folded(NamedTuple):
+    """Attributes with references for what is big; the big values to store, and what they are by digest."""
+
+    attributes: dict[str, Json]
+    blobs: tuple[PutBlob, ...]
+    values: dict[str, Json]
+
+
 class Vault:
     """Packs JSON objects for storing and unpacks them; keeps big values that were read lately in memory."""
 
@@ -71,17 +79,33 @@ class Vault:
         blobs = []
         for name, value in attributes.items():
             if isinstance(value, BlobRef):
-                kept[name] = {"@blob": value.digest, "size": value.size}
+                kept[name] = ref_json(value)
                 continue
             one = encode(value, what, limit)
             if len(one) > BIG:
                 blobs.append(self.pack_blob(one, root_id))
-                kept[name] = {"@blob": blobs[-1].digest, "size": len(one)}
+                kept[name] = ref_json(BlobRef(blobs[-1].digest, len(one), isinstance(value, list)))
             else:
-                kept[name] = {"@value": value} if isinstance(value, dict) and ("@blob" in value or "@value" in value) else value
+                kept[name] = wrapped(value)
         if not blobs and not referring:
             return self.seal(text), ()
         return self.seal(f"@refs:{encode(kept, what, 2 * limit)}"), tuple(blobs)
+
+    def fold(self, attributes: dict[str, Json], root_id: str, what: str = "value") -> Folded:
+        """The attributes with references for what is big, what to store for these, and what they stand for."""
+        kept: dict[str, Json] = {}
+        blobs: list[PutBlob] = []
+        values: dict[str, Json] = {}
+        for name, value in attributes.items():
+            if may_be_big(value):
+                text = encode(value, what, 2**31)
+                if len(text) > BIG:
+                    blob = self.pack_blob(text, root_id)
+                    blobs.append(blob)
+                    values[blob.digest] = value
+                    value = BlobRef(blob.digest, len(text), isinstance(value, list))
+            kept[name] = value
+        return Folded(kept if blobs else attributes, tuple(blobs), values)
 
     def pack_end(self, finish: Finish, root_id: str) -> tuple[Finish, tuple[PutBlob, ...]]:
         """The end of a task with its result as it is stored; it comes with plain JSON."""
@@ -101,19 +125,22 @@ class Vault:
 
     async def unpack(self, text: str | None) -> dict[str, Json]:
         """The object that was packed; {} for None."""
+        kept = self.unfold(text)
+        wanted = [value.digest for value in kept.values() if isinstance(value, BlobRef)]
+        if not wanted:
+            return kept
+        found = await self.load(wanted)
+        return {name: found[value.digest] if isinstance(value, BlobRef) else value for name, value in kept.items()}
+
+    def unfold(self, text: str | None) -> dict[str, Json]:
+        """The object that was packed, with references for what stands elsewhere; {} for None."""
         if text is None:
             return {}
-        if not text.startswith("@"):
-            plain: dict[str, Json] = decode(text)
-            return plain
         text = self.plain(text)
         if not text.startswith("@refs:"):
-            decoded: dict[str, Json] = decode(text)
-            return decoded
-        kept: dict[str, Json] = decode(text[6:])
-        wanted = [value["@blob"] for value in kept.values() if isinstance(value, dict) and "@blob" in value]
-        found = await self.load(wanted)
-        return {name: _unwrapped(value, found) for name, value in kept.items()}
+            plain: dict[str, Json] = decode(text)
+            return plain
+        return {name: unwrapped(value) for name, value in decode(text[6:]).items()}
 
     async def open_text(self, text: str) -> str:
         """The object that was packed, as plain JSON text."""
@@ -159,10 +186,29 @@ class Vault:
             raise UnreadableValue(f"The codec {name!r} cannot read a stored value: {error}") from error
 
 
-def _unwrapped(value: Json, found: dict[str, Json]) -> Json:
+def may_be_big(value: Json) -> bool:
+    """Whether it is worth measuring: numbers and short strings are not, nor what stands elsewhere already."""
+    if isinstance(value, str):
+        return len(value) > BIG // 6
+    return isinstance(value, dict | list)
+
+
+def ref_json(ref: BlobRef) -> dict[str, Json]:
+    """A reference as it is stored among attributes."""
+    said: dict[str, Json] = {"@blob": ref.digest, "size": ref.size}
+    return said if ref.is_list is None else said | {"list": ref.is_list}
+
+
+def wrapped(value: Json) -> Json:
+    """A value as it is stored among attributes: one that looks like a reference is wrapped, so that it is never taken for one."""
+    return {"@value": value} if isinstance(value, dict) and ("@blob" in value or "@value" in value) else value
+
+
+def unwrapped(value: Json) -> Json:
+    """The value, or the reference, that was stored."""
     if isinstance(value, dict):
         if "@blob" in value:
-            return found[value["@blob"]]
+            return BlobRef(value["@blob"], value["size"], value.get("list"))
         if "@value" in value:
             return value["@value"]
     return value

@@ -11,6 +11,10 @@ DEFAULT_NAMESPACE = "default"
 DEFAULT_LIST = "default"
 HANDLER = "handler"
 """The kind of tasks that call a user's handler."""
+ADVANCE = "afl.advance"
+"""The kind of tasks that take in what was left in inboxes of a run, and go on with big expansions."""
+SCRIPT = "afl.script"
+"""The kind of tasks that run the scripts of a flow."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:/-][A-Za-z0-9_]+)*")
 _LONGEST_NAME = 200

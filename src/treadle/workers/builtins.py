@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.kernel.advancer import ADVANCE, PARAM, SCRIPT
+from treadle.kernel.run_rows import PARAM
 from treadle.model.errors import NonRetryable
+from treadle.model.names import ADVANCE, SCRIPT
 from treadle.model.values import Json
 from treadle.workers.handlers import Handler, make_handler
 from treadle.workers.scripts import ScriptError, ScriptRunner, ScriptUnavailable

@@ -7,6 +7,7 @@ Claims, handlers and commits overlap; nothing here waits for one task. What a ha
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -20,7 +21,7 @@ from treadle.kernel.telemetry import Emit, LeaseLost, LoopError, ResultDropped, 
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, StoreError, TreadleError
 from treadle.model.ids import Ids
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
+from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
 from treadle.model.outcomes import Outcome, Problem, Released
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import Claim, LogLine, Task
@@ -360,7 +361,9 @@ class Worker:
 
     async def _attempt(self, execution: _Execution) -> Finish | Park | None:
         task, handler = execution.task, execution.handler
-        if (problem := refusal(task, self._options.takeover_limit)) is not None:
+        # What advances a run never kills a worker by itself, and giving it up would leave the run where it is.
+        takeover_limit = sys.maxsize if task.kind == ADVANCE else self._options.takeover_limit
+        if (problem := refusal(task, takeover_limit)) is not None:
             return failure(problem)
         if handler is None:
             return self._decide(task, None, Released("no handler here"))

@@ -1,0 +1,222 @@
+"""A new run from the middle of another one: what was finished without a step stays, the step and what came of it is done again.
+
+Copied rows keep their places, so their ids are those of the new run. From the step upwards every ancestor waits again; in
+each block on the way, the statements that depend on what is done again go too. What waited in the old run (for a handler, a
+script, its turn) waits in the new one, with tasks of its own; what failed elsewhere has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from treadle.evaluator.advance import advance, drain
+from treadle.evaluator.draft import Draft, Missing
+from treadle.evaluator.plan import Plan, plan_of
+from treadle.evaluator.records import Changes, Limits, Need, RunRef, Started, StepError, StepRow, View
+from treadle.evaluator.repair import has_more
+from treadle.evaluator.retry import waits_for
+from treadle.evaluator.scope import LINK
+from treadle.evaluator.states import State, StepKind
+from treadle.evaluator.waiting import is_waiting, wait_again
+from treadle.lang.program import Block, Facet, Program
+from treadle.model.ids import derived_id
+from treadle.model.states import RunState
+from treadle.model.values import Json
+
+
+def fork(
+    program: Program,
+    run: RunRef,
+    rows: Iterable[StepRow],
+    step_id: str,
+    inputs: Mapping[str, Json],
+    changed: Mapping[str, Json] | None = None,
+    blobs: Mapping[str, Json] | None = None,
+    limits: Limits | None = None,
+) -> Changes | Need:
+    """All rows and tasks with which the new run `run` begins, from all rows of the old one and the id of one of them.
+
+    `inputs` are all inputs of the new run, `changed` those that the old one had not or had otherwise: only what is done
+    again sees these. A signature alias belongs to its step, which is done again whole. Asks for blobs only.
+    """
+    old = {row.id: row for row in rows}
+    target = old[step_id]
+    while target.kind is StepKind.MIXIN:
+        target = old[target.parent_id or ""]
+    if target.parent_id is None:
+        view = _view_of([], blobs or {})
+        view.add_absent(run.root_id)
+        return advance(program, run, view, [Started(dict(inputs))], limits)
+    plan = plan_of(program)
+    copies = _Cut(plan, run, old, target).copies()
+    copies[0].params = {**copies[0].params, **(changed or {})}
+    run = msgspec.structs.replace(run, rows=len(copies))
+    return _go_on(Draft(plan, run, _view_of(copies, blobs or {}), limits or Limits()), copies, target)
+
+
+class _Cut:
+    """What is dropped of the old rows, and which of the others wait again, each for which child."""
+
+    def __init__(self, plan: Plan, run: RunRef, old: Mapping[str, StepRow], target: StepRow) -> None:
+        self._plan, self._run, self._old = plan, run, old
+        self._children: dict[str, list[StepRow]] = {}
+        for row in old.values():
+            self._children.setdefault(row.parent_id or "", []).append(row)
+        self._dropped: set[str] = set()
+        self._reopened: dict[str, StepRow] = {}
+        self._drop(target)
+        child = target
+        while child.parent_id is not None:
+            parent = old[child.parent_id]
+            for each in self._affected(parent, child):
+                self._drop(each)
+            self._reopened[parent.id] = child
+            child = parent
+
+    def _drop(self, row: StepRow) -> None:
+        left = [row]
+        while left:
+            each = left.pop()
+            self._dropped.add(each.id)
+            left += self._children.get(each.id, ())
+
+    def _affected(self, parent: StepRow, child: StepRow) -> list[StepRow]:
+        """The siblings that cannot stay when a child is done again."""
+        siblings = [row for row in self._children[parent.id] if row.id != child.id]
+        match child.kind:
+            case StepKind.STEP | StepKind.SCHEMA:
+                gone = self._dependents(parent, child.name)
+                return [row for row in siblings if row.name in gone]
+            case StepKind.MIXIN:  # the aliases after it may read it, and so may all the rest
+                return [row for row in siblings if row.kind is not StepKind.MIXIN or row.ordinal > child.ordinal]
+            case StepKind.BLOCK:  # other blocks know nothing of it; what caught a failure may have nothing to catch now
+                return [row for row in siblings if row.kind is StepKind.CATCH]
+            case StepKind.CATCH:
+                return [row for row in siblings if row.kind is StepKind.CATCH and row.ordinal > child.ordinal]
+            case _:
+                return []
+
+    def _dependents(self, block: StepRow, name: str) -> set[str]:
+        """The steps of a block that need this one, or need one that does."""
+        node = self._plan.program.find_node(block.statement_id)
+        steps = node.steps if isinstance(node, Block) else ()
+        found = {name}
+        grew = True
+        while grew:
+            more = {step.name for step in steps if step.name not in found and not found.isdisjoint(step.depends)}
+            grew = bool(more)
+            found |= more
+        return found - {name}
+
+    def copies(self) -> list[StepRow]:
+        """The rows of the new run, parents first; the root is the first of all."""
+        kept = [row for row in self._old.values() if row.id not in self._dropped]
+        kept.sort(key=lambda row: (row.place.count("/"), row.ordinal, row.place))
+        return [self._reopen(self._copy(row), row) if row.id in self._reopened else self._copy(row) for row in kept]
+
+    def _copy(self, row: StepRow) -> StepRow:
+        return msgspec.structs.replace(
+            row,
+            id=self._new_id(row.id),
+            run_id=self._run.id,
+            parent_id=None if row.parent_id is None else self._new_id(row.parent_id),
+            task_id=None,
+            error=self._error(row.error),
+            params=self._relinked(row.params),
+            returns=self._relinked(row.returns),
+            loop=self._relinked(row.loop),
+        )
+
+    def _new_id(self, row_id: str) -> str:
+        return derived_id(self._run.id, self._old[row_id].place)
+
+    def _error(self, error: StepError | None) -> StepError | None:
+        if error is None or error.step_id not in self._old:
+            return error
+        return msgspec.structs.replace(error, step_id=self._new_id(error.step_id))
+
+    def _relinked(self, value: Any) -> Any:
+        """References to steps of the old run as such to those of the new one."""
+        if isinstance(value, dict):
+            if value.get(LINK) in self._old and len(value) == 2:
+                return {**value, LINK: self._new_id(value[LINK])}
+            return {key: self._relinked(each) for key, each in value.items()}
+        return [self._relinked(each) for each in value] if isinstance(value, list) else value
+
+    # --- rows that wait again ---
+
+    def _reopen(self, copy: StepRow, row: StepRow) -> StepRow:
+        child = self._reopened[row.id]
+        kept = [each for each in self._children[row.id] if each.id not in self._dropped]
+        copy.state, copy.failed_in = waits_for(child), None
+        copy.open = sum(each.id in self._reopened or not each.is_terminal for each in kept)
+        copy.returns = self._own_returns(row, child)
+        if child.kind is StepKind.CATCH:  # what it deals with stays
+            copy.caught = child.ordinal + 1
+            caught = StepError(message=child.params["error"], type=child.params["error_type"], path=row.path, step_id=copy.id)
+            copy.error = caught if row.state is State.STATEMENT_ERROR else copy.error
+            return copy
+        failed = [
+            each
+            for each in kept
+            if each.state is State.STATEMENT_ERROR and each.kind is not StepKind.CATCH and each.id not in self._reopened
+        ]
+        first = min(failed, key=lambda each: each.ordinal, default=None)
+        copy.failed, copy.caught = len(failed), 0
+        copy.failed_first = None if first is None else first.ordinal
+        copy.error = None if first is None else self._error(first.error)
+        if child.kind is StepKind.MIXIN:
+            later = {each.name for each in self._children[row.id] if each.kind is StepKind.MIXIN and each.ordinal >= child.ordinal}
+            copy.params = {name: value for name, value in copy.params.items() if name not in later}
+        return copy
+
+    def _own_returns(self, row: StepRow, child: StepRow) -> dict[str, Any]:
+        """What a step has without what its blocks yielded: an event's results."""
+        facet = self._plan.callee(row.facet)
+        if not isinstance(facet, Facet) or not facet.is_event or child.kind is StepKind.MIXIN:
+            return {}
+        yielded = {name for each in self._children[row.id] for name in each.returns if not each.is_step}
+        return {name: self._relinked(value) for name, value in row.returns.items() if name not in yielded}
+
+
+def _view_of(copies: Sequence[StepRow], blobs: Mapping[str, Json]) -> View:
+    view = View()
+    view.blobs.update(blobs)
+    children: dict[str, list[StepRow]] = {row.id: [] for row in copies}
+    for row in copies:
+        if row.parent_id is not None:
+            children[row.parent_id].append(row)
+    for row in copies:
+        view.add(row)
+        view.add_children(row.id, children[row.id])
+    return view
+
+
+def _go_on(draft: Draft, copies: Sequence[StepRow], target: StepRow) -> Changes | Need:
+    """Make the row again, wish again for what is waited for, and name the blocks whose turn is still to come."""
+    try:
+        parent = draft.edit(derived_id(draft.run.id, target.place.rpartition("/")[0]))
+        again = draft.create(
+            parent, target.name, target.kind, target.statement_id,
+            ordinal=target.ordinal, facet=target.facet, loop=dict(target.loop),
+        )  # fmt: skip
+        if target.kind is StepKind.CATCH:
+            again.params = dict(target.params)
+        drain(draft)
+        for copy in copies:
+            row = draft.get(copy.id)
+            if not row.is_terminal and is_waiting(draft, row):
+                wait_again(draft, draft.edit(row.id))
+            elif has_more(draft, row):
+                draft.again[row.id] = None
+    except Missing as missing:
+        return Need(missing.rows, missing.children_of, missing.blobs)
+    draft.status = draft.status or RunState.RUNNING
+    changes = draft.changes()
+    changed = {row.id: row for row in changes.updated}
+    changes.created = [*(changed.get(row.id, row) for row in copies), *changes.created]
+    changes.updated = []
+    return changes
