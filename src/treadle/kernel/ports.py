@@ -361,6 +361,47 @@ class LaneDepth:
     oldest_due_at: int | None
 
 
+# --- retention ---
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How long what has ended is kept, in milliseconds; a list's own rules (`lists.keep_*_for`) win over these.
+
+    `keep_failed_for` is for failed tasks and runs, `keep_completed_for` for all other ends.
+    """
+
+    namespace: str
+    keep_completed_for: int
+    keep_failed_for: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrunePage:
+    """Trees that may be pruned, found on one stretch of a walk; `cursor` is where the next begins, None at the end."""
+
+    roots: tuple[str, ...]
+    cursor: str | None
+    tasks: int = 0
+    """Finished tasks of these trees on this stretch."""
+    trees: int = 0
+    """Trees whose first member is on this stretch: over the whole walk, each is counted once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Rows that were removed; `more` says that the bound was reached before the trees were gone."""
+
+    trees: int = 0
+    tasks: int = 0
+    moves: int = 0
+    lines: int = 0
+    runs: int = 0
+    steps: int = 0
+    blobs: int = 0
+    more: bool = False
+
+
 # --- the ports ---
 
 
@@ -539,6 +580,31 @@ class Store(Protocol):
 
     async def find_blobs(self, digests: Sequence[str]) -> dict[str, str]:
         """The big values that there are, by digest."""
+
+    # retention
+
+    async def find_prunable(self, rules: Rules, cursor: str | None, limit: int, *, count: bool = False) -> PrunePage:
+        """Look at the next `limit` ends of the namespace, in the order in which they came, for trees to prune.
+
+        A tree may be pruned when it has no live task and no unfinished run, and all that it has is past its time. With
+        `count`, `tasks` and `trees` are told. The walk ends where nothing can be past its time any more.
+        """
+
+    async def prune_trees(self, rules: Rules, roots: Sequence[str], limit: int) -> Pruned:
+        """Remove the trees, in one transaction, but no more than about `limit` rows: call again while there is `more`.
+
+        Trees that may not be pruned (any more) are left alone, whole. Runs go last, so that what a crash leaves of a tree
+        is found by the next walk. A big value goes with the last tree that uses it.
+        """
+
+    async def prune_rest(self, limit: int, keep_servers_for: int) -> tuple[int, int]:
+        """Remove up to `limit` deduplication keys that are past their time, and servers not heard of for so long; how many."""
+
+    async def compact(self, *, whole: bool = False) -> int:
+        """Give free space back to the system, in a short step, or `whole` in a long one; bytes given back, 0 when done.
+
+        A store that does this by itself does nothing; `whole` raises `Unsupported` there.
+        """
 
     # servers and lines
 

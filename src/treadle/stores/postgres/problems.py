@@ -19,7 +19,12 @@ from treadle.model.errors import (
     TreadleError,
 )
 
-REPEATABLE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.UniqueViolationError)
+REPEATABLE = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.UniqueViolationError,
+    asyncpg.ForeignKeyViolationError,  # a big value that was pruned between its insert and its use
+)
 """What may be done again at once: nothing of it has happened, and the others who were in the way have finished."""
 
 

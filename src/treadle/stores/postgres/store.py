@@ -5,13 +5,27 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from treadle.kernel.ports import Answer, DeadFilter, DeadGroup, DeadLetter, History, LaneDepth, RunFilter, TaskFilter, Unit, Woken
+from treadle.kernel.ports import (
+    Answer,
+    DeadFilter,
+    DeadGroup,
+    DeadLetter,
+    History,
+    LaneDepth,
+    Pruned,
+    PrunePage,
+    Rules,
+    RunFilter,
+    TaskFilter,
+    Unit,
+    Woken,
+)
 from treadle.model.clock import Clock
-from treadle.model.errors import StoreUnavailable
+from treadle.model.errors import StoreUnavailable, Unsupported
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import LogLine, Move, Server, Task
-from treadle.stores.postgres import dead, lease, queue, reads, runs, schema
+from treadle.stores.postgres import dead, lease, prune, queue, reads, runs, schema
 from treadle.stores.postgres.address import parse_address
 from treadle.stores.postgres.commit import commit, make_way
 from treadle.stores.postgres.connect import HOT, READS, Connection, Connector, Pool
@@ -247,6 +261,29 @@ class PostgresStore:
         """Big values by digest."""
         async with self._working() as connection:
             return await runs.find_blobs(connection, digests)
+
+    # retention
+
+    async def find_prunable(self, rules: Rules, cursor: str | None, limit: int, *, count: bool = False) -> PrunePage:
+        """The next trees of the walk that may be pruned."""
+        async with self._working() as connection:
+            return await prune.find_prunable(connection, rules, cursor, limit, count=count)
+
+    async def prune_trees(self, rules: Rules, roots: Sequence[str], limit: int) -> Pruned:
+        """Remove the trees, up to about `limit` rows."""
+        async with self._working() as connection:
+            return await prune.prune_trees(connection, rules, list(roots), limit)
+
+    async def prune_rest(self, limit: int, keep_servers_for: int) -> tuple[int, int]:
+        """Remove old keys and servers."""
+        async with self._working() as connection:
+            return await prune.prune_rest(connection, limit, keep_servers_for)
+
+    async def compact(self, *, whole: bool = False) -> int:
+        """Nothing: autovacuum does it."""
+        if whole:
+            raise Unsupported(f"{self.url} gives space back by itself (autovacuum). To write a table anew: `vacuum full finished`.")
+        return 0
 
     # servers and lines
 

@@ -51,6 +51,11 @@ def wait_for_lock(tries: int) -> bool:
     return True
 
 
+def make_shrinkable(connection: apsw.Connection) -> None:
+    """A file that has nothing in it yet will be able to give free pages back; says nothing to others."""
+    connection.execute(_SQL["shrink_in_steps"])
+
+
 def make_durable(connection: apsw.Connection) -> None:
     """Write-ahead log, every commit synced; checkpoints are ours alone."""
     tries = 0

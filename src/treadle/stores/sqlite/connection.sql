@@ -2,6 +2,10 @@
 -- Readers do not block the writer, nor the writer readers.
 pragma journal_mode = wal;
 
+-- name: shrink_in_steps
+-- Free pages can be given back a few at a time; has an effect only before the first table is made.
+pragma auto_vacuum = incremental;
+
 -- name: sync_every_commit
 -- A commit that was answered survives a power cut.
 pragma synchronous = full;

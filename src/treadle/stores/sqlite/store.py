@@ -20,7 +20,10 @@ from treadle.kernel.ports import (
     History,
     LaneDepth,
     LeaseLine,
+    Pruned,
+    PrunePage,
     Renewal,
+    Rules,
     RunFilter,
     TaskFilter,
     Unit,
@@ -30,10 +33,10 @@ from treadle.model.clock import Clock
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import Claim, LogLine, Move, Server, Task
-from treadle.stores.sqlite import dead, queue, reads, records, runs
+from treadle.stores.sqlite import dead, prune, queue, reads, records, runs
 from treadle.stores.sqlite.channel import Channel, ClosedChannel, InlineChannel, ThreadChannel
 from treadle.stores.sqlite.commit import commit
-from treadle.stores.sqlite.connection import add_shapes, connect, make_durable, refuse_writes, writing
+from treadle.stores.sqlite.connection import add_shapes, connect, make_durable, make_shrinkable, refuse_writes, writing
 from treadle.stores.sqlite.describe import describe
 from treadle.stores.sqlite.lanes import list_lanes, make_lanes
 from treadle.stores.sqlite.place import check_place
@@ -90,6 +93,7 @@ class SqliteStore:
         version = read_version(connection)
         check_version(version, self._shown, migrate=migrate)
         if self._path is not None:
+            make_shrinkable(connection)
             make_durable(connection)
             self._writer.after = Checkpointer(connection).tidy
         if version < NEWEST:
@@ -257,6 +261,25 @@ class SqliteStore:
     async def find_blobs(self, digests: Sequence[str]) -> dict[str, str]:
         """Big values by digest."""
         return await self._reader.call(lambda connection: runs.find_blobs(connection, digests))
+
+    # retention
+
+    async def find_prunable(self, rules: Rules, cursor: str | None, limit: int, *, count: bool = False) -> PrunePage:
+        """The next trees of the walk that may be pruned."""
+        now = self._clock.now()
+        return await self._reader.call(lambda connection: prune.find_prunable(connection, rules, cursor, limit, now, count=count))
+
+    async def prune_trees(self, rules: Rules, roots: Sequence[str], limit: int) -> Pruned:
+        """Remove the trees, up to about `limit` rows."""
+        return await self._writer.call(lambda connection: prune.prune_trees(connection, rules, roots, limit, self._clock.now()))
+
+    async def prune_rest(self, limit: int, keep_servers_for: int) -> tuple[int, int]:
+        """Remove old keys and servers."""
+        return await self._writer.call(lambda connection: prune.prune_rest(connection, limit, keep_servers_for, self._clock.now()))
+
+    async def compact(self, *, whole: bool = False) -> int:
+        """Give free pages back to the file system."""
+        return await self._writer.call(lambda connection: prune.compact(connection, whole=whole))
 
     # servers and lines
 

@@ -52,7 +52,7 @@ create table blobs (
 );
 create table blob_uses (
   root_id uuid not null,
-  digest text not null,
+  digest text not null references blobs (digest),
   primary key (root_id, digest)
 );
 create index blob_uses_digest on blob_uses (digest);

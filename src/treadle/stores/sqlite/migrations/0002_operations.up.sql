@@ -51,7 +51,7 @@ create table blobs (
 ) strict;
 create table blob_uses (
   root_id text not null,
-  digest text not null,
+  digest text not null references blobs (digest),
   primary key (root_id, digest)
 ) strict;
 create index blob_uses_digest on blob_uses (digest);

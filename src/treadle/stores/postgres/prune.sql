@@ -1,0 +1,181 @@
+-- name: find_shortest_keep
+-- What ended later than this cannot be pruned yet; $1 namespace, $2 keep_completed_for, $3 keep_failed_for.
+select treadle_now() - least($2::bigint, $3::bigint, min(keep_completed_for), min(keep_failed_for))
+from lists
+where namespace = $1::text;
+
+-- name: find_window
+-- The $5 ends after the seq $4: the last seq, how many, when the last was, and the trees of those past their time.
+with met as materialized (
+  select finished.seq, finished.finished_at, finished.root_id,
+    finished.namespace = $1::text and finished.finished_at <= (select treadle_now()) - case when finished.state = 'failed'
+      then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end as expired
+  from finished
+  join lanes on lanes.id = finished.lane_id
+  left join lists on lists.namespace = lanes.namespace and lists.task_list = lanes.task_list
+  where finished.seq > $4::bigint
+  order by finished.seq
+  limit $5::bigint
+)
+select (select max(seq) from met), (select count(*) from met), (select finished_at from met order by seq desc limit 1),
+  array(select distinct root_id::text from met where expired);
+
+-- name: find_runs_window
+-- The $6 runs between the ids $4 and $5: the last id, how many, and the trees without a finished task of those past their time.
+with met as materialized (
+  select runs.id, runs.root_id,
+    runs.finished_at is not null and runs.finished_at <= (select treadle_now()) - case when runs.state = 'failed'
+      then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end
+    and not exists (select from finished where finished.id = runs.root_id)
+    and not exists (select from finished where finished.root_id = runs.root_id and finished.root_id <> finished.id) as expired
+  from runs
+  left join lists on lists.namespace = runs.namespace and lists.task_list = runs.task_list
+  where runs.namespace = $1::text and runs.id > $4::uuid and runs.id < $5::uuid
+  order by runs.id
+  limit $6::bigint
+)
+select (select id::text from met order by id desc limit 1), (select count(*) from met),
+  array(select distinct root_id::text from met where expired);
+
+-- name: list_prunable
+-- Which of the trees $4 have nothing live, no unfinished run, and nothing that is to be kept ($1 says nothing here).
+select given.id::text
+from unnest($4::uuid[]) as given (id)
+where $1::text is not null
+  and not exists (select from tasks where tasks.id = given.id)
+  and not exists (select from tasks where tasks.root_id = given.id and tasks.root_id <> tasks.id)
+  and not exists (
+    select
+    from finished
+    join lanes on lanes.id = finished.lane_id
+    left join lists on lists.namespace = lanes.namespace and lists.task_list = lanes.task_list
+    where finished.id = given.id and finished.finished_at > (select treadle_now()) - case when finished.state = 'failed'
+      then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end
+  )
+  and not exists (
+    select
+    from finished
+    join lanes on lanes.id = finished.lane_id
+    left join lists on lists.namespace = lanes.namespace and lists.task_list = lanes.task_list
+    where finished.root_id = given.id and finished.root_id <> finished.id and finished.finished_at > (select treadle_now()) - case when finished.state = 'failed'
+      then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end
+  )
+  and not exists (
+    select
+    from runs
+    left join lists on lists.namespace = runs.namespace and lists.task_list = runs.task_list
+    where runs.id = given.id and (runs.finished_at is null or runs.finished_at > (select treadle_now()) - case when runs.state = 'failed'
+      then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end)
+  )
+  and not exists (
+    select
+    from runs
+    left join lists on lists.namespace = runs.namespace and lists.task_list = runs.task_list
+    where runs.root_id = given.id and runs.root_id <> runs.id and (runs.finished_at is null or runs.finished_at > (select treadle_now()) - case when runs.state = 'failed'
+      then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end)
+  );
+
+-- name: count_members
+-- Of the trees $1: those whose first end is after the seq $2, and all ends after it and up to $3.
+select
+  (
+    select count(*)
+    from unnest($1::uuid[]) as given (id)
+    where $2::bigint < least(
+      (select finished.seq from finished where finished.id = given.id),
+      (select min(finished.seq) from finished where finished.root_id = given.id and finished.root_id <> finished.id)
+    )
+  ),
+  (
+    select count(*)
+    from unnest($1::uuid[]) as given (id)
+    join finished on finished.id = given.id
+    where finished.seq > $2::bigint and finished.seq <= $3::bigint
+  ) + (
+    select count(*)
+    from unnest($1::uuid[]) as given (id)
+    join finished on finished.root_id = given.id and finished.root_id <> finished.id
+    where finished.seq > $2::bigint and finished.seq <= $3::bigint
+  );
+
+-- name: lock_runs
+-- The runs of the trees $1; nobody changes them until the transaction ends. Taken in the order of their ids.
+select runs.id::text, runs.root_id::text
+from runs
+where runs.id in (
+  select runs.id from unnest($1::uuid[]) as given (id) join runs on runs.id = given.id
+  union all
+  select runs.id from unnest($1::uuid[]) as given (id) join runs on runs.root_id = given.id and runs.root_id <> runs.id
+)
+order by runs.id
+for update;
+
+-- name: lock_members
+-- Up to $2 finished tasks of the trees $1; nobody revives them until the transaction ends. Taken in the order of their ids.
+select finished.id::text, finished.root_id::text
+from finished
+where finished.id in (
+  select finished.id from unnest($1::uuid[]) as given (id) join finished on finished.id = given.id
+  union all
+  select finished.id
+  from unnest($1::uuid[]) as given (id)
+  join finished on finished.root_id = given.id and finished.root_id <> finished.id
+  limit $2::bigint
+)
+order by finished.id
+for update;
+
+-- name: list_steps
+-- Up to $2 steps of the runs $1.
+select steps.id::text from unnest($1::uuid[]) as given (id) join steps on steps.run_id = given.id limit $2::bigint;
+
+-- name: delete_lines
+-- Up to $2 lines of the tasks and steps $1.
+delete from lines
+where id in (select lines.id from unnest($1::uuid[]) as given (id) join lines on lines.task_id = given.id limit $2::bigint);
+
+-- name: delete_log
+-- Moves of the entities $1.
+delete from log using unnest($1::uuid[]) as given (id) where log.entity_id = given.id;
+
+-- name: delete_finished
+-- The finished tasks $1.
+delete from finished using unnest($1::uuid[]) as given (id) where finished.id = given.id;
+
+-- name: delete_steps
+-- The steps $1.
+delete from steps using unnest($1::uuid[]) as given (id) where steps.id = given.id;
+
+-- name: delete_runs
+-- The runs $1.
+delete from runs using unnest($1::uuid[]) as given (id) where runs.id = given.id;
+
+-- name: bump_runs
+-- Whoever has read the runs $1 has to look again.
+update runs set version = version + 1 from unnest($1::uuid[]) as given (id) where runs.id = given.id;
+
+-- name: delete_uses
+-- The trees $1 use their big values no more; answers these.
+delete from blob_uses using unnest($1::uuid[]) as given (id) where blob_uses.root_id = given.id returning blob_uses.digest;
+
+-- name: lock_blobs
+-- The big values $1: nobody begins to use them until the transaction ends, and who has begun is waited for.
+select digest from blobs where digest = any ($1::text[]) order by digest for update;
+
+-- name: delete_blobs
+-- The big values among $1 that nobody uses.
+delete from blobs
+using unnest($1::text[]) as given (digest)
+where blobs.digest = given.digest and not exists (select from blob_uses where blob_uses.digest = given.digest);
+
+-- name: delete_keys
+-- Up to $1 deduplication keys past their time.
+delete from dedupe
+using (
+  select namespace, key from dedupe where expires_at <= (select treadle_now()) order by expires_at limit $1::bigint for update skip locked
+) as old
+where dedupe.namespace = old.namespace and dedupe.key = old.key;
+
+-- name: delete_servers
+-- Servers that nobody has heard of for $1 ms.
+delete from servers where heartbeat_at <= (select treadle_now()) - $1::bigint;
