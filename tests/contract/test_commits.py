@@ -753,9 +753,10 @@ async def test_a_new_task_is_stored_as_given(store, clock):
         trace_id="t",
     )
     found = await get(store, task.id)
-    for name in set(NewTask.__struct_fields__) - {"wait_for", "deadline_for"}:
+    for name in set(NewTask.__struct_fields__) - {"wait_for", "deadline_for", "hold", "limit"}:
         assert getattr(found, name) == getattr(task, name), name
-    assert (found.state, found.hold, found.owner_id, found.claim_version, found.version) == ("pending", 0, None, 0, 0)
+    assert (found.state, found.owner_id, found.claim_version, found.version) == ("pending", None, 0, 0)
+    assert found.hold == Hold.OVER_LIMIT  # it has a limit key, and cannot go on yet
     assert (found.attempt, found.failures, found.takeovers) == (1, 0, 0)
     assert found.created_at == clock.now()
     assert found.due_at == found.wake_at == clock.now() + 5_000

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import Claim, LogLine, Move, NewTask, Server, Task
@@ -478,7 +479,8 @@ class Store(Protocol):
         The best priority among the lanes' heads is taken (smaller first), then oldest due first, from one lane per
         call; so fewer than `limit` does not mean that there is no more, but none means that nothing was ready (or that
         others were taking it at that moment). No two callers receive the same (task, version). A task with a `wake_at`,
-        an owner or a hold is never taken. `claimed_at`, `heartbeat_at` and `progress_at` become now, and `wake_at`
+        an owner or a hold is never taken, nor is one of a paused lane; from a lane with a rate no more are taken than it
+        has tokens (`next_token_for`). `claimed_at`, `heartbeat_at` and `progress_at` become now, and `wake_at`
         the end of the lease. No row in the log.
         """
 
@@ -487,7 +489,8 @@ class Store(Protocol):
 
         A lease that ran out counts a takeover, raises `attempt` if the task was executing (state pending), and leaves
         a move `expire` in the log; the claim version stays, so that its holder can neither settle (no owner matches)
-        nor be mistaken for the next one. With `expire_leases` false, owned tasks are left alone and `overdue` tells of them (D6). Concurrent callers
+        nor be mistaken for the next one. With `expire_leases` false, owned tasks are left alone and `overdue`
+        tells of them (D6). Concurrent callers
         never wake the same task twice.
         """
 
@@ -502,7 +505,54 @@ class Store(Protocol):
         - A run guard is judged first: if the run's version has moved on, the unit is answered `deferred`, unless its claims
           show that it was committed before.
         - New tasks whose id or live unique key (per namespace) is there already are not inserted; `existing` tells.
+        - A task has at most one limit key, its own or else its lane's. Whatever the units do, afterwards no more tasks of a
+          key are admitted (the over-limit bit of `hold` is clear) than its limit allows, and the next in line are: by
+          priority, then due first. A task without an owner that sleeps, awaits something or is paused has given its place up;
+          one whose lease ran out keeps it.
+        - A unit without any guard is an entrance: `BacklogFull` if its tasks raise the ready ones of a lane over its cap,
+          `ListDraining` if it has new tasks for a list that takes none. What settles or advances is never refused so.
         - If any unit raises, nothing of the call is done: the caller sends them one by one to find the culprit.
+        """
+
+    async def next_token_for(self, lane_ids: Sequence[int]) -> int | None:
+        """Milliseconds until a claim may take from one of those lanes that has ready tasks and a rate; None if there is none."""
+
+    # task lists, rates and limits: what operators say
+
+    async def list_lists(self) -> list[TaskList]:
+        """The lists that something was said about; all others have the defaults."""
+
+    async def set_list(
+        self,
+        namespace: str,
+        task_list: str,
+        *,
+        paused: bool | None = None,
+        accepting: bool | None = None,
+        no_handler: str | None = None,
+    ) -> tuple[int, ...]:
+        """Change what is not None, for all lanes of the list, also those made later; the lanes that may have work now."""
+
+    async def list_lane_rules(self) -> list[LaneRule]:
+        """All lanes, and what was said about them."""
+
+    async def set_rate(self, lane_id: int, rate: float | None, burst: int | None) -> None:
+        """From now on take no more than `rate` tasks a second, and `burst` at once; None takes the rate away."""
+
+    async def set_backlog_limit(self, lane_id: int, backlog_limit: int | None) -> None:
+        """From now on refuse new tasks over so many ready ones; None takes the cap away."""
+
+    async def list_limits(self, namespace: str) -> list[Limit]:
+        """All limits of the namespace, with how many tasks are admitted and wait."""
+
+    async def list_admitted(self, namespace: str, key: str, limit: int) -> list[str]:
+        """The ids of up to `limit` admitted tasks of the key."""
+
+    async def set_limit(self, namespace: str, key: str, max_running: int | None) -> tuple[int, ...]:
+        """An operator's limit of the key; None takes it away. Returns lanes in which that made tasks ready.
+
+        For the key of a handler (`handler:NAME`), all tasks of that name without a key get it, also those that are there
+        already. Tasks that run when a limit is set or lowered go on; nothing else of the key starts until there is room.
         """
 
     # reads

@@ -33,6 +33,9 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     unique_key: str | None = None
     """While a task with this key is live in the namespace, inserting another is a no-op that names the live one."""
     limit_key: str | None = None
+    """At most so many tasks with this key run at once as its limit says; None: the key of its lane, if that has one."""
+    limit: int | None = None
+    """How many tasks with the key may run at once, unless an operator has said."""
     policy: str | None = None
     timeout_for: int | None = None
     """Longest time that one attempt may take."""

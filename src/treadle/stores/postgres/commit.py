@@ -3,12 +3,14 @@
 The hot paths (every unit ends a claimed task and does nothing else; all units are new tasks of no step) are a single
 statement. That is whole for new tasks too: which of them are refused is decided in it. Otherwise the guarded rows are
 locked in the order of their ids, the guards are evaluated here, one after the other, and each kind of settlement is one
-statement for all units.
+statement for all units. The hot statements leave tasks with a limit key, and lanes that were said something about, to that
+way: there, the last thing done is to admit the next tasks of the keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import NamedTuple, assert_never
 
 import asyncpg
@@ -16,10 +18,11 @@ import asyncpg
 from treadle.kernel.ports import CLAIM_LOST, DONE, Amend, Answer, Finish, Keep, Park, Revive, Seen, Unit, Verdict
 from treadle.model.names import Lane
 from treadle.model.states import Hold
-from treadle.model.tasks import Claim
+from treadle.model.tasks import Claim, NewTask
 from treadle.stores.postgres import settlements
 from treadle.stores.postgres.connect import PACKAGE, Connection
-from treadle.stores.postgres.inserts import Inserted, insert_tasks
+from treadle.stores.postgres.inserts import Inserted, enter, insert_tasks
+from treadle.stores.postgres.limits import Key, admit
 from treadle.stores.postgres.rows import has_rows, see_runs, write_rows
 from treadle.stores.postgres.settlements import End, Parking
 from treadle.stores.statements import load_statements
@@ -39,6 +42,15 @@ class _Row(NamedTuple):
     state: str
     lane_id: int
     hold: int = 0
+    namespace: str = ""
+    limit_key: str | None = None
+
+
+class _Keyed(NamedTuple):
+    """Limit keys that something was done about, and the settled tasks that have one: they are not ready by that alone."""
+
+    keys: set[Key]
+    task_ids: set[str]
 
 
 class _Allowed(NamedTuple):
@@ -51,20 +63,23 @@ class _Allowed(NamedTuple):
 async def commit(connection: Connection, lane_ids: Mapping[Lane, int], units: Sequence[Unit]) -> list[Answer]:
     """Do the units; answers in their order. All lanes of new tasks are in `lane_ids`."""
     if (ends := _plain_ends(units)) is not None:
-        return await _finish_claimed(connection, units, ends)
-    if any(map(has_rows, units)):
+        if await settlements.finish(connection, ends, limited=False) == len(ends):
+            return [DONE] * len(ends)
+    elif any(map(has_rows, units)):
         async with connection.transaction():
             return await _commit_rows(connection, lane_ids, units)
-    if all(unit.guard is None and not any(task.step_id for task in unit.tasks) for unit in units):
-        inserted = await _insert(connection, lane_ids, units)
-        return [_answer(unit, None, inserted, lane_ids) for unit in units]
+    elif tasks := _plain_tasks(units):
+        inserted = await insert_tasks(connection, lane_ids, tasks)
+        if not inserted.shut:
+            return [_answer(unit, None, inserted, lane_ids) for unit in units]
     async with connection.transaction():
         allowed, answers = await _judge(connection, units)
-        await _settle(connection, allowed.values())
-        inserted = await _insert(connection, lane_ids, [one.unit for one in allowed.values()])
+        keyed = await _settle(connection, allowed.values())
+        inserted = await enter(connection, lane_ids, [one.unit for one in allowed.values()])
+        ready = await _admit(connection, keyed.keys, inserted)
     for position, one in allowed.items():
-        answers[position] = _answer(one.unit, one.row, inserted, lane_ids)
-    return answers
+        answers[position] = _answer(one.unit, one.row, inserted, lane_ids, keyed.task_ids)
+    return _with_lanes(answers, ready)
 
 
 async def _commit_rows(connection: Connection, lane_ids: Mapping[Lane, int], units: Sequence[Unit]) -> list[Answer]:
@@ -88,14 +103,15 @@ async def _commit_rows(connection: Connection, lane_ids: Mapping[Lane, int], uni
             allowed.append(_Allowed(part, row))
     await _recognise(connection, parts, answers, happening)
     locked = {one.row.id: one.row for one in allowed if one.row is not None}
-    await _settle(connection, allowed)
-    inserted = await _insert(connection, lane_ids, happening.values())
-    lanes = await write_rows(connection, happening)
+    keyed = await _settle(connection, allowed)
+    inserted = await enter(connection, lane_ids, list(happening.values()))
+    lanes = await write_rows(connection, happening, keyed.keys)
+    ready = await _admit(connection, keyed.keys, inserted)
     for position, unit in happening.items():
-        answer = _answer(unit, locked.get(unit.guard.task_id) if unit.guard else None, inserted, lane_ids)
+        answer = _answer(unit, locked.get(unit.guard.task_id) if unit.guard else None, inserted, lane_ids, keyed.task_ids)
         more = lanes.get(position, set()).union(answer.lane_ids)
         answers[position] = Answer(Verdict.DONE, answer.existing, tuple(sorted(more)))
-    return answers
+    return _with_lanes(answers, ready)
 
 
 async def _recognise(
@@ -144,11 +160,14 @@ def _plain_ends(units: Sequence[Unit]) -> list[End] | None:
     return ends if len({end.task_id for end in ends}) == len(ends) else None
 
 
-async def _finish_claimed(connection: Connection, units: Sequence[Unit], ends: list[End]) -> list[Answer]:
-    if await settlements.finish(connection, ends) == len(ends):
-        return [DONE] * len(ends)
-    settled = await _list_settled(connection, units)
-    return [DONE if position in settled else CLAIM_LOST for position in range(len(units))]
+def _plain_tasks(units: Sequence[Unit]) -> list[NewTask]:
+    """The new tasks, if that is all that there is, and none has a step or a limit key."""
+    tasks: list[NewTask] = []
+    for unit in units:
+        if unit.guard is not None or any(task.step_id or task.limit_key for task in unit.tasks):
+            return []
+        tasks += unit.tasks
+    return tasks
 
 
 # --- guards ---
@@ -219,8 +238,9 @@ async def _list_settled(connection: Connection, units: Sequence[Unit]) -> set[in
 # --- what the allowed units do ---
 
 
-async def _settle(connection: Connection, allowed: Iterable[_Allowed]) -> None:
+async def _settle(connection: Connection, allowed: Iterable[_Allowed]) -> _Keyed:
     """Write what becomes of the guarded tasks: a statement for each kind of settlement that there is."""
+    keyed = _Keyed(set(), set())
     ends: list[End] = []
     parkings: list[Parking] = []
     checkpoints: dict[str, str | None] = {}
@@ -230,6 +250,9 @@ async def _settle(connection: Connection, allowed: Iterable[_Allowed]) -> None:
         if row is None:
             continue
         owner_id = unit.guard.owner_id if isinstance(unit.guard, Claim) else None
+        if row.limit_key is not None and not isinstance(unit.settlement, Keep | None):
+            keyed.keys.add((row.namespace, row.limit_key))
+            keyed.task_ids.add(row.id)
         match unit.settlement:
             case Finish() as finish:
                 ends.append(End(row.id, row.claim_version, row.owner_id, finish.actor or owner_id, finish))
@@ -252,21 +275,39 @@ async def _settle(connection: Connection, allowed: Iterable[_Allowed]) -> None:
     if checkpoints:
         await settlements.keep(connection, checkpoints)
     if revivals:
-        await settlements.revive(connection, revivals)
+        revived = await settlements.revive(connection, revivals)
+        keyed.keys.update(revived.values())
+        keyed.task_ids.update(revived)
     if amends:
         await settlements.amend(connection, amends)
+    return keyed
 
 
-async def _insert(connection: Connection, lane_ids: Mapping[Lane, int], units: Iterable[Unit]) -> Inserted:
-    tasks = [task for unit in units for task in unit.tasks]
-    return await insert_tasks(connection, lane_ids, tasks) if tasks else Inserted()
+async def _admit(connection: Connection, keys: set[Key], inserted: Inserted) -> set[int]:
+    """Let the next tasks of the keys go on; their lanes."""
+    keys |= set(inserted.keys.values())
+    return await admit(connection, keys, inserted.limits) if keys else set()
 
 
-def _answer(unit: Unit, row: _Row | None, inserted: Inserted, lane_ids: Mapping[Lane, int]) -> Answer:
+def _with_lanes(answers: list[Answer], ready: set[int]) -> list[Answer]:
+    """The answers, one of them with the lanes of admitted tasks: whoever is told of one unit is told of all."""
+    if ready:
+        done = next(position for position, answer in enumerate(answers) if answer.verdict is Verdict.DONE)
+        answers[done] = replace(answers[done], lane_ids=tuple(sorted(ready.union(answers[done].lane_ids))))
+    return answers
+
+
+def _answer(
+    unit: Unit, row: _Row | None, inserted: Inserted, lane_ids: Mapping[Lane, int], keyed: Set[str] = frozenset()
+) -> Answer:
     """What the unit is told: done, which keys were taken, and where it made tasks ready."""
-    ready = {lane_ids[task.lane] for task in unit.tasks if task.wait_for <= 0 and not task.hold and task.id in inserted.ids}
+    ready = {
+        lane_ids[task.lane]
+        for task in unit.tasks
+        if task.wait_for <= 0 and not task.hold and task.id in inserted.ids and task.id not in inserted.keys
+    }
     match unit.settlement:
-        case Park(hold=0, wake_for=None) | Revive() if row is not None and not row.hold & Hold.RUN_PAUSED:
+        case Park(hold=0, wake_for=None) | Revive() if row is not None and not row.hold & Hold.RUN_PAUSED and row.id not in keyed:
             ready.add(row.lane_id)
     existing = {}
     if inserted.holders:

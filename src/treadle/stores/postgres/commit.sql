@@ -1,6 +1,7 @@
 -- name: lock_tasks
 -- What guards of live tasks are compared with; the rows are ours until the transaction ends, taken in the order of their ids.
-select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks.state, tasks.lane_id, tasks.hold
+select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks.state, tasks.lane_id, tasks.hold,
+  tasks.namespace, tasks.limit_key
 from tasks
 join unnest($1::uuid[]) as given (id) on tasks.id = given.id
 order by tasks.id

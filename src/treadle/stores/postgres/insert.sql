@@ -1,21 +1,29 @@
 -- name: insert_tasks
--- Insert the tasks whose id is nowhere and whose unique key is free; answers the ids of those.
-insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, wake_at, claim_version, attempt, failures, takeovers,
-  version, created_at, deadline_at, timeout_for, progress_for, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key,
-  unique_key, policy, payload)
-select given.id, given.lane_id, given.namespace, given.priority, (select treadle_now()) + given.wait_for, given.hold, 'pending',
-  case when given.wait_for > 0 then (select treadle_now()) + given.wait_for end, 0, 1, 0, 0,
-  0, (select treadle_now()), (select treadle_now()) + given.deadline_for, given.timeout_for, given.progress_for, given.run_id,
-  given.step_id, given.flow_id, given.scope, coalesce(given.root_id, given.id), given.trace_id, given.limit_key,
-  given.unique_key, given.policy, given.payload
-from unnest($1::uuid[], $2::integer[], $3::text[], $4::integer[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-  $9::uuid[], $10::uuid[], $11::text[], $12::text[], $13::uuid[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[],
-  $19::integer[])
-  as given (id, lane_id, namespace, priority, wait_for, deadline_for, timeout_for, progress_for,
-    run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload, hold)
-where not exists (select from finished where finished.id = given.id)
-on conflict do nothing
-returning id::text;
+-- Insert the tasks whose id is nowhere and whose unique key is free; answers the ids of those. If one of the lanes $20 is
+-- guarded, nothing is inserted and the answer is null.
+with gate as materialized (
+  select exists (select from lanes where guarded and id = any ($20::integer[])) as shut
+), made as (
+  insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, wake_at, claim_version, attempt, failures, takeovers,
+    version, created_at, deadline_at, timeout_for, progress_for, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key,
+    unique_key, policy, payload)
+  select given.id, given.lane_id, given.namespace, given.priority, (select treadle_now()) + given.wait_for, given.hold, 'pending',
+    case when given.wait_for > 0 then (select treadle_now()) + given.wait_for end, 0, 1, 0, 0,
+    0, (select treadle_now()), (select treadle_now()) + given.deadline_for, given.timeout_for, given.progress_for, given.run_id,
+    given.step_id, given.flow_id, given.scope, coalesce(given.root_id, given.id), given.trace_id, given.limit_key,
+    given.unique_key, given.policy, given.payload
+  from unnest($1::uuid[], $2::integer[], $3::text[], $4::integer[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
+    $9::uuid[], $10::uuid[], $11::text[], $12::text[], $13::uuid[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[],
+    $19::integer[])
+    as given (id, lane_id, namespace, priority, wait_for, deadline_for, timeout_for, progress_for,
+      run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload, hold)
+  where not (select shut from gate) and not exists (select from finished where finished.id = given.id)
+  on conflict do nothing
+  returning id
+)
+select id::text from made
+union all
+select null from gate where shut;
 
 -- name: explain_refusals
 -- Of tasks not inserted ($1 ids, $2 namespaces, $3 unique keys, $4 steps): was the id there, who has the key, who has the step?

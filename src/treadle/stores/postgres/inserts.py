@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
+from treadle.kernel.ports import Unit
 from treadle.model.errors import StoreBusy, StoreError
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask
 from treadle.stores.postgres.connect import PACKAGE, Connection, sparse
+from treadle.stores.postgres.limits import Key
+from treadle.stores.postgres.lists import Guarded, check_entrance, lock_guarded
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(PACKAGE, "insert.sql")
@@ -22,20 +27,69 @@ class Inserted:
 
     ids: set[str] = field(default_factory=set)
     holders: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, Key] = field(default_factory=dict)
+    """The limit keys of new tasks, by id: these wait to be admitted."""
+    limits: dict[Key, int] = field(default_factory=dict)
+    """What was said about the limits of these keys."""
+    shut: bool = False
+    """Nothing was inserted, as one of the lanes is guarded: it has to be looked at first."""
 
 
-async def insert_tasks(connection: Connection, lane_ids: Mapping[Lane, int], tasks: Sequence[NewTask]) -> Inserted:
-    """Insert what is not there yet; of two with one key, the first. A second live task of a step is an error."""
+async def enter(connection: Connection, lane_ids: Mapping[Lane, int], units: Sequence[Unit]) -> Inserted:
+    """Insert the new tasks of units inside a transaction of the caller's, as guarded lanes say; `admit` has to follow."""
+    tasks = [task for unit in units for task in unit.tasks]
+    if not tasks:
+        return Inserted()
+    inserted = await insert_tasks(connection, lane_ids, tasks)
+    if not inserted.shut:
+        return inserted
+    guarded = await lock_guarded(connection, {lane_ids[task.lane] for task in tasks})
+    keyed = [_with_key(task, guarded.get(lane_ids[task.lane])) for task in tasks]
+    inserted = await insert_tasks(connection, lane_ids, keyed, looked=True)
+    new = [task for unit in units if unit.guard is None and unit.run is None for task in unit.tasks if task.id in inserted.ids]
+    entered = [(guarded[lane_ids[task.lane]], task.lane, task.wait_for <= 0) for task in new if lane_ids[task.lane] in guarded]
+    await check_entrance(connection, entered)
+    return inserted
+
+
+def _with_key(task: NewTask, lane: Guarded | None) -> NewTask:
+    """The task with its lane's limit key, if it has none."""
+    if lane is None or lane.limit_key is None or task.limit_key is not None:
+        return task
+    return msgspec.structs.replace(task, limit_key=lane.limit_key)
+
+
+async def insert_tasks(
+    connection: Connection, lane_ids: Mapping[Lane, int], tasks: Sequence[NewTask], *, looked: bool = False
+) -> Inserted:
+    """Insert what is not there yet; of two with one key, the first. A second live task of a step is an error.
+
+    Unless guarded lanes have been `looked` at, nothing is inserted if there is one. Tasks with a limit key wait to be admitted.
+    """
     inserted = Inserted()
+    look_at = [] if looked else list({lane_ids[task.lane] for task in tasks})
     # Keys in one order, so that two who insert the same never wait for one another.
     wanted = sorted(tasks, key=lambda task: (task.unique_key is None, task.lane.namespace, task.unique_key or ""))
     for _ in range(_TRIES):
-        inserted.ids.update([row[0] for row in await connection.fetch(_SQL["insert_tasks"], *_columns(wanted, lane_ids))])
+        rows = await connection.fetch(_SQL["insert_tasks"], *_columns(wanted, lane_ids), look_at)
+        inserted.ids.update([row[0] for row in rows])
+        if None in inserted.ids:
+            return Inserted(shut=True)
         refused = {task.id: task for task in wanted if (task.unique_key or task.step_id) and task.id not in inserted.ids}
         wanted = await _explain(connection, refused, inserted) if refused else []
         if not wanted:
+            _note_keys(tasks, inserted)
             return inserted
     raise StoreBusy(f"The unique key or step of task {wanted[0].id} changed hands {_TRIES} times while it was inserted; try again.")
+
+
+def _note_keys(tasks: Sequence[NewTask], inserted: Inserted) -> None:
+    for task in tasks:
+        if task.limit_key is not None and task.id in inserted.ids:
+            key = (task.lane.namespace, task.limit_key)
+            inserted.keys[task.id] = key
+            if task.limit is not None:
+                inserted.limits[key] = task.limit
 
 
 async def _explain(connection: Connection, refused: Mapping[str, NewTask], inserted: Inserted) -> list[NewTask]:
@@ -80,5 +134,5 @@ def _columns(tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int]) -> tuple[Se
         sparse([task.unique_key for task in tasks]),
         sparse([task.policy for task in tasks]),
         [task.payload for task in tasks],
-        [task.hold for task in tasks],
+        [task.hold | (task.limit_key is not None) for task in tasks],
     )

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from treadle.kernel.ports import Woken
 from treadle.model.names import Lane
 from treadle.model.tasks import Task
 from treadle.stores.postgres.connect import PACKAGE, Connection
+from treadle.stores.postgres.limits import Key, feed
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(PACKAGE, "queue.sql")
+_decode_keys = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 LOCKED_FOR = 1000
 """Milliseconds after which to look again at due tasks that others held locked; they are most likely waking them."""
 
 
 async def claim(
-    connection: Connection, lanes: Mapping[int, Lane], lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int
+    connection: Connection,
+    lanes: Mapping[int, Lane],
+    lane_ids: Sequence[int],
+    owner_id: str,
+    lease_for: int,
+    limit: int,
+    *,
+    slowed: bool,
 ) -> list[Task]:
-    """Up to `limit` ready tasks of the best of the lanes, now owned; in the order in which they are due."""
-    rows = await connection.fetch(_SQL["claim"], lane_ids, owner_id, lease_for, limit)
+    """Up to `limit` ready tasks of the best of the lanes, now owned; in the order in which they are due.
+
+    Lanes with a rate are looked at only if `slowed`.
+    """
+    rows = await connection.fetch(_SQL["claim_slowed" if slowed else "claim"], lane_ids, owner_id, lease_for, limit)
     if not rows:
         return []
     namespace, kind, task_list, name = lanes[rows[0][1]]
@@ -97,14 +111,21 @@ async def claim(
     ]
 
 
-async def wake(connection: Connection, limit: int, *, expire_leases: bool) -> Woken:
-    """Make up to `limit` tasks ready whose time has come, and tell when the next one's will."""
+async def wake(connection: Connection, limit: int, *, expire_leases: bool, fed: Key) -> tuple[Woken, Key]:
+    """Make up to `limit` tasks ready whose time has come, and tell when the next one's will.
+
+    Then the next tasks are admitted of those limit keys that were woken, and of some keys after `fed`, the last one of which
+    is returned: whatever else should have admitted them, none waits for long while there is room.
+    """
     row = await connection.fetchrow(_SQL["wake"], limit, expire_leases)
     assert row is not None
-    count, expired, lane_ids, due, next_for, now, overdue = row
+    count, expired, lane_ids, due, next_for, now, overdue, keys, waiting = row
+    if keys or waiting:
+        admitted, fed = await feed(connection, _decode_keys(keys) if keys else [], fed)
+        lane_ids = admitted.union(lane_ids)
     if due > count:
         next_for = 0 if count == limit else min(next_for or LOCKED_FOR, LOCKED_FOR)
-    return Woken(count, expired, tuple(lane_ids), next_for, now, overdue)
+    return Woken(count, expired, tuple(lane_ids), next_for, now, overdue), fed
 
 
 async def now(connection: Connection) -> int:
@@ -112,12 +133,7 @@ async def now(connection: Connection) -> int:
     return int(await connection.fetchval(_SQL["now"]))
 
 
-async def list_lanes(connection: Connection) -> dict[int, Lane]:
-    """All lanes that there are."""
+async def list_lanes(connection: Connection) -> tuple[dict[int, Lane], set[int]]:
+    """All lanes that there are, and the ids of those that are paused or have a rate."""
     rows = await connection.fetch(_SQL["list_lanes"])
-    return {lane_id: Lane(namespace, kind, task_list, name) for lane_id, namespace, kind, task_list, name in rows}
-
-
-async def insert_lanes(connection: Connection, lanes: Sequence[Lane]) -> None:
-    """Make the lanes that are missing; in one order, so that two who do it never wait for one another."""
-    await connection.execute(_SQL["insert_lanes"], *zip(*sorted(lanes), strict=True))
+    return {row[0]: Lane(*row[1:5]) for row in rows}, {row[0] for row in rows if row[5]}

@@ -60,8 +60,8 @@ from (
   select lane_id,
     count(*) filter (where owner_id is null and hold = 0 and wake_at is null) as ready,
     count(*) filter (where owner_id is not null) as running,
-    count(*) filter (where owner_id is null and hold = 0 and wake_at is not null) as waiting,
-    count(*) filter (where owner_id is null and hold <> 0) as held,
+    count(*) filter (where owner_id is null and hold & ~1 = 0 and wake_at is not null) as waiting,
+    count(*) filter (where owner_id is null and hold <> 0 and (hold <> 1 or wake_at is null)) as held,
     min(due_at) filter (where owner_id is null and hold = 0 and wake_at is null) as oldest_due_at
   from tasks
   group by lane_id

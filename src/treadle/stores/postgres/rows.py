@@ -30,6 +30,7 @@ from treadle.kernel.ports import (
 )
 from treadle.model.errors import IllegalMove
 from treadle.stores.postgres.connect import PACKAGE, Connection, row_count, sparse
+from treadle.stores.postgres.limits import Key
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(PACKAGE, "rows.sql")
@@ -85,8 +86,11 @@ async def see_runs(connection: Connection, units: Sequence[Unit]) -> RunsSeen:
     return seen
 
 
-async def write_rows(connection: Connection, units: dict[int, Unit]) -> dict[int, set[int]]:
-    """Write the rows of units that happen, by index; lanes in which that made tasks ready, by index."""
+async def write_rows(connection: Connection, units: dict[int, Unit], keys: set[Key]) -> dict[int, set[int]]:
+    """Write the rows of units that happen, by index; lanes in which that made tasks ready, by index.
+
+    Limit keys that something was done about are added to `keys`.
+    """
     rows = [row for unit in units.values() for row in unit.rows]
     added: dict[str, int] = {unit.run.run_id: 0 for unit in units.values() if unit.run is not None}
     bumps = [
@@ -118,9 +122,12 @@ async def write_rows(connection: Connection, units: dict[int, Unit]) -> dict[int
             match row:
                 case HoldRun(run_id, held):
                     found = await connection.fetch(_SQL["hold_run" if held else "free_run"], run_id)
-                    lanes.setdefault(index, set()).update(each[0] for each in found)
                 case CancelRunTasks(run_id, actor, error):
-                    await connection.execute(_SQL["cancel_run_tasks"], run_id, actor, error)
+                    found = await connection.fetch(_SQL["cancel_run_tasks"], run_id, actor, error)
+                case _:
+                    continue
+            lanes.setdefault(index, set()).update(each[0] for each in found if each[0] is not None)
+            keys.update((each[1], each[2]) for each in found if each[2] is not None)
     return lanes
 
 

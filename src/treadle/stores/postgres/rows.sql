@@ -81,26 +81,35 @@ insert into blobs (digest, value) select * from unnest($1::text[], $2::text[]) o
 insert into blob_uses (root_id, digest) select * from unnest($1::uuid[], $2::text[]) on conflict do nothing;
 
 -- name: hold_run
--- Set the run-paused bit of the run's live tasks.
-update tasks set hold = hold | 4 where run_id = $1::uuid;
+-- Set the run-paused bit of the run's live tasks; those that nobody holds give up their place under a limit. Answers the keys.
+with held as (
+  update tasks
+  set hold = hold | 4 | (limit_key is not null and owner_id is null)::integer
+  where run_id = $1::uuid
+  returning namespace, limit_key
+)
+select distinct null::integer, namespace, limit_key from held where limit_key is not null;
 
 -- name: free_run
--- Clear the run-paused bit of the run's live tasks; answers the lanes where that makes tasks ready.
+-- Clear the run-paused bit of the run's live tasks; answers the lanes where that makes tasks ready, and limit keys.
 with freed as (
-  update tasks set hold = hold & ~4 where run_id = $1::uuid returning lane_id, hold, owner_id, wake_at
+  update tasks set hold = hold & ~4 where run_id = $1::uuid returning lane_id, hold, owner_id, wake_at, namespace, limit_key
 )
-select distinct lane_id from freed where hold = 0 and owner_id is null and wake_at is null;
+select distinct case when hold = 0 and owner_id is null and wake_at is null then lane_id end, namespace, limit_key from freed;
 
 -- name: cancel_run_tasks
--- Move the run's live tasks to finished, as canceled by $2 with error $3.
+-- Move the run's live tasks to finished, as canceled by $2 with error $3; answers their limit keys.
 with ended as (
   delete from tasks where run_id = $1::uuid returning *
+), made as (
+  insert into finished (id, seq, lane_id, namespace, state, move, from_state, actor, owner_id, claim_version, version, attempt,
+    failures, takeovers, priority, created_at, due_at, claimed_at, finished_at, deadline_at, timeout_for, progress_for, progress,
+    run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload, checkpoint, error, error_code)
+  select id, nextval('treadle_seq'), lane_id, namespace, 'canceled', 'cancel', state, $2::text, owner_id, claim_version, version + 1,
+    attempt, failures, takeovers, priority, created_at, due_at, claimed_at, (select treadle_now()), deadline_at, timeout_for,
+    progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload,
+    checkpoint, $3::text, 'canceled'
+  from ended
+  returning namespace, limit_key
 )
-insert into finished (id, seq, lane_id, namespace, state, move, from_state, actor, owner_id, claim_version, version, attempt,
-  failures, takeovers, priority, created_at, due_at, claimed_at, finished_at, deadline_at, timeout_for, progress_for, progress,
-  run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload, checkpoint, error, error_code)
-select id, nextval('treadle_seq'), lane_id, namespace, 'canceled', 'cancel', state, $2::text, owner_id, claim_version, version + 1,
-  attempt, failures, takeovers, priority, created_at, due_at, claimed_at, (select treadle_now()), deadline_at, timeout_for,
-  progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload,
-  checkpoint, $3::text, 'canceled'
-from ended;
+select distinct null::integer, namespace, limit_key from made where limit_key is not null;

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from treadle.kernel.ports import Amend, Finish, Park, Revive
 from treadle.stores.postgres.connect import PACKAGE, Connection, row_count, sparse
+from treadle.stores.postgres.limits import Key
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(PACKAGE, "settlements.sql")
@@ -31,8 +32,11 @@ class Parking(NamedTuple):
     park: Park
 
 
-async def finish(connection: Connection, ends: Sequence[End]) -> int:
-    """Move those tasks to the finished ones whose claim is as given; how many that were."""
+async def finish(connection: Connection, ends: Sequence[End], *, limited: bool = True) -> int:
+    """Move those tasks to the finished ones whose claim is as given; how many that were.
+
+    Unless `limited`, those with a limit key are left alone: the next of their key has to be admitted in the same transaction.
+    """
     ends = sorted(ends)
     status = await connection.execute(
         _SQL["finish"],
@@ -46,6 +50,7 @@ async def finish(connection: Connection, ends: Sequence[End]) -> int:
         sparse([end[4].error for end in ends]),
         sparse([end[4].error_code for end in ends]),
         sparse([end[4].fingerprint for end in ends]),
+        limited,
     )
     return row_count(status)
 
@@ -81,15 +86,16 @@ async def keep(connection: Connection, checkpoints: dict[str, str | None]) -> No
     await connection.execute(_SQL["keep"], list(checkpoints), list(checkpoints.values()))
 
 
-async def revive(connection: Connection, revivals: dict[str, Revive]) -> None:
-    """Make locked finished tasks live again, by id."""
-    await connection.execute(
+async def revive(connection: Connection, revivals: dict[str, Revive]) -> dict[str, Key]:
+    """Make locked finished tasks live again, by id; the limit keys of those that have one."""
+    rows = await connection.fetch(
         _SQL["revive"],
         list(revivals),
         [revival.move for revival in revivals.values()],
         [revival.actor for revival in revivals.values()],
         [revival.payload for revival in revivals.values()],
     )
+    return {task_id: (namespace, key) for task_id, namespace, key in rows if key is not None}
 
 
 async def amend(connection: Connection, amends: dict[str, Amend]) -> None:

@@ -1,10 +1,12 @@
 -- name: finish
--- Move the tasks from live to finished where the claim is still the given one.
+-- Move the tasks from live to finished where the claim is still the given one; unless $11, not those with a limit key, as more
+-- has to happen then.
 with ended as (
   delete from tasks
   using unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
     $10::text[]) as given (id, claim_version, owner_id, actor, move, end_state, result, end_error, error_code, fingerprint)
   where tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id is not distinct from given.owner_id
+    and ($11::boolean or tasks.limit_key is null)
   returning tasks.*, given.move, given.end_state, given.actor, given.result, given.end_error, given.error_code, given.fingerprint
 )
 insert into finished (id, seq, lane_id, namespace, state, move, from_state, actor, owner_id, claim_version, version, attempt,
@@ -36,7 +38,7 @@ with given as materialized (
       attempt = given.attempt,
       failures = given.failures,
       takeovers = given.takeovers,
-      hold = (tasks.hold & 4) | given.hold,
+      hold = (tasks.hold & 4) | given.hold | (tasks.limit_key is not null)::integer,
       owner_id = null,
       wake_at = (select treadle_now()) + given.wake_for,
       checkpoint = given.checkpoint,
@@ -61,7 +63,8 @@ from unnest($1::uuid[], $2::text[]) as given (id, checkpoint)
 where tasks.id = given.id;
 
 -- name: revive
--- Make locked finished tasks live again: their end goes to the log, and the move follows it.
+-- Make locked finished tasks live again: their end goes to the log, and the move follows it. One without a limit key gets that
+-- of its lane; answers ids and keys.
 with given as materialized (
   select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as given (id, move, actor, payload)
 ), gone as (
@@ -83,16 +86,20 @@ with given as materialized (
 insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_version, claimed_at, attempt, failures, takeovers,
   version, created_at, timeout_for, progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key,
   unique_key, policy, payload, checkpoint, error)
-select gone.id, gone.lane_id, gone.namespace, gone.priority, (select treadle_now()), 0, 'pending', gone.claim_version,
+select gone.id, gone.lane_id, gone.namespace, gone.priority, (select treadle_now()),
+  (coalesce(gone.limit_key, lanes.limit_key) is not null)::integer, 'pending', gone.claim_version,
   gone.claimed_at, gone.attempt + 1, 0, 0, gone.version + 1, gone.created_at, gone.timeout_for, gone.progress_for,
-  gone.progress, gone.run_id, gone.step_id, gone.flow_id, gone.scope, gone.root_id, gone.trace_id, gone.limit_key,
+  gone.progress, gone.run_id, gone.step_id, gone.flow_id, gone.scope, gone.root_id, gone.trace_id,
+  coalesce(gone.limit_key, lanes.limit_key),
   case
     when holder.id is null and row_number() over (partition by gone.namespace, gone.unique_key order by gone.id) = 1
     then gone.unique_key
   end,
   gone.policy, coalesce(gone.new_payload, gone.payload), gone.checkpoint, null
 from gone
-left join tasks as holder on holder.namespace = gone.namespace and holder.unique_key = gone.unique_key;
+join lanes on lanes.id = gone.lane_id
+left join tasks as holder on holder.namespace = gone.namespace and holder.unique_key = gone.unique_key
+returning id::text, namespace, limit_key;
 
 -- name: amend
 -- Give locked finished tasks another end ($2 moves, $3 states, $4 actors): the old one goes to the log.

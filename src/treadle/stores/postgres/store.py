@@ -22,10 +22,11 @@ from treadle.kernel.ports import (
 )
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreUnavailable, Unsupported
+from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import LogLine, Move, Server, Task
-from treadle.stores.postgres import dead, lease, prune, queue, reads, runs, schema
+from treadle.stores.postgres import dead, lease, limits, lists, prune, queue, reads, runs, schema
 from treadle.stores.postgres.address import parse_address
 from treadle.stores.postgres.commit import commit, make_way
 from treadle.stores.postgres.connect import HOT, READS, Connection, Connector, Pool
@@ -57,6 +58,10 @@ class PostgresStore:
         self._voice: Voice | None = None
         self._lanes: dict[int, Lane] = {}
         self._lane_ids: dict[Lane, int] = {}
+        self._slowed: set[int] = set()
+        """Lanes that had a rate or were paused when they were last listed; a hint only."""
+        self._fed = ("", "")
+        """The limit key up to which wakes have looked for room."""
 
     async def open(self, *, migrate: bool = True) -> None:
         """Connect and check the schema, or bring it up to date."""
@@ -99,14 +104,14 @@ class PostgresStore:
             missing = {lane for lane in missing if lane not in self._lane_ids}
         if missing:
             async with self._working() as connection:
-                await queue.insert_lanes(connection, list(missing))
+                await lists.insert_lanes(connection, missing)
             await self.list_lanes()
         return {lane: self._lane_ids[lane] for lane in lanes}
 
     async def list_lanes(self) -> dict[int, Lane]:
         """All lanes that there are."""
         async with self._working() as connection:
-            self._lanes = await queue.list_lanes(connection)
+            self._lanes, self._slowed = await queue.list_lanes(connection)
         self._lane_ids = {lane: lane_id for lane_id, lane in self._lanes.items()}
         return dict(self._lanes)
 
@@ -119,12 +124,14 @@ class PostgresStore:
         if any(lane_id not in self._lanes for lane_id in lane_ids):
             await self.list_lanes()
         async with self._working() as connection:
-            return await queue.claim(connection, self._lanes, lane_ids, owner_id, lease_for, limit)
+            slowed = bool(self._slowed) and not self._slowed.isdisjoint(lane_ids)
+            return await queue.claim(connection, self._lanes, lane_ids, owner_id, lease_for, limit, slowed=slowed)
 
     async def wake(self, limit: int, *, expire_leases: bool = True) -> Woken:
         """Make tasks ready whose time has come; see the port."""
         async with self._working() as connection:
-            return await queue.wake(connection, limit, expire_leases=expire_leases)
+            woken, self._fed = await queue.wake(connection, limit, expire_leases=expire_leases, fed=self._fed)
+        return woken
 
     async def commit(self, units: Sequence[Unit]) -> list[Answer]:
         """Do the units in one transaction; see the port."""
@@ -143,6 +150,64 @@ class PostgresStore:
                         await make_way(connection, units, error)
             async with self._pool(self._hot).connection() as connection:
                 return await commit(connection, self._lane_ids, units)
+
+    async def next_token_for(self, lane_ids: Sequence[int]) -> int | None:
+        """When a lane with a rate may be looked at again; nothing is asked where none is known to have one."""
+        if self._slowed.isdisjoint(lane_ids):
+            return None
+        async with self._working() as connection:
+            return await lists.next_token_for(connection, lane_ids)
+
+    # task lists, rates and limits
+
+    async def list_lists(self) -> list[TaskList]:
+        """The lists that something was said about."""
+        async with self._reading() as connection:
+            return await lists.list_lists(connection)
+
+    async def set_list(
+        self,
+        namespace: str,
+        task_list: str,
+        *,
+        paused: bool | None = None,
+        accepting: bool | None = None,
+        no_handler: str | None = None,
+    ) -> tuple[int, ...]:
+        """Change what is not None, for the list and its lanes."""
+        async with self._reading() as connection:
+            return await lists.set_list(connection, namespace, task_list, paused, accepting, no_handler)
+
+    async def list_lane_rules(self) -> list[LaneRule]:
+        """All lanes, and what was said about them."""
+        async with self._reading() as connection:
+            return await lists.list_lane_rules(connection)
+
+    async def set_rate(self, lane_id: int, rate: float | None, burst: int | None) -> None:
+        """A lane's rate."""
+        async with self._working() as connection:
+            await lists.set_rate(connection, lane_id, rate, burst)
+        await self.list_lanes()
+
+    async def set_backlog_limit(self, lane_id: int, backlog_limit: int | None) -> None:
+        """A lane's cap on ready tasks."""
+        async with self._working() as connection:
+            await lists.set_backlog_limit(connection, lane_id, backlog_limit)
+
+    async def list_limits(self, namespace: str) -> list[Limit]:
+        """All limits of the namespace."""
+        async with self._reading() as connection:
+            return await limits.list_limits(connection, namespace)
+
+    async def list_admitted(self, namespace: str, key: str, limit: int) -> list[str]:
+        """Admitted tasks of the key."""
+        async with self._reading() as connection:
+            return await limits.list_admitted(connection, namespace, key, limit)
+
+    async def set_limit(self, namespace: str, key: str, max_running: int | None) -> tuple[int, ...]:
+        """An operator's limit of the key."""
+        async with self._reading() as connection:
+            return tuple(sorted(await limits.set_limit(connection, namespace, key, max_running)))
 
     # reads
 

@@ -2,12 +2,14 @@
 
 Settlements of one kind are one statement each, whatever their number: the guard is in its `where`, the rows that it
 wrote carry the numbers given to this call, and what follows refers to these. Only when fewer rows were written than
-asked for is it looked up which ones. Settlements come first, so that a unit's new tasks may use what it gave free.
+asked for is it looked up which ones. Settlements come first, so that a unit's new tasks may use what it gave free. Last,
+the next tasks are admitted of limit keys that something was done about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import apsw
@@ -15,10 +17,13 @@ import msgspec
 
 from treadle.kernel.ports import CLAIM_LOST, DONE, Answer, Unit, Verdict
 from treadle.model.names import Lane
+from treadle.model.tasks import NewTask
 from treadle.stores.sqlite.batch import Batch, Batches
 from treadle.stores.sqlite.connection import read_value
 from treadle.stores.sqlite.insert import insert_tasks
 from treadle.stores.sqlite.lanes import make_lanes
+from treadle.stores.sqlite.limits import Key, admit, put_limits
+from treadle.stores.sqlite.lists import Guarded, check_entrance, list_guarded
 from treadle.stores.sqlite.rows import has_rows, judge, merge, write_rows
 from treadle.stores.statements import load_statements
 
@@ -36,6 +41,8 @@ class Settling:
         self._now = now
         self.answers: list[Answer] = [CLAIM_LOST if unit.guard else DONE for unit in units]
         self.applied = [unit.guard is None for unit in units]
+        self.keys: set[Key] = set()
+        """Limit keys of settled tasks: others may go on instead."""
 
     def settle(self) -> None:
         """Settle the guarded tasks; where several units name one task, the first that may change it does."""
@@ -78,6 +85,9 @@ class Settling:
         self._connection.execute(_SQL["finish"], values)
         count = self._connection.changes()
         if count:
+            freed = read_value(self._connection, _SQL["list_freed"], values)
+            if freed != "[]":
+                self.keys.update((namespace, key) for namespace, key in _decode(freed))
             self._connection.execute(_SQL["drop_finished"], values)
         if count == len(batch):
             self._note_applied(batch.indexes)
@@ -128,8 +138,10 @@ class Settling:
             answers[index] = DONE
 
     def _note_ready(self, batch: Batch, values: dict[str, Any]) -> None:
-        for key, lane_id in _decode(read_value(self._connection, _SQL["list_just_parked"], values)):
+        for key, lane_id, namespace, limit_key in _decode(read_value(self._connection, _SQL["list_just_parked"], values)):
             index = batch.indexes[key]
+            if limit_key is not None:
+                self.keys.add((namespace, limit_key))
             self.applied[index] = True
             self.answers[index] = DONE if lane_id is None else Answer(Verdict.DONE, lane_ids=(lane_id,))
 
@@ -150,35 +162,68 @@ def commit(
     connection: apsw.Connection, units: Sequence[Unit], known: Mapping[Lane, int], now: int
 ) -> tuple[list[Answer], Mapping[Lane, int]]:
     """Do the units inside a transaction of the caller's; returns their answers, and the lanes that there are after it."""
+    keys: set[Key] = set()
     if not any(map(has_rows, units)):
-        return _commit_tasks(connection, units, known, now)
-    judged = judge(connection, units, now)
-    answers, known = _commit_tasks(connection, judged.units, known, now)
-    lanes = write_rows(connection, judged.rows, now)
-    return merge(judged, answers, lanes, len(units)), known
+        answers, known = _commit_tasks(connection, units, [unit.guard is None for unit in units], known, now, keys)
+    else:
+        judged = judge(connection, units, now)
+        entrances = [units[owner].guard is None and units[owner].run is None for owner in judged.owners]
+        simple, known = _commit_tasks(connection, judged.units, entrances, known, now, keys)
+        lanes = write_rows(connection, judged.rows, now, keys)
+        answers = merge(judged, simple, lanes, len(units))
+    if keys and (lane_ids := admit(connection, keys)):
+        done = next(index for index, answer in enumerate(answers) if answer.verdict is Verdict.DONE)
+        answers[done] = replace(answers[done], lane_ids=tuple(lane_ids.union(answers[done].lane_ids)))
+    return answers, known
 
 
 def _commit_tasks(
-    connection: apsw.Connection, units: Sequence[Unit], known: Mapping[Lane, int], now: int
+    connection: apsw.Connection,
+    units: Sequence[Unit],
+    entrances: Sequence[bool],
+    known: Mapping[Lane, int],
+    now: int,
+    keys: set[Key],
 ) -> tuple[list[Answer], Mapping[Lane, int]]:
     settling = Settling(connection, units, now)
     settling.settle()
+    keys |= settling.keys
     answers = settling.answers
     wanted = [(index, task) for index, unit in enumerate(units) if unit.tasks and settling.applied[index] for task in unit.tasks]
     if not wanted:
         return answers, known
-    tasks = [task for _, task in wanted]
-    missing = {task.lane for task in tasks} - known.keys()
+    missing = {task.lane for _, task in wanted} - known.keys()
     if missing:
         known = make_lanes(connection, missing)
+    guarded = list_guarded(connection)
+    if guarded:
+        wanted = [(index, _with_key(task, guarded.get(known[task.lane]))) for index, task in wanted]
     lanes: dict[int, set[int]] = {}
     existing: dict[int, dict[str, str]] = {}
-    for (index, task), (new, holder_id) in zip(wanted, insert_tasks(connection, tasks, known, now), strict=True):
-        if new and task.wait_for <= 0 and not task.hold:
+    limits: dict[Key, int] = {}
+    entered: set[tuple[Guarded, Lane, bool]] = set()
+    inserted = insert_tasks(connection, [task for _, task in wanted], known, now)
+    for (index, task), (new, holder_id) in zip(wanted, inserted, strict=True):
+        if new and task.limit_key is not None:
+            keys.add((task.lane.namespace, task.limit_key))
+            if task.limit is not None:
+                limits[task.lane.namespace, task.limit_key] = task.limit
+        elif new and task.wait_for <= 0 and not task.hold:
             lanes.setdefault(index, set(answers[index].lane_ids)).add(known[task.lane])
         elif holder_id is not None and task.unique_key is not None:
             existing.setdefault(index, {})[task.unique_key] = holder_id
+        if new and guarded and entrances[index] and (lane := guarded.get(known[task.lane])) is not None:
+            entered.add((lane, task.lane, task.wait_for <= 0))
+    check_entrance(connection, entered)
+    put_limits(connection, limits)
     for index in lanes.keys() | existing.keys():
         lane_ids = tuple(lanes.get(index, answers[index].lane_ids))
         answers[index] = Answer(Verdict.DONE, existing.get(index, {}), lane_ids)
     return answers, known
+
+
+def _with_key(task: NewTask, lane: Guarded | None) -> NewTask:
+    """The task with its lane's limit key, if it has none."""
+    if lane is None or lane.limit_key is None or task.limit_key is not None:
+        return task
+    return msgspec.structs.replace(task, limit_key=lane.limit_key)

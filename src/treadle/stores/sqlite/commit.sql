@@ -21,6 +21,13 @@ where t.claim_version = r.value ->> 1
 -- Delete the live rows of tasks that `finish` has copied.
 delete from tasks where id in (select id from finished where seq >= :first_seq and seq < :first_seq + :count);
 
+-- name: list_freed
+-- Before `drop_finished`: the limit keys of what `finish` has copied. Nothing is read where no task with a key is admitted.
+select json_group_array(distinct json_array(namespace, limit_key))
+from finished
+where exists (select 1 from tasks where limit_key is not null and (hold & 1) = 0)
+  and seq >= :first_seq and seq < :first_seq + :count and limit_key is not null;
+
 -- name: list_just_finished
 -- Which rows of `finish` matched.
 select json_group_array(seq - :first_seq) from finished where seq >= :first_seq and seq < :first_seq + :count;
@@ -39,15 +46,16 @@ where t.claim_version = r.value ->> 1
 -- name: park
 -- Give tasks whose move `log_parks` has logged their new values, and no owner.
 update tasks
-set state = r.value ->> 5, attempt = r.value ->> 7, failures = r.value ->> 8, takeovers = r.value ->> 9, hold = (tasks.hold & 4) | (r.value ->> 10),
+set state = r.value ->> 5, attempt = r.value ->> 7, failures = r.value ->> 8, takeovers = r.value ->> 9,
+  hold = (tasks.hold & 4) | (r.value ->> 10) | (tasks.limit_key is not null),
   owner_id = null, wake_at = :now + (r.value ->> 11), checkpoint = r.value ->> 12, error = r.value ->> 13,
   version = tasks.version + 1
 from jsonb_each(:rows) as r, log as l
 where l.seq = :first_seq + r.key and tasks.id = l.entity_id;
 
 -- name: list_just_parked
--- Which rows of `log_parks` or `log_revivals` matched, and the lane where that made the task ready.
-select json_group_array(json_array(l.seq - :first_seq, iif(t.wake_at is null and t.hold = 0, t.lane_id, null)))
+-- Which rows of `log_parks` or `log_revivals` matched, the lane where that made the task ready, and its limit key.
+select json_group_array(json_array(l.seq - :first_seq, iif(t.wake_at is null and t.hold = 0, t.lane_id, null), t.namespace, t.limit_key))
 from log as l cross join tasks as t on t.id = l.entity_id
 where l.seq >= :first_seq and l.seq < :first_seq + :count;
 
@@ -82,13 +90,14 @@ from log as l cross join finished as f on f.id = l.entity_id
 where l.seq >= :first_seq and l.seq < :first_seq + :count;
 
 -- name: revive
--- Insert live rows for tasks whose revival is logged; a unique key that is taken meanwhile is given up.
+-- Insert live rows for tasks whose revival is logged; a unique key that is taken meanwhile is given up, and a task without a
+-- limit key gets that of its lane.
 insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_version, claimed_at, attempt, failures, takeovers,
   version, created_at, timeout_for, progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key,
   policy, payload, checkpoint, error)
-select f.id, f.lane_id, f.namespace, f.priority, :now, 0, 'pending', f.claim_version, f.claimed_at, f.attempt + 1, 0, 0,
+select f.id, f.lane_id, f.namespace, f.priority, :now, coalesce(f.limit_key, lane.limit_key) is not null, 'pending', f.claim_version, f.claimed_at, f.attempt + 1, 0, 0,
   f.version + 1, f.created_at, f.timeout_for, f.progress_for, f.progress, f.run_id, f.step_id, f.flow_id, f.scope, f.root_id,
-  f.trace_id, f.limit_key,
+  f.trace_id, coalesce(f.limit_key, lane.limit_key),
   case
     when row_number() over (partition by f.namespace, f.unique_key order by f.id) = 1
       and not exists (select 1 from tasks as t where t.namespace = f.namespace and t.unique_key = f.unique_key)
@@ -97,7 +106,8 @@ select f.id, f.lane_id, f.namespace, f.priority, :now, 0, 'pending', f.claim_ver
   f.policy, coalesce(r.value ->> 6, f.payload), f.checkpoint, null
 from jsonb_each(:rows) as r
   cross join log as l on l.seq = :first_seq + r.key
-  cross join finished as f on f.id = l.entity_id;
+  cross join finished as f on f.id = l.entity_id
+  cross join lanes as lane on lane.id = f.lane_id;
 
 -- name: drop_revived
 -- Delete the finished rows of tasks whose revival is logged.

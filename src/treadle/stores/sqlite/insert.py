@@ -24,7 +24,10 @@ _LAST = 2**63 - 1
 
 
 def insert_tasks(connection: apsw.Connection, tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int], now: int) -> list[Inserted]:
-    """Insert those whose id is nowhere and whose unique key is free, inside a transaction of the caller's."""
+    """Insert those whose id is nowhere and whose unique key is free, inside a transaction of the caller's.
+
+    Those with a limit key wait to be admitted.
+    """
     rows = _encode(
         [
             (
@@ -46,7 +49,7 @@ def insert_tasks(connection: apsw.Connection, tasks: Sequence[NewTask], lane_ids
                 task.trace_id,
                 task.limit_key,
                 task.policy,
-                task.hold,
+                task.hold | (task.limit_key is not None),
             )
             for task in tasks
         ]

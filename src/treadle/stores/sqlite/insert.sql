@@ -26,10 +26,13 @@ select json_group_array(json_array(
 from jsonb_each(:rows) as r;
 
 -- name: insert_lanes
--- Make the lanes (namespace, kind, task list, name) that are missing.
-insert into lanes (namespace, kind, task_list, name)
-select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3
+-- Make the lanes (namespace, kind, task list, name) that are missing, as their list and their handler's limit say.
+insert into lanes (namespace, kind, task_list, name, paused, accepting, limit_key)
+select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, coalesce(said.paused, 0), coalesce(said.accepting, 1), m.key
 from jsonb_each(:rows) as r
+left join lists as said on said.namespace = r.value ->> 0 and said.task_list = r.value ->> 2
+left join limits as m on m.namespace = r.value ->> 0 and r.value ->> 1 = 'handler' and m.key = 'handler:' || (r.value ->> 3)
+  and m.by_operator
 where true
 on conflict do nothing;
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import apsw
 import msgspec
@@ -10,7 +11,9 @@ import msgspec
 from treadle.kernel.ports import Renewal, Woken
 from treadle.model.clock import Clock
 from treadle.model.tasks import Claim, Task
+from treadle.stores.sqlite import lists
 from treadle.stores.sqlite.connection import read_row, read_value, writing
+from treadle.stores.sqlite.limits import admit
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "queue.sql")
@@ -24,10 +27,11 @@ def claim(
     connection: apsw.Connection, clock: Clock, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int
 ) -> list[Task]:
     """Take the first ready tasks of the best lane."""
-    wanted = {"lane_ids": _encode(list(lane_ids)).decode()}
-    while limit > 0 and (heads := connection.execute(_SQL["find_head"], wanted).fetchall()):
-        ((lane_id, priority),) = heads
-        values = {
+    wanted = list(lane_ids)
+    while limit > 0 and (heads := connection.execute(_SQL["find_head"], {"lane_ids": _encode(wanted).decode()}).fetchall()):
+        head: Any = heads[0]
+        lane_id, priority, rated = head
+        values: dict[str, Any] = {
             "lane_id": lane_id,
             "priority": priority,
             "limit": limit,
@@ -36,9 +40,18 @@ def claim(
         }
         try:
             with writing(connection):
-                values["now"] = clock.now()
+                now = clock.now()
+                values["now"] = now
+                tokens = lists.tokens_left(connection, lane_id, now) if rated else 0.0
+                if rated and tokens < 1:
+                    wanted.remove(lane_id)
+                    continue
+                if rated:
+                    values["limit"] = int(min(tokens, limit))
                 taken = read_value(connection, _SQL["show_taken"], values)
                 connection.execute(_SQL["take"], values)
+                if rated:
+                    lists.spend(connection, lane_id, tokens - connection.changes(), now)
         except apsw.TooBigError:
             if limit == 1:
                 raise
@@ -57,20 +70,23 @@ def wake(connection: apsw.Connection, clock: Clock, limit: int, expire_leases: b
     if first is None or first > now:
         return Woken(0, 0, (), None if first is None else first - now, now)
     values = {"now": now, "expire_leases": expire_leases, "limit": limit}
-    count, expired, lanes = read_row(connection, _SQL["count_due"], values)
+    count, expired, lanes, keys = read_row(connection, _SQL["count_due"], values)
+    admitted: set[int] = set()
     if count:
         with writing(connection):
             values["now"] = now = clock.now()
-            count, expired, lanes = read_row(connection, _SQL["count_due"], values)
+            count, expired, lanes, keys = read_row(connection, _SQL["count_due"], values)
             if expired:
                 last = read_value(connection, _TAKE_SEQS, {"count": expired})
                 connection.execute(_SQL["log_expired"], {**values, "first_seq": last - expired + 1})
             connection.execute(_SQL["wake_due"], values)
-    more, _, _ = read_row(connection, _SQL["count_due"], {**values, "limit": 1})
+            if keys != "[]":
+                admitted = admit(connection, [(namespace, key) for namespace, key in _decode(keys)])
+    more, *_ = read_row(connection, _SQL["count_due"], {**values, "limit": 1})
     after = read_value(connection, _SQL["find_next_after"], {"now": now})
     next_for = 0 if more else None if after is None else after - now
     overdue = not expire_leases and bool(read_value(connection, _SQL["find_overdue"], {"now": now}))
-    return Woken(count, expired, tuple(_decode(lanes)), next_for, now, overdue)
+    return Woken(count, expired, tuple(admitted.union(_decode(lanes))), next_for, now, overdue)
 
 
 def renew(connection: apsw.Connection, clock: Clock, renewals: Sequence[Renewal], lease_for: int) -> set[str]:

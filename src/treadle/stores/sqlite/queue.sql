@@ -1,6 +1,6 @@
 -- name: find_head
--- The lane among those wanted whose first ready task is the best, and that task's priority.
-select wanted.value as lane_id, head.priority
+-- The lane among those wanted whose first ready task is the best, that task's priority, and whether the lane has a rate.
+select wanted.value as lane_id, head.priority, exists (select 1 from lanes where slowed and id = wanted.value and rate is not null)
 from json_each(:lane_ids) as wanted cross join tasks as head on head.rowid = (
   select t.rowid
   from tasks as t
@@ -8,6 +8,7 @@ from json_each(:lane_ids) as wanted cross join tasks as head on head.rowid = (
   order by t.priority, t.due_at, t.id
   limit 1
 )
+where wanted.value not in (select id from lanes where slowed and paused)
 order by head.priority, head.due_at, head.id
 limit 1;
 
@@ -25,6 +26,7 @@ from (
   select *
   from tasks
   where lane_id = :lane_id and priority = :priority and owner_id is null and wake_at is null and hold = 0
+    and not exists (select 1 from lanes where id = :lane_id and slowed and paused)
   order by due_at, id
   limit :limit
 ) as t cross join lanes as l on l.id = t.lane_id;
@@ -38,6 +40,7 @@ where rowid in (
   select rowid
   from tasks
   where lane_id = :lane_id and priority = :priority and owner_id is null and wake_at is null and hold = 0
+    and not exists (select 1 from lanes where id = :lane_id and slowed and paused)
   order by due_at, id
   limit :limit
 );
@@ -55,10 +58,12 @@ select min(wake_at) from tasks where wake_at is not null and wake_at > :now;
 select exists (select 1 from tasks where wake_at is not null and wake_at <= :now and owner_id is not null);
 
 -- name: count_due
--- How many tasks `wake_due` is about to wake, how many of them by an expired lease, and in which lanes they become ready.
-select count(*), count(owner_id), json_group_array(distinct lane_id) filter (where hold = 0)
+-- How many tasks `wake_due` is about to wake, how many of them by an expired lease, in which lanes they become ready, and
+-- limit keys of those that have to be admitted first.
+select count(*), count(owner_id), json_group_array(distinct lane_id) filter (where hold = 0),
+  json_group_array(distinct json_array(namespace, limit_key)) filter (where limit_key is not null and hold <> 0)
 from (
-  select owner_id, lane_id, hold
+  select owner_id, lane_id, hold, namespace, limit_key
   from tasks
   where wake_at is not null and wake_at <= :now and (:expire_leases or owner_id is null)
   order by wake_at, rowid
@@ -80,11 +85,12 @@ from (
 where owner_id is not null;
 
 -- name: wake_due
--- Make the tasks ready whose `wake_at` has come.
+-- Make the tasks ready whose `wake_at` has come. One that is held then has no place under its limit.
 update tasks
 set takeovers = takeovers + (owner_id is not null),
   attempt = attempt + (owner_id is not null and state = 'pending'),
   version = version + (owner_id is not null),
+  hold = iif(limit_key is not null and hold <> 0, hold | 1, hold),
   owner_id = null,
   wake_at = null
 where rowid in (

@@ -80,8 +80,8 @@ from (
 select t.lane_id, l.namespace, l.kind, l.task_list, l.name,
   count(*) filter (where t.owner_id is null and t.hold = 0 and t.wake_at is null),
   count(*) filter (where t.owner_id is not null),
-  count(*) filter (where t.owner_id is null and t.hold = 0 and t.wake_at is not null),
-  count(*) filter (where t.owner_id is null and t.hold <> 0),
+  count(*) filter (where t.owner_id is null and t.hold & ~1 = 0 and t.wake_at is not null),
+  count(*) filter (where t.owner_id is null and t.hold <> 0 and (t.hold <> 1 or t.wake_at is null)),
   min(t.due_at) filter (where t.owner_id is null and t.hold = 0 and t.wake_at is null)
 from tasks as t cross join lanes as l on l.id = t.lane_id
 group by t.lane_id

@@ -38,6 +38,7 @@ from treadle.kernel.ports import (
 from treadle.model.errors import IllegalMove
 from treadle.model.tasks import Claim
 from treadle.stores.sqlite.connection import find_value, read_value
+from treadle.stores.sqlite.limits import Key, list_run_keys
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "rows.sql")
@@ -148,8 +149,8 @@ def _insert_run(connection: apsw.Connection, row: PutRun, now: int) -> Answer | 
     return None
 
 
-def write_rows(connection: apsw.Connection, rows: Sequence[tuple[int, Row]], now: int) -> dict[int, set[int]]:
-    """Write the rows of units that happen; lanes in which that made tasks ready, by unit."""
+def write_rows(connection: apsw.Connection, rows: Sequence[tuple[int, Row]], now: int, keys: set[Key]) -> dict[int, set[int]]:
+    """Write the rows of units that happen; lanes in which that made tasks ready, by unit. Limit keys are added to `keys`."""
     lanes: dict[int, set[int]] = {}
     for index, row in rows:
         match row:
@@ -170,9 +171,11 @@ def write_rows(connection: apsw.Connection, rows: Sequence[tuple[int, Row]], now
                 connection.execute(_SQL["put_blob"], {"digest": digest, "value": value})
                 connection.execute(_SQL["use_blob"], {"digest": digest, "root_id": root_id})
             case HoldRun(run_id, held):
+                keys.update(list_run_keys(connection, run_id))
                 connection.execute(_SQL["hold_run" if held else "free_run"], {"run_id": run_id})
                 lanes.setdefault(index, set()).update(_decode(read_value(connection, _SQL["list_ready_lanes"], {"run_id": run_id})))
             case CancelRunTasks():
+                keys.update(list_run_keys(connection, row.run_id))
                 _cancel_tasks(connection, row, now)
             case _:
                 assert_never(row)

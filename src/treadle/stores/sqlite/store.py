@@ -30,10 +30,11 @@ from treadle.kernel.ports import (
     Woken,
 )
 from treadle.model.clock import Clock
+from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import Claim, LogLine, Move, Server, Task
-from treadle.stores.sqlite import dead, prune, queue, reads, records, runs
+from treadle.stores.sqlite import dead, limits, lists, prune, queue, reads, records, runs
 from treadle.stores.sqlite.channel import Channel, ClosedChannel, InlineChannel, ThreadChannel
 from treadle.stores.sqlite.commit import commit
 from treadle.stores.sqlite.connection import add_shapes, connect, make_durable, make_shrinkable, refuse_writes, writing
@@ -164,6 +165,54 @@ class SqliteStore:
             return answers
 
         return await self._writer.call(work)
+
+    async def next_token_for(self, lane_ids: Sequence[int]) -> int | None:
+        """When a lane with a rate may be looked at again."""
+        return await self._reader.call(lambda connection: lists.next_token_for(connection, lane_ids, self._clock.now()))
+
+    # task lists, rates and limits
+
+    async def list_lists(self) -> list[TaskList]:
+        """The lists that something was said about."""
+        return await self._reader.call(lists.list_lists)
+
+    async def set_list(
+        self,
+        namespace: str,
+        task_list: str,
+        *,
+        paused: bool | None = None,
+        accepting: bool | None = None,
+        no_handler: str | None = None,
+    ) -> tuple[int, ...]:
+        """Change what is not None, for the list and its lanes."""
+        said = {"paused": paused, "accepting": accepting, "no_handler": no_handler}
+        return await self._writer.call(lambda connection: lists.set_list(connection, namespace, task_list, **said))
+
+    async def list_lane_rules(self) -> list[LaneRule]:
+        """All lanes, and what was said about them."""
+        return await self._reader.call(lists.list_lane_rules)
+
+    async def set_rate(self, lane_id: int, rate: float | None, burst: int | None) -> None:
+        """A lane's rate."""
+        await self._writer.call(lambda connection: lists.set_rate(connection, self._clock, lane_id, rate, burst))
+
+    async def set_backlog_limit(self, lane_id: int, backlog_limit: int | None) -> None:
+        """A lane's cap on ready tasks."""
+        await self._writer.call(lambda connection: lists.set_backlog_limit(connection, lane_id, backlog_limit))
+
+    async def list_limits(self, namespace: str) -> list[Limit]:
+        """All limits of the namespace."""
+        return await self._reader.call(lambda connection: limits.list_limits(connection, namespace))
+
+    async def list_admitted(self, namespace: str, key: str, limit: int) -> list[str]:
+        """Admitted tasks of the key."""
+        return await self._reader.call(lambda connection: limits.list_admitted(connection, namespace, key, limit))
+
+    async def set_limit(self, namespace: str, key: str, max_running: int | None) -> tuple[int, ...]:
+        """An operator's limit of the key."""
+        lanes = await self._writer.call(lambda connection: limits.set_limit(connection, namespace, key, max_running))
+        return tuple(sorted(lanes))
 
     # reads
 

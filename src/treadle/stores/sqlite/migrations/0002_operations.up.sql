@@ -12,20 +12,28 @@ create table lists (
   primary key (namespace, task_list)
 ) strict;
 
--- `paused` is that of the list, kept here so that a claim reads one row; `limit_key` is given to new tasks that have none.
+-- `paused` and `accepting` are those of the list, kept here so that claims and inserts read one row; `limit_key` is given to
+-- tasks that have none. A claim looks closer at slowed lanes, an insert at guarded ones: most often there are none.
 alter table lanes add column paused integer not null default 0;
+alter table lanes add column accepting integer not null default 1;
 alter table lanes add column rate real check (rate > 0);
 alter table lanes add column burst integer check (burst > 0);
 alter table lanes add column tokens real;
 alter table lanes add column tokens_at integer;
 alter table lanes add column backlog_limit integer check (backlog_limit > 0);
 alter table lanes add column limit_key text;
+alter table lanes add column slowed integer generated always as (paused or rate is not null) virtual;
+alter table lanes add column guarded integer generated always as
+  (not accepting or backlog_limit is not null or limit_key is not null) virtual;
+create index lanes_slowed on lanes (id) where slowed;
+create index lanes_guarded on lanes (id) where guarded;
 
 -- How many tasks with the key may be admitted at once. Admitted are those whose over-limit bit (1) is clear.
 create table limits (
   namespace text not null,
   key text not null,
   max_running integer not null check (max_running > 0),
+  by_operator integer not null,
   primary key (namespace, key)
 ) strict;
 
@@ -33,6 +41,7 @@ drop index tasks_limit;
 create index tasks_admitted on tasks (namespace, limit_key) where limit_key is not null and (hold & 1) = 0;
 create index tasks_over_limit on tasks (namespace, limit_key, priority, due_at, id)
   where limit_key is not null and hold = 1 and owner_id is null and wake_at is null;
+create index tasks_over_limit_lane on tasks (lane_id) where hold = 1 and owner_id is null and wake_at is null;
 
 -- Which task an idempotency key stands for, on a clock of its own: it outlives the task.
 create table dedupe (

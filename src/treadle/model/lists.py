@@ -1,0 +1,75 @@
+"""What operators say about task lists, lanes and limit keys: pausing, rates, caps, and how many may run at once."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from treadle.model.names import Lane
+
+HANDLER_KEY = "handler:"
+"""A limit key that begins with this, followed by a name, is that of all tasks of the handler that have no key of their own."""
+
+WAIT, IGNORE = "wait", "ignore"
+NO_HANDLER_POLICIES = (WAIT, IGNORE)
+"""What becomes of tasks of a name that no live server serves."""
+
+
+def handler_key(name: str) -> str:
+    """The limit key of a handler's tasks."""
+    return f"{HANDLER_KEY}{name}"
+
+
+class TaskList(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said about a task list."""
+
+    namespace: str
+    task_list: str
+    paused: bool = False
+    """Nothing of it is taken; what runs goes on."""
+    accepting: bool = True
+    """Whether it takes new work; while it drains, what is there goes on."""
+    no_handler: str = WAIT
+
+
+class LaneRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane and what was said about it."""
+
+    lane_id: int
+    lane: Lane
+    paused: bool = False
+    accepting: bool = True
+    rate: float | None = None
+    """Tasks per second that may be taken in the long run."""
+    burst: int | None = None
+    """Tasks that may be taken at once after a quiet time."""
+    tokens: float | None = None
+    tokens_at: int | None = None
+    backlog_limit: int | None = None
+    limit_key: str | None = None
+
+    def tokens_left(self, now: int) -> float:
+        """How many tasks may be taken now; infinite without a rate."""
+        if self.rate is None or self.burst is None:
+            return math.inf
+        since = max(now - (self.tokens_at or 0), 0)
+        return min(float(self.burst), (self.tokens or 0.0) + self.rate * since / 1000)
+
+    def next_token_for(self, now: int) -> int:
+        """Milliseconds until one task may be taken; 0 if one may be taken now."""
+        missing = 1 - self.tokens_left(now)
+        return 0 if missing <= 0 or self.rate is None else math.ceil(missing * 1000 / self.rate)
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tasks with the key may be admitted at once."""
+
+    namespace: str
+    key: str
+    max_running: int
+    by_operator: bool = False
+    """An operator's limit is not changed by what callers of `enqueue` say."""
+    admitted: int = 0
+    waiting: int = 0
+    """Tasks that would be ready but for the limit."""
