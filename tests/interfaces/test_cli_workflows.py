@@ -214,8 +214,7 @@ def test_flows_are_published_by_name_and_runs_keep_their_version(tea: Treadle):
     assert tea("flows", "show", "tea", "--version", "1", "--source").out.strip() == FLOW.strip()
     for flow, cup in (("tea", "GLASS"), (old["flow_id"], "MUG")):
         assert tea.json("run", flow, "-i", "litres=1", "--handlers", "kettle.py")["outputs"]["cup"] == cup
-    said = tea("runs", "resume", old["id"], "--handlers", "kettle.py")
-    assert json.loads(said.out)["cup"] == "MUG"
+    assert tea.json("runs", "show", old["id"])["outputs"]["cup"] == "MUG"  # a worker takes what there is
 
 
 # --- bad input ---

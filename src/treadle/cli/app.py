@@ -89,6 +89,7 @@ _runs.command("resume")(command(runs.resume))
 _runs.command("cancel")(command(runs.cancel))
 _runs.command("retry")(command(runs.retry))
 _runs.command("rerun")(command(runs.rerun))
+_runs.command("fork")(command(runs.fork))
 app.add_typer(_runs, name="runs")
 
 _flows.command("list")(command(flows.list_flows))

@@ -13,12 +13,13 @@ from treadle.cli.exits import BAD_INPUT, printable
 from treadle.cli.session import Session
 from treadle.cli.sources import Files, read_sources
 from treadle.cli.words import plain
-from treadle.lang import Compiled, Program, compile_sources
 from treadle.model.errors import InvalidInput
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from treadle.lang import Compiled
 
 
 def compile_files(
@@ -31,6 +32,8 @@ def compile_files(
     ] = None,
 ) -> None:
     """Compile AFL sources together; all diagnostics at once, and exit 2 if there is an error."""
+    from treadle.lang import compile_sources  # the parser is loaded by those who compile
+
     if check and output is not None:
         raise InvalidInput("Give either --check or --output, not both.")
     compiled = compile_sources(read_sources(files))
@@ -53,6 +56,8 @@ def tell_diagnostics(compiled: Compiled) -> None:
 
 
 def _as_json(compiled: Compiled, ok: bool, *, with_program: bool) -> dict[str, Json]:
+    from treadle.lang import Program
+
     value: dict[str, Json] = {
         "ok": ok,
         "digest": compiled.digest or None,
@@ -68,6 +73,8 @@ def _as_json(compiled: Compiled, ok: bool, *, with_program: bool) -> dict[str, J
 
 
 def _summary(compiled: Compiled, ok: bool) -> RenderableType:
+    from treadle.lang import Program
+
     errors, warnings = len(compiled.errors), len(compiled.warnings)
     counts = " and ".join(part for part in (_count(errors, "error"), _count(warnings, "warning")) if part)
     if not ok:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 
-from treadle.lang import Diagnostic
 from treadle.model.errors import IllegalMove, InvalidFlow, InvalidInput, NotFound, Refused, StoreError, TreadleError
 
 OK = 0
@@ -66,6 +65,8 @@ def tell_error(code: str, message: str, *, as_json: bool) -> None:
 
 def tell_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
     """Say on stderr what is wrong with AFL sources: each diagnostic with its line, and one line to sum up."""
+    from treadle.lang.diagnostics import Diagnostic
+
     found = [each for each in error.diagnostics if isinstance(each, Diagnostic)]
     first = str(error).partition("\n")[0]
     if as_json:

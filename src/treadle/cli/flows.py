@@ -10,9 +10,6 @@ from treadle.cli.session import Session
 from treadle.cli.shapes import flow_version_json
 from treadle.cli.sources import read_sources
 from treadle.cli.words import ago, facts, grid, plain, when
-from treadle.kernel.flows import Source
-from treadle.lang import Program
-from treadle.lang.program import Facet, ListType, NamedType, Type
 from treadle.model.clock import as_text
 from treadle.model.names import check_name
 from treadle.model.runs import Flow, FlowVersion
@@ -21,6 +18,9 @@ from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from treadle.kernel.flows import Source
+    from treadle.lang.program import Facet, Program, Type
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The flow's name, or its digest")]
 
@@ -140,6 +140,8 @@ def signature(facet: Facet) -> str:
 
 def type_words(wanted: Type) -> str:
     """A type as it is written in AFL."""
+    from treadle.lang.program import ListType, NamedType
+
     match wanted:
         case ListType(element):
             return f"[{type_words(element)}]"

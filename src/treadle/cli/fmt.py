@@ -6,7 +6,7 @@ import difflib
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +14,10 @@ from treadle.cli.exits import FAILED, printable
 from treadle.cli.session import Session
 from treadle.cli.sources import Files, read_sources
 from treadle.cli.words import plain
-from treadle.lang import CannotFormat, Diagnostic, format_source
 from treadle.model.errors import InvalidFlow, InvalidInput
+
+if TYPE_CHECKING:
+    from treadle.lang import Diagnostic
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ def fmt(
 
 
 def _format(sources: list[tuple[str, str]]) -> list[_Formatted]:
+    from treadle.lang import CannotFormat, format_source  # the parser is loaded by those who need it
+
     done: list[_Formatted] = []
     problems: list[Diagnostic] = []
     for name, text in sources:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from treadle.cli.session import Session
 from treadle.cli.sources import Places, find_program, flow_name, read_sources
-from treadle.kernel.flows import find_workflow
-from treadle.lang import Program
-from treadle.lang import graph as make_graph
 from treadle.wiring.engine import Engine
+
+if TYPE_CHECKING:
+    from treadle.lang import Program
 
 
 class GraphFormat(StrEnum):
@@ -32,6 +32,9 @@ async def graph(
     form: Annotated[GraphFormat, typer.Option("--format", help="dot is for Graphviz")] = GraphFormat.MERMAID,
 ) -> None:
     """Print the steps of workflows and what they wait for, as a graph."""
+    from treadle.kernel.flows import find_workflow
+    from treadle.lang import graph as make_graph
+
     program = await _program(session, places)
     chosen = find_workflow(program, workflow).qualified_name if workflow is not None else None
     made = make_graph(program, chosen)

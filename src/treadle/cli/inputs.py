@@ -7,10 +7,13 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from treadle.lang.program import Facet, NamedType
 from treadle.model.errors import InvalidInput, InvalidPayload, InvalidPolicy
 from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from treadle.lang.program import Facet
 
 _UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(-?\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
@@ -41,6 +44,8 @@ def workflow_inputs(workflow: Facet, whole: str | None, pairs: Sequence[str]) ->
 
     A value is JSON, else text; for a parameter of type String it is always text, so that `zip=01234` needs no quotes.
     """
+    from treadle.lang.program import NamedType
+
     inputs: dict[str, Json] = {} if whole is None else dict(_object(whole, "inputs"))
     texts = {param.name for param in workflow.params if param.type == NamedType("String")}
     for given in pairs:

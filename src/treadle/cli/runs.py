@@ -17,8 +17,6 @@ from treadle.cli.shapes import run_json, step_json
 from treadle.cli.show_run import is_shown, show_run, steps_table
 from treadle.cli.starting import InputOption, InputsOption
 from treadle.cli.words import ago, grid, plain, short, state
-from treadle.kernel.flows import find_workflow
-from treadle.kernel.inputs import check_inputs
 from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState, StepState
@@ -115,17 +113,12 @@ async def pause(session: Session, run_id: RunId) -> None:
 
 
 async def resume(session: Session, run_id: RunId, handlers: HandlersHere = None) -> None:
-    """Let a paused run go on; with --handlers, work on it here until it ends. On a running one only that."""
+    """Let a paused run go on, and repair one that cannot; with --handlers, work on it here until it ends."""
     async with _engine(session, handlers) as engine:
         run = await engine.run_reads.get_run(run_id)
-        if run.state == RunState.PAUSED:
-            try:
-                run = await engine.runs.resume(run.id, actor=session.actor)
-            except IllegalMove:
-                run = await engine.run_reads.get_run(run.id)  # somebody else was faster
         if run.finished:
             raise IllegalMove("run", run.id, run.state, "resume", RUN.possible(run.state))
-        await _go_on(session, engine, run, handlers)
+        await _go_on(session, engine, await engine.runs.resume(run.id, actor=session.actor), handlers)
 
 
 async def cancel(
@@ -162,6 +155,9 @@ async def rerun(
     handlers: HandlersHere = None,
 ) -> None:
     """Start the same workflow of the same flow again as a new run; inputs that are given win over those of the old one."""
+    from treadle.kernel.flows import find_workflow
+    from treadle.kernel.inputs import check_inputs
+
     async with _engine(session, handlers) as engine:
         run = await engine.run_reads.get_run(run_id)
         program = await engine.flows.program(run.flow_id)
@@ -171,6 +167,25 @@ async def rerun(
         if given:
             check_inputs(program, workflow, inputs)
         started = await engine.runs.rerun(run.id, inputs=inputs)
+        await _go_on(session, engine, await engine.run_reads.get_run(started.id), handlers, new=True)
+
+
+async def fork(
+    session: Session,
+    run_id: RunId,
+    step: StepName,
+    pairs: InputOption = None,
+    whole: InputsOption = None,
+    handlers: HandlersHere = None,
+) -> None:
+    """Start a new run that keeps what was finished without a step, and does that step and the rest again."""
+    from treadle.kernel.flows import find_workflow
+
+    async with _engine(session, handlers) as engine:
+        run = await engine.run_reads.get_run(run_id)
+        step_id = (await engine.run_reads.get_step(run.id, step)).id
+        workflow = find_workflow(await engine.flows.program(run.flow_id), run.workflow)
+        started = await engine.runs.fork(run.id, step_id, inputs=workflow_inputs(workflow, whole, pairs or ()))
         await _go_on(session, engine, await engine.run_reads.get_run(started.id), handlers, new=True)
 
 

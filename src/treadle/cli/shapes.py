@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from treadle.evaluator import BlobRef
+from typing import TYPE_CHECKING
+
 from treadle.kernel.ports import LaneDepth
 from treadle.kernel.reads import ShownServer
-from treadle.kernel.run_reads import ShownStep
 from treadle.model.clock import as_text
 from treadle.model.runs import FlowVersion, Run
 from treadle.model.states import Hold
 from treadle.model.tasks import LogLine, Move, Task
 from treadle.model.values import Json, decode
+
+if TYPE_CHECKING:
+    from treadle.kernel.run_reads import ShownStep
 
 _HOLDS = {
     Hold.OVER_LIMIT: "over_limit",
@@ -161,6 +164,8 @@ def step_json(shown: ShownStep) -> dict[str, Json]:
 
 def values_json(values: dict[str, Json]) -> dict[str, Json]:
     """Attributes with what is stored apart as `{"@size": characters}`."""
+    from treadle.evaluator.records import BlobRef
+
     return {name: {"@size": value.size} if isinstance(value, BlobRef) else value for name, value in values.items()}
 
 

@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from treadle.cli.words import facts, grid, plain, pretty, short, span, state, when
-from treadle.evaluator import StepRow
-from treadle.evaluator.states import State
-from treadle.kernel.run_reads import ShownStep
 from treadle.kernel.why import Reason
 from treadle.model.runs import Run
 from treadle.model.tasks import Task
@@ -18,7 +15,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-_SCRIPTS = (State.FACET_SCRIPTS_BEGIN, State.BLOCK_EXECUTION_BEGIN)
+    from treadle.evaluator import StepRow
+    from treadle.kernel.run_reads import ShownStep
 
 
 def is_shown(row: StepRow) -> bool:
@@ -28,12 +26,14 @@ def is_shown(row: StepRow) -> bool:
 
 def doing(shown: ShownStep, task: Task | None) -> str:
     """What matters most about a step, in a few words."""
+    from treadle.evaluator.states import State
+
     row = shown.row
     if row.error is not None:
         return short(f"{'caught: ' if row.status == 'completed' else ''}{row.error.message}", 80)
     if task is not None:
         said = decode(task.progress) or {}
-        what = "script" if row.state in _SCRIPTS else "handler"
+        what = "script" if row.state in (State.FACET_SCRIPTS_BEGIN, State.BLOCK_EXECUTION_BEGIN) else "handler"
         again = f", attempt {task.attempt}" if task.attempt > 1 else ""
         if task.owner_id is not None:
             return short(f"{what} works{again}{': ' + said['message'] if said.get('message') else ''}", 80)

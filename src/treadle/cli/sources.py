@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treadle.kernel.flows import Source
-from treadle.lang import Program
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 from treadle.wiring.engine import Engine
+
+if TYPE_CHECKING:
+    from treadle.kernel.flows import Source
+    from treadle.lang import Program
 
 _SUFFIX = ".afl"
 

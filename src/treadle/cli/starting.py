@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,14 +12,13 @@ from treadle.cli.exits import tell_warning
 from treadle.cli.inputs import workflow_inputs
 from treadle.cli.session import Session
 from treadle.cli.sources import flow_name, read_sources
-from treadle.kernel.flows import Source, find_workflow
-from treadle.kernel.inputs import check_inputs
-from treadle.kernel.preflight import missing_handlers, needed_handlers
 from treadle.kernel.why import shown_server_state
-from treadle.lang import Program
-from treadle.lang.program import Facet
 from treadle.model.values import Json
 from treadle.wiring.engine import Engine
+
+if TYPE_CHECKING:
+    from treadle.kernel.flows import Source
+    from treadle.lang.program import Facet, Program
 
 WorkflowOption = Annotated[
     str | None, typer.Option("--workflow", "-w", metavar="NAME", help="Which workflow; may be left out if there is only one")
@@ -75,6 +74,9 @@ class Wanted:
         return self._plan(flow.id, await engine.flows.program(flow.id))
 
     def _plan(self, flow: str | list[Source], program: Program) -> Plan:
+        from treadle.kernel.flows import find_workflow
+        from treadle.kernel.inputs import check_inputs
+
         workflow = find_workflow(program, self.workflow)
         inputs = workflow_inputs(workflow, self.whole, self.pairs)
         check_inputs(program, workflow, inputs, lenient=self.lenient)
@@ -83,6 +85,8 @@ class Wanted:
 
 async def preflight(session: Session, engine: Engine, plan: Plan, task_list: str, *, works_here: bool) -> list[str]:
     """The event facets that nobody has a handler for now; said to people, as the run would wait for them unseen."""
+    from treadle.kernel.preflight import missing_handlers, needed_handlers
+
     servers, now = await engine.store.list_servers(), await engine.store.now()
     here = engine.registry.names() if works_here else []
     missing = missing_handlers(needed_handlers(plan.program, plan.workflow), here, servers, task_list, now)

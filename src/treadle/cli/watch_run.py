@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from treadle.cli.session import Session
 from treadle.cli.show_run import doing, is_shown, steps_table
 from treadle.cli.words import plain
-from treadle.kernel.run_reads import ShownStep
 from treadle.model.errors import RunCanceled, RunFailed
 from treadle.model.runs import Run
 from treadle.model.tasks import Task
@@ -20,6 +19,8 @@ from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from treadle.kernel.run_reads import ShownStep
 
 _LOOK_EVERY = 0.15
 _MOST_STEPS = 300

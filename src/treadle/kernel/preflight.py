@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from treadle.kernel.why import shown_server_state
-from treadle.lang import Program
-from treadle.lang.program import Block, Facet
+from treadle.lang.program import Block, Facet, Program
 from treadle.model.names import short_name
 from treadle.model.tasks import Server
 

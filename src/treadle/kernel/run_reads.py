@@ -118,7 +118,7 @@ def why_run(run: Run, tasks: Sequence[Task], paths: dict[str, str], servers: Seq
         case RunState.PAUSED:
             return Reason("paused", "paused; `treadle runs resume` lets it go on")
     if not tasks:
-        return Reason("stuck", "none of its tasks is live, so nothing will move it; `treadle runs rerun` starts it afresh")
+        return Reason("stuck", "none of its tasks is live; `treadle runs resume` looks it over and lets it go on")
     parts = [f"{paths.get(task.step_id or '', task.name)} ({task.name}): {why(task, servers, now).text}" for task in tasks[:_NAMED]]
     more = len(tasks) - len(parts)
     code = why(tasks[0], servers, now).code if len(tasks) == 1 else "steps"
