@@ -1,7 +1,16 @@
 """Treadle: a durable work engine for agents and long-running jobs."""
 
 from treadle.kernel.queue import Enqueued, TaskSpec
-from treadle.model.errors import ClaimLost, NonRetryable, TaskCanceled, TaskFailed, TaskNotFound, TreadleError
+from treadle.model.errors import (
+    ClaimLost,
+    NonRetryable,
+    RunCanceled,
+    RunFailed,
+    TaskCanceled,
+    TaskFailed,
+    TaskNotFound,
+    TreadleError,
+)
 from treadle.model.outcomes import Failed, Paused, Problem, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import Task
@@ -19,6 +28,8 @@ __all__ = [
     "Problem",
     "Retry",
     "RetryPolicy",
+    "RunCanceled",
+    "RunFailed",
     "Succeeded",
     "Task",
     "TaskCanceled",

@@ -21,7 +21,6 @@ from treadle.kernel.system import SystemClock
 from treadle.model.errors import SchemaBehind, StoreError, TreadleError
 from treadle.model.tasks import Claim
 from treadle.wiring.engine import Engine
-from treadle.wiring.host import SHORTEST_LEASE_FOR
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -61,6 +60,8 @@ def _table(checks: list[Check]) -> RenderableType:
 
 def _machine(session: Session) -> Iterator[Check]:
     from importlib.metadata import PackageNotFoundError, version
+
+    from treadle.wiring.host import SHORTEST_LEASE_FOR
 
     yield Check("python", "ok", f"{platform.python_version()} on {platform.system()}")
     try:

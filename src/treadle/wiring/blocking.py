@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -16,6 +16,8 @@ from treadle.model.tasks import Task
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
+    from treadle.kernel.flows import Source
+    from treadle.kernel.runs import StartedRun
     from treadle.wiring.engine import Engine
     from treadle.wiring.host import WorkerHost
 
@@ -106,6 +108,12 @@ class BlockingEngine:
 
     def why(self, task: Enqueued | str) -> Reason:
         return self.run(self._engine.why(task))
+
+    def start_run(self, flow: str | Sequence[Source], *arguments: Any, **options: Any) -> StartedRun:
+        return self.run(self._engine.start_run(flow, *arguments, **options))
+
+    def run_result(self, run: StartedRun | str, **options: Any) -> dict[str, Json]:
+        return self.run(self._engine.run_result(run, **options))
 
     def verify(self) -> VerifyReport:
         return self.run(self._engine.verify())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.kernel.run_rows import PARAM
-from treadle.model.errors import NonRetryable
 from treadle.model.names import ADVANCE, SCRIPT
+from treadle.model.outcomes import Failed, Problem
 from treadle.model.values import Json
 from treadle.workers.handlers import Handler, make_handler
 from treadle.workers.scripts import ScriptError, ScriptRunner, ScriptUnavailable
@@ -15,8 +15,8 @@ from treadle.workers.scripts import ScriptError, ScriptRunner, ScriptUnavailable
 def builtin_handlers(scripts: ScriptRunner) -> dict[str, Handler]:
     """The handlers by kind."""
 
-    async def run_script(payload: dict[str, Any]) -> dict[str, Json]:
-        """Run the code out of process; what is wrong with it is final."""
+    async def run_script(payload: dict[str, Any]) -> dict[str, Json] | Failed:
+        """Run the code out of process; what is wrong with it is final, and its type is that of what the script raised."""
         script = payload["script"]
         params = {name.removeprefix(PARAM): value for name, value in payload.items() if name.startswith(PARAM)}
         try:
@@ -26,7 +26,7 @@ def builtin_handlers(scripts: ScriptRunner) -> dict[str, Handler]:
         except ScriptUnavailable:
             raise
         except ScriptError as error:
-            raise NonRetryable(str(error), error.code) from error
+            return Failed(Problem(error.code, str(error), error.type or type(error).__name__))
 
     async def take_in(_: dict[str, Any]) -> None:
         """Nothing by itself: settling the task is what advances the run."""
