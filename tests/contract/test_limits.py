@@ -1,0 +1,487 @@
+"""Limits: of the tasks with one key no more are admitted than its limit allows, and while there is room none waits."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from tests.contract.queueing import (
+    MINUTE,
+    OTHER,
+    WORK,
+    cancel,
+    claim,
+    claim_one,
+    commit_one,
+    fail,
+    get,
+    in_order,
+    new_task,
+    park,
+    put,
+    put_one,
+    seen,
+    settle,
+    succeed,
+)
+
+from treadle.kernel.ports import CancelRunTasks, HoldRun, Keep, Revive, Store, Unit, Verdict
+from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.states import Hold, TaskState
+from treadle.model.tasks import NewTask, Task
+
+KEY = "customer:42"
+HANDLER_KEY = "handler:work"
+RUN_ID = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
+
+
+async def put_limited(store: Store, count: int, limit: int = 3, **fields: Any) -> list[NewTask]:
+    tasks = [new_task(limit_key=KEY, limit=limit, **fields) for _ in range(count)]
+    await put(store, *tasks)
+    return tasks
+
+
+async def admitted(store: Store, key: str = KEY) -> list[str]:
+    return await store.list_admitted(DEFAULT_NAMESPACE, key, 1_000)
+
+
+async def limit_of(store: Store, key: str = KEY) -> tuple[int, bool, int, int] | None:
+    found = {limit.key: limit for limit in await store.list_limits(DEFAULT_NAMESPACE)}.get(key)
+    return found and (found.max_running, found.by_operator, found.admitted, found.waiting)
+
+
+# --- being admitted ---
+
+
+async def test_no_more_tasks_of_a_key_can_be_taken_than_its_limit_allows(store):
+    tasks = await put_limited(store, 5)
+    assert in_order(await claim(store)) == in_order(tasks[:3])
+    assert await claim(store) == []
+    assert await limit_of(store) == (3, False, 3, 2)
+    assert [(await get(store, task.id)).hold for task in tasks] == [0, 0, 0, Hold.OVER_LIMIT, Hold.OVER_LIMIT]
+
+
+async def test_tasks_of_other_keys_namespaces_and_without_a_key_are_not_held_back(store):
+    await put_limited(store, 2, limit=1)
+    free = [
+        new_task(limit_key="customer:43", limit=1),
+        new_task(WORK._replace(namespace="elsewhere"), limit_key=KEY, limit=1),
+        new_task(),
+    ]
+    await put(store, *free)
+    taken = await claim(store) + await claim(store, WORK._replace(namespace="elsewhere"))
+    assert {task.id for task in free} < set(in_order(taken))
+    assert len(taken) == 4
+
+
+@pytest.mark.parametrize("ending", [succeed(), fail()])
+async def test_an_end_lets_the_next_in_line_go_on_and_says_in_which_lane(store, ending):
+    tasks = await put_limited(store, 2, limit=1)
+    first = await claim_one(store)
+    answer = await commit_one(store, first.claim, ending)
+    assert answer.lane_ids == (first.lane_id,)
+    assert in_order(await claim(store)) == [tasks[1].id]
+
+
+async def test_the_next_in_line_is_of_the_best_priority_and_then_the_longest_due(store, clock):
+    (first,) = await put_limited(store, 1, limit=1)
+    await claim_one(store)
+    await put_limited(store, 1, limit=1, priority=1)
+    await clock.advance(5)
+    (late,) = await put_limited(store, 1, limit=1)
+    await clock.advance(5)
+    await put_limited(store, 1, limit=1)
+    await commit_one(store, (await get(store, first.id)).claim, succeed())
+    assert await admitted(store) == [late.id]
+
+
+async def test_one_commit_that_ends_many_lets_as_many_go_on(store):
+    tasks = await put_limited(store, 10)
+    taken = await claim(store)
+    await store.commit([Unit(task.claim, succeed()) for task in taken])
+    assert in_order(await claim(store)) == in_order(tasks[3:6])
+
+
+async def test_ends_with_and_without_a_key_go_into_one_commit(store):
+    plain = [await put_one(store, OTHER) for _ in range(3)]
+    tasks = await put_limited(store, 4, limit=2)
+    taken = await claim(store, OTHER) + await claim(store)
+    lost = await put_one(store, OTHER)
+    gone = (await claim_one(store, OTHER)).claim
+    await settle(store, seen(await get(store, lost.id)), cancel())
+    units = [Unit(task.claim, succeed()) for task in taken]
+    answers = await store.commit([*units, Unit(gone, succeed())])
+    assert [answer.verdict for answer in answers] == [Verdict.DONE] * 5 + [Verdict.CLAIM_LOST]
+    assert in_order(await claim(store)) == in_order(tasks[2:])
+    assert all([(await get(store, task.id)).finished for task in plain])
+    assert [answer.verdict for answer in await store.commit(units)] == [Verdict.DONE] * 5
+
+
+async def test_a_unit_that_is_sent_twice_admits_once(store):
+    tasks = await put_limited(store, 3, limit=1)
+    unit = Unit((await claim_one(store)).claim, succeed())
+    for _ in range(2):
+        assert (await store.commit([unit]))[0].verdict == Verdict.DONE
+    assert await admitted(store) == [tasks[1].id]
+
+
+async def test_tasks_that_a_settle_makes_stand_in_line_too(store):
+    (first,) = await put_limited(store, 1, limit=1)
+    taken = await claim_one(store)
+    follower = new_task(limit_key=KEY)
+    await commit_one(store, taken.claim, Keep(None), follower)
+    assert await admitted(store) == [first.id]
+    await commit_one(store, taken.claim, succeed())
+    assert await admitted(store) == [follower.id]
+
+
+async def test_a_key_without_a_limit_holds_nobody_back(store):
+    await put(store, *[new_task(limit_key=KEY) for _ in range(20)])
+    assert len(await claim(store)) == 20
+    assert await limit_of(store) is None
+
+
+# --- giving a place up, and keeping it ---
+
+
+@pytest.mark.parametrize(
+    ("move", "fields"),
+    [
+        ("retry", {"wake_for": 1_000}),
+        ("wait", {"wake_for": 1_000}),
+        ("hand_off", {"wake_for": 1_000, "state": TaskState.AWAITING_EXTERNAL}),
+        ("ask", {"wake_for": 1_000, "state": TaskState.AWAITING_APPROVAL}),
+        ("pause", {"hold": Hold.TASK_PAUSED}),
+    ],
+)
+async def test_what_sleeps_awaits_or_is_paused_gives_its_place_up(store, move, fields):
+    tasks = await put_limited(store, 2, limit=1)
+    taken = await claim_one(store)
+    answer = await commit_one(store, taken.claim, park(taken, move, **fields))
+    assert answer.lane_ids == (taken.lane_id,)
+    assert in_order(await claim(store)) == [tasks[1].id]
+
+
+async def test_what_wakes_stands_in_line_again(store, clock):
+    tasks = await put_limited(store, 2, limit=1)
+    sleeper = await claim_one(store)
+    await settle(store, sleeper.claim, park(sleeper, wake_for=1_000))
+    running = await claim_one(store)
+    await clock.advance(1_000)
+    assert (await store.wake(10)).lane_ids == ()
+    assert await claim(store) == []
+    await settle(store, running.claim, succeed())
+    assert in_order(await claim(store)) == [tasks[0].id]
+
+
+async def test_what_wakes_while_there_is_room_is_ready_and_the_wake_says_where(store, clock):
+    (task,) = await put_limited(store, 1, limit=1, wait_for=1_000)
+    assert await admitted(store) == []
+    await clock.advance(1_000)
+    woken = await store.wake(10)
+    taken = await claim_one(store)
+    assert (taken.id, woken.lane_ids) == (task.id, (taken.lane_id,))
+
+
+async def test_what_is_released_keeps_its_turn(store):
+    await put_limited(store, 2, limit=1)
+    taken = await claim_one(store)
+    await settle(store, taken.claim, park(taken, "release"))
+    assert (await claim_one(store)).id == taken.id
+
+
+async def test_a_lease_that_ran_out_keeps_its_place_until_somebody_settles_the_task(store, clock):
+    await put_limited(store, 3, limit=2)
+    crashed, alive = await claim(store, lease_for=1_000)
+    await clock.advance(1_000)
+    await store.wake(10)
+    assert sorted(await admitted(store)) == sorted([crashed.id, alive.id])
+    taken = await claim(store, owner="owner-2")
+    assert in_order(taken) == in_order([crashed, alive])
+    assert await settle(store, crashed.claim, succeed()) == Verdict.CLAIM_LOST
+    assert await claim(store) == []
+
+
+async def test_a_canceled_task_makes_room_whether_it_runs_or_not(store):
+    tasks = await put_limited(store, 4, limit=1)
+    await claim_one(store)
+    for task in tasks[:3]:
+        await settle(store, seen(await get(store, task.id)), cancel())
+    assert await admitted(store) == [tasks[3].id]
+
+
+async def test_a_paused_task_that_goes_on_stands_in_line(store):
+    tasks = await put_limited(store, 2, limit=1)
+    await settle(store, seen(await get(store, tasks[0].id)), park(await get(store, tasks[0].id), "pause", hold=Hold.TASK_PAUSED))
+    assert await admitted(store) == [tasks[1].id]
+    paused = await get(store, tasks[0].id)
+    await settle(store, seen(paused), park(paused, "resume", hold=0))
+    assert await admitted(store) == [tasks[1].id]
+    assert (await get(store, tasks[0].id)).hold == Hold.OVER_LIMIT
+
+
+async def test_a_revived_task_stands_in_line(store):
+    await put_limited(store, 2, limit=1)
+    first = await claim_one(store)
+    await settle(store, first.claim, fail())
+    answer = await commit_one(store, seen(await get(store, first.id)), Revive("requeue", "ann"))
+    assert answer.lane_ids == ()
+    second = await claim_one(store)
+    assert (await commit_one(store, second.claim, succeed())).lane_ids == (first.lane_id,)
+    assert (await claim_one(store)).id == first.id
+
+
+async def test_a_paused_run_gives_the_places_of_its_tasks_up_but_for_those_that_run(store):
+    running, waiting = await put_limited(store, 2, limit=2, run_id=RUN_ID)
+    await claim(store, limit=1)
+    others = await put_limited(store, 2, limit=2)
+    (answer,) = await store.commit([Unit(rows=(HoldRun(RUN_ID, True),))])
+    assert sorted(await admitted(store)) == sorted([running.id, others[0].id])
+    assert answer.lane_ids
+    await store.commit([Unit(rows=(HoldRun(RUN_ID, False),))])
+    assert (await get(store, waiting.id)).hold == Hold.OVER_LIMIT
+    for task in (running, others[0]):
+        await settle(store, seen(await get(store, task.id)), cancel())
+    assert sorted(await admitted(store)) == sorted([waiting.id, others[1].id])
+
+
+async def test_a_lease_that_runs_out_while_the_run_is_paused_gives_its_place_up(store, clock):
+    (running,) = await put_limited(store, 1, limit=1, run_id=RUN_ID)
+    await claim_one(store, lease_for=1_000)
+    (other,) = await put_limited(store, 1, limit=1)
+    await store.commit([Unit(rows=(HoldRun(RUN_ID, True),))])
+    assert await admitted(store) == [running.id]
+    await clock.advance(1_000)
+    await store.wake(10)
+    assert await admitted(store) == [other.id]
+
+
+async def test_a_canceled_run_makes_room(store):
+    await put_limited(store, 3, limit=2, run_id=RUN_ID)
+    await claim(store, limit=1)
+    others = await put_limited(store, 3, limit=2)
+    (answer,) = await store.commit([Unit(rows=(CancelRunTasks(RUN_ID, "ann", "{}"),))])
+    assert sorted(await admitted(store)) == sorted(in_order(others[:2]))
+    assert answer.lane_ids
+
+
+# --- what callers and operators say ---
+
+
+async def test_a_caller_changes_the_limit_of_a_key(store):
+    await put_limited(store, 6, limit=1)
+    await put_limited(store, 1, limit=4)
+    assert await limit_of(store) == (4, False, 4, 3)
+
+
+async def test_an_operators_limit_wins_over_what_callers_say(store):
+    await store.set_limit(DEFAULT_NAMESPACE, KEY, 2)
+    await put_limited(store, 6, limit=5)
+    assert await limit_of(store) == (2, True, 2, 4)
+    assert len(await claim(store)) == 2
+
+
+async def test_a_limit_that_comes_late_takes_back_what_nobody_has_taken(store):
+    await put(store, *[new_task(limit_key=KEY) for _ in range(10)])
+    running = await claim(store, limit=2)
+    await store.set_limit(DEFAULT_NAMESPACE, KEY, 3)
+    assert await limit_of(store) == (3, True, 3, 7)
+    assert len(await claim(store)) == 1
+    await settle(store, running[0].claim, succeed())
+    assert len(await claim(store)) == 1
+
+
+async def test_a_callers_limit_that_comes_late_does_so_too(store):
+    await put(store, *[new_task(limit_key=KEY) for _ in range(10)])
+    await put_limited(store, 1, limit=2)
+    assert await limit_of(store) == (2, False, 2, 9)
+
+
+async def test_a_lowered_limit_lets_running_work_go_on_and_nothing_else_start(store):
+    await put_limited(store, 8, limit=4)
+    running = await claim(store)
+    await store.set_limit(DEFAULT_NAMESPACE, KEY, 2)
+    for number, task in enumerate(running):
+        await settle(store, task.claim, succeed())
+        assert len(await claim(store)) == (0 if number < 2 else 1)
+
+
+async def test_a_raised_limit_lets_the_next_go_on_at_once_and_says_where(store):
+    await put_limited(store, 5, limit=1)
+    taken = await claim_one(store)
+    assert await store.set_limit(DEFAULT_NAMESPACE, KEY, 3) == (taken.lane_id,)
+    assert len(await claim(store)) == 2
+
+
+async def test_a_limit_that_is_taken_away_holds_nobody_back(store):
+    await put_limited(store, 5, limit=1)
+    lanes = await store.set_limit(DEFAULT_NAMESPACE, KEY, None)
+    assert (len(lanes), await limit_of(store)) == (1, None)
+    assert len(await claim(store)) == 5
+
+
+async def test_a_handlers_limit_is_that_of_all_its_tasks_without_a_key(store):
+    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 2)
+    slow = WORK._replace(task_list="slow")
+    await put(store, *[new_task() for _ in range(3)], *[new_task(slow) for _ in range(3)], new_task(OTHER), new_task(limit_key=KEY))
+    taken = await claim(store, WORK, limit=100) + await claim(store, slow)
+    assert len(taken) == 3
+    assert [task.limit_key for task in taken].count(HANDLER_KEY) == 2
+    assert len(await claim(store, OTHER)) == 1
+
+
+async def test_a_handlers_limit_also_holds_for_tasks_that_are_there_already(store):
+    await put(store, *[new_task() for _ in range(6)], new_task(wait_for=MINUTE))
+    running = await claim(store, limit=3)
+    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 2)
+    assert await limit_of(store, HANDLER_KEY) == (2, True, 3, 3)
+    assert await claim(store) == []
+    for task in running:
+        await settle(store, task.claim, succeed())  # taken before it had a key
+    assert len(await claim(store)) == 2
+
+
+async def test_a_handlers_limit_that_is_taken_away_is_that_of_no_new_task(store):
+    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1)
+    await put(store, *[new_task() for _ in range(3)])
+    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, None)
+    await put(store, new_task())
+    taken = await claim(store)
+    assert [task.limit_key for task in taken] == [HANDLER_KEY] * 3 + [None]
+
+
+async def test_a_revived_task_gets_the_limit_of_its_handler(store):
+    await put_one(store)
+    taken = await claim_one(store)
+    await settle(store, taken.claim, fail())
+    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1)
+    await commit_one(store, seen(await get(store, taken.id)), Revive("requeue", "ann"))
+    assert await admitted(store, HANDLER_KEY) == [taken.id]
+
+
+async def test_tasks_of_a_paused_list_give_their_places_up_to_others(store):
+    slow = WORK._replace(task_list="slow")
+    first = [new_task(slow, limit_key=KEY, limit=2) for _ in range(3)]
+    await put(store, *first)
+    await claim(store, slow, limit=1)
+    others = await put_limited(store, 2, limit=2)
+    lanes = await store.set_list(DEFAULT_NAMESPACE, "slow", paused=True)
+    assert sorted(await admitted(store)) == sorted([first[0].id, others[0].id])
+    assert len(lanes) == 2
+    for task in (first[0], others[0], others[1]):
+        await settle(store, seen(await get(store, task.id)), cancel())
+    assert await admitted(store) == []
+    await store.set_list(DEFAULT_NAMESPACE, "slow", paused=False)
+    assert sorted(await admitted(store)) == sorted(in_order(first[1:]))
+
+
+# --- always ---
+
+
+async def check(store: Store, key: str, most: int) -> None:
+    """Never more than the limit, and as many as there are if there is room."""
+    (limit,) = [limit for limit in await store.list_limits(DEFAULT_NAMESPACE) if limit.key == key]
+    assert limit.admitted <= most
+    assert limit.admitted == most or limit.waiting == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_whatever_happens_no_more_are_admitted_than_the_limit_and_none_waits_while_there_is_room(store, clock, seed):
+    dice = random.Random(seed)
+    most = 3
+    await store.set_limit(DEFAULT_NAMESPACE, KEY, most)
+    held: dict[str, Task] = {}
+    known: list[str] = []
+    for _ in range(60):
+        match dice.choice(["put", "put", "claim", "claim", "settle", "settle", "settle", "wake", "operate", "run"]):
+            case "put":
+                tasks = [
+                    new_task(
+                        dice.choice((WORK, OTHER)),
+                        limit_key=dice.choice((KEY, KEY, KEY, None)),
+                        priority=dice.randint(0, 2),
+                        wait_for=dice.choice((0, 0, 0, 500)),
+                        run_id=dice.choice((None, RUN_ID)),
+                    )
+                    for _ in range(dice.randint(1, 4))
+                ]
+                await put(store, *tasks)
+                known += in_order(tasks)
+            case "claim":
+                for task in await claim(store, WORK, OTHER, lease_for=dice.choice((1_000, MINUTE)), limit=dice.randint(1, 4)):
+                    held[task.id] = task
+            case "settle" if held:
+                chosen = dice.sample(sorted(held), dice.randint(1, len(held)))
+                units = []
+                for task in [held.pop(task_id) for task_id in chosen]:
+                    kinds = (
+                        succeed(),
+                        succeed(),
+                        fail(),
+                        park(task, wake_for=700),
+                        park(task, "retry"),
+                        park(task, "pause", hold=8),
+                    )
+                    units.append(Unit(task.claim, dice.choice(kinds), tuple([new_task(limit_key=KEY)] * dice.randint(0, 1))))
+                await store.commit(units)
+            case "wake":
+                await clock.advance(dice.choice((0, 500, 1_000)))
+                await store.wake(100)
+            case "operate" if known:
+                task = await get(store, dice.choice(known))
+                if task.finished:
+                    what = Revive("requeue", "ann")
+                elif dice.random() < 0.5:
+                    what = cancel()
+                else:
+                    what = park(task, "resume", hold=0) if task.hold & 8 else park(task, "pause", hold=8)
+                await settle(store, seen(task), what)
+            case "run":
+                rows = (HoldRun(RUN_ID, dice.random() < 0.5), CancelRunTasks(RUN_ID, "ann", "{}"))
+                await store.commit([Unit(rows=(rows[dice.random() < 0.1],))])
+        await check(store, KEY, most)
+        live = [await get(store, task_id) for task_id in held]
+        assert sum(task.limit_key == KEY and task.owner_id is not None for task in live) <= most
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
+async def test_concurrent_claimers_on_several_stores_never_hold_more_than_the_limit(database, store):
+    stores = [store, *[await database.open_store() for _ in range(3)]]
+    tasks = await put_limited(store, 120)
+    live: set[str] = set()
+    most = 0
+    ended: list[str] = []
+
+    async def work(mine: Store, owner: str) -> None:
+        nonlocal most
+        while len(ended) < len(tasks):
+            taken = await claim(mine, owner=owner, limit=2)
+            live.update(in_order(taken))
+            most = max(most, len(live))
+            for task in taken:
+                live.discard(task.id)  # before the commit, which may let others go on before it is answered
+                assert await settle(mine, task.claim, succeed()) == Verdict.DONE
+                ended.append(task.id)
+
+    await asyncio.gather(*[work(stores[number % 4], f"owner-{number}") for number in range(8)])
+    assert most <= 3
+    assert sorted(ended) == sorted(in_order(tasks))
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
+async def test_concurrent_inserts_with_a_new_limit_admit_no_more_than_it_allows(database, store):
+    stores = [store, *[await database.open_store() for _ in range(3)]]
+    tasks = [new_task(limit_key=KEY, limit=3) for _ in range(40)]
+    await asyncio.gather(*[put(stores[number % 4], task) for number, task in enumerate(tasks)])
+    assert await limit_of(store) == (3, False, 3, 37)
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+async def test_a_wake_finds_room_that_nobody_used(database, store):
+    tasks = await put_limited(store, 4, limit=2)
+    database.execute("update tasks set hold = 1")
+    woken = await store.wake(10)
+    assert len(woken.lane_ids) == 1
+    assert sorted(await admitted(store)) == sorted(in_order(tasks[:2]))
