@@ -13,7 +13,7 @@ from treadle.stores.postgres.connect import PACKAGE, Connection
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(PACKAGE, "runs.sql")
-_TRIES = 5
+_TRIES = 20
 T = TypeVar("T")
 
 
@@ -68,7 +68,8 @@ async def find_flow(connection: Connection, flow_id: str) -> Flow | None:
 async def publish_flow(connection: Connection, namespace: str, name: str, flow_id: str, actor: str) -> FlowVersion:
     """The next version of the name, or the newest if it is that flow already."""
     for _ in range(_TRIES):
-        await connection.execute(_SQL["publish_flow"], namespace, name, flow_id, actor)
+        if made := _records(FlowVersion, await connection.fetch(_SQL["publish_flow"], namespace, name, flow_id, actor)):
+            return made[0]
         version = await find_flow_version(connection, namespace, name, None)
         if version is not None and version.flow_id == flow_id:
             return version

@@ -52,7 +52,7 @@ select * from steps where run_id = $1::uuid and ($2::uuid is null or id > $2::uu
 select * from flows where id = $1::text;
 
 -- name: publish_flow
--- The next version of the name, unless the newest is this flow already.
+-- The next version of the name, unless the newest is this flow already, or somebody takes that number at this moment.
 insert into flow_versions (namespace, name, version, flow_id, actor, published_at)
 select $1::text, $2::text, coalesce(max(version), 0) + 1, $3::text, $4::text, treadle_now()
 from flow_versions
@@ -60,7 +60,8 @@ where namespace = $1::text and name = $2::text
 having $3::text is distinct from (
   select flow_id from flow_versions where namespace = $1::text and name = $2::text order by version desc limit 1
 )
-on conflict do nothing;
+on conflict do nothing
+returning *;
 
 -- name: find_flow_version
 -- A version of the name, the newest by default.

@@ -70,8 +70,9 @@ def judge(connection: apsw.Connection, units: Sequence[Unit], now: int) -> Judge
     """Decide which units may happen; runs of those that may have their new version from now on."""
     judged = Judged()
     settled: set[str] = set()
+    named = {guard[0] for unit in units if has_rows(unit) for guard in _guards(unit)}
     for index, unit in enumerate(units):
-        if not has_rows(unit):
+        if not has_rows(unit) and (unit.guard is None or unit.guard.task_id not in named):
             judged.add(index, unit)
             continue
         refusal = _refusal(connection, unit, settled, now)

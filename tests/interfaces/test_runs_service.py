@@ -1,0 +1,632 @@
+"""The runs service: start, pause, cancel, retry, rerun, fork, resume, and what agents do to waiting steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.run_hands import Hands, hands_on
+
+from treadle import Context
+from treadle.kernel.ports import Verdict
+from treadle.model.errors import (
+    FlowNotFound,
+    IllegalMove,
+    InvalidFlow,
+    InvalidInput,
+    InvalidInputs,
+    Refused,
+    RunCanceled,
+    RunFailed,
+    RunNotFound,
+    StepNotFound,
+    WorkflowNotFound,
+)
+from treadle.model.names import ADVANCE
+from treadle.model.values import decode
+
+NOBODY = "00000000-0000-7000-8000-000000000000"
+
+SHOP = [
+    (
+        "shop.afl",
+        """
+namespace shop {
+    event facet Check(item: String) => (ok: Boolean)
+    event facet Pay(amount: Long) => (receipt: String)
+    event facet Ship(receipt: String) => (parcel: String)
+    workflow Checkout(item: String, amount: Long = 5) => (parcel: String, ok: Boolean) andThen {
+        check = Check(item = $.item)
+        pay = Pay(amount = $.amount)
+        ship = Ship(receipt = pay.receipt)
+        yield Checkout(parcel = ship.parcel, ok = check.ok)
+    }
+}
+""",
+    )
+]
+EACH = [
+    (
+        "each.afl",
+        """
+namespace each {
+    event facet Do(n: Long, by: Long) => (out: Long)
+    workflow All(items: Json, by: Long = 2) => (outs: Json) andThen foreach item in $.items {
+        it = Do(n = $.item, by = $.by)
+        yield All(outs = [it.out])
+    }
+}
+""",
+    )
+]
+
+
+def answer(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+    match name:
+        case "shop.Check":
+            return {"ok": True}
+        case "shop.Pay":
+            return {"receipt": f"r{payload['amount']}"}
+        case "shop.Ship":
+            return {"parcel": f"p-{payload['receipt']}"}
+        case _:
+            return {"out": payload["n"] * payload["by"]}
+
+
+@pytest.fixture(params=ALL)
+async def hands(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Hands]:
+    """An engine on each store."""
+    async with hands_on(url_of(request.param, request, tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[Hands]:
+    async with hands_on("memory://") as made:
+        yield made
+
+
+async def start(hands: Hands, **options: Any) -> str:
+    return (await hands.engine.start_run(SHOP, "Checkout", {"item": "pen"}, **options)).id
+
+
+async def step_id(hands: Hands, run_id: str, path: str) -> str:
+    rows = await hands.engine.runs.list_steps(run_id)
+    return next(row.id for row in rows if (row.path if row.is_step else row.place) == path)
+
+
+async def outputs(hands: Hands, run_id: str) -> dict[str, Any]:
+    return await hands.engine.run_result(run_id, timeout=BOUND)
+
+
+async def moves(hands: Hands, run_id: str) -> list[tuple[str, str | None]]:
+    return [(move.move, move.actor) for move in await hands.engine.store.list_moves(run_id)]
+
+
+# --- start ---
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, r"item \(String\) is missing"),
+        ({"item": 3}, "item must be a String, not a number"),
+        ({"item": "pen", "amount": "5"}, "amount must be a Long, not a string"),
+        ({"item": "pen", "amount": True}, "amount must be a Long, not a boolean"),
+        ({"item": None}, "item must be a String, not null"),
+        ({"item": "pen", "amuont": 5}, "amuont is no parameter; did you mean amount"),
+        ({"amuont": 5}, r"item \(String\) is missing; amuont is no parameter"),
+    ],
+)
+async def test_inputs_that_do_not_fit_are_named_and_nothing_is_stored(memory: Hands, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInputs, match=said):
+        await memory.engine.start_run(SHOP, "Checkout", given)
+    assert await memory.engine.run_reads.list_runs() == []
+    assert (await memory.engine.verify()).checked == 0
+
+
+async def test_lenient_takes_everything(memory: Hands) -> None:
+    run = await memory.engine.start_run(SHOP, "Checkout", {"amount": "x", "more": 1}, lenient=True)
+    found = await memory.engine.runs.get_run(run.id)
+    assert found.state == "running"
+    assert await memory.engine.runs.inputs(found) == {"amount": "x", "more": 1}
+
+
+async def test_bad_flows_and_workflows_are_refused(memory: Hands) -> None:
+    engine = memory.engine
+    with pytest.raises(InvalidFlow, match="Lnog"):
+        await engine.start_run([("bad.afl", "facet A(x: Lnog)")], "A", {})
+    with pytest.raises(WorkflowNotFound, match=r"shop\.Checkout"):
+        await engine.start_run(SHOP, "Chekcout", {})
+    two = [("two.afl", "namespace a { workflow W() andThen { } }\nnamespace b { workflow W() andThen { } }")]
+    with pytest.raises(WorkflowNotFound, match=r"a\.W, b\.W"):
+        await engine.start_run(two, "W", {})
+    with pytest.raises(WorkflowNotFound, match="Name the workflow"):
+        await engine.start_run(two)
+    with pytest.raises(FlowNotFound):
+        await engine.start_run("nothing", "W")
+
+
+async def test_inputs_that_no_store_keeps_are_refused(memory: Hands) -> None:
+    for value in (float("nan"), "a\x00b", object()):
+        with pytest.raises(InvalidInput):
+            await memory.engine.start_run(EACH, "All", {"items": [value]})
+    assert await memory.engine.run_reads.list_runs() == []
+
+
+async def test_an_idempotency_key_names_the_first_run(hands: Hands) -> None:
+    first = await hands.engine.start_run(SHOP, "Checkout", {"item": "pen"}, idempotency_key="order-1")
+    again = await hands.engine.start_run(SHOP, "Checkout", {"item": "other"}, idempotency_key="order-1")
+    assert (first.created, again.created, again.id) == (True, False, first.id)
+    assert len(await hands.live(first.id)) == 2
+    both = await asyncio.gather(
+        *(hands.engine.start_run(SHOP, "Checkout", {"item": "pen"}, idempotency_key="order-2") for _ in range(5))
+    )
+    assert len({run.id for run in both}) == 1
+    assert sum(run.created for run in both) == 1
+    assert len(await hands.engine.run_reads.list_runs()) == 2
+    await hands.work(answer)
+    assert await outputs(hands, first.id) == {"parcel": "p-r5", "ok": True}
+    await hands.nothing_is_left(first.id)
+
+
+async def test_a_run_is_pinned_to_its_version(hands: Hands) -> None:
+    engine = hands.engine
+    first = await engine.flows.publish("shop", SHOP)
+    old = await engine.start_run("shop", "Checkout", {"item": "pen"})
+    changed = [(name, text.replace("parcel = ship.parcel", 'parcel = "new " ++ ship.parcel')) for name, text in SHOP]
+    second = await engine.flows.publish("shop", changed)
+    same = await engine.flows.publish("shop", changed)
+    assert [first.version, second.version, same.version] == [1, 2, 2]
+    new = await engine.start_run("shop", "Checkout", {"item": "pen"})
+    pinned = await engine.start_run("shop", "Checkout", {"item": "pen"}, version=1)
+    await hands.work(answer)
+    assert [(await outputs(hands, run.id))["parcel"] for run in (old, new, pinned)] == ["p-r5", "new p-r5", "p-r5"]
+    assert engine.flows.sources(await engine.flows.get_flow("shop")) == changed
+    assert [version.version for version in await engine.flows.list_versions("shop")] == [2, 1]
+
+
+async def test_two_namespaces_may_have_the_same_flow(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'treadle.db'}"
+    async with hands_on(url, namespace="one") as one, hands_on(url, namespace="two") as two:
+        await one.engine.flows.publish("shop", SHOP)
+        with pytest.raises(FlowNotFound):
+            await two.engine.start_run("shop", "Checkout", {"item": "pen"})
+        await two.engine.flows.publish("shop", SHOP)
+        run = await two.engine.start_run("shop", "Checkout", {"item": "pen"})
+        with pytest.raises(RunNotFound):
+            await one.engine.runs.get_run(run.id)
+        with pytest.raises(RunNotFound):
+            await one.engine.runs.cancel(run.id)
+        with pytest.raises(RunNotFound):
+            await one.engine.runs.continue_step(run.id, await step_id(two, run.id, "Checkout.pay"))
+        again = await two.engine.runs.rerun(run.id)
+        await two.work(answer)
+        assert await outputs(two, again.id) == {"parcel": "p-r5", "ok": True}
+
+
+# --- pause and resume ---
+
+
+async def test_a_paused_run_keeps_results_and_goes_on_only_when_resumed(hands: Hands) -> None:
+    run_id = await start(hands)
+    check, pay = sorted(await hands.claim(), key=lambda task: task.name)
+    paused = await hands.engine.runs.pause(run_id, actor="ann")
+    assert paused.state == "paused"
+    assert (await hands.engine.runs.status(run_id)).status == "PAUSED"
+    for task in (check, pay):  # both were under way: they count
+        assert (await hands.settle(task, answer(task.name, await hands.payload(task)))).verdict is Verdict.DONE
+    assert len(await hands.inbox(run_id)) == 2
+    assert await hands.claim("handler", ADVANCE) == []
+    assert all(task.shown_state == "paused" for task in await hands.live(run_id))
+    states = await hands.states(run_id)
+    assert (states["Checkout.check"], states["Checkout.pay"]) == ("EventTransmit", "EventTransmit")
+    assert (await hands.engine.runs.pause(run_id)).state == "paused"  # twice is a no-op
+    assert (await hands.engine.runs.resume(run_id, actor="bob")).state == "running"
+    assert (await hands.engine.runs.resume(run_id)).state == "running"
+    await hands.work(answer)
+    assert await outputs(hands, run_id) == {"parcel": "p-r5", "ok": True}
+    assert await moves(hands, run_id) == [("start", None), ("pause", "ann"), ("resume", "bob"), ("succeed", None)]
+    await hands.nothing_is_left(run_id)
+
+
+async def test_a_retry_of_a_paused_run_stays_held(memory: Hands) -> None:
+    from treadle.kernel.settle import settlement
+    from treadle.model.outcomes import Problem, Retry
+    from treadle.model.retry import RetryPolicy
+
+    run_id = await start(memory)
+    task = (await memory.claim())[0]
+    await memory.engine.runs.pause(run_id)
+    decided = settlement(task, Retry(Problem("boom", "again"), after_for=0), RetryPolicy(retries=1))
+    await memory.engine.run_kernel.settler.settle(task, task.claim, decided)
+    assert await memory.claim("handler", ADVANCE) == []
+    await memory.engine.runs.resume(run_id)
+    assert task.id in [each.id for each in await memory.claim()]
+
+
+async def test_results_that_come_while_somebody_resumes_are_not_held_for_ever(memory: Hands) -> None:
+    """The advancer has seen the run paused; before it commits, the run is resumed."""
+    run_id = await start(memory)
+    tasks = await memory.claim()
+    await memory.engine.runs.pause(run_id)
+    store: Any = memory.engine.store
+    find_run = store.find_run
+    seen = False
+
+    async def find_then_resume(asked: str) -> Any:
+        nonlocal seen
+        found = await find_run(asked)
+        if not seen:
+            seen = True
+            await memory.engine.runs.resume(run_id)
+        return found
+
+    store.find_run = find_then_resume
+    for task in tasks:
+        await memory.settle(task, answer(task.name, await memory.payload(task)))
+    store.find_run = find_run
+    await memory.work(answer)
+    assert await outputs(memory, run_id) == {"parcel": "p-r5", "ok": True}
+    await memory.nothing_is_left(run_id)
+
+
+async def test_a_task_canceled_while_somebody_resumes_is_taken_in(memory: Hands) -> None:
+    run_id = await start(memory)
+    await memory.engine.runs.pause(run_id)
+    task = next(task for task in await memory.live(run_id) if task.name == "shop.Check")
+    await memory.engine.cancel(task.id, reason="not today")
+    await memory.advance()
+    await memory.engine.runs.resume(run_id)
+    await memory.work(answer)
+    with pytest.raises(RunFailed, match=r"Checkout\.check: handler failed: not today"):
+        await outputs(memory, run_id)
+    await memory.nothing_is_left(run_id)
+
+
+async def test_a_paused_run_refuses_what_would_move_it(memory: Hands) -> None:
+    run_id = await start(memory)
+    await memory.engine.runs.pause(run_id)
+    with pytest.raises(Refused, match="paused"):
+        await memory.engine.runs.update_step(run_id, await step_id(memory, run_id, "Checkout.pay"), {"receipt": "x"})
+    with pytest.raises(IllegalMove):
+        await memory.engine.runs.retry(run_id)
+    assert await memory.engine.runs.continue_step(run_id, await step_id(memory, run_id, "Checkout.pay"), {"receipt": "kept"})
+    assert (await memory.states(run_id))["Checkout.pay"] == "EventTransmit"
+    await memory.engine.runs.resume(run_id)
+    await memory.work(answer)
+    assert (await outputs(memory, run_id))["parcel"] == "p-kept"
+
+
+async def test_finished_runs_are_neither_paused_nor_resumed(memory: Hands) -> None:
+    run_id = await start(memory)
+    await memory.work(answer)
+    with pytest.raises(IllegalMove):
+        await memory.engine.runs.pause(run_id)
+    with pytest.raises(IllegalMove):
+        await memory.engine.runs.cancel(run_id)
+    with pytest.raises(IllegalMove):
+        await memory.engine.runs.retry(run_id)
+    assert (await memory.engine.runs.resume(run_id)).state == "completed"
+    for act in (memory.engine.runs.pause, memory.engine.runs.resume, memory.engine.runs.cancel, memory.engine.runs.retry):
+        with pytest.raises(RunNotFound):
+            await act(NOBODY)
+
+
+async def test_two_resumes_at_once(memory: Hands) -> None:
+    run_id = await start(memory)
+    await memory.engine.runs.pause(run_id)
+    runs = await asyncio.gather(*(memory.engine.runs.resume(run_id) for _ in range(4)))
+    assert {run.state for run in runs} == {"running"}
+    assert [move for move, _ in await moves(memory, run_id)] == ["start", "pause", "resume"]
+
+
+# --- cancel ---
+
+
+async def test_a_canceled_run_ends_its_tasks_and_refuses_late_results(hands: Hands) -> None:
+    run_id = await start(hands)
+    task = (await hands.claim())[0]
+    run = await hands.engine.runs.cancel(run_id, actor="ann", reason="wrong order")
+    assert (run.state, decode(run.error)["message"]) == ("canceled", "wrong order")
+    assert await hands.live(run_id) == []
+    assert (await hands.settle(task, {"ok": True})).verdict is Verdict.CLAIM_LOST
+    assert (await hands.states(run_id))["Checkout.pay"] == "EventTransmit"  # steps stay as they were
+    assert (await hands.engine.runs.cancel(run_id)).state == "canceled"
+    with pytest.raises(RunCanceled, match="wrong order"):
+        await outputs(hands, run_id)
+    assert (await hands.engine.runs.status(run_id)).status == "CANCELED"
+    assert await hands.engine.runs.continue_step(run_id, await step_id(hands, run_id, "Checkout.pay")) is False
+    assert await hands.engine.runs.update_step(run_id, await step_id(hands, run_id, "Checkout.pay"), {"a": 1}) is False
+    await hands.nothing_is_left(run_id)
+
+
+async def test_canceling_a_run_stops_its_running_handler() -> None:
+    engine = make_engine("memory://")
+    began, stopped = asyncio.Event(), asyncio.Event()
+
+    @engine.handler("Pay")
+    async def pay(payload: dict[str, Any], ctx: Context) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async with engine, engine.worker():
+        run = await engine.start_run(SHOP, "Checkout", {"item": "pen"})
+        async with asyncio.timeout(BOUND):
+            await began.wait()
+            await engine.runs.cancel(run.id)
+            await stopped.wait()
+
+
+async def test_a_paused_run_can_be_canceled(memory: Hands) -> None:
+    run_id = await start(memory)
+    await memory.settle((await memory.claim())[0], {"ok": True})
+    await memory.engine.runs.pause(run_id)
+    await memory.engine.runs.cancel(run_id)
+    await memory.nothing_is_left(run_id)
+
+
+# --- retry and rerun ---
+
+
+async def test_a_failed_step_is_retried_and_what_was_done_is_kept(hands: Hands) -> None:
+    run_id = await start(hands)
+    done: list[str] = []
+    for task in await hands.claim():
+        done.append(task.name)
+        await (hands.fail(task, "card declined") if task.name == "shop.Pay" else hands.settle(task, {"ok": True}))
+    run = await hands.engine.runs.get_run(run_id)
+    assert (run.state, decode(run.error)["message"]) == ("failed", "Checkout.pay: handler failed: card declined")
+    run = await hands.engine.runs.retry(run_id, actor="ann")
+    assert (run.state, run.error, run.failed_step_id, run.finished_at) == ("running", None, None, None)
+    (task,) = await hands.live(run_id)
+    assert task.name == "shop.Pay"
+    await hands.work(answer)
+    assert await outputs(hands, run_id) == {"parcel": "p-r5", "ok": True}
+    assert await moves(hands, run_id) == [("start", None), ("fail", None), ("retry", "ann"), ("succeed", None)]
+    await hands.nothing_is_left(run_id)
+
+
+async def test_a_retry_that_fails_at_once_is_a_retry_and_a_failure(memory: Hands) -> None:
+    flow = [("f.afl", "facet F(n: Long)\nworkflow W(n: Json) andThen { a = F(n = $.n + 1) }")]
+    run = await memory.engine.start_run(flow, "W", {"n": "text"})
+    assert (await memory.engine.runs.get_run(run.id)).state == "failed"
+    assert (await memory.engine.runs.retry(run.id)).state == "failed"
+    assert [move for move, _ in await moves(memory, run.id)] == ["start", "fail", "retry", "fail"]
+    assert (await memory.engine.verify()).problems == ()
+
+
+async def test_what_has_not_failed_is_not_retried(memory: Hands) -> None:
+    run_id = await start(memory)
+    with pytest.raises(Refused, match="name the failed step"):
+        await memory.engine.runs.retry(run_id)
+    with pytest.raises(Refused, match="has not failed"):
+        await memory.engine.runs.retry(run_id, await step_id(memory, run_id, "Checkout.pay"))
+    with pytest.raises(StepNotFound):
+        await memory.engine.runs.retry(run_id, NOBODY)
+    assert (await memory.engine.runs.get_run(run_id)).state == "running"
+
+
+async def test_a_step_is_retried_while_others_go_on(memory: Hands) -> None:
+    run_id = await start(memory)
+    for task in await memory.claim():
+        if task.name == "shop.Check":
+            await memory.fail(task)
+    assert (await memory.engine.runs.get_run(run_id)).state == "running"
+    await memory.engine.runs.retry(run_id, await step_id(memory, run_id, "Checkout.check"))
+    (again,) = await memory.claim()
+    assert again.name == "shop.Check"
+
+
+async def test_a_rerun_is_a_new_run_with_the_same_inputs(memory: Hands) -> None:
+    run_id = await start(memory, task_list="slow", priority=3)
+    again = await memory.engine.runs.rerun(run_id)
+    run = await memory.engine.runs.get_run(again.id)
+    assert (run.parent_id, run.task_list, run.priority) == (run_id, "slow", 3)
+    other = await memory.engine.runs.rerun(run_id, inputs={"item": "ink", "amount": 7})
+    await memory.work(answer)
+    assert (await outputs(memory, again.id))["parcel"] == "p-r5"
+    assert (await outputs(memory, other.id))["parcel"] == "p-r7"
+
+
+# --- fork ---
+
+
+async def test_a_fork_keeps_what_was_done_without_the_step(hands: Hands) -> None:
+    run_id = await start(hands)
+    await hands.work(answer)
+    forked = await hands.engine.runs.fork(run_id, await step_id(hands, run_id, "Checkout.pay"))
+    assert forked.id != run_id
+    run = await hands.engine.runs.get_run(forked.id)
+    old = await hands.engine.runs.get_run(run_id)
+    assert (run.parent_id, run.root_id, run.trace_id, run.state, run.flow_id) == (
+        run_id, old.root_id, old.trace_id, "running", old.flow_id,
+    )  # fmt: skip
+    (task,) = await hands.live(forked.id)
+    assert task.name == "shop.Pay"
+    states = await hands.states(forked.id)
+    assert (states["Checkout.check"], states["Checkout.pay"]) == ("Complete", "EventTransmit")
+    assert "Checkout.ship" not in states
+    await hands.settle(await hands.claim_one(), {"receipt": "second"})
+    await hands.work(answer)
+    assert await outputs(hands, forked.id) == {"parcel": "p-second", "ok": True}
+    assert await outputs(hands, run_id) == {"parcel": "p-r5", "ok": True}
+    assert old == await hands.engine.runs.get_run(run_id)
+    await hands.nothing_is_left(forked.id)
+
+
+async def test_a_fork_with_other_inputs(memory: Hands) -> None:
+    run_id = await start(memory)
+    await memory.work(answer)
+    pay = await step_id(memory, run_id, "Checkout.pay")
+    forked = await memory.engine.runs.fork(run_id, pay, inputs={"amount": 9})
+    assert await memory.engine.runs.inputs(await memory.engine.runs.get_run(forked.id)) == {"item": "pen", "amount": 9}
+    await memory.work(answer)
+    assert (await outputs(memory, forked.id))["parcel"] == "p-r9"
+    with pytest.raises(InvalidInputs):
+        await memory.engine.runs.fork(run_id, pay, inputs={"amount": "much"})
+    with pytest.raises(StepNotFound):
+        await memory.engine.runs.fork(run_id, NOBODY)
+    with pytest.raises(RunNotFound):
+        await memory.engine.runs.fork(NOBODY, pay)
+
+
+async def test_forks_of_failed_canceled_and_running_runs_go_on(memory: Hands) -> None:
+    failed = await start(memory)
+    for task in await memory.claim():
+        await (memory.fail(task) if task.name == "shop.Pay" else memory.settle(task, {"ok": True}))
+    canceled = await start(memory)
+    await memory.settle(next(task for task in await memory.claim() if task.name == "shop.Check"), {"ok": False})
+    await memory.engine.runs.cancel(canceled)
+    running = await start(memory)
+    forks = [
+        (await memory.engine.runs.fork(run_id, await step_id(memory, run_id, "Checkout.pay"))).id
+        for run_id in (failed, canceled, running)
+    ]
+    await memory.work(answer)
+    assert [(await outputs(memory, fork))["ok"] for fork in forks] == [True, False, True]
+    assert await outputs(memory, running) == {"parcel": "p-r5", "ok": True}
+    for fork in forks:
+        await memory.nothing_is_left(fork)
+
+
+async def test_a_fork_from_one_item_does_that_item_again(memory: Hands) -> None:
+    run = await memory.engine.start_run(EACH, "All", {"items": [1, 2, 3]})
+    await memory.work(answer)
+    assert await outputs(memory, run.id) == {"outs": [2, 4, 6]}
+    forked = await memory.engine.runs.fork(run.id, await step_id(memory, run.id, "All[1].it"))
+    (task,) = await memory.claim()
+    await memory.settle(task, {"out": 40})
+    assert await outputs(memory, forked.id) == {"outs": [2, 40, 6]}
+    whole = await memory.engine.runs.fork(run.id, await step_id(memory, run.id, "All"), inputs={"by": 10})
+    await memory.work(answer)
+    assert await outputs(memory, whole.id) == {"outs": [10, 20, 30]}
+
+
+# --- agents ---
+
+
+async def test_continuing_a_step_twice_is_a_no_op(hands: Hands) -> None:
+    run_id = await start(hands)
+    pay = await step_id(hands, run_id, "Checkout.pay")
+    held = next(task for task in await hands.claim() if task.name == "shop.Pay")
+    assert await hands.engine.runs.continue_step(run_id, pay, {"receipt": "by hand"}) is True
+    assert await hands.engine.runs.continue_step(run_id, pay, {"receipt": "again"}) is False
+    assert await hands.engine.runs.fail_step(run_id, pay, "too late") is False
+    assert await hands.engine.runs.update_step(run_id, pay, {"receipt": "too late"}) is False
+    assert (await hands.settle(held, {"receipt": "its holder"})).verdict is Verdict.CLAIM_LOST
+    await hands.work(answer)
+    check = await step_id(hands, run_id, "Checkout.check")
+    await hands.engine.runs.continue_step(run_id, check, {"ok": True})  # still claimed by nobody who answers
+    assert await outputs(hands, run_id) == {"parcel": "p-by hand", "ok": True}
+    await hands.nothing_is_left(run_id)
+
+
+async def test_failing_a_step(memory: Hands) -> None:
+    run_id = await start(memory)
+    assert await memory.engine.runs.fail_step(run_id, await step_id(memory, run_id, "Checkout.pay"), "no money") is True
+    assert await memory.engine.runs.fail_step(run_id, await step_id(memory, run_id, "Checkout.pay"), "no money") is False
+    await memory.work(answer)
+    with pytest.raises(RunFailed, match=r"Checkout\.pay: handler failed: no money"):
+        await outputs(memory, run_id)
+
+
+async def test_partial_results_are_merged_and_the_step_goes_on_waiting(hands: Hands) -> None:
+    run_id = await start(hands)
+    pay = await step_id(hands, run_id, "Checkout.pay")
+    assert await hands.engine.runs.update_step(run_id, pay, {"receipt": "partial", "seen": 1}) is True
+    assert await hands.engine.runs.update_step(run_id, pay, {"seen": 2}) is True
+    row = await hands.engine.runs.get_step(run_id, pay)
+    assert (row.returns, row.state.rpartition(".")[2]) == ({"receipt": "partial", "seen": 2}, "EventTransmit")
+    assert len(await hands.live(run_id)) == 2
+    assert await hands.engine.runs.continue_step(run_id, pay) is True
+    await hands.work(answer)
+    assert (await outputs(hands, run_id))["parcel"] == "p-partial"
+
+
+async def test_what_is_no_waiting_event_step_is_refused(memory: Hands) -> None:
+    run_id = await start(memory)
+    runs = memory.engine.runs
+    for act in (runs.continue_step, lambda *of: runs.fail_step(*of, "no"), lambda *of: runs.update_step(*of, {})):
+        with pytest.raises(StepNotFound):
+            await act(run_id, NOBODY)
+        with pytest.raises(InvalidInput, match="not a valid step id"):
+            await act(run_id, "pay")
+        for path in ("Checkout", "Checkout/block-0"):
+            with pytest.raises(IllegalMove, match="no event step"):
+                await act(run_id, await step_id(memory, run_id, path))
+    other: Any = ["not", "a", "dict"]
+    with pytest.raises(InvalidInput, match="list"):
+        await runs.continue_step(run_id, await step_id(memory, run_id, "Checkout.pay"), other)
+    with pytest.raises(InvalidInput, match="list"):
+        await runs.update_step(run_id, await step_id(memory, run_id, "Checkout.pay"), other)
+
+
+async def test_agents_meet_each_other_and_a_worker_on_one_run(memory: Hands) -> None:
+    """Claims, what agents say, and what operators do go one after another; none is lost in the batch of another."""
+    run = await memory.engine.start_run(EACH, "All", {"items": list(range(20))})
+    tasks = await memory.claim()
+    steps = {task.id: task.step_id or "" for task in tasks}
+    settled = [memory.settle(task, {"out": decode(task.payload)["n"]}) for task in tasks[:10]]
+    said = [memory.engine.runs.continue_step(run.id, steps[task.id], {"out": -1}) for task in tasks[10:]]
+    answers = await asyncio.gather(*(each for pair in zip(settled, said, strict=True) for each in pair))
+    assert answers.count(True) == 10
+    assert await memory.live(run.id) == []
+    outs = (await outputs(memory, run.id))["outs"]
+    assert sorted(outs) == sorted([decode(task.payload)["n"] for task in tasks[:10]] + [-1] * 10)
+    await memory.nothing_is_left(run.id)
+
+
+# --- resume of what was left behind ---
+
+
+async def test_resume_takes_in_what_nobody_took_in(memory: Hands) -> None:
+    """An advance task is gone (it failed, and was discarded): resuming the run does its work."""
+    run_id = await start(memory)
+    tasks = await memory.claim()
+    await memory.engine.runs.pause(run_id)
+    for task in tasks:
+        await memory.settle(task, answer(task.name, await memory.payload(task)))
+    await memory.engine.runs.resume(run_id)
+    for task in await memory.claim(ADVANCE):
+        await memory.engine.store.commit([_drop(task)])
+    assert await memory.live(run_id) == []
+    assert len(await memory.inbox(run_id)) == 2
+    await memory.engine.runs.resume(run_id)
+    await memory.work(answer)
+    assert await outputs(memory, run_id) == {"parcel": "p-r5", "ok": True}
+    await memory.nothing_is_left(run_id)
+
+
+async def test_resume_replaces_tasks_that_are_gone(tmp_path: Path) -> None:
+    from tests.contract.databases import SqliteInline  # for a look around the store
+
+    class Place:
+        param = None
+
+    database = SqliteInline(Place(), tmp_path)  # type: ignore[arg-type]
+    async with hands_on(f"sqlite:///{database.path}") as hands:
+        run_id = await start(hands)
+        database.execute("delete from tasks where run_id is not null")
+        assert await hands.live(run_id) == []
+        await hands.engine.runs.resume(run_id)
+        assert {task.name for task in await hands.live(run_id)} == {"shop.Check", "shop.Pay"}
+        before = await hands.live(run_id)
+        await hands.engine.runs.resume(run_id)  # nothing to do
+        assert await hands.live(run_id) == before
+        await hands.work(answer)
+        assert await outputs(hands, run_id) == {"parcel": "p-r5", "ok": True}
+        await hands.nothing_is_left(run_id)
+
+
+def _drop(task: Any) -> Any:
+    from treadle.kernel.ports import Finish, Unit
+
+    return Unit(task.claim, Finish("succeed", "completed", result="{}"))
