@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from treadle.kernel.ports import Answer, Finish, Seen, Store, Unit, Verdict
+from treadle.kernel.ports import Answer, Finish, Park, Seen, Store, Unit, Verdict
 from treadle.kernel.telemetry import Emit, LoopError, StoreBack, StoreTrouble, log_event
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError, StoreUnavailable
@@ -21,6 +21,7 @@ BATCH_ROWS = 1000
 """Rows (settlements and new tasks) that one commit takes at most, unless a single unit has more."""
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
+_NEVER = 2**63
 
 
 @dataclass(slots=True)
@@ -51,6 +52,8 @@ class Committer:
         self.on_ready: list[Callable[[tuple[int, ...]], None]] = []
         self.on_finished: list[Callable[[list[str]], None]] = []
         self.on_fenced: list[Callable[[list[str]], None]] = []
+        self.on_parked: list[Callable[[int], None]] = []
+        """Called with the milliseconds after which the first of the tasks just committed is due."""
 
     def submit(self, unit: Unit, patience: float | None = None) -> asyncio.Future[Answer]:
         """Queue the unit; the future has its answer. Must be called on the event loop.
@@ -152,18 +155,23 @@ class Committer:
         finished: list[str] = []
         fenced: list[str] = []
         lanes: set[int] = set()
+        soonest = _NEVER
         for wish, answer in zip(batch, answers, strict=True):
             if not wish.answer.done():
                 wish.answer.set_result(answer)
             if answer.lane_ids:
                 lanes.update(answer.lane_ids)
             guard = wish.unit.guard
+            if self.on_parked and answer.verdict is Verdict.DONE:
+                soonest = min(soonest, _due_for(wish.unit))
             if guard is not None and answer.verdict is Verdict.DONE:
                 if isinstance(wish.unit.settlement, Finish):
                     finished.append(guard.task_id)
                 if isinstance(guard, Seen):
                     fenced.append(guard.task_id)
         self.fenced(fenced)
+        for expected in self.on_parked if soonest < _NEVER else ():
+            expected(soonest)
         if finished:
             for heard in self.on_finished:
                 heard(finished)
@@ -207,3 +215,11 @@ class Committer:
     def _refuse(wish: _Wish, error: BaseException) -> None:
         if not wish.answer.done():
             wish.answer.set_exception(error)
+
+
+def _due_for(unit: Unit) -> int:
+    """Milliseconds until the first task that the unit parked or made is due; never for those that are ready now."""
+    waits = [task.wait_for for task in unit.tasks if task.wait_for > 0]
+    if isinstance(unit.settlement, Park) and unit.settlement.wake_for is not None:
+        waits.append(unit.settlement.wake_for)
+    return min(waits, default=_NEVER)

@@ -69,6 +69,7 @@ class WorkerHost:
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] | None = None
         self._keeper_thread: KeeperThread | None = None
+        self._expect: Callable[[int], None] | None = None
         self.worker = Worker(
             engine.store,
             engine.committer,
@@ -124,6 +125,8 @@ class WorkerHost:
             await self._let_go()
             raise
         waker = Waker(engine.store, engine.clock, self._options.lease_for, engine.committer.tell, engine.emit)
+        engine.committer.on_parked.append(waker.expect)
+        self._expect = waker.expect
         runs = (self.worker.run(), waker.run(), self._lines.run())
         self._tasks = [self._loop.create_task(run) for run in runs]
         engine.emit(WorkerStarted(self.owner_id, tuple(engine.registry.names())))
@@ -164,6 +167,8 @@ class WorkerHost:
         committer = self._engine.committer
         if self._unsubscribe is not None:
             self._unsubscribe()
+        if self._expect in committer.on_parked:
+            committer.on_parked.remove(self._expect)
         if self.worker.heard in committer.on_ready:
             committer.on_ready.remove(self.worker.heard)
             committer.on_fenced.remove(self.worker.fenced)

@@ -13,6 +13,7 @@ from treadle.model.errors import StoreError
 
 WAKE_EVERY = 1.0
 WAKE_LIMIT = 1000
+SHORTEST_PAUSE = 0.005
 
 
 class JumpGuard:
@@ -50,6 +51,8 @@ class Waker:
         self._lease_for = lease_for
         self._tell = tell
         self._emit = emit
+        self._next_at = float("-inf")
+        self._sooner = asyncio.Event()
 
     async def tick(self) -> float:
         """Wake what is due; returns seconds until the next look.
@@ -67,7 +70,7 @@ class Waker:
                 woken = await self._store.wake(WAKE_LIMIT)
                 self._told(woken)
             if woken.count < WAKE_LIMIT:
-                return WAKE_EVERY if woken.next_for is None else min(max(woken.next_for / 1000, 0.005), WAKE_EVERY)
+                return WAKE_EVERY if woken.next_for is None else min(max(woken.next_for / 1000, SHORTEST_PAUSE), WAKE_EVERY)
 
     def _told(self, woken: Woken) -> None:
         reach("wake.after")
@@ -95,4 +98,24 @@ class Waker:
             except Exception as error:
                 pause = 10.0
                 self._emit(LoopError("waker", repr(error)))
-            await self._clock.sleep(pause)
+            self._next_at = self._clock.monotonic() + pause
+            await self._rest()
+
+    def expect(self, due_for: int) -> None:
+        """Something will be due in so many milliseconds: look then, if that is sooner than planned."""
+        at = self._clock.monotonic() + max(due_for / 1000, SHORTEST_PAUSE)
+        if at < self._next_at:
+            self._next_at = at
+            self._sooner.set()
+
+    async def _rest(self) -> None:
+        """Sleep until the next look, which may be moved forward meanwhile."""
+        while (left := self._next_at - self._clock.monotonic()) > 0:
+            self._sooner.clear()
+            ways = [asyncio.ensure_future(self._clock.sleep(left)), asyncio.ensure_future(self._sooner.wait())]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)

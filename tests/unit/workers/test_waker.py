@@ -136,3 +136,21 @@ async def test_a_task_that_waited_is_ready_when_its_time_has_come(store: Store, 
     await waker.tick()
     assert len(told) == 1
     assert len(await claim(store)) == 1
+
+
+async def test_it_looks_sooner_when_something_will_be_due_sooner() -> None:
+    clock, events = ManualClock(), Events()
+    store = Sleeper(clock)
+    waker, _ = make_waker(store, clock, events)
+    running = asyncio.ensure_future(waker.run())
+    await until(lambda: len(store.asked) == 1 and clock.sleeping > 0)
+    waker.expect(200)
+    await until(lambda: clock.sleeping > 0)
+    clock.advance(0.2)
+    await until(lambda: len(store.asked) == 2)
+    waker.expect(5000)
+    await until(lambda: clock.sleeping > 0)
+    clock.advance(0.5)
+    assert len(store.asked) == 2
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
