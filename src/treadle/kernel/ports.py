@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from treadle.model.handlers import HandlerRegistration
 from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
@@ -655,6 +656,20 @@ class Store(Protocol):
 
         A store that does this by itself does nothing; `whole` raises `Unsupported` there.
         """
+
+    # agents
+
+    async def find_step(self, step_id: str) -> Step | None:
+        """The step of that id, of whatever run."""
+
+    async def list_handlers(self, namespace: str) -> list[HandlerRegistration]:
+        """The handler registrations of the namespace, by name."""
+
+    async def save_handler(self, namespace: str, registration: HandlerRegistration) -> None:
+        """Insert the registration, or replace the one of that facet; `created` is kept from the first time, `updated` is now."""
+
+    async def delete_handler(self, namespace: str, facet_name: str) -> bool:
+        """Remove the registration; False if there was none."""
 
     # servers and lines
 

@@ -185,3 +185,10 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     handled: int = 0
     failed: int = 0
     running: int = 0
+    server_group: str = "default"
+    service_name: str = ""
+    topics: list[str] = []
+    counts: dict[str, list[int]] = {}
+    """Per name of a handler: tasks that it completed, and tasks that it did not."""
+    error: str | None = None
+    """What it could not recover from, as JSON."""

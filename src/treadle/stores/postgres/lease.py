@@ -136,4 +136,9 @@ async def beat(connection: Connection, server: Server) -> None:
         server.handled,
         server.failed,
         server.running,
+        server.server_group,
+        server.service_name,
+        msgspec.json.encode(server.topics).decode(),
+        msgspec.json.encode(server.counts).decode(),
+        server.error,
     )

@@ -32,9 +32,9 @@ join tasks on tasks.id = given.id and tasks.claim_version = given.claim_version 
 -- name: beat
 -- Insert the server, or update it; its heartbeat is now, its start stays what it was.
 insert into servers (id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at,
-  heartbeat_at, handled, failed, running)
+  heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, coalesce(nullif($11::bigint, 0), (select treadle_now())), (select treadle_now()),
-  $12, $13, $14)
+  $12, $13, $14, $15, $16, $17, $18, $19)
 on conflict (id) do update
 set name = excluded.name,
     host = excluded.host,
@@ -48,7 +48,12 @@ set name = excluded.name,
     heartbeat_at = excluded.heartbeat_at,
     handled = excluded.handled,
     failed = excluded.failed,
-    running = excluded.running;
+    running = excluded.running,
+    server_group = excluded.server_group,
+    service_name = excluded.service_name,
+    topics = excluded.topics,
+    counts = excluded.counts,
+    error = excluded.error;
 
 -- name: now
 -- The store's clock.

@@ -91,6 +91,8 @@ async def list_servers(connection: Connection) -> list[Server]:
                 **row,
                 "handlers": msgspec.json.decode(row["handlers"]),
                 "task_lists": msgspec.json.decode(row["task_lists"]),
+                "topics": msgspec.json.decode(row["topics"]),
+                "counts": msgspec.json.decode(row["counts"]),
             }
         )
         for row in await connection.fetch(_SQL["list_servers"])

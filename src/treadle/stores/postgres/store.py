@@ -22,11 +22,12 @@ from treadle.kernel.ports import (
 )
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreUnavailable, Unsupported
+from treadle.model.handlers import HandlerRegistration
 from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import LogLine, Move, Server, Task
-from treadle.stores.postgres import dead, lease, limits, lists, prune, queue, reads, runs, schema
+from treadle.stores.postgres import dead, handlers, lease, limits, lists, prune, queue, reads, runs, schema
 from treadle.stores.postgres.address import parse_address
 from treadle.stores.postgres.commit import commit, make_way
 from treadle.stores.postgres.connect import HOT, READS, Connection, Connector, Pool
@@ -349,6 +350,28 @@ class PostgresStore:
         if whole:
             raise Unsupported(f"{self.url} gives space back by itself (autovacuum). To write a table anew: `vacuum full finished`.")
         return 0
+
+    # agents
+
+    async def find_step(self, step_id: str) -> Step | None:
+        """The step of that id."""
+        async with self._reading() as connection:
+            return await handlers.find_step(connection, step_id)
+
+    async def list_handlers(self, namespace: str) -> list[HandlerRegistration]:
+        """Handler registrations by name."""
+        async with self._reading() as connection:
+            return await handlers.list_handlers(connection, namespace)
+
+    async def save_handler(self, namespace: str, registration: HandlerRegistration) -> None:
+        """Insert or replace a registration."""
+        async with self._working() as connection:
+            await handlers.save_handler(connection, namespace, registration)
+
+    async def delete_handler(self, namespace: str, facet_name: str) -> bool:
+        """Remove a registration."""
+        async with self._working() as connection:
+            return await handlers.delete_handler(connection, namespace, facet_name)
 
     # servers and lines
 

@@ -22,6 +22,8 @@ def save_server(connection: apsw.Connection, server: Server, now: int) -> None:
     values = msgspec.structs.asdict(server)
     values["handlers"] = _encode(server.handlers).decode()
     values["task_lists"] = _encode(server.task_lists).decode()
+    values["topics"] = _encode(server.topics).decode()
+    values["counts"] = _encode(server.counts).decode()
     values["now"] = now
     with writing(connection):
         connection.execute(_SQL["save_server"], values)

@@ -30,11 +30,12 @@ from treadle.kernel.ports import (
     Woken,
 )
 from treadle.model.clock import Clock
+from treadle.model.handlers import HandlerRegistration
 from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import Claim, LogLine, Move, Server, Task
-from treadle.stores.sqlite import dead, limits, lists, prune, queue, reads, records, runs
+from treadle.stores.sqlite import dead, handlers, limits, lists, prune, queue, reads, records, runs
 from treadle.stores.sqlite.channel import Channel, ClosedChannel, InlineChannel, ThreadChannel
 from treadle.stores.sqlite.commit import commit
 from treadle.stores.sqlite.connection import add_shapes, connect, make_durable, make_shrinkable, refuse_writes, writing
@@ -329,6 +330,25 @@ class SqliteStore:
     async def compact(self, *, whole: bool = False) -> int:
         """Give free pages back to the file system."""
         return await self._writer.call(lambda connection: prune.compact(connection, whole=whole))
+
+    # agents
+
+    async def find_step(self, step_id: str) -> Step | None:
+        """The step of that id."""
+        return await self._reader.call(lambda connection: handlers.find_step(connection, step_id))
+
+    async def list_handlers(self, namespace: str) -> list[HandlerRegistration]:
+        """Handler registrations by name."""
+        return await self._reader.call(lambda connection: handlers.list_handlers(connection, namespace))
+
+    async def save_handler(self, namespace: str, registration: HandlerRegistration) -> None:
+        """Insert or replace a registration."""
+        now = self._clock.now()
+        await self._writer.call(lambda connection: handlers.save_handler(connection, namespace, registration, now))
+
+    async def delete_handler(self, namespace: str, facet_name: str) -> bool:
+        """Remove a registration."""
+        return await self._writer.call(lambda connection: handlers.delete_handler(connection, namespace, facet_name))
 
     # servers and lines
 
