@@ -303,6 +303,8 @@ class _Performer:
 
 
 class _HandlerMissing(InvalidInput):
+    """`run_workflow` was given no handler for an event facet that the workflow reached."""
+
     code = "handler_missing"
 
 

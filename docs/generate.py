@@ -1,0 +1,402 @@
+"""Writes the parts of the documentation that are made from code: `python -m docs.generate`, or `--check` to compare only.
+
+Whole pages of the reference, and code blocks that follow a comment `<!-- snippet: path -->`, which hold that file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, get_args
+
+import typer
+from typer.models import ArgumentInfo
+
+import treadle
+from treadle.cli.app import app
+from treadle.cli.exits import EXIT_CODES, exit_code_of
+from treadle.lang import RULES, compile_sources
+from treadle.model import states
+from treadle.model.errors import TreadleError
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ROOT / "src" / "treadle"
+_NOTE = "<!-- Made by `python -m docs.generate`; edit the code or docs/generate.py, not this page. -->"
+_SNIPPET = re.compile(r"<!-- snippet: (?P<path>\S+) -->\n```(?P<lang>\w+)\n(?P<code>.*?)```\n", re.S)
+
+PROBLEMS = {
+    "handler_error": "The handler raised. It is tried again while its retry policy allows.",
+    "non_retryable": "The handler raised `NonRetryable` without a code of its own.",
+    "timeout": "The attempt took longer than its timeout and was stopped. Counts as a failure, so the policy applies.",
+    "deadline_exceeded": "The task's deadline passed before or while it was worked on. Final.",
+    "takeovers_exhausted": "Several workers in a row lost the task without settling it: it may be killing them. Final.",
+    "unexpected_result": "The handler returned neither a dict, nor None, nor an outcome. Final.",
+    "evaluator_error": "A run could not be advanced; the result that was to be taken in is kept. A bug in Treadle.",
+    "canceled": "An operator or a caller canceled it.",
+}
+"""Codes that failed tasks carry beside those of the error tree."""
+
+STEP_ERRORS = {
+    "evaluation_error": "An expression has no value: a type that does not fit, a missing key, division by zero.",
+    "assertion_failed": "A `sys.assert` was false.",
+    "foreach_error": "What a `foreach` should go over is no list.",
+    "too_deep": "Steps are nested too deep, probably without end.",
+    "too_many_rows": "The run has more steps than one run may have.",
+}
+"""What `error_type` can be in a `catch` beside the class (or code) of what a handler or script raised."""
+
+REASONS = {
+    "approval": "it waits for a person's decision",
+    "backoff": "it has failed, and its next attempt is due later",
+    "delayed": "it is not due yet",
+    "finished_canceled": "it was canceled",
+    "finished_completed": "it is done",
+    "finished_failed": "it failed for good",
+    "list_paused": "its task list is paused",
+    "next_poll": "an outside job is working",
+    "no_worker": "no live worker has a handler for it",
+    "over_limit": "a limit is taken by others",
+    "owner_lost": "its worker has stopped beating; it is taken over when the lease ends",
+    "paused": "an operator paused it",
+    "ready": "it can be taken now",
+    "run_paused": "its run is paused",
+    "running": "a worker is on it",
+    "steps": "(runs) several of its steps are being worked on or wait",
+    "stuck": "(runs) none of its tasks is live; `treadle runs resume` repairs that",
+}
+"""Codes that `treadle why` answers with."""
+
+
+# --- states ---
+
+
+def states_page() -> str:
+    """The state machines as diagrams and tables."""
+    parts = [
+        "# States",
+        _NOTE,
+        "Every durable thing has a state machine, and all of them stand in one table, `treadle/model/states.py`. Each move "
+        "writes a row of the log in the same commit as the row it changes; `treadle store verify` checks every history against "
+        "these tables.",
+        "`running` and `paused` of a task are shown but not stored: a task runs while it has an owner, and is paused while it is "
+        "held. Moves marked *held* need that owner: only the holder of the claim makes them, or the end of its lease (`expire`).",
+    ]
+    for machine in states.MACHINES.values():
+        parts += [f"## {machine.entity.capitalize()}", diagram(machine)]
+        parts += [
+            f"### {machine.entity} `{state}`{_ending(machine, state)}\n\n{_moves(machine, state)}" for state in machine.states
+        ]
+    shown = [("running", "has an owner: a worker is on it"), ("paused", "is held: by an operator, its run, its list or a limit")]
+    parts.append("## Shown states of a task\n\n" + "\n".join(f"- `{name}`: {text}." for name, text in shown))
+    holds = [(name, value) for name, value in vars(states.Hold).items() if name.isupper()]
+    parts.append("## Holds\n\n" + _table(["hold", "bit"], [[f"`{name.lower()}`", str(value)] for name, value in holds]))
+    return _page(parts)
+
+
+def diagram(machine: states.Machine) -> str:
+    """A Mermaid state diagram with every move of the table, and no other."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {machine.initial}"]
+    edges: dict[tuple[str, str], list[str]] = {}
+    for (source, move), target in machine.moves.items():
+        edges.setdefault((source, target), []).append(move)
+    lines += [f"    {source} --> {target}: {', '.join(moves)}" for (source, target), moves in edges.items()]
+    lines += [f"    {state} --> [*]" for state in machine.states if state in machine.final]
+    return "\n".join([*lines, "```"])
+
+
+def _ending(machine: states.Machine, state: str) -> str:
+    return " (final)" if state in machine.final else ""
+
+
+def _moves(machine: states.Machine, state: str) -> str:
+    rows = []
+    for (source, move), target in machine.moves.items():
+        if source == state:
+            held = " *(held)*" if machine is states.TASK and move in states.HELD_MOVES else ""
+            rows.append([f"`{move}`{held}", f"`{target}`"])
+    return _table(["move", "leads to"], rows) if rows else "No move leads out of it."
+
+
+# --- errors ---
+
+
+def errors_page() -> str:
+    """Every error class with a code, every code of a failed task, and what `why` answers."""
+    parts = [
+        "# Error codes",
+        _NOTE,
+        "Codes are stable; messages are for people and may change. In Python each is a class under `TreadleError` with the "
+        "attribute `code`; the command line prints `treadle: code: message` (or a JSON object with `--json`) and exits with the "
+        "number shown.",
+        "## Raised",
+        _table(["code", "class", "is a", "exit", "meaning"], [_error_row(each) for each in error_classes()]),
+        "## Of failed tasks",
+        "A failed task has an error with a code: that of the exception if it is one of the above, what the handler chose "
+        '(`raise NonRetryable("...", "declined")`), or one of these.',
+        _table(["code", "meaning"], [[f"`{code}`", text] for code, text in PROBLEMS.items()]),
+        "## Of failed steps",
+        "A `catch` sees the message as `error`, and as `error_type` the name of the exception's class, or its code if there was "
+        "none, or:",
+        _table(["error_type", "meaning"], [[f"`{code}`", text] for code, text in STEP_ERRORS.items()]),
+        "## Why",
+        "`treadle why ID` and `Engine.why` answer with a code and a line.",
+        _table(["code", "meaning"], [[f"`{code}`", text] for code, text in REASONS.items()]),
+    ]
+    return _page(parts)
+
+
+def error_classes() -> list[type[TreadleError]]:
+    """All classes of the tree that have a code of their own, parents first."""
+    for module in pkgutil.walk_packages(treadle.__path__, "treadle."):
+        if not module.name.endswith(("__main__", ".sandbox.child", ".sandbox.parent")):
+            importlib.import_module(module.name)
+
+    def walk(each: type[TreadleError]) -> Iterator[type[TreadleError]]:
+        yield each
+        for sub in sorted(each.__subclasses__(), key=lambda sub: sub.code):
+            yield from walk(sub)
+
+    public = [each for each in walk(TreadleError) if each.__module__.startswith("treadle.") and "code" in vars(each)]
+    return list({each.code: each for each in reversed(public)}.values())[::-1]
+
+
+def _error_row(each: type[TreadleError]) -> list[str]:
+    tree = dict(re.findall(r"[├└]── (\w+) +(\S.*)", sys.modules[each.__module__].__doc__ or ""))
+    text = tree.get(each.__name__) or (each.__doc__ or "").strip().split("\n")[0]
+    text = text or f"no such {each.code.removesuffix('_not_found')}"
+    bare = each.__new__(each)
+    parent = next((base.__name__ for base in each.__bases__ if issubclass(base, TreadleError)), "")
+    return [
+        f"`{each.code}`",
+        f"`{each.__name__}`",
+        f"`{parent}`" if parent else "",
+        str(exit_code_of(bare)),
+        _capital(text).rstrip("."),
+    ]
+
+
+def used_codes(call: str) -> set[str]:
+    """The constant codes that code gives to `Problem(...)` or `Reason(...)`."""
+    found = set()
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == call and node.args:
+                first = node.args[0]
+                if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                    found.add(first.value)
+    return found
+
+
+# --- settings ---
+
+
+def settings_page() -> str:
+    """Every variable of the environment, from the dataclass and its docstrings."""
+    parts = [
+        "# Settings",
+        _NOTE,
+        "Settings come from the environment of the process; options of a command and arguments in Python win over them. A value "
+        "that makes no sense is an error at start (`invalid_input`), not a surprise later.",
+    ]
+    for name, default, text in settings():
+        parts.append(f"## `TREADLE_{name.upper()}`\n\n{_capital(text)}\n\nDefault: `{default}`.")
+    return _page(parts)
+
+
+def settings() -> list[tuple[str, str, str]]:
+    """Name, default and description of each setting."""
+    from treadle.settings import Settings
+
+    tree = ast.parse((SOURCES / "settings.py").read_text("utf-8"))
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings")
+    found = []
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            doc = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            name = node.target.id
+            text = str(doc) or {"log_level": "`DEBUG`, `INFO`, `WARNING` or `ERROR`: how much workers log to stderr."}[name]
+            default = getattr(Settings(), name)
+            found.append((name, str(default) if default != "" else "none", " ".join(text.split())))
+    return found
+
+
+# --- commands ---
+
+
+def commands_page() -> str:
+    """Every command with its arguments and options."""
+    parts = [
+        "# Commands",
+        _NOTE,
+        "Every command takes `--store URL`, `--namespace NAME`, `--json` and `--verbose` (`-v`), before or after its name. "
+        "With `--json` stdout is one JSON document, and an error is a JSON object on stderr. Results go to stdout, everything "
+        "else to stderr.",
+    ]
+    for name, call in commands():
+        params = [each for each in _params(call) if not each.hidden]
+        usage = " ".join(["treadle", name, *(each.shown for each in params if each.argument), "[OPTIONS]"])
+        rows = [[_cell(f"`{each.shown}`" if each.argument else each.shown), _cell(each.help)] for each in params]
+        parts += [f"## `treadle {name}`", _help(call.__doc__ or ""), f"    {usage}"]
+        parts += [_table(["argument or option", "meaning"], rows)] if rows else []
+    return _page(parts)
+
+
+def commands() -> list[tuple[str, Callable[..., Any]]]:
+    """All commands with their names, those of groups after the others."""
+
+    def walk(group: typer.Typer, before: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+        for each in group.registered_commands:
+            if each.callback is not None and not each.hidden:
+                yield f"{before}{each.name}", each.callback
+        for inner in group.registered_groups:
+            if inner.typer_instance is not None:
+                yield from walk(inner.typer_instance, f"{before}{inner.name} ")
+
+    return list(walk(app, ""))
+
+
+@dataclass(frozen=True)
+class _Param:
+    shown: str
+    help: str
+    argument: bool
+    hidden: bool
+
+
+def _params(call: Callable[..., Any]) -> Iterator[_Param]:
+    """The command's own arguments and options, from its signature."""
+    for param in inspect.signature(call).parameters.values():
+        kind, *infos = get_args(param.annotation) or (None,)
+        if param.name.startswith("common_") or not infos:
+            continue
+        info = infos[0]
+        if isinstance(info, ArgumentInfo):
+            yield _Param(str(info.metavar or param.name.upper()), info.help or "", True, bool(info.hidden))
+            continue
+        first = (info.default,) if isinstance(info.default, str) and info.default.startswith("-") else ()
+        names = (*first, *(info.param_decls or ())) or (f"--{param.name.replace('_', '-')}",)
+        takes = "" if kind is bool else f" {info.metavar or _metavar(kind)}"
+        required = " (required)" if param.default is inspect.Parameter.empty else ""
+        yield _Param(", ".join(f"`{each}`" for each in names) + takes + required, info.help or "", False, bool(info.hidden))
+
+
+def _metavar(kind: Any) -> str:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "|".join(each.value for each in kind)
+    return "N" if kind in (int, float) or int in get_args(kind) else "TEXT"
+
+
+def _help(text: str) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in text.strip().split("\n\n"))
+
+
+def exits_page() -> str:
+    """The exit codes."""
+    parts = [
+        "# Exit codes",
+        _NOTE,
+        "The same for every command. 0 means that what was asked for is done; for `--wait` and `run` that the work succeeded.",
+    ]
+    parts += [f"## `{code}`\n\n{_capital(meaning)}." for code, meaning in EXIT_CODES.items()]
+    return _page(parts)
+
+
+# --- the language ---
+
+
+def diagnostics_page() -> str:
+    """Every rule of the compiler: wrong, right, why."""
+    parts = [
+        "# Diagnostics",
+        _NOTE,
+        "What the compiler can find, each under the id that stands in brackets in a diagnostic (`error[unknown-type]`). Errors "
+        "keep a program from being compiled; warnings do not, unless `treadle compile --strict` is asked for.",
+    ]
+    for rule in RULES.values():
+        found = compile_sources([("x.afl", rule.wrong)])
+        severity = next((str(each.severity) for each in found.diagnostics if each.rule == rule.id), "error")
+        wrong, right = _fenced(rule.wrong, "afl wrong"), _fenced(rule.right, "afl")
+        parts.append(f"## `{rule.id}` ({severity})\n\n{rule.why}\n\nWrong:\n\n{wrong}\n\nRight:\n\n{right}")
+    return _page(parts)
+
+
+def _fenced(text: str, lang: str) -> str:
+    return f"```{lang}\n{text.rstrip()}\n```"
+
+
+# --- writing ---
+
+
+def _page(parts: list[str]) -> str:
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows])
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/reference/commands.md": commands_page,
+    "docs/reference/exit-codes.md": exits_page,
+    "docs/reference/errors.md": errors_page,
+    "docs/reference/settings.md": settings_page,
+    "docs/reference/states.md": states_page,
+    "docs/reference/diagnostics.md": diagnostics_page,
+}
+
+
+def texts() -> list[Path]:
+    """All Markdown pages of the project that may hold snippets."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def with_snippets(text: str) -> str:
+    """The page with every snippet as its file has it."""
+
+    def block(match: re.Match[str]) -> str:
+        code = (ROOT / match["path"]).read_text("utf-8")
+        return f"<!-- snippet: {match['path']} -->\n```{match['lang']}\n{code}```\n"
+
+    return _SNIPPET.sub(block, text)
+
+
+def outdated() -> dict[Path, str]:
+    """What every page that is not up to date should be."""
+    wanted = {ROOT / place: make() for place, make in PAGES.items()}
+    wanted |= {path: with_snippets(path.read_text("utf-8")) for path in texts() if path not in wanted}
+    return {path: text for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text}
+
+
+def main() -> int:
+    """Write what is out of date, or with `--check` only name it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if something is out of date")
+    check = parser.parse_args().check
+    changed = outdated()
+    for path, text in changed.items():
+        sys.stdout.write(f"{path.relative_to(ROOT)} {'is out of date' if check else 'written'}\n")
+        if not check:
+            path.write_text(text, "utf-8")
+    return 1 if check and changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
