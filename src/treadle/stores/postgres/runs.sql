@@ -19,25 +19,39 @@ limit $6::bigint;
 select state, count(*) from runs where namespace = $1::text group by state;
 
 -- name: load_near
--- The steps, their ancestors, and all children of these that are no items.
+-- The steps, their ancestors, and all children of these that are no items. (`offset 0` keeps the run's index out of it.)
 with recursive chain (id, parent_id) as (
-  select steps.id, steps.parent_id from unnest($2::uuid[]) as wanted (id) join steps on steps.id = wanted.id where steps.run_id = $1::uuid
+  select found.id, found.parent_id
+  from unnest($2::uuid[]) as wanted (id)
+  cross join lateral (select id, run_id, parent_id from steps where steps.id = wanted.id offset 0) as found
+  where found.run_id = $1::uuid
   union
   select steps.id, steps.parent_id from chain join steps on steps.id = chain.parent_id
-), found (id) as (
+), near (id) as (
   select id from chain
   union
   select steps.id from chain join steps on steps.parent_id = chain.id where steps.kind <> 'item'
 )
-select steps.* from found join steps on steps.id = found.id;
+select steps.* from near join steps on steps.id = near.id;
 
 -- name: load_rows
 -- Steps by id.
-select steps.* from unnest($2::uuid[]) as wanted (id) join steps on steps.id = wanted.id where steps.run_id = $1::uuid;
+select found.*
+from unnest($2::uuid[]) as wanted (id)
+cross join lateral (select * from steps where steps.id = wanted.id offset 0) as found
+where found.run_id = $1::uuid;
 
 -- name: load_children
--- All children of steps.
-select steps.* from unnest($2::uuid[]) as wanted (id) join steps on steps.parent_id = wanted.id where steps.run_id = $1::uuid;
+-- All children of steps: items and others, each by an index of their own.
+select found.*
+from unnest($2::uuid[]) as wanted (id)
+cross join lateral (
+  select * from steps where steps.parent_id = wanted.id and steps.kind = 'item'
+  union all
+  select * from steps where steps.parent_id = wanted.id and steps.kind <> 'item'
+  offset 0
+) as found
+where found.run_id = $1::uuid;
 
 -- name: list_inbox
 -- Steps of the run with something in their inbox.

@@ -19,9 +19,9 @@ limit :limit;
 select state, count(*) from runs where namespace = :namespace group by state;
 
 -- name: load_near
--- The steps, their ancestors, and all children of these that are no items.
+-- The steps, their ancestors, and all children of these that are no items. (A plus keeps the run's index out of it.)
 with recursive chain (id, parent_id) as (
-  select s.id, s.parent_id from json_each(:near) as wanted cross join steps as s on s.id = wanted.value where s.run_id = :run_id
+  select s.id, s.parent_id from json_each(:near) as wanted cross join steps as s on s.id = wanted.value where +s.run_id = :run_id
   union
   select s.id, s.parent_id from chain cross join steps as s on s.id = chain.parent_id
 )
@@ -31,11 +31,15 @@ select s.* from chain cross join steps as s on s.parent_id = chain.id where s.ki
 
 -- name: load_rows
 -- Steps by id.
-select s.* from json_each(:rows) as wanted cross join steps as s on s.id = wanted.value where s.run_id = :run_id;
+select s.* from json_each(:rows) as wanted cross join steps as s on s.id = wanted.value where +s.run_id = :run_id;
 
 -- name: load_children
--- All children of steps.
-select s.* from json_each(:parents) as wanted cross join steps as s on s.parent_id = wanted.value where s.run_id = :run_id;
+-- All children of steps: items and others, each by an index of their own.
+select s.* from json_each(:parents) as wanted cross join steps as s on s.parent_id = wanted.value
+where s.kind = 'item' and +s.run_id = :run_id
+union all
+select s.* from json_each(:parents) as wanted cross join steps as s on s.parent_id = wanted.value
+where s.kind <> 'item' and +s.run_id = :run_id;
 
 -- name: list_inbox
 -- Steps of the run with something in their inbox.

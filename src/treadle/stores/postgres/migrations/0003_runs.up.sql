@@ -62,5 +62,6 @@ create table steps (
 ) with (fillfactor = 80);
 
 create index steps_run on steps (run_id, id);
-create index steps_parent on steps (parent_id) where parent_id is not null;
-create index steps_inbox on steps (run_id) where inbox is not null;
+create index steps_parent on steps (parent_id) where kind <> 'item';
+create index steps_items on steps (parent_id) where kind = 'item';
+create index steps_inbox on steps (run_id, id) where inbox is not null;

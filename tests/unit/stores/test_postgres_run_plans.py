@@ -1,0 +1,130 @@
+"""Statements about runs use their indexes whatever the statistics say, among 100,000 steps, and read few rows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.unit.stores.test_postgres_plans import explain, literal
+
+from treadle.stores.postgres import PostgresStore
+from treadle.stores.postgres.connect import HOT, Connection
+from treadle.testing import ManualClock
+
+STEPS, BATCH = 100_000, 100
+TABLES = ("runs", "steps", "tasks", "blobs", "flow_versions")
+
+FILL = f"""
+insert into lanes (namespace, kind, task_list, name) values ('default', 'handler', 'default', 'a');
+
+insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs,
+  idempotency_key, root_id, created_at)
+select id, 'default', 'workflow', 'f', 'w', 'running', 0, 1, 0, 'default', 0, '{{}}', 'k' || n, id, n
+from (select n, ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid as id from generate_series(1, 2000) as n) as made;
+
+-- one run with a foreach of many items, each with a step; the other runs have some too
+insert into steps (id, run_id, parent_id, ordinal, kind, name, state, body, inbox, created_at, updated_at)
+select ('00000000-0000-7000-9000-' || lpad(to_hex(n), 12, '0'))::uuid,
+  ('00000000-0000-7000-8000-' || lpad(to_hex(case when n <= {STEPS // 2} then 1 else 2 + n % 1000 end), 12, '0'))::uuid,
+  case
+    when n = 1 then null
+    when n = 2 then '00000000-0000-7000-9000-000000000001'::uuid
+    when n % 2 = 1 then '00000000-0000-7000-9000-000000000002'::uuid
+    else ('00000000-0000-7000-9000-' || lpad(to_hex(n - 1), 12, '0'))::uuid
+  end,
+  n, case when n > 2 and n % 2 = 1 then 'item' else 'step' end, 'n', 'x', '{{}}',
+  case when n % 5000 = 0 then '{{}}' end, n, n
+from generate_series(1, {STEPS}) as n;
+
+insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_version, attempt, failures, takeovers, version,
+  created_at, run_id, step_id, root_id, payload)
+select gen_random_uuid(), 1, 'default', 0, n, 0, 'pending', 1, 1, 0, 0, 0, n,
+  ('00000000-0000-7000-8000-' || lpad(to_hex(1 + n % 2000), 12, '0'))::uuid,
+  ('00000000-0000-7000-9000-' || lpad(to_hex(n), 12, '0'))::uuid, gen_random_uuid(), '{{}}'
+from generate_series(1, 20000) as n;
+
+insert into blobs (digest, value) select 'd' || n, '""' from generate_series(1, 5000) as n;
+"""
+
+RUN = "'00000000-0000-7000-8000-000000000001'"
+ITEM_STEPS = f"select ('00000000-0000-7000-9000-' || lpad(to_hex(2 * n + 2), 12, '0'))::uuid from generate_series(1, {BATCH}) as n"
+
+
+@pytest.fixture(params=["statistics of empty tables", "fresh statistics"])
+async def connection(postgres_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
+    store = PostgresStore(postgres_url, clock=ManualClock())
+    await store.open()
+    connection = await store._connector.connect(HOT)
+    for table in TABLES:
+        await connection.execute(f"alter table {table} set (autovacuum_enabled = false)")
+    await connection.execute(f"analyze {', '.join(TABLES)}")
+    await connection.execute(FILL)
+    if request.param == "fresh statistics":
+        await connection.execute(f"analyze {', '.join(TABLES)}")
+    yield connection
+    await connection.close()
+    await store.close()
+
+
+async def test_statements_about_runs_use_their_indexes(connection: Connection) -> None:
+    await check_reads(connection)
+    await check_writes(connection)
+    await check_tasks_of_a_run(connection)
+
+
+async def check_reads(connection: Connection) -> None:
+    steps = await literal(connection, "uuid", ITEM_STEPS)
+    plan = await explain(connection, "runs.sql", "load_near", RUN, steps)
+    assert plan.indexes("steps") == {"steps_pkey", "steps_parent"}
+    plan.reads_few_rows(6 * BATCH)  # each has an item above it; the block and the root are shared
+    plan = await explain(connection, "runs.sql", "load_rows", RUN, steps)
+    assert plan.indexes("steps") == {"steps_pkey"}
+    plan.reads_few_rows(2 * BATCH)
+    items = await literal(connection, "uuid", ITEM_STEPS.replace("2 * n + 2", "2 * n + 1"))
+    plan = await explain(connection, "runs.sql", "load_children", RUN, items)
+    assert plan.indexes("steps") == {"steps_parent", "steps_items"}
+    plan.reads_few_rows(2 * BATCH)
+    plan = await explain(connection, "runs.sql", "list_inbox", RUN, "250")
+    assert plan.indexes("steps") == {"steps_inbox"}
+    plan.reads_few_rows(BATCH)
+    plan = await explain(connection, "runs.sql", "list_steps", RUN, "null", str(BATCH))
+    assert plan.indexes("steps") == {"steps_run"}
+    plan.reads_few_rows(BATCH)
+    plan = await explain(connection, "runs.sql", "find_run", RUN)
+    assert plan.indexes("runs") == {"runs_pkey"}
+    plan = await explain(connection, "runs.sql", "list_runs", "null", "'default'", "null", "null", "null", "50")
+    assert plan.indexes("runs") <= {"runs_pkey"}
+    plan.reads_few_rows(BATCH)
+    plan = await explain(connection, "runs.sql", "find_blobs", "array['d1', 'd2', 'd3']")
+    assert plan.indexes("blobs") == {"blobs_pkey"}
+
+
+async def check_writes(connection: Connection) -> None:
+    runs = await literal(connection, "uuid", f"select id from runs order by id limit {BATCH}")
+    steps = await literal(connection, "uuid", ITEM_STEPS)
+    ones, words = f"array_fill(1, array[{BATCH}])", f"array_fill('running'::text, array[{BATCH}])"
+    plan = await explain(connection, "rows.sql", "lock_runs", runs)
+    assert plan.indexes("runs") == {"runs_pkey"}
+    plan = await explain(connection, "rows.sql", "bump_runs", runs, ones)
+    assert plan.indexes("runs") == {"runs_pkey"}
+    plan.reads_few_rows(2 * BATCH)
+    plan = await explain(connection, "rows.sql", "move_runs", runs, words, words, words, "'{}'", "'{}'", "'{}'", "'{}'", "'{}'")
+    assert plan.indexes("runs") == {"runs_pkey"}
+    plan.reads_few_rows(2 * BATCH)
+    keys = await literal(connection, "text", f"select 'k' || n from generate_series(1, {BATCH}) as n")
+    plan = await explain(connection, "rows.sql", "find_runs_by_key", f"array_fill('default'::text, array[{BATCH}])", keys)
+    assert plan.indexes("runs") == {"runs_idempotency_key"}
+    plan.reads_few_rows(2 * BATCH)
+    plan = await explain(connection, "rows.sql", "put_inbox", steps, words)
+    assert plan.indexes("steps") == {"steps_pkey"}
+    plan.reads_few_rows(2 * BATCH)
+    plan = await explain(connection, "rows.sql", "clear_inbox", steps)
+    assert plan.indexes("steps") == {"steps_pkey"}
+    plan.reads_few_rows(2 * BATCH)
+
+
+async def check_tasks_of_a_run(connection: Connection) -> None:
+    for name, more in (("hold_run", ()), ("free_run", ()), ("cancel_run_tasks", ("'ann'", "'{}'"))):
+        plan = await explain(connection, "rows.sql", name, RUN, *more)
+        assert plan.indexes("tasks") == {"tasks_run"}, name
+        plan.reads_few_rows(2 * BATCH)
