@@ -27,6 +27,8 @@ class Settings:
     log_level: str = "INFO"
     log_format: str = "text"
     """`text` or `json`."""
+    handler_roots: tuple[str, ...] = ()
+    """Folders from which runners load handler modules, joined by `:`; the working directory by default."""
     crash_at: str = ""
     """For tests: `point` or `point:n` kills the process when the named crash point is reached for the n-th time."""
 
@@ -41,6 +43,7 @@ def load_settings() -> Settings:
         payload_limit=int(_number("TREADLE_PAYLOAD_LIMIT", get("TREADLE_PAYLOAD_LIMIT"), PAYLOAD_LIMIT, 1024, 2**30)),
         log_level=_choice("TREADLE_LOG_LEVEL", (get("TREADLE_LOG_LEVEL") or "INFO").upper(), ("DEBUG", "INFO", "WARNING", "ERROR")),
         log_format=_choice("TREADLE_LOG_FORMAT", get("TREADLE_LOG_FORMAT") or "text", ("text", "json")),
+        handler_roots=tuple(root for root in (get("TREADLE_HANDLER_ROOTS") or "").split(":") if root),
         crash_at=get("TREADLE_CRASH_AT") or "",
     )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.ports import PutFlow, Store, Unit
 from treadle.kernel.vault import Vault
@@ -65,6 +65,22 @@ class Flows:
         flow, _, _ = self.compile(sources)
         await self._store.commit([Unit(rows=(PutFlow(flow),))])
         return await self._store.publish_flow(self._namespace, name, flow.id, actor)
+
+    async def adopt(self, program: Mapping[str, Any]) -> Flow:
+        """Store a compiled program that came without its sources; `InvalidProgram` if it is none."""
+        loaded = Program.load(program)
+        from treadle.lang.compiler import digest_of
+        from treadle.lang.encode import encode_program
+
+        flow = Flow(
+            id=digest_of(encode_program(loaded, locations=False)),
+            namespace=self._namespace,
+            sources=self._vault.seal("[]"),
+            program=self._vault.seal(encode(dict(program), "program", _SOURCES_LIMIT)),
+        )
+        await self._store.commit([Unit(rows=(PutFlow(flow),))])
+        self._remember(flow.id, loaded)
+        return flow
 
     async def get_flow(self, name: str, version: int | None = None) -> Flow:
         """The flow of a digest, or of a name published in this namespace (its newest version by default).

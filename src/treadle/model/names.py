@@ -15,6 +15,8 @@ ADVANCE = "afl.advance"
 """The kind of tasks that take in what was left in inboxes of a run, and go on with big expansions."""
 SCRIPT = "afl.script"
 """The kind of tasks that run the scripts of a flow."""
+LOCK = "lock"
+"""The kind of tasks that are locks on keys: live while one is held, due when it has run out."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:/-][A-Za-z0-9_]+)*")
 _LONGEST_NAME = 200

@@ -7,14 +7,15 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from treadle.kernel.telemetry import LoopError, ShortLease, WorkerStarted, WorkerStopped
+from treadle.kernel.telemetry import Emit, LoopError, ShortLease, WorkerStarted, WorkerStopped
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Claim, LogLine, Server
 from treadle.workers.builtins import builtin_handlers
 from treadle.workers.executor import SystemExecutor
+from treadle.workers.handlers import Registry
 from treadle.workers.keeper import KeeperThread, LeaseKeeper
 from treadle.workers.lines import LineWriter
-from treadle.workers.loop import Worker, WorkerOptions
+from treadle.workers.loop import POLL_EVERY, Worker, WorkerOptions
 from treadle.workers.scripts import ScriptRunner
 from treadle.workers.waker import Waker
 
@@ -46,8 +47,16 @@ class WorkerHost:
         lease_for: int,
         grace: float,
         name: str | None = None,
+        registry: Registry | None = None,
+        owner_id: str | None = None,
+        emit: Emit | None = None,
+        beat_every: float = BEAT_EVERY,
+        poll_every: float = POLL_EVERY,
     ) -> None:
         self._engine = engine
+        self._registry = engine.registry if registry is None else registry
+        self._emit = emit or engine.emit
+        self._beat_every = beat_every
         self._options = WorkerOptions(
             concurrency=concurrency,
             threads=threads,
@@ -56,9 +65,10 @@ class WorkerHost:
             lease_for=lease_for,
             grace=grace,
             result_limit=engine.settings.payload_limit,
+            poll_every=poll_every,
         )
         host = socket.gethostname()
-        self.owner_id = engine.ids.new_id()
+        self.owner_id = owner_id or engine.ids.new_id()
         self._name = name or f"{host}-{os.getpid()}"
         self._host = host
         self._state = "starting"
@@ -73,11 +83,11 @@ class WorkerHost:
         self.worker = Worker(
             engine.store,
             engine.committer,
-            engine.registry,
+            self._registry,
             self._executor,
             engine.clock,
             engine.ids,
-            engine.emit,
+            self._emit,
             owner_id=self.owner_id,
             namespace=engine.settings.namespace,
             options=self._options,
@@ -96,10 +106,10 @@ class WorkerHost:
             pid=os.getpid(),
             version=_version(),
             state=self._state,
-            handlers=self._engine.registry.names(),
+            handlers=self._registry.names(),
             task_lists=list(self._options.task_lists),
             concurrency=self._options.concurrency,
-            heartbeat_every_for=round(BEAT_EVERY * 1000),
+            heartbeat_every_for=round(self._beat_every * 1000),
             handled=self.worker.handled,
             failed=self.worker.failed,
             running=self.worker.running,
@@ -129,7 +139,7 @@ class WorkerHost:
         self._expect = waker.expect
         runs = (self.worker.run(), waker.run(), self._lines.run())
         self._tasks = [self._loop.create_task(run) for run in runs]
-        engine.emit(WorkerStarted(self.owner_id, tuple(engine.registry.names())))
+        engine.emit(WorkerStarted(self.owner_id, tuple(self._registry.names())))
 
     async def stop(self) -> None:
         """Stop gracefully; when this returns, nothing of it runs and, if the store could be reached, nothing is held."""
@@ -156,7 +166,7 @@ class WorkerHost:
     def _keep(self) -> None:
         engine = self._engine
         keeper = LeaseKeeper(
-            engine.store, engine.clock, self._options.lease_for, self._lost, self.describe, engine.emit, beat_every=BEAT_EVERY
+            engine.store, engine.clock, self._options.lease_for, self._lost, self.describe, engine.emit, beat_every=self._beat_every
         )
         self.worker.keeper = keeper
         self._keeper_thread = KeeperThread(keeper, engine.emit)

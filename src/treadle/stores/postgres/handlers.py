@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -13,6 +14,22 @@ from treadle.stores.statements import load_statements
 
 _SQL = load_statements(PACKAGE, "handlers.sql")
 _decode = msgspec.json.decode
+
+
+def _registration(*row: Any) -> HandlerRegistration:
+    facet_name, module_uri, entrypoint, version, checksum, timeout_ms, requirements, metadata, created, updated = row
+    return HandlerRegistration(
+        facet_name,
+        module_uri,
+        entrypoint,
+        version,
+        checksum,
+        timeout_ms,
+        _decode(requirements),
+        _decode(metadata),
+        created,
+        updated,
+    )
 
 
 async def save_handler(connection: Connection, namespace: str, registration: HandlerRegistration) -> None:
@@ -34,7 +51,7 @@ async def save_handler(connection: Connection, namespace: str, registration: Han
 async def list_handlers(connection: Connection, namespace: str) -> list[HandlerRegistration]:
     """The registrations of the namespace by name."""
     rows = [tuple(row) for row in await connection.fetch(_SQL["list_handlers"], namespace)]
-    return [HandlerRegistration(*row[:6], _decode(row[6]), _decode(row[7]), *row[8:]) for row in rows]
+    return [_registration(*row) for row in rows]
 
 
 async def delete_handler(connection: Connection, namespace: str, facet_name: str) -> bool:
@@ -47,4 +64,5 @@ async def find_step(connection: Connection, step_id: str) -> Step | None:
     row = await connection.fetchrow(_SQL["find_step"], step_id)
     if row is None:
         return None
-    return Step(**{name: str(value) if isinstance(value, UUID) else value for name, value in row.items()})
+    values: dict[str, Any] = {name: str(value) if isinstance(value, UUID) else value for name, value in row.items()}
+    return Step(**values)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import apsw
 import msgspec
 
@@ -12,6 +14,22 @@ from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "handlers.sql")
 _decode = msgspec.json.decode
+
+
+def _registration(*row: Any) -> HandlerRegistration:
+    facet_name, module_uri, entrypoint, version, checksum, timeout_ms, requirements, metadata, created, updated = row
+    return HandlerRegistration(
+        facet_name,
+        module_uri,
+        entrypoint,
+        version,
+        checksum,
+        timeout_ms,
+        _decode(requirements),
+        _decode(metadata),
+        created,
+        updated,
+    )
 
 
 def save_handler(connection: apsw.Connection, namespace: str, registration: HandlerRegistration, now: int) -> None:
@@ -35,7 +53,7 @@ def save_handler(connection: apsw.Connection, namespace: str, registration: Hand
 def list_handlers(connection: apsw.Connection, namespace: str) -> list[HandlerRegistration]:
     """The registrations of the namespace by name."""
     rows = connection.execute(_SQL["list_handlers"], {"namespace": namespace})
-    return [HandlerRegistration(*row[:6], _decode(row[6]), _decode(row[7]), *row[8:]) for row in rows]
+    return [_registration(*row) for row in rows]
 
 
 def delete_handler(connection: apsw.Connection, namespace: str, facet_name: str) -> bool:
