@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from treadle.kernel.usage import UsageStore
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
@@ -434,7 +435,7 @@ class LeaseLine(Protocol):
         """Give the way back; idempotent."""
 
 
-class Store(Protocol):
+class Store(UsageStore, Protocol):
     """One database. Methods may be called concurrently from one event loop.
 
     A database that cannot be reached raises `StoreUnavailable` (nothing is known about a commit in flight: send it

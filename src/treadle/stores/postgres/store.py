@@ -34,11 +34,12 @@ from treadle.stores.postgres.connect import HOT, READS, Connection, Connector, P
 from treadle.stores.postgres.lease import PostgresLeaseLine
 from treadle.stores.postgres.problems import REPEATABLE, translated
 from treadle.stores.postgres.signals import Ear, Voice
+from treadle.stores.postgres.usage import UsageMethods
 
 _REPEATS = 3
 
 
-class PostgresStore:
+class PostgresStore(UsageMethods):
     """A `Store` on a schema of a PostgreSQL database (13 or newer).
 
     Uses up to `pool_size` connections for work, two for lists, one each to hear and to say that there is work, and one

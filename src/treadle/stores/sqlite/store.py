@@ -44,10 +44,11 @@ from treadle.stores.sqlite.lanes import list_lanes, make_lanes
 from treadle.stores.sqlite.place import check_place
 from treadle.stores.sqlite.schema import NEWEST, check_version, migrate_to, read_version
 from treadle.stores.sqlite.signals import Subscribers
+from treadle.stores.sqlite.usage import UsageMethods
 from treadle.stores.sqlite.wal import Checkpointer
 
 
-class SqliteStore:
+class SqliteStore(UsageMethods):
     """One SQLite database: a file that several processes of one machine may share, or memory that only this store sees."""
 
     parallel_commits = 1

@@ -1,0 +1,78 @@
+"""What a run spent on language models: one row for each request, made before the call and filled in after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+RESERVED, SETTLED = "reserved", "settled"
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to a model: money set aside while `reserved`, what it really came to once `settled`.
+
+    The key is (task, attempt, request number). Money is in millionths of a dollar.
+    """
+
+    id: str
+    run_id: str
+    step_id: str | None
+    task_id: str
+    attempt: int
+    request_no: int
+    model: str
+    state: str = RESERVED
+    reserved_micros: int = 0
+    cost_micros: int = 0
+    """What counts against the budget: the reservation, then the real cost."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_read_tokens: int = 0
+    interrupted: int = 0
+    """How often a worker was lost between reserving and settling; the next attempt took the reservation over."""
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a run may spend, and what is spent or set aside so far; no limit is None."""
+
+    limit_micros: int | None
+    committed_micros: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The answer to a wish to spend: the row, or None where the budget does not allow it; and the budget as it is now."""
+
+    usage: Usage | None
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Sums over requests."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_read_tokens: int = 0
+    cost_micros: int = 0
+    unsettled: int = 0
+    """Requests among these whose end nobody saw: counted with all that was set aside for them."""
+
+
+def total(rows: list[Usage]) -> Spent:
+    """The sums of the rows."""
+    return Spent(
+        requests=len(rows),
+        input_tokens=sum(row.input_tokens for row in rows),
+        output_tokens=sum(row.output_tokens for row in rows),
+        cache_write_tokens=sum(row.cache_write_tokens for row in rows),
+        cache_read_tokens=sum(row.cache_read_tokens for row in rows),
+        cost_micros=sum(row.cost_micros for row in rows),
+        unsettled=sum(row.state == RESERVED for row in rows),
+    )

@@ -1,0 +1,83 @@
+-- name: set_budget
+-- What the run may spend from now on.
+insert into llm_budgets (run_id, limit_micros, committed_micros) values ($1::uuid, $2::bigint, 0)
+on conflict (run_id) do update set limit_micros = excluded.limit_micros;
+
+-- name: ensure_budget
+-- The default for a run of which nothing was said.
+insert into llm_budgets (run_id, limit_micros, committed_micros) values ($1::uuid, $2::bigint, 0) on conflict do nothing;
+
+-- name: lock_budget
+-- One at a time for each run: whoever reserves or settles has the budget's row first.
+select limit_micros, committed_micros from llm_budgets where run_id = $1::uuid for update;
+
+-- name: find_budget
+-- The run's budget.
+select limit_micros, committed_micros from llm_budgets where run_id = $1::uuid;
+
+-- name: find_request
+-- The row of a request.
+select * from llm_usage where task_id = $1::uuid and attempt = $2::integer and request_no = $3::integer;
+
+-- name: find_left
+-- A reservation that an earlier attempt never settled.
+select *
+from llm_usage
+where task_id = $1::uuid and attempt < $2::integer and state = 'reserved'
+order by attempt, request_no
+limit 1;
+
+-- name: spend
+-- Commit more of the budget, if it is there; giving some back is always possible.
+update llm_budgets
+set committed_micros = greatest(committed_micros + $2::bigint, 0)
+where run_id = $1::uuid and ($2::bigint <= 0 or limit_micros is null or committed_micros + $2::bigint <= limit_micros)
+returning run_id;
+
+-- name: insert_usage
+-- A new reservation.
+insert into llm_usage (id, run_id, step_id, task_id, attempt, request_no, model, state, reserved_micros, cost_micros,
+  input_tokens, output_tokens, cache_write_tokens, cache_read_tokens, interrupted, at)
+values ($1::uuid, $2::uuid, $3::uuid, $4::uuid, $5::integer, $6::integer, $7::text, 'reserved', $8::bigint, $8::bigint,
+  0, 0, 0, 0, 0, treadle_now());
+
+-- name: take_over
+-- Use a reservation of an earlier attempt for a request of this one.
+update llm_usage
+set attempt = $2::integer, request_no = $3::integer, model = $4::text, reserved_micros = $5::bigint, cost_micros = $5::bigint,
+  interrupted = interrupted + 1, at = treadle_now()
+where id = $1::uuid;
+
+-- name: settle_usage
+-- What the request really came to.
+update llm_usage
+set state = 'settled', cost_micros = $2::bigint, input_tokens = $3::bigint, output_tokens = $4::bigint,
+  cache_write_tokens = $5::bigint, cache_read_tokens = $6::bigint, at = treadle_now()
+where id = $1::uuid and state = 'reserved'
+returning reserved_micros;
+
+-- name: correct
+-- The real cost instead of the reservation, whatever the limit says: it has been spent.
+update llm_budgets set committed_micros = greatest(committed_micros + $2::bigint, 0) where run_id = $1::uuid;
+
+-- name: list_usage
+-- All requests of the run.
+select * from llm_usage where run_id = $1::uuid order by id;
+
+-- name: claim_of_run
+-- Give ready tasks of the run to the owner.
+with taken as materialized (
+  select id
+  from tasks
+  where run_id = $1::uuid and owner_id is null and wake_at is null and hold = 0
+    and lane_id not in (select id from lanes where slowed and paused)
+  order by priority, due_at, id
+  limit $4::bigint
+  for update skip locked
+)
+update tasks
+set owner_id = $2::text, claim_version = tasks.claim_version + 1, claimed_at = (select treadle_now()),
+  heartbeat_at = (select treadle_now()), progress_at = (select treadle_now()), wake_at = (select treadle_now()) + $3::bigint
+from taken
+where tasks.id = taken.id
+returning tasks.id::text;

@@ -1,0 +1,75 @@
+-- name: set_budget
+-- What the run may spend from now on.
+insert into llm_budgets (run_id, limit_micros, committed_micros) values (:run_id, :limit_micros, 0)
+on conflict (run_id) do update set limit_micros = excluded.limit_micros;
+
+-- name: ensure_budget
+-- The default for a run of which nothing was said.
+insert into llm_budgets (run_id, limit_micros, committed_micros) values (:run_id, :limit_micros, 0) on conflict do nothing;
+
+-- name: find_budget
+-- The run's budget.
+select limit_micros, committed_micros from llm_budgets where run_id = :run_id;
+
+-- name: find_request
+-- The row of a request.
+select * from llm_usage where task_id = :task_id and attempt = :attempt and request_no = :request_no;
+
+-- name: find_left
+-- A reservation that an earlier attempt never settled.
+select *
+from llm_usage
+where task_id = :task_id and attempt < :attempt and state = 'reserved'
+order by attempt, request_no
+limit 1;
+
+-- name: spend
+-- Commit more of the budget, if it is there; giving some back is always possible.
+update llm_budgets
+set committed_micros = max(committed_micros + :more, 0)
+where run_id = :run_id and (:more <= 0 or limit_micros is null or committed_micros + :more <= limit_micros);
+
+-- name: insert_usage
+-- A new reservation.
+insert into llm_usage (id, run_id, step_id, task_id, attempt, request_no, model, state, reserved_micros, cost_micros,
+  input_tokens, output_tokens, cache_write_tokens, cache_read_tokens, interrupted, at)
+values (:id, :run_id, :step_id, :task_id, :attempt, :request_no, :model, 'reserved', :reserved_micros, :reserved_micros,
+  0, 0, 0, 0, 0, :at);
+
+-- name: take_over
+-- Use a reservation of an earlier attempt for a request of this one.
+update llm_usage
+set attempt = :attempt, request_no = :request_no, model = :model, reserved_micros = :reserved_micros,
+  cost_micros = :reserved_micros, interrupted = interrupted + 1, at = :at
+where id = :id;
+
+-- name: settle_usage
+-- What the request really came to.
+update llm_usage
+set state = 'settled', cost_micros = :cost_micros, input_tokens = :input_tokens, output_tokens = :output_tokens,
+  cache_write_tokens = :cache_write_tokens, cache_read_tokens = :cache_read_tokens, at = :at
+where id = :id and state = 'reserved'
+returning run_id, reserved_micros;
+
+-- name: correct
+-- The real cost instead of the reservation, whatever the limit says: it has been spent.
+update llm_budgets set committed_micros = max(committed_micros + :more, 0) where run_id = :run_id;
+
+-- name: list_usage
+-- All requests of the run.
+select * from llm_usage where run_id = :run_id order by id;
+
+-- name: claim_of_run
+-- Give ready tasks of the run to the owner.
+update tasks
+set owner_id = :owner_id, claim_version = claim_version + 1, claimed_at = :now, heartbeat_at = :now, progress_at = :now,
+  wake_at = :now + :lease_for
+where rowid in (
+  select rowid
+  from tasks
+  where run_id = :run_id and owner_id is null and wake_at is null and hold = 0
+    and lane_id not in (select id from lanes where slowed and paused)
+  order by priority, due_at, id
+  limit :limit
+)
+returning id;
