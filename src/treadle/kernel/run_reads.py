@@ -14,7 +14,7 @@ from treadle.kernel.why import Reason, why
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound
 from treadle.model.ids import parse_id
-from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE
 from treadle.model.runs import Run
 from treadle.model.states import LIVE_TASK_STATES, RunState, TaskState
 from treadle.model.tasks import Server, Task
@@ -102,11 +102,21 @@ class RunReads:
         tasks = [] if run.finished else await self.list_live_tasks(run.id)
         rows = await self._store.load_steps(run.id, rows=[task.step_id for task in tasks[:_NAMED] if task.step_id])
         paths = {row.id: row.path for row in (load_step(row, self._vault) for row in rows)}
-        return why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now())
+        broken = None if run.finished else await self._find_broken(run, tasks)
+        return why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now(), broken)
+
+    async def _find_broken(self, run: Run, tasks: Sequence[Task]) -> Task | None:
+        """The last task that could not advance the run, if what it was to take in is still there and nobody is about to (D60)."""
+        if any(task.kind == ADVANCE for task in tasks) or (tasks and not await self._store.list_inbox(run.id, 1)):
+            return None
+        failed = TaskFilter(states=(TaskState.FAILED,), namespace=self._namespace, kind=ADVANCE, run_id=run.id)
+        return next(iter(await self._store.list_tasks(failed, 1)), None)
 
 
-def why_run(run: Run, tasks: Sequence[Task], paths: dict[str, str], servers: Sequence[Server], now: int) -> Reason:
-    """The reason in one line, from the run's live tasks and the paths of their steps. Pure."""
+def why_run(
+    run: Run, tasks: Sequence[Task], paths: dict[str, str], servers: Sequence[Server], now: int, broken: Task | None = None
+) -> Reason:
+    """The reason in one line, from the run's live tasks and the paths of their steps, and one that could not advance it. Pure."""
     said = (decode(run.error) or {}).get("message", "")
     match run.state:
         case RunState.COMPLETED:
@@ -117,6 +127,11 @@ def why_run(run: Run, tasks: Sequence[Task], paths: dict[str, str], servers: Seq
             return Reason("finished_canceled", f"canceled at {as_text(run.finished_at)}: {said}")
         case RunState.PAUSED:
             return Reason("paused", "paused; `treadle runs resume` lets it go on")
+    if broken is not None:
+        problem = (decode(broken.error) or {}).get("message", "")
+        return Reason(
+            "not_advanced", f"what its steps came to is kept, but not taken in: {problem}; `treadle runs resume` tries again"
+        )
     if not tasks:
         return Reason("stuck", "none of its tasks is live; `treadle runs resume` looks it over and lets it go on")
     parts = [f"{paths.get(task.step_id or '', task.name)} ({task.name}): {why(task, servers, now).text}" for task in tasks[:_NAMED]]

@@ -1,0 +1,85 @@
+"""Forks, purely: which rows survive, under which ids, and what is asked for again."""
+
+from __future__ import annotations
+
+import msgspec
+from tests.unit.evaluator.examples import EXAMPLES
+
+from treadle.evaluator import Changes, Finished, RunRef, Started, State, StepRow, fork
+from treadle.model.ids import derived_id, uuid7
+from treadle.model.states import RunState
+from treadle.testing.workflows import SimulatedRun, compile_program
+
+NEW = uuid7(1_800_000_000_000, b"0123456789")
+
+
+def forked(run: SimulatedRun, place: str, **inputs: object) -> tuple[Changes, dict[str, StepRow]]:
+    before = [msgspec.json.encode(row) for row in run.rows()]
+    rows = run.rows()
+    ref = RunRef(id=NEW, workflow=run.run.workflow)
+    changes = fork(run.program, ref, rows, run.row(place).id, {"kilos": 10, **inputs}, inputs)
+    assert isinstance(changes, Changes)
+    assert [msgspec.json.encode(row) for row in rows] == before  # what it was given stays as it was
+    assert changes.updated == []
+    return changes, {row.place: row for row in changes.created}
+
+
+def baked() -> SimulatedRun:
+    run = SimulatedRun(compile_program(EXAMPLES["E10"]), "mill.Bake")
+    run.apply(Started({"kilos": 10}))
+    run.apply(Finished(run.row("Bake.coarse").id, {"flour": 9}))
+    run.apply(Finished(run.row("Bake.fine").id, {"flour": 8}))
+    assert run.status is RunState.COMPLETED
+    return run
+
+
+def test_ids_are_those_of_the_new_run() -> None:
+    _, rows = forked(baked(), "Bake.fine")
+    assert set(rows) == {"Bake", "Bake/block-0", "Bake/block-0/coarse", "Bake/block-0/fine"}
+    for place, row in rows.items():
+        assert (row.id, row.run_id) == (derived_id(NEW, place), NEW)
+        assert row.parent_id == (derived_id(NEW, place.rpartition("/")[0]) if "/" in place else None)
+
+
+def test_what_comes_before_stays_and_what_comes_after_goes() -> None:
+    changes, rows = forked(baked(), "Bake.fine")
+    assert rows["Bake/block-0/coarse"].state is State.STATEMENT_COMPLETE
+    assert rows["Bake/block-0/coarse"].returns == {"flour": 9}
+    assert rows["Bake/block-0"].state is State.BLOCK_EXECUTION_CONTINUE
+    assert (rows["Bake"].state, rows["Bake"].returns) == (State.STATEMENT_BLOCKS_CONTINUE, {})
+    assert [row.open for row in (rows["Bake"], rows["Bake/block-0"])] == [1, 1]
+    assert [(task.payload, task.step_id) for task in changes.tasks] == [({"kilos": 9, "fine": True}, rows["Bake/block-0/fine"].id)]
+    assert changes.status is RunState.RUNNING
+    changes, rows = forked(baked(), "Bake.coarse")
+    assert "Bake/block-0/fine" not in rows
+    assert [task.payload for task in changes.tasks] == [{"kilos": 10, "fine": False}]
+
+
+def test_changed_inputs_are_seen_by_what_is_done_again() -> None:
+    changes, rows = forked(baked(), "Bake.coarse", kilos=20)
+    assert rows["Bake"].params == {"kilos": 20}
+    assert [task.payload["kilos"] for task in changes.tasks] == [20]
+
+
+def test_the_root_begins_afresh() -> None:
+    changes, rows = forked(baked(), "Bake", kilos=30)
+    assert set(rows) == {"Bake", "Bake/block-0", "Bake/block-0/coarse"}
+    assert [task.payload["kilos"] for task in changes.tasks] == [30]
+
+
+def test_an_event_step_whose_body_is_done_again_keeps_what_its_handler_said() -> None:
+    run = SimulatedRun(compile_program(EXAMPLES["E13"]), "desk.Letter")
+    run.apply(Started({"text": "hej"}))
+    run.apply(Finished(run.row("Letter.t").id, {"out": "hi"}))
+    changes, rows = forked(run, "Letter/block-0/t/block-0")
+    assert (changes.status, changes.outputs, changes.tasks) == (RunState.COMPLETED, {"final": "draft:hi:hej"}, [])
+    assert rows["Letter/block-0/t"].returns == {"out": "hi", "note": "draft:hi:hej"}
+
+
+def test_a_step_whose_body_reads_a_step_that_is_done_again_is_done_again_too() -> None:
+    run = SimulatedRun(compile_program(EXAMPLES["E13"]), "desk.Letter")
+    run.apply(Started({"text": "hej"}))
+    run.apply(Finished(run.row("Letter.t").id, {"out": "hi"}))
+    changes, rows = forked(run, "Letter.tag")
+    assert rows["Letter/block-0/t"].state is State.EVENT_TRANSMIT
+    assert [task.payload for task in changes.tasks] == [{"text": "hej"}]
