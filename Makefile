@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check fmt bench soak clean
+.PHONY: help setup demo up test check fmt docs bench soak clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -21,7 +21,7 @@ $(VENV)/.ready: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: setup ## Run the story: parallel work, a retry, a killed worker, a takeover, a verified log
+demo: setup ## Run the story: parallel work, a retry, a killed worker, a workflow repaired, a verified log
 	@$(BIN)/treadle demo
 
 up: setup ## Start the engine on the store of TREADLE_STORE (default: ./treadle.db)
@@ -39,6 +39,9 @@ check: setup ## Format, lint, types, layers
 fmt: setup ## Format the code and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+docs: setup ## Write the parts of the documentation that are made from code
+	@$(BIN)/python -m docs.generate
 
 bench: setup ## Measure; see bench/RESULTS.md
 	@$(BIN)/python -m bench

@@ -41,6 +41,7 @@ PROBLEMS = {
     "takeovers_exhausted": "Several workers in a row lost the task without settling it: it may be killing them. Final.",
     "unexpected_result": "The handler returned neither a dict, nor None, nor an outcome. Final.",
     "evaluator_error": "A run could not be advanced; the result that was to be taken in is kept. A bug in Treadle.",
+    "no_handler": "Nobody has a handler for it, and its task list is told to ignore such tasks.",
     "canceled": "An operator or a caller canceled it.",
 }
 """Codes that failed tasks carry beside those of the error tree."""
@@ -225,7 +226,7 @@ def settings() -> list[tuple[str, str, str]]:
             name = node.target.id
             text = str(doc) or {"log_level": "`DEBUG`, `INFO`, `WARNING` or `ERROR`: how much workers log to stderr."}[name]
             default = getattr(Settings(), name)
-            found.append((name, str(default) if default != "" else "none", " ".join(text.split())))
+            found.append((name, str(default) if default not in ("", ()) else "none", " ".join(text.split())))
     return found
 
 

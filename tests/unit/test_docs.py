@@ -1,0 +1,170 @@
+"""The documentation is true: what is made from code is up to date, everything has its place, and every snippet works."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from docs import generate
+
+from treadle.lang import RULES, compile_sources
+from treadle.model import states
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+PAGES = [*generate.texts(), *sorted((ROOT / "examples").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
+_BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<code>.*?)^```$", re.S | re.M)
+_LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+_MOST_FRAGMENTS = 3
+
+
+def blocks(lang: str) -> Iterator[tuple[str, str, list[str]]]:
+    """(place, code, marks) of every code block in that language; generated rules are tested elsewhere."""
+    for page in PAGES:
+        for number, match in enumerate(_BLOCK.finditer(page.read_text("utf-8")), 1):
+            word, *marks = match["info"].split() or [""]
+            if word == lang and page.name != "diagnostics.md":
+                yield f"{page.relative_to(ROOT)}#{number}", match["code"], marks
+
+
+AFL, PYTHON = list(blocks("afl")), list(blocks("python"))
+
+
+def text_of(page: str) -> str:
+    return (REFERENCE / page).read_text("utf-8")
+
+
+# --- what is made from code ---
+
+
+def test_generated_pages_and_snippets_are_up_to_date():
+    behind = [str(path.relative_to(ROOT)) for path in generate.outdated()]
+    assert behind == [], "run `python -m docs.generate`"
+
+
+@pytest.mark.parametrize("machine", states.MACHINES.values(), ids=lambda machine: machine.entity)
+def test_a_diagram_has_every_move_of_its_table_and_no_other(machine: states.Machine):
+    section = text_of("states.md").split(f"## {machine.entity.capitalize()}\n")[1]
+    drawn = {
+        (source, move): target
+        for source, target, moves in re.findall(r"^    (\w+) --> (\w+): (.+)$", section.split("```")[1], re.M)
+        for move in moves.split(", ")
+    }
+    assert drawn == {(str(source), move): str(target) for (source, move), target in machine.moves.items()}
+
+
+# --- everything has its place ---
+
+
+def test_every_state_has_a_heading():
+    text = text_of("states.md")
+    for machine in states.MACHINES.values():
+        for state in machine.states:
+            assert f"### {machine.entity} `{state}`" in text
+    for state in states.TaskState:
+        assert f"`{state}`" in text
+
+
+def test_every_setting_has_a_heading():
+    from treadle.settings import Settings
+
+    text = text_of("settings.md")
+    for name in Settings.__dataclass_fields__:
+        assert f"## `TREADLE_{name.upper()}`" in text
+
+
+def test_every_command_has_a_heading():
+    text = text_of("commands.md")
+    names = [name for name, _ in generate.commands()]
+    assert len(names) > 25
+    for name in names:
+        assert f"## `treadle {name}`\n" in text
+
+
+def test_every_error_code_has_a_row():
+    text = text_of("errors.md")
+    for each in generate.error_classes():
+        assert f"| `{each.code}` |" in text
+    assert generate.used_codes("Problem") <= set(generate.PROBLEMS)
+    assert generate.used_codes("Reason") <= set(generate.REASONS)
+
+
+def test_every_rule_has_a_heading():
+    text = text_of("diagnostics.md")
+    for rule in RULES:
+        assert f"## `{rule}` (" in text
+
+
+def test_every_word_of_the_language_is_in_its_reference():
+    text = text_of("afl.md")
+    words = (
+        "namespace use facet event workflow implicit schema with as andThen yield foreach in prompt system template model script"
+    )
+    for word in [
+        *words.split(),
+        "catch",
+        "when",
+        "case",
+        "contains",
+        "startsWith",
+        "endsWith",
+        "not in",
+        "sys.log",
+        "sys.assert",
+        "Timeout",
+    ]:
+        assert re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text), word
+
+
+def test_every_link_leads_somewhere():
+    for page in PAGES:
+        text = _BLOCK.sub("", page.read_text("utf-8"))
+        for match in _LINK.finditer(text):
+            target, _, anchor = match["target"].partition("#")
+            if target.startswith(("http:", "https:")):
+                continue
+            place = (page.parent / target).resolve() if target else page
+            assert place.exists(), f"{page.name}: {match['target']}"
+            if anchor and place.suffix == ".md":
+                heads = {_anchor(head) for head in re.findall(r"^#+ (.+)$", place.read_text("utf-8"), re.M)}
+                assert anchor in heads, f"{page.name}: {match['target']}"
+
+
+def _anchor(head: str) -> str:
+    return re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")
+
+
+def test_every_page_is_found_from_the_readme_or_the_index():
+    linked = set()
+    for index in (ROOT / "README.md", ROOT / "docs" / "README.md", ROOT / "docs" / "adr" / "README.md"):
+        linked |= {
+            (index.parent / match["target"].partition("#")[0]).resolve() for match in _LINK.finditer(index.read_text("utf-8"))
+        }
+    lost = [page for page in (ROOT / "docs").rglob("*.md") if page.resolve() not in linked and page.name != "README.md"]
+    assert lost == []
+
+
+# --- snippets work ---
+
+
+@pytest.mark.parametrize(("place", "code", "marks"), AFL, ids=[each[0] for each in AFL])
+def test_afl_snippets_compile_without_a_warning(place: str, code: str, marks: list[str]):
+    if "fragment" in marks:
+        pytest.skip("a fragment")
+    compiled = compile_sources([(place, code)])
+    assert compiled.diagnostics == (), compiled.render()
+
+
+@pytest.mark.parametrize(("place", "code", "marks"), PYTHON, ids=[each[0] for each in PYTHON])
+def test_python_snippets_run(place: str, code: str, marks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    if "fragment" in marks:
+        pytest.skip("a fragment")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TREADLE_STORE", raising=False)
+    exec(compile(code, place, "exec"), {"__name__": "__main__"})
+
+
+def test_there_are_few_fragments():
+    assert sum("fragment" in marks for _, _, marks in [*AFL, *PYTHON]) <= _MOST_FRAGMENTS
