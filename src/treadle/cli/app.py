@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from treadle.cli import compile as compiling
-from treadle.cli import doctor, enqueue, flows, fmt, graph, run, runs, servers, store, submit, tasks, up, worker
+from treadle.cli import doctor, enqueue, flows, fmt, graph, lists, run, runs, servers, store, submit, tasks, up, worker
 from treadle.cli.exits import EXIT_CODES
 from treadle.cli.session import Common, RootJsonOption, RootNamespaceOption, RootStoreOption, RootVerboseOption, Session, command
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 _tasks = typer.Typer(help="Look at tasks and operate them.", no_args_is_help=True)
 _runs = typer.Typer(help="Look at runs of workflows and operate them.", no_args_is_help=True)
 _flows = typer.Typer(help="AFL sources in the store, by name and version.", no_args_is_help=True)
+_lists = typer.Typer(help="Task lists: what is in them, and how their work is held back.", no_args_is_help=True)
 _store = typer.Typer(help="The store: schema, log, contents.", no_args_is_help=True)
 
 
@@ -96,6 +97,14 @@ _flows.command("list")(command(flows.list_flows))
 _flows.command("show")(command(flows.show))
 _flows.command("publish")(command(flows.publish))
 app.add_typer(_flows, name="flows")
+
+_lists.command("show")(command(lists.show))
+_lists.command("pause")(command(lists.pause))
+_lists.command("resume")(command(lists.resume))
+_lists.command("drain")(command(lists.drain))
+_lists.command("policy")(command(lists.policy))
+_lists.command("limit")(command(lists.limit))
+app.add_typer(_lists, name="lists")
 
 _store.command("migrate")(command(store.migrate))
 _store.command("verify")(command(store.verify))

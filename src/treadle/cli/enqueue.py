@@ -32,6 +32,10 @@ async def enqueue(
     priority: Annotated[int, typer.Option(help="Smaller runs first")] = 0,
     task_list: Annotated[str, typer.Option("--list", metavar="LIST", help="The task list that workers choose")] = DEFAULT_LIST,
     unique_key: Annotated[str | None, typer.Option(metavar="KEY", help="While a task with it is live, that one is meant")] = None,
+    limit_key: Annotated[str | None, typer.Option(metavar="KEY", help="Counts against the limit of this key")] = None,
+    key_limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", help="At most so many with the key run at once, unless an operator said")
+    ] = None,
     retry: Annotated[int | None, typer.Option(metavar="N", help="Retries after a failure; default: what the handler says")] = None,
     timeout: Annotated[str | None, typer.Option(metavar="DURATION", help="Longest time for one attempt")] = None,
     deadline: Annotated[str | None, typer.Option(metavar="DURATION", help="Not worth doing after that")] = None,
@@ -51,6 +55,8 @@ async def enqueue(
         priority=priority,
         task_list=task_list,
         unique_key=unique_key,
+        limit_key=limit_key,
+        limit=key_limit,
         retry=retry,
         timeout=seconds(timeout, "--timeout"),
         deadline=seconds(deadline, "--deadline"),

@@ -16,6 +16,7 @@ from treadle.kernel.vault import Vault
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, TaskNotFound
 from treadle.model.ids import Ids, parse_id
+from treadle.model.lists import check_count
 from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import TASK, Hold, TaskState
@@ -53,6 +54,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = HANDLER
     unique_key: str | None = None
     limit_key: str | None = None
+    limit: int | None = None
     retry: RetryPolicy | int | None = None
     timeout: Duration | None = None
     progress_every: Duration | None = None
@@ -239,6 +241,7 @@ class Queue:
             wait_for=wait_for,
             unique_key=None if spec.unique_key is None else check_key(spec.unique_key, "unique key"),
             limit_key=None if spec.limit_key is None else check_key(spec.limit_key, "limit key"),
+            limit=_limit(spec),
             policy=None if policy is None else msgspec.json.encode(policy).decode(),
             timeout_for=_optional(spec.timeout, "timeout"),
             progress_for=_optional(spec.progress_every, "progress_every"),
@@ -268,6 +271,14 @@ class Queue:
         if not isinstance(payload, dict):
             raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
         return self._vault.pack(payload, root_id, "payload", limit)
+
+
+def _limit(spec: TaskSpec) -> int | None:
+    if spec.limit is None:
+        return None
+    if spec.limit_key is None:
+        raise InvalidInput("limit needs a limit_key: it says how many tasks with that key may run at once.")
+    return check_count(spec.limit, "A limit")
 
 
 def _optional(duration: Duration | None, what: str) -> int | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.kernel.ports import LaneDepth, Store, TaskFilter
-from treadle.kernel.why import Reason, shown_server_state, why
+from treadle.kernel.why import Around, Reason, shown_server_state, why
 from treadle.model.errors import InvalidInput, TaskNotFound
 from treadle.model.ids import parse_id
+from treadle.model.lists import WAIT
 from treadle.model.names import DEFAULT_NAMESPACE
-from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, TaskState
+from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, Hold, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task
 
 PAGE_LIMIT = 1000
+_HOLDERS_SHOWN = 5
 _SHOWN = frozenset([*LIVE_TASK_STATES, *FINAL_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED])
 
 
@@ -88,7 +90,19 @@ class Reads:
         """Why the task is where it is."""
         task = await self.get_task(task_id)
         servers = await self._store.list_servers()
-        return why(task, servers, await self._store.now())
+        return why(task, servers, await self._store.now(), around=await self._around(task))
+
+    async def _around(self, task: Task) -> Around:
+        """What is said about the task's lane, list and limit key, where that may be what it waits for."""
+        if task.finished or task.owner_id is not None or task.wake_at is not None:
+            return Around()
+        rule = next((rule for rule in await self._store.list_lane_rules() if rule.lane_id == task.lane_id), None)
+        said = {(each.namespace, each.task_list): each.no_handler for each in await self._store.list_lists()}
+        policy = said.get((task.namespace, task.task_list), WAIT)
+        if not task.hold & Hold.OVER_LIMIT or task.limit_key is None:
+            return Around(rule, policy)
+        limit = next((each for each in await self._store.list_limits(task.namespace) if each.key == task.limit_key), None)
+        return Around(rule, policy, limit, await self._store.list_admitted(task.namespace, task.limit_key, _HOLDERS_SHOWN))
 
     async def overview(self) -> Overview:
         """Depth of every lane of the namespace, and what has finished."""

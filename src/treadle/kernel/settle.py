@@ -89,6 +89,16 @@ def failure(problem: Problem) -> Finish:
     )
 
 
+def ignored(task: Task) -> Finish:
+    """The end of a task that no live server has a handler for, in a list that ignores such tasks."""
+    problem = Problem(
+        "no_handler", f"No live server has a handler for {task.name}, and the list {task.task_list} ignores such tasks."
+    )
+    return Finish(
+        "ignore", TaskState.IGNORED, error=_error_text(problem), error_code=problem.code, fingerprint=fingerprint(problem)
+    )
+
+
 def refusal(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Problem | None:
     """Why a task that was just taken must not be executed, or None: its deadline has passed, or it kills its workers."""
     now = task.claimed_at or 0

@@ -90,6 +90,14 @@ class ShortLease:
     lease_for: int
 
 
+@dataclass(frozen=True, slots=True)
+class Operated:
+    """An operator changed how a list, a lane or a limit behaves."""
+
+    act: str
+    actor: str
+
+
 Event = (
     WorkerStarted
     | WorkerStopped
@@ -103,6 +111,7 @@ Event = (
     | LoopError
     | ClockJumped
     | ShortLease
+    | Operated
 )
 Emit = Callable[[Event], None]
 
@@ -144,6 +153,8 @@ def _words(event: Event) -> tuple[int, str]:
             return logging.ERROR, f"{loop}: {error}"
         case ClockJumped(by_ms, quiet_for):
             return logging.WARNING, f"the store's clock jumped by {by_ms} ms; no lease is expired for {quiet_for} ms"
+        case Operated(act, actor):
+            return logging.INFO, f"{act}, by {actor}"
         case ShortLease(lease_for):
             return logging.WARNING, (
                 f"a lease of {lease_for / 1000:g} s is for demos and tests: a short pause of this process looks like its death; "

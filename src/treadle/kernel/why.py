@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.model.clock import as_text
-from treadle.model.names import HANDLER, short_name
+from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
+from treadle.model.names import HANDLER, Lane, short_name
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Server, Task
 from treadle.model.values import decode
@@ -23,20 +24,32 @@ class Reason:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is said about a task's lane, list and limit key, for one that nobody holds and that does not sleep."""
+
+    rule: LaneRule | None = None
+    no_handler: str = WAIT
+    limit: Limit | None = None
+    holders: Sequence[str] = ()
+    """Some of the tasks that are admitted under the task's limit key."""
+
+
 def shown_server_state(server: Server, now: int) -> str:
     """The server's state, or `lost` when it should be alive and has missed three beats."""
     alive = server.state in ("starting", "running", "draining")
     return "lost" if alive and now - server.heartbeat_at > LOST_AFTER * server.heartbeat_every_for else server.state
 
 
-def serves(server: Server, task: Task) -> bool:
-    """Whether the server's handlers and task lists include the task's; every worker has the engine's own kinds."""
+def serves(server: Server, task: Task | Lane) -> bool:
+    """Whether the server's handlers and task lists include those of the task or lane; every worker has the engine's own kinds."""
     known = task.kind != HANDLER or task.name in server.handlers or short_name(task.name) in server.handlers
     return known and task.task_list in server.task_lists
 
 
-def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0) -> Reason:
+def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around: Around | None = None) -> Reason:
     """The reason, most decisive first; `ahead` is how many ready tasks of its lane come before it."""
+    around = around or Around()
     if task.finished:
         return _why_finished(task)
     if task.hold & Hold.TASK_PAUSED:
@@ -45,16 +58,25 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0) -> Reas
         return Reason("run_paused", f"its run {task.run_id} is paused")
     if task.hold & Hold.LIST_PAUSED:
         return Reason("list_paused", f"its task list {task.task_list} is paused")
-    if task.hold & Hold.OVER_LIMIT:
-        return Reason("over_limit", f"the limit of {task.limit_key or task.name} is taken by others")
     if task.owner_id is not None:
         return _why_running(task, servers, now)
     if task.wake_at is not None:
         return _why_waiting(task, now)
+    if around.rule is not None and around.rule.paused:
+        resume = f"`treadle lists resume {task.task_list}` lets it go on"
+        return Reason("list_paused", f"its task list {task.task_list} is paused; {resume}")
+    if task.hold & Hold.OVER_LIMIT:
+        return _why_over_limit(task, around)
     live = [server for server in servers if shown_server_state(server, now) == "running" and serves(server, task)]
     if not live:
         wanted = f"no live worker serves {task.name} in list" if task.kind == HANDLER else "there is no live worker of list"
-        return Reason("no_worker", f"{wanted} {task.task_list}; start one with `treadle worker --handlers MODULE`")
+        what = "start one with `treadle worker --handlers MODULE`"
+        if task.kind == HANDLER and around.no_handler == IGNORE:
+            what = "the list ignores such tasks: one of its workers will end it"
+        return Reason("no_worker", f"{wanted} {task.task_list}; {what}")
+    if around.rule is not None and (token_for := around.rule.next_token_for(now)):
+        until = as_text(now + token_for)
+        return Reason("rate", f"rate until {until}: {around.rule.rate:g} a second of {task.name} in list {task.task_list}")
     place = f"{ahead} ready before it" if ahead else "it is next"
     return Reason("ready", f"ready; {place}; {len(live)} live server(s) serve it")
 
@@ -63,6 +85,15 @@ def _why_finished(task: Task) -> Reason:
     error = decode(task.error) or {}
     tail = f": {error.get('message', '')}" if error else ""
     return Reason(f"finished_{task.state}", f"{task.state} at {as_text(task.finished_at)} by {task.actor or task.owner_id}{tail}")
+
+
+def _why_over_limit(task: Task, around: Around) -> Reason:
+    limit = around.limit
+    if limit is None:
+        return Reason("over_limit", f"the limit of {task.limit_key or task.name} is taken by others")
+    others = limit.admitted - len(around.holders)
+    held = ", ".join(around.holders) + (f" and {others} more" if others > 0 else "")
+    return Reason("over_limit", f"the limit of {limit.max_running} on {limit.key} is held by {held or 'nobody now'}")
 
 
 def _why_running(task: Task, servers: Sequence[Server], now: int) -> Reason:

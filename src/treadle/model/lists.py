@@ -6,6 +6,7 @@ import math
 
 import msgspec
 
+from treadle.model.errors import InvalidPolicy
 from treadle.model.names import Lane
 
 HANDLER_KEY = "handler:"
@@ -14,6 +15,34 @@ HANDLER_KEY = "handler:"
 WAIT, IGNORE = "wait", "ignore"
 NO_HANDLER_POLICIES = (WAIT, IGNORE)
 """What becomes of tasks of a name that no live server serves."""
+
+
+MOST = 1_000_000_000
+"""The largest limit, cap or burst."""
+
+
+def check_count(count: int, what: str) -> int:
+    """The count itself, or `InvalidPolicy`: a whole number from 1."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= MOST:
+        raise InvalidPolicy(
+            f"{what} is a whole number from 1 to {MOST}, not {count!r}; to hold work back altogether, pause its list."
+        )
+    return count
+
+
+SLOWEST, FASTEST = 1 / 86_400, 1_000_000.0
+"""Rates in tasks a second: one a day, a million a second."""
+
+
+def check_rate(rate: float | None, burst: int | None) -> int | None:
+    """The burst that goes with the rate, or `InvalidPolicy`; by default what comes in a second, and at least 1."""
+    if rate is None:
+        if burst is not None:
+            raise InvalidPolicy("A burst needs a rate.")
+        return None
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not SLOWEST <= rate <= FASTEST:
+        raise InvalidPolicy(f"A rate is from one task a day to a million a second (1/86400 to 1000000), not {rate!r}.")
+    return check_count(max(1, math.ceil(rate)) if burst is None else burst, "A burst")
 
 
 def handler_key(name: str) -> str:

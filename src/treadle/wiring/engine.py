@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from treadle.kernel.committer import Committer
 from treadle.kernel.deadletters import DeadLetters
+from treadle.kernel.lists import Lists
 from treadle.kernel.ports import Finish, Row, Store
 from treadle.kernel.queue import Enqueued, Queue, TaskSpec
 from treadle.kernel.reads import Reads
@@ -104,6 +105,7 @@ class Engine:
         )
         self.dead_letters = DeadLetters(self.store, self.committer, self.queue, namespace=namespace)
         self.reads = Reads(self.store, namespace=namespace)
+        self.lists = Lists(self.store, self.committer, self.emit, namespace=namespace)
         self.queue.follow = self._follow
         self._run_kernel: RunKernel | None = None
 
@@ -254,6 +256,7 @@ class Engine:
         task_list: str = DEFAULT_LIST,
         unique_key: str | None = None,
         limit_key: str | None = None,
+        limit: int | None = None,
         retry: RetryPolicy | int | None = None,
         timeout: Duration | None = None,
         progress_every: Duration | None = None,
@@ -263,6 +266,7 @@ class Engine:
         """Store a task; when this returns, it is durable. Smaller priorities run first.
 
         While a task with the same `unique_key` is live, that one is returned instead (`created` is False).
+        Of the tasks with the same `limit_key` at most `limit` run at once, unless an operator said otherwise (`engine.lists`).
         `retry`, `timeout` and `progress_every` win over the handler's own. After `deadline` it fails instead of running.
         """
         spec = TaskSpec(
@@ -274,6 +278,7 @@ class Engine:
             task_list=task_list,
             unique_key=unique_key,
             limit_key=limit_key,
+            limit=limit,
             retry=retry,
             timeout=timeout,
             progress_every=progress_every,

@@ -9,21 +9,24 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.ports import Answer, Finish, Park, Store, Unit, Verdict
-from treadle.kernel.settle import TAKEOVER_LIMIT, failure, refusal, settlement
+from treadle.kernel.settle import TAKEOVER_LIMIT, failure, ignored, refusal, settlement
 from treadle.kernel.telemetry import Emit, LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
+from treadle.kernel.why import serves, shown_server_state
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, StoreError, TreadleError
 from treadle.model.ids import Ids
+from treadle.model.lists import IGNORE
 from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
 from treadle.model.outcomes import Outcome, Problem, Released
 from treadle.model.retry import RetryPolicy
+from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import PAYLOAD_LIMIT
 from treadle.workers.call import Executor, call
@@ -39,6 +42,9 @@ POLL_EVERY = 5.0
 
 LAST_WAIT = 10.0
 """Seconds that a stopping worker gives its last commits, once its handlers were stopped; then leases are left to run out."""
+
+_NO_HANDLER_FOR = 30_000
+"""Milliseconds after which a task that was taken without a handler may be looked at again."""
 
 _policy = msgspec.json.Decoder(RetryPolicy).decode
 
@@ -149,6 +155,9 @@ class Worker:
         self._superseded: list[_Execution] = []
         """Lost executions that have not ended, of tasks that this worker has taken again."""
         self._turn = 0
+        self._orphans: set[int] = set()
+        """Lanes that no live server serves, of lists that ignore such tasks."""
+        self._orphans_at = self._looked_up_at = float("-inf")
         self._signal = asyncio.Event()
         self._refresh = True
         self._stopping = False
@@ -253,15 +262,21 @@ class Worker:
         return [execution.runner for execution in self._all() if execution.runner is not None]
 
     async def _wait(self) -> None:
+        """Until something is heard, a lane with a rate has a token, or it is time to look anyway."""
+        lane_ids = [lane_id for group in self._groups.values() if self._room(group) > 0 for lane_id in group.lane_ids]
+        token_for = await self._store.next_token_for(lane_ids) if lane_ids else None
+        pause = self._options.poll_every if token_for is None else min(self._options.poll_every, max(token_for / 1000, 0.005))
         try:
-            async with asyncio.timeout(self._options.poll_every):
+            async with asyncio.timeout(pause):
                 await self._signal.wait()
         except TimeoutError:
-            self._refresh = True
+            late = self._clock.monotonic() - self._looked_up_at >= self._options.poll_every
+            self._refresh = self._refresh or late or pause == self._options.poll_every
 
     async def _look_up_lanes(self) -> None:
         """Sort the lanes that this worker serves into groups by the bounds of their handlers."""
         self._refresh = False
+        self._looked_up_at = self._clock.monotonic()
         lanes = await self._store.list_lanes()
         for group in self._groups.values():
             group.lane_ids = []
@@ -274,6 +289,36 @@ class Worker:
                 group.lane_ids.append(lane_id)
                 group.handlers.add(handler.name)
         self._lanes = lanes
+        await self._look_for_orphans()
+
+    async def _look_for_orphans(self) -> None:
+        """Find lanes to take tasks from only to end them as ignored; now and then, as lists and servers change slowly."""
+        now = self._clock.monotonic()
+        if now - self._orphans_at >= self._options.poll_every:
+            self._orphans_at = now
+            lists = {
+                each.task_list
+                for each in await self._store.list_lists()
+                if each.namespace == self._namespace and each.no_handler == IGNORE
+            }
+            self._orphans = await self._list_orphans(lists.intersection(self._options.task_lists))
+        if self._orphans or "orphans" in self._groups:
+            self._groups.setdefault("orphans", _Group(self._options.concurrency, "loop")).lane_ids = list(self._orphans)
+
+    async def _list_orphans(self, lists: set[str]) -> set[int]:
+        unserved = {
+            lane_id: lane
+            for lane_id, lane in self._lanes.items()
+            if lane.namespace == self._namespace
+            and lane.task_list in lists
+            and lane.kind == HANDLER
+            and self._find(HANDLER, lane.name) is None
+        }
+        if not unserved:
+            return set()
+        now = await self._store.now()
+        live = [server for server in await self._store.list_servers() if shown_server_state(server, now) in ("starting", "running")]
+        return {lane_id for lane_id, lane in unserved.items() if not any(serves(server, lane) for server in live)}
 
     def _find(self, kind: str, name: str) -> Handler | None:
         """The handler of a lane: a user's by name, or the engine's own by kind."""
@@ -366,7 +411,7 @@ class Worker:
         if (problem := refusal(task, takeover_limit)) is not None:
             return failure(problem)
         if handler is None:
-            return self._decide(task, None, Released("no handler here"))
+            return self._without_handler(task)
         if self._open_payload is not None and task.payload.startswith("@"):
             try:
                 task.payload = await self._open_payload(task.payload)
@@ -378,6 +423,14 @@ class Worker:
         outcome = await call(handler, execution.context, self._executor)
         reach("handler.after")
         return self._decide(task, handler, outcome)
+
+    def _without_handler(self, task: Task) -> Finish | Park:
+        """Taken to be ignored; or the handler has gone meanwhile."""
+        orphan = task.lane_id in self._orphans
+        if orphan and task.state == TaskState.PENDING:
+            return ignored(task)
+        released = self._decide(task, None, Released("no handler here"))
+        return replace(released, wake_for=_NO_HANDLER_FOR) if orphan and isinstance(released, Park) else released
 
     def _decide(self, task: Task, handler: Handler | None, outcome: Outcome) -> Finish | Park:
         policy = _policy(task.policy) if task.policy else handler.retry if handler else RetryPolicy()
