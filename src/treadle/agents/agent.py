@@ -1,0 +1,261 @@
+"""What all agents are: a registry of handlers, served by the one loop in `start`, or one cycle at a time in `poll_once`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from treadle.agents.calling import attempt
+from treadle.agents.claims import Held
+from treadle.agents.connection import LEASE_FOR, forbid_event_loop
+from treadle.agents.evaluator import Evaluator
+from treadle.agents.hosting import OWN_KINDS, AgentHost, Profile
+from treadle.agents.persistence import Persistence
+from treadle.kernel.settle import refusal
+from treadle.model.errors import InvalidInput, InvalidPolicy, Refused, TreadleError
+from treadle.model.names import HANDLER, check_name
+from treadle.model.outcomes import Failed, Outcome, Problem, Retry, Succeeded
+from treadle.model.tasks import LogLine
+from treadle.workers.context import Context
+from treadle.workers.handlers import Handler, Registry
+
+_log = logging.getLogger("treadle.agents")
+_CACHED_ASTS = 1000
+GRACE = 30.0
+
+
+class AgentConfig(Protocol):
+    """What the configurations of all agents have."""
+
+    service_name: str
+    server_group: str
+    server_name: str
+    task_list: str
+    poll_interval_ms: int
+    max_concurrent: int
+    heartbeat_interval_ms: int
+
+
+def check_config(config: AgentConfig) -> None:
+    """Refuse numbers that make no sense, and names with odd characters."""
+    check_name(config.task_list, "task list")
+    for name in ("poll_interval_ms", "max_concurrent", "heartbeat_interval_ms"):
+        value = getattr(config, name)
+        if type(value) is not int or value < 1:
+            raise InvalidPolicy(f"{name} must be a whole number of 1 or more, not {value!r}.")
+
+
+class Agent:
+    """A service that handles tasks. Subclasses say which handlers there are; nothing here is kept between tasks."""
+
+    grace = GRACE
+    """Seconds that running work gets when the agent stops."""
+
+    def __init__(self, persistence: Persistence, evaluator: Evaluator, config: AgentConfig, topics: tuple[str, ...] = ()) -> None:
+        check_config(config)
+        self._persistence = persistence
+        self._evaluator = evaluator
+        self._config = config
+        self._server_id = persistence.engine.ids.new_id()
+        self._profile = Profile(config.server_group, config.service_name, config.server_name, topics, config.max_concurrent)
+        self._asts: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+        self._stop = threading.Event()
+        self._state = threading.Lock()
+        self._starting = False
+        self._host: AgentHost | None = None
+
+    # what subclasses say
+
+    def registry(self) -> Registry:
+        """The handlers, as they are now."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Called before anything is claimed."""
+
+    def until_stopped(self, stop: threading.Event) -> None:
+        """What the thread of `start` does meanwhile."""
+        stop.wait()
+
+    @property
+    def lease_for(self) -> int:
+        """Milliseconds that a claim holds between renewals."""
+        return round(self._persistence.engine.settings.lease * 1000)
+
+    # the public face
+
+    @property
+    def server_id(self) -> str:
+        """The id of this agent in the server registry."""
+        return self._server_id
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the loop of `start` is active."""
+        return self._host is not None
+
+    def cache_workflow_ast(self, workflow_id: str, ast: Mapping[str, Any]) -> None:
+        """Keep a program for `resume`. Runs are pinned to their program in the store, so this is never needed."""
+        self._asts[workflow_id] = ast
+        while len(self._asts) > _CACHED_ASTS:
+            self._asts.popitem(last=False)
+
+    def start(self) -> None:
+        """Register the server and handle tasks until `stop`; blocks. When it returns, nothing of it runs and nothing is held.
+
+        A handler that raises fails its step and its task, and nothing else. Trouble with the store is told and survived.
+        """
+        forbid_event_loop("start")
+        with self._state:
+            if self._starting:
+                raise Refused("This agent is running already; each one runs once at a time.")
+            self._starting = True
+            self._stop.clear()
+        try:
+            self._profile.error = None
+            self.prepare()
+            self._serve()
+        except Exception as error:
+            self._say_error(error)
+            raise
+        finally:
+            self._starting = False
+
+    def stop(self) -> None:
+        """Tell `start` to come to an end: no new claims, running work gets its time. Returns at once, from any thread."""
+        if self._starting:
+            self._stop.set()
+
+    def poll_once(self) -> int:
+        """Claim what there is, up to `max_concurrent`, and handle it here, one after another; how many were dispatched.
+
+        No threads, no heartbeat, nothing left behind. Raises `WrongThread` inside a running event loop.
+        """
+        forbid_event_loop("poll_once")
+        self.prepare_once()
+        registry = self.registry()
+        longest = max([LEASE_FOR, *(handler.timeout_for or 0 for handler in registry)])
+        held = self._persistence.run(self._claim(registry, longest))
+        self._persistence.run(self._persistence.work_own_kinds())
+        started = self._persistence.engine.clock.monotonic()
+        for number, each in enumerate(held):
+            if number and self._persistence.engine.clock.monotonic() - started > longest / 2000:
+                self._persistence.run(self._persistence.release(each, "those before it took long"))
+                continue
+            self._handle(each, registry.find(each.task.name))
+        return len(held)
+
+    def prepare_once(self) -> None:
+        """Called before one cycle."""
+
+    # inside
+
+    async def _claim(self, registry: Registry, lease_for: int) -> list[Held]:
+        config = self._config
+        return await self._persistence.claim_where(
+            lambda kind, name: kind == HANDLER and registry.find(name) is not None,
+            config.task_list,
+            config.max_concurrent,
+            lease_for,
+        )
+
+    def _handle(self, held: Held, handler: Handler | None) -> None:
+        """One task, in this thread, to its end; never raises for what a handler does."""
+        task = held.task
+        lines: list[LogLine] = []
+        context = Context(task, self._persistence.engine.clock.now, lines.append)
+        started = self._persistence.engine.clock.monotonic()
+        outcome: Outcome
+        if (problem := refusal(task)) is not None:
+            outcome = Failed(problem)
+        elif handler is None:
+            self._persistence.run(self._persistence.release(held, "no handler here"))
+            return
+        else:
+            outcome = attempt(handler.call, self._persistence.run(self._persistence.payload_of(task)), context)
+            timeout_for = task.timeout_for if task.timeout_for is not None else handler.timeout_for
+            took = (self._persistence.engine.clock.monotonic() - started) * 1000
+            if timeout_for is not None and took > timeout_for:
+                outcome = Failed(Problem("timeout", f"The attempt took longer than {timeout_for / 1000:g} s."))
+        self._settle(held, outcome)
+        self._profile.counts.add(task.name, isinstance(outcome, Succeeded))
+        if lines:
+            self._persistence.run(self._persistence.append_lines(lines))
+
+    def _settle(self, held: Held, outcome: Outcome) -> None:
+        task, persistence = held.task, self._persistence
+        try:
+            if task.run_id is None or task.step_id is None or not isinstance(outcome, Succeeded | Failed | Retry):
+                persistence.claims.take(task.id)
+                persistence.run(persistence.settle(held, outcome))
+                return
+            if isinstance(outcome, Succeeded):
+                self._evaluator.continue_step(task.step_id, outcome.result)
+            else:
+                self._evaluator.fail_step(task.step_id, outcome.problem.message, code=outcome.problem.code)
+        except InvalidInput as error:  # a result that cannot be stored
+            persistence.claims.take(task.id)
+            persistence.run(persistence.settle(held, Failed(Problem(error.code, str(error), type(error).__name__))))
+        self._resume(task.run_id)
+
+    def _resume(self, run_id: str | None) -> None:
+        if run_id is None:
+            return
+        try:
+            self._evaluator.resume(run_id, self._asts.get(run_id))
+        except TreadleError as error:
+            _log.error("run %s could not be resumed: %s", run_id, error)
+
+    def _serve(self) -> None:
+        config, run = self._config, self._persistence.run
+        host = AgentHost(
+            self._persistence.engine,
+            self._profile,
+            concurrency=config.max_concurrent + OWN_KINDS,
+            threads=config.max_concurrent,
+            processes=1,
+            task_lists=(config.task_list,),
+            lease_for=self.lease_for,
+            grace=self.grace,
+            registry=self.registry(),
+            owner_id=self._server_id,
+            beat_every=config.heartbeat_interval_ms / 1000,
+            poll_every=config.poll_interval_ms / 1000,
+        )
+        run(_started(host))
+        self._host = host
+        try:
+            self.until_stopped(self._stop)
+        except Exception as error:
+            self._profile.error = {"code": "loop_error", "message": str(error), "type": type(error).__name__}
+            raise
+        finally:
+            self._host = None
+            run(host.stop())
+
+    def _say_error(self, error: Exception) -> None:
+        """Leave what could not be recovered from in the server registry, if that can be done at all."""
+        from treadle.agents.entities import ServerDefinition, ServerState
+
+        said = {"code": getattr(error, "code", "error"), "message": str(error), "type": type(error).__name__}
+        profile = self._profile
+        server = ServerDefinition(
+            uuid=self._server_id,
+            server_group=profile.server_group,
+            service_name=profile.service_name,
+            server_name=profile.server_name,
+            topics=list(profile.topics),
+            state=ServerState.ERROR,
+            error=said,
+        )
+        try:
+            self._persistence.save_server(server)
+        except Exception as second:
+            _log.error("could not say that this server is in error: %s", second)
+
+
+async def _started(host: AgentHost) -> None:
+    await host.start()

@@ -1,0 +1,96 @@
+"""Calling an agent's function for a task: what is added to its payload, and what is taken from its answer. Nothing durable here."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from treadle.model.errors import NonRetryable
+from treadle.model.outcomes import Outcome
+from treadle.workers.call import outcome_of, outcome_of_error
+from treadle.workers.context import Context
+
+UpdateStep = Callable[[str, Mapping[str, Any]], None]
+
+ADDED = (
+    "_facet_name",
+    "_handler_metadata",
+    "_attempt",
+    "_retry_count",
+    "_task_id",
+    "_step_id",
+    "_workflow_id",
+    "_step_log",
+    "_update_step",
+)
+"""Keys that runners add to a payload; they never come back with a result."""
+
+_LEVELS = {"success": "info", "debug": "debug", "info": "info", "warning": "warning", "error": "error"}
+
+
+def payload_for(
+    payload: dict[str, Any], context: Context, update: UpdateStep | None, metadata: dict[str, Any] | None
+) -> dict[str, Any]:
+    """What the function is given: the task's own payload, and what the runner knows.
+
+    Raises `NonRetryable` for a payload that has keys of the runner's kind itself: they would hide each other.
+    """
+    for key in payload:
+        if key.startswith("_"):
+            raise NonRetryable(
+                f"The payload key {key!r} starts with an underscore; such keys are added by runners. Rename the parameter.",
+                "reserved_key",
+            )
+    task = context.task
+
+    def step_log(message: str, level: str = "info", details: dict[str, Any] | None = None) -> None:
+        context.log(message, _LEVELS.get(level, "info"), **(details or {}))
+
+    def update_step(partial: Mapping[str, Any]) -> None:
+        if update is not None and task.step_id is not None:
+            update(task.step_id, partial)
+
+    added = {
+        "_facet_name": task.name,
+        "_attempt": task.attempt,
+        "_retry_count": task.attempt - 1,
+        "_task_id": task.id,
+        "_step_id": task.step_id or "",
+        "_workflow_id": task.run_id or "",
+        "_step_log": step_log,
+        "_update_step": update_step,
+    }
+    if metadata:
+        added["_handler_metadata"] = metadata
+    return {**payload, **added}
+
+
+def call_tool(function: Callable[[dict[str, Any]], Any], payload: dict[str, Any], timeout_for: int | None = None) -> Any:
+    """Call it in this thread; a coroutine runs in an event loop of its own, and is canceled when its time is over."""
+    returned = function(payload)
+    if inspect.iscoroutine(returned):
+        returned = asyncio.run(_within(returned, timeout_for))
+    if isinstance(returned, dict):
+        return {name: value for name, value in returned.items() if name not in ADDED}
+    return returned
+
+
+async def _within(coroutine: Coroutine[Any, Any, Any], timeout_for: int | None) -> Any:
+    seconds = None if timeout_for is None else timeout_for / 1000
+    async with asyncio.timeout(seconds) as limit:
+        try:
+            return await coroutine
+        except TimeoutError as error:
+            if limit.expired():
+                raise
+            raise RuntimeError(f"TimeoutError: {error}") from error
+
+
+def attempt(call: Callable[..., Any], payload: dict[str, Any], context: Context) -> Outcome:
+    """Run a handler in this thread; every end but Ctrl-C is an outcome."""
+    try:
+        return outcome_of(call(payload, context))
+    except (Exception, SystemExit) as error:
+        return outcome_of_error(error)

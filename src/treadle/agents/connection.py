@@ -1,0 +1,214 @@
+"""An engine on an event loop of its own, for code that has none: what the blocking classes of agents stand on.
+
+The loop's thread starts when the connection is opened and ends when it is closed; no call in between starts another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Self, TypeVar
+
+from treadle.agents.claims import Claims, Held
+from treadle.kernel.locks import Locks
+from treadle.kernel.ports import Verdict
+from treadle.kernel.settle import refusal, settlement
+from treadle.model.errors import InvalidInput, TreadleError
+from treadle.model.names import ADVANCE, HANDLER, SCRIPT, short_name
+from treadle.model.outcomes import Failed, Outcome, Released
+from treadle.model.retry import NO_RETRY
+from treadle.model.tasks import LogLine, Task
+from treadle.model.values import Json, decode
+from treadle.settings import Settings
+from treadle.wiring.blocking import BlockingEngine
+from treadle.wiring.engine import Engine
+from treadle.workers.builtins import builtin_handlers
+from treadle.workers.call import call
+from treadle.workers.context import Context
+from treadle.workers.scripts import ScriptRunner
+from treadle.workers.waker import Waker
+
+T = TypeVar("T")
+
+LEASE_FOR = 120_000
+"""Milliseconds that a claim holds which nobody renews (D52)."""
+
+
+class WrongThread(TreadleError):
+    """A blocking call where it would block the event loop that has to answer it."""
+
+    code = "wrong_thread"
+
+
+class Connection:
+    """Opens the store when it is made; `close` it, use it in a `with`, or leave it to the end of the process."""
+
+    def __init__(self, url: str | None = None, *, settings: Settings | None = None, engine: Engine | None = None) -> None:
+        self.engine = engine or Engine(url, settings=settings)
+        self.owner_id = self.engine.ids.new_id()
+        self.claims = Claims()
+        self._face = BlockingEngine(self.engine)
+        self._face.__enter__()
+        self._thread = self._loop_thread()
+        self._waker = Waker(self.engine.store, self.engine.clock, LEASE_FOR, self.engine.committer.tell, self.engine.emit)
+        self._scripts: ScriptRunner | None = None
+        self.locks = Locks(self.engine.store, self.engine.committer, self.engine.ids, namespace=self.engine.settings.namespace)
+        self._closed = False
+        _close_at_exit(self)
+
+    @property
+    def url(self) -> str:
+        """The URL of the store."""
+        return self.engine.store.url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give everything back; idempotent. What was claimed and not settled is free when its lease runs out."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._scripts is not None:
+                self._face.run(self._scripts.close())
+        finally:
+            self._face.__exit__()
+
+    def _loop_thread(self) -> threading.Thread:
+        """The thread of the engine's loop."""
+
+        async def here() -> threading.Thread:
+            return threading.current_thread()
+
+        return self._face.run(here())
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run it on the engine's loop and wait for it."""
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise WrongThread("This call would wait for itself: use it in threads, or the async `Engine` on the event loop.")
+        return self._face.run(coroutine)
+
+    # claiming and settling, on the engine's loop
+
+    async def claim(self, names: Iterable[str], task_list: str, limit: int, lease_for: int = LEASE_FOR) -> list[Held]:
+        """Claim up to `limit` handlers' tasks of those names (short names match too), and remember them."""
+        wanted = set(names)
+        return await self.claim_where(
+            lambda kind, name: kind == HANDLER and (name in wanted or short_name(name) in wanted), task_list, limit, lease_for
+        )
+
+    async def claim_where(
+        self, matches: Callable[[str, str], bool], task_list: str | None, limit: int, lease_for: int = LEASE_FOR
+    ) -> list[Held]:
+        """Claim up to `limit` tasks of the lanes whose (kind, name) matches, oldest first, and remember them.
+
+        When nothing is ready, what is due is made so: nobody else may be there to do it.
+        """
+        store, namespace = self.engine.store, self.engine.settings.namespace
+        claimed: list[Held] = []
+        for woken in (False, True):
+            lane_ids = [
+                lane_id
+                for lane_id, lane in (await store.list_lanes()).items()
+                if lane.namespace == namespace and task_list in (None, lane.task_list) and matches(lane.kind, lane.name)
+            ]
+            while lane_ids and len(claimed) < limit:
+                sent_at = self.engine.clock.monotonic()
+                tasks = await store.claim(lane_ids, self.owner_id, lease_for, limit - len(claimed))
+                if not tasks:
+                    break
+                for task in tasks:
+                    held = Held(task, sent_at + lease_for / 1000)
+                    claimed.append(held)
+                    self.claims.add(held)
+            if claimed or woken:
+                break
+            await self._waker.tick()
+        return claimed
+
+    async def payload_of(self, task: Task) -> dict[str, Json]:
+        """What the task was given, as a new object."""
+        text = await self.engine.vault.open_text(task.payload) if task.payload.startswith("@") else task.payload
+        found: dict[str, Json] = decode(text)
+        return found
+
+    async def settle(self, held: Held, outcome: Outcome) -> bool:
+        """Commit what an attempt came to under its claim, with what follows for its run; False if the claim was lost.
+
+        A result that cannot be stored raises `InvalidPayload` or `PayloadTooLarge`, and the claim is still held.
+        """
+        try:
+            decided = settlement(held.task, outcome, NO_RETRY, 0.0, self.engine.settings.payload_limit)
+        except InvalidInput:
+            self.claims.add(held)
+            raise
+        answer = await self.engine.run_kernel.settler.settle(held.task, held.claim, decided)
+        return answer.verdict is Verdict.DONE
+
+    async def release(self, held: Held, reason: str) -> None:
+        """Give it back at once."""
+        self.claims.take(held.task.id)
+        await self.settle(held, Released(reason))
+
+    async def work_own_kinds(self, limit: int = 16) -> int:
+        """Do what the engine itself left to be done, so that runs go on with agents alone; how much that was."""
+        if self._scripts is None:
+            self._scripts = ScriptRunner()
+        handlers = builtin_handlers(self._scripts)
+        held = await self.claim_where(lambda kind, _: kind in (ADVANCE, SCRIPT), None, limit)
+        for each in held:
+            self.claims.take(each.task.id)
+            problem = refusal(each.task, 2**31 if each.task.kind == ADVANCE else 5)
+            if problem is not None:
+                await self.settle(each, Failed(problem))
+                continue
+            each.task.payload = await self.engine.vault.open_text(each.task.payload)
+            context = Context(each.task, self.engine.clock.now, lambda _: None)
+            await self.settle(each, await call(handlers[each.task.kind], context, _NoExecutor()))
+        return len(held)
+
+    async def append_lines(self, lines: list[LogLine]) -> None:
+        """Store what handlers wrote."""
+        await self.engine.store.append_lines(lines)
+
+
+class _NoExecutor:
+    """The engine's own handlers are async: nothing of them runs elsewhere."""
+
+    def in_thread(self, handler: Any, arguments: Any) -> Any:
+        raise NotImplementedError
+
+    def in_process(self, handler: Any, context: Any) -> Any:
+        raise NotImplementedError
+
+    def abandoned(self, names: Iterable[str]) -> int:
+        return 0
+
+
+def forbid_event_loop(what: str) -> None:
+    """Raise `WrongThread` inside a running event loop, which a blocking call would stop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise WrongThread(f"{what} blocks, and this thread runs an event loop: call it with `await asyncio.to_thread(...)`.")
+
+
+def _close_at_exit(connection: Connection) -> None:
+    """Close it at the end of the process, if it is still there."""
+    seen = weakref.ref(connection)
+
+    def close() -> None:
+        if (left := seen()) is not None:
+            left.close()
+
+    atexit.register(close)
+    weakref.finalize(connection, atexit.unregister, close).atexit = False

@@ -1,0 +1,253 @@
+"""`Evaluator`: drives runs from the outside, in the calling thread, as the agent SDK asks for it.
+
+The pure evaluator decides and the kernel commits; this is only the blocking face of both. Each call reads what it needs
+and keeps nothing, so that any number of threads and processes may drive the same runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from treadle.agents.connection import forbid_event_loop
+from treadle.agents.persistence import Persistence
+from treadle.kernel.flows import Source, find_workflow
+from treadle.kernel.runs import ExecutionResult as KernelResult
+from treadle.kernel.runs import ExecutionStatus as KernelStatus
+from treadle.kernel.stepcodec import load_step
+from treadle.model.errors import InvalidInput, StepNotFound
+from treadle.model.ids import parse_id
+from treadle.model.names import DEFAULT_LIST, HANDLER
+from treadle.model.outcomes import Failed, Problem, Succeeded
+from treadle.model.states import RunState
+from treadle.model.tasks import Task
+from treadle.model.values import Json
+
+_log = logging.getLogger("treadle.agents")
+_PAUSE = 0.02
+_REPAIR_EVERY = 50
+
+
+class ExecutionStatus(StrEnum):
+    """How far a run has come when a call returns."""
+
+    COMPLETED = "COMPLETED"
+    PAUSED = "PAUSED"
+    """A fixed point: some step waits for its handler, or an operator holds the run."""
+    ERROR = "ERROR"
+    TIMEOUT = "TIMEOUT"
+    """It was still moving after `max_iterations` looks."""
+
+
+@dataclass(slots=True)
+class ExecutionResult:
+    """What `execute` and `resume` return."""
+
+    success: bool
+    workflow_id: str
+    outputs: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    iterations: int = 0
+    status: ExecutionStatus = ExecutionStatus.PAUSED
+
+
+class InlineDispatcher(Protocol):
+    """Handles steps in the calling thread instead of leaving their tasks to others."""
+
+    def can_dispatch(self, facet_name: str) -> bool: ...
+
+    def dispatch(self, facet_name: str, payload: dict[str, Any]) -> dict[str, Any] | None: ...
+
+
+class UnknownStep(StepNotFound, ValueError):
+    """There is no step of that id."""
+
+
+class Evaluator:
+    """Executes workflows on a store, and continues, fails and retries their steps."""
+
+    def __init__(self, persistence: Persistence, telemetry: object = None, max_iterations: int = 1000) -> None:
+        self.persistence = persistence
+        self.telemetry = telemetry
+        self._max_iterations = max_iterations
+
+    # driving
+
+    def execute(
+        self,
+        workflow_ast: Mapping[str, Any] | str | None,
+        inputs: Mapping[str, Json] | None = None,
+        program_ast: Mapping[str, Any] | str | None = None,
+        runner_id: str = "",
+        dispatcher: InlineDispatcher | None = None,
+        wf_id: str = "",
+        *,
+        task_list: str = DEFAULT_LIST,
+    ) -> ExecutionResult:
+        """Start a run and drive it to its first fixed point.
+
+        `program_ast` is a compiled program, or AFL text; `workflow_ast` the workflow in it, by name or compiled. Without
+        `program_ast`, `workflow_ast` is the whole program (compiled, or AFL text) with one workflow. With `wf_id`, a second
+        call finds the run of the first.
+        """
+        forbid_event_loop("execute")
+        run_id = self.persistence.run(self._start(workflow_ast, program_ast, dict(inputs or {}), runner_id or wf_id, task_list))
+        return self._drive(run_id, dispatcher)
+
+    def resume(
+        self,
+        workflow_id_val: str,
+        workflow_ast: Mapping[str, Any] | None = None,
+        program_ast: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, Json] | None = None,
+        runner_id: str = "",
+        dispatcher: InlineDispatcher | None = None,
+    ) -> ExecutionResult:
+        """Drive a run from where it is to its next fixed point; of one that has ended, its result.
+
+        A run is pinned to the program that it was started with, so the other arguments are not needed.
+        """
+        forbid_event_loop("resume")
+        return self._drive(workflow_id_val, dispatcher)
+
+    def status(self, workflow_id: str) -> ExecutionResult:
+        """Where the run stands, without driving it."""
+        return _shown(self.persistence.run(self.persistence.engine.runs.status(workflow_id)))
+
+    # steps
+
+    def continue_step(self, step_id: str, result: Mapping[str, Json] | None = None) -> None:
+        """Give a waiting event step its result, and its task its end, in one commit; again is a no-op, and logged.
+
+        Under the claim, if the task was claimed through this evaluator's store; else whoever holds the task loses it.
+        Raises `UnknownStep`, a `ValueError`, and `IllegalMove` for a step that does not wait for a handler.
+        """
+        if result is not None and not isinstance(result, Mapping):
+            raise InvalidInput(f"A result is a dict (a JSON object), not {type(result).__name__}.")
+        self.persistence.run(self._end_step(step_id, Succeeded(dict(result or {}))))
+
+    def fail_step(self, step_id: str, error_message: str, *, code: str = "failed") -> None:
+        """Fail a waiting event step and its task, in one commit; again is a no-op, and logged."""
+        self.persistence.run(self._end_step(step_id, Failed(Problem(code, str(error_message)))))
+
+    def update_step(self, step_id: str, partial_result: Mapping[str, Json]) -> None:
+        """Merge partial results into the returns of a step that goes on waiting."""
+
+        async def update() -> None:
+            run_id = await self._run_of(step_id)
+            if not await self.persistence.engine.runs.update_step(run_id, step_id, partial_result):
+                _log.warning("step %s does not wait any more: partial results are dropped", step_id)
+
+        self.persistence.run(update())
+
+    def retry_step(self, step_id: str, *, actor: str = "operator") -> None:
+        """Do a failed step again, and let its run go on from there."""
+
+        async def retry() -> None:
+            await self.persistence.engine.runs.retry(await self._run_of(step_id), step_id, actor=actor)
+
+        self.persistence.run(retry())
+
+    # inside
+
+    async def _start(self, workflow: object, program: object, inputs: dict[str, Json], key: str, task_list: str) -> str:
+        engine = self.persistence.engine
+        if program is None:
+            workflow, program = None, workflow
+        flow: str | list[Source]
+        if isinstance(program, str):
+            flow = [("<execute>", program)]
+            _, loaded, _ = engine.flows.compile(flow)
+        elif isinstance(program, Mapping):
+            whole = program if program.get("type") == "Program" else {"type": "Program", "id": "program", "declarations": [program]}
+            flow = (await engine.flows.adopt(whole)).id
+            loaded = await engine.flows.program(flow)
+        else:
+            raise InvalidInput("Give a compiled program or AFL text.")
+        name = _name_of(workflow)
+        entry = find_workflow(loaded, name)
+        started = await engine.runs.start(
+            flow, entry.qualified_name, inputs, lenient=True, idempotency_key=key or None, task_list=task_list
+        )
+        return started.id
+
+    def _drive(self, run_id: str, dispatcher: InlineDispatcher | None) -> ExecutionResult:
+        result = self.persistence.run(self._to_fixed_point(run_id))
+        while dispatcher is not None and result.status is ExecutionStatus.PAUSED:
+            waiting = self.persistence.run(self._waiting(run_id))
+            mine = [(task, payload) for task, payload in waiting if dispatcher.can_dispatch(task.name)]
+            if not mine:
+                break
+            for task, payload in mine:
+                try:
+                    returned = dispatcher.dispatch(task.name, payload)
+                except Exception as error:
+                    self.fail_step(task.step_id or "", str(error) or type(error).__name__, code="handler_error")
+                else:
+                    self.continue_step(task.step_id or "", returned)
+            result = self.persistence.run(self._to_fixed_point(run_id))
+        return result
+
+    async def _to_fixed_point(self, run_id: str) -> ExecutionResult:
+        runs = self.persistence.engine.runs
+        for number in range(self._max_iterations):
+            found = await runs.status(run_id)
+            if found.status is not KernelStatus.RUNNING:
+                return _shown(found)
+            if await self.persistence.work_own_kinds():
+                continue
+            if number % _REPAIR_EVERY == 0 and (await runs.get_run(run_id)).state == RunState.RUNNING:
+                await runs.resume(run_id)
+            await self.persistence.engine.clock.sleep(_PAUSE)  # others are at it
+        return ExecutionResult(
+            False, run_id, {}, f"still moving after {self._max_iterations} looks", self._max_iterations, ExecutionStatus.TIMEOUT
+        )
+
+    async def _waiting(self, run_id: str) -> list[tuple[Task, dict[str, Json]]]:
+        """Tasks of the run that wait for a handler and are held by nobody."""
+        live = await self.persistence.engine.run_reads.list_live_tasks(run_id, 1000)
+        free = [task for task in reversed(live) if task.kind == HANDLER and task.owner_id is None]
+        return [(task, await self.persistence.payload_of(task)) for task in free]
+
+    async def _end_step(self, step_id: str, outcome: Succeeded | Failed) -> None:
+        step_id = parse_id(step_id, "step id")
+        held = self.persistence.claims.take_of_step(step_id)
+        if held is not None:
+            if not await self.persistence.settle(held, outcome):
+                _log.warning("step %s: the claim on its task was lost, so what it came to is dropped", step_id)
+            return
+        runs = self.persistence.engine.runs
+        run_id = await self._run_of(step_id)
+        if isinstance(outcome, Succeeded):
+            done = await runs.continue_step(run_id, step_id, outcome.result)
+        else:
+            done = await runs.fail_step(run_id, step_id, outcome.problem.message, code=outcome.problem.code)
+        if not done:
+            _log.info("step %s does not wait any more: nothing was done", step_id)
+
+    async def _run_of(self, step_id: str) -> str:
+        step = await self.persistence.engine.store.find_step(parse_id(step_id, "step id"))
+        if step is None:
+            raise UnknownStep(step_id)
+        return load_step(step, self.persistence.engine.vault).run_id
+
+
+def _name_of(workflow: object) -> str | None:
+    """The workflow's name, of whatever was given for it."""
+    if isinstance(workflow, Mapping):
+        return str(workflow.get("id") or workflow.get("name"))
+    return None if workflow is None else str(workflow)
+
+
+def _shown(found: KernelResult) -> ExecutionResult:
+    match found.status:
+        case KernelStatus.COMPLETED:
+            status = ExecutionStatus.COMPLETED
+        case KernelStatus.ERROR | KernelStatus.CANCELED:
+            status = ExecutionStatus.ERROR
+        case _:
+            status = ExecutionStatus.PAUSED
+    return ExecutionResult(found.success, found.workflow_id, found.outputs, found.error, found.iterations, status)

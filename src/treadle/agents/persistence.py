@@ -1,0 +1,162 @@
+"""The store of agents: `PersistenceAPI` over the kernel, blocking, safe in threads, one object per process or per agent.
+
+store = open_persistence("postgresql://...")      # or MemoryStore(), SqliteStore("work.db")
+task = store.claim_task(["billing.ProcessPayment"])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from treadle.agents.connection import Connection
+from treadle.agents.entities import TaskDefinition, TaskState, task_of
+from treadle.agents.locking import Locking
+from treadle.agents.records import Records
+from treadle.kernel.queue import TaskSpec
+from treadle.model.errors import InvalidInput, InvalidPayload, Refused, TaskNotFound
+from treadle.model.ids import parse_id
+from treadle.model.names import DEFAULT_LIST
+from treadle.model.outcomes import Failed, Outcome, Problem, Succeeded
+from treadle.model.tasks import Task
+from treadle.model.values import Json
+from treadle.settings import Settings
+
+_PAGE = 1000
+
+
+class Persistence(Records, Locking, Connection):
+    """A store for agents; see `PersistenceAPI` for what each method promises."""
+
+    def claim_task(self, task_names: list[str], task_list: str = DEFAULT_LIST) -> TaskDefinition | None:
+        """One pending task of those names, now running and held by this object; None if there is none."""
+
+        async def claim() -> TaskDefinition | None:
+            for held in await self.claim(task_names, task_list, 1):
+                return task_of(held.task, await self.payload_of(held.task))
+            return None
+
+        return self.run(claim())
+
+    def get_task(self, task_id: str) -> TaskDefinition | None:
+        """The task, whatever has become of it."""
+
+        async def get() -> TaskDefinition | None:
+            try:
+                return await self._shown(await self.engine.get_task(task_id))
+            except TaskNotFound:
+                return None
+
+        return self.run(get())
+
+    def get_pending_tasks(self, task_list: str = DEFAULT_LIST) -> list[TaskDefinition]:
+        """Tasks of the list that wait to be claimed."""
+        return self.run(self._list(task_list=task_list, states=(TaskState.PENDING,)))
+
+    def get_tasks_by_state(self, state: str) -> list[TaskDefinition]:
+        """Tasks in that state."""
+        return self.run(self._list(states=(state,)))
+
+    def get_tasks_by_facet(self, name: str) -> list[TaskDefinition]:
+        """Tasks of that qualified name."""
+        return self.run(self._list(name=name))
+
+    def get_task_for_step(self, step_id: str) -> TaskDefinition | None:
+        """The latest task of the step."""
+        step = self.get_step(step_id)
+        return None if step is None or step.task_id is None else self.get_task(step.task_id)
+
+    def save_task(self, task: TaskDefinition) -> None:
+        """Store a new task, or the end of one that this object has claimed.
+
+        A task that has ended already stays as it is. Raises `Refused` for the end of a task that this object does not
+        hold, and for what only the engine may decide.
+        """
+        found = None if not task.uuid else self.get_task(task.uuid)
+        if found is None:
+            check_payload(task.data)
+            spec = TaskSpec(name=task.name, payload=dict(task.data or {}), task_list=task.task_list_name)
+            task.uuid = self.run(self.engine.enqueue_many([spec]))[0].id
+            return
+        ends = (TaskState.COMPLETED, TaskState.FAILED)
+        if found.state in (*ends, TaskState.IGNORED, TaskState.CANCELED) or found.state == task.state:
+            return
+        if task.state not in ends:
+            raise Refused(f"A task that is {found.state} cannot be made {task.state}; claim it, or cancel or retry it.")
+        done = task.state == TaskState.COMPLETED
+        said = task.error or {}
+        problem = Problem(str(said.get("code", "failed")), str(said.get("message", "failed")))
+        if not self.run(self._end(parse_id(task.uuid), Succeeded() if done else Failed(problem))):
+            raise Refused(f"The task {task.uuid} is not held by this object: claim it with claim_task first.")
+
+    def complete_task(self, task_id: str, result: dict[str, Json] | None = None) -> bool:
+        """End a task that was claimed here with its result; False if the claim was lost."""
+        return self.run(self._end(task_id, Succeeded(dict(result or {}))))
+
+    def fail_task(self, task_id: str, message: str, *, code: str = "failed") -> bool:
+        """Fail a task that was claimed here; False if the claim was lost."""
+        return self.run(self._end(task_id, Failed(Problem(code, message))))
+
+    def retry_task(self, task_id: str, *, actor: str = "operator") -> None:
+        """An operator's retry: a failed task of a run does its step again, any other failed task becomes pending."""
+
+        async def retry() -> None:
+            task = await self.engine.get_task(task_id)
+            if task.run_id is not None and task.step_id is not None:
+                await self.engine.runs.retry(task.run_id, task.step_id, actor=actor)
+            else:
+                await self.engine.retry(task_id, actor=actor)
+
+        self.run(retry())
+
+    def _end(self, task_id: str, outcome: Outcome) -> Coroutine[Any, Any, bool]:
+        async def end() -> bool:
+            held = self.claims.take(task_id)
+            return held is not None and await self.settle(held, outcome)
+
+        return end()
+
+    async def _list(self, **which: Any) -> list[TaskDefinition]:
+        return [await self._shown(task) for task in await self.engine.list_tasks(limit=_PAGE, **which)]
+
+    async def _shown(self, task: Task) -> TaskDefinition:
+        return task_of(task, await self.payload_of(task))
+
+
+class MemoryStore(Persistence):
+    """A store in memory that only this object sees."""
+
+    def __init__(self, *, settings: Settings | None = None) -> None:
+        super().__init__("memory://", settings=settings)
+
+
+class SqliteStore(Persistence):
+    """A store in a file that several processes of one machine may share."""
+
+    def __init__(self, path: str | Path = "treadle.db", *, settings: Settings | None = None) -> None:
+        super().__init__(f"sqlite:///{path}", settings=settings)
+
+
+class PostgresStore(Persistence):
+    """A store in PostgreSQL, for as many machines as there are."""
+
+    def __init__(self, url: str, *, settings: Settings | None = None) -> None:
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise InvalidInput("A PostgreSQL store has a URL like postgresql://user@host/database.")
+        super().__init__(url, settings=settings)
+
+
+def open_persistence(url: str | None = None, *, settings: Settings | None = None) -> Persistence:
+    """The store of that URL; without one that of `TREADLE_STORE`, else `sqlite:///treadle.db`."""
+    return Persistence(url, settings=settings)
+
+
+def check_payload(payload: object) -> None:
+    """Refuse a payload with keys that start with an underscore: these are the runners' own."""
+    if isinstance(payload, dict):
+        for key in payload:
+            if isinstance(key, str) and key.startswith("_"):
+                raise InvalidPayload(
+                    f"The payload key {key!r} starts with an underscore; such keys are added by runners. Rename it."
+                )
