@@ -188,7 +188,8 @@ class Runs:
 
     async def _begin(self, run: Run, flow: Flow | None, rows: tuple[Row, ...], known: Known, changes: Changes) -> StartedRun:
         """Store a new run with what it begins with."""
-        tasks, made, steps = rows_of(run, changes, self._vault)
+        known.run = msgspec.structs.replace(run, version=-1)  # this is the commit that brings it to version 0
+        tasks, made, steps = rows_of(known.run, changes, self._vault)
         first: tuple[Row, ...] = () if flow is None else (PutFlow(flow),)
         new = PutRun(msgspec.structs.replace(run, steps=len(changes.created)))
         unit = Unit(tasks=tasks, rows=once([*first, new, *rows, *made]))
@@ -197,7 +198,6 @@ class Runs:
         reach("advance.after_commit")
         if run.idempotency_key is not None and run.idempotency_key in answer.existing:
             return StartedRun(answer.existing[run.idempotency_key], created=False)
-        known.run = msgspec.structs.replace(run, version=-1)
         self._advancer.committed(known, changes, steps)
         return StartedRun(run.id)
 
