@@ -83,12 +83,25 @@ def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
         return {"pid": os.getpid()}
 
 
+    @engine.handler("hold")
+    async def hold(payload: Any, ctx: Context) -> dict[str, Any]:
+        """Says when it begins and ends; in between, others have time to do wrong."""
+        effect("begin", ctx)
+        await asyncio.sleep(payload["seconds"])
+        effect("end", ctx)
+        return {"pid": os.getpid()}
+
+
 async def run_worker(options: argparse.Namespace) -> None:
-    engine = Engine(emit=emit)
-    add_handlers(engine, options.effects, options.go)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await asyncio.gather(*[run_one_worker(options, stop) for _ in range(options.workers)])
+
+
+async def run_one_worker(options: argparse.Namespace, stop: asyncio.Event) -> None:
+    engine = Engine(emit=emit)
+    add_handlers(engine, options.effects, options.go)
     lease: Duration = options.lease
     async with engine, engine.worker(lease=lease, grace=options.grace, concurrency=options.concurrency) as host:
         tell("ready", owner_id=host.owner_id)
@@ -126,6 +139,7 @@ def main() -> None:
     parser.add_argument("--lease", type=float, default=10.0)
     parser.add_argument("--grace", type=float, default=5.0)
     parser.add_argument("--concurrency", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--crash-at", default="")
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--task", default="")
