@@ -24,6 +24,10 @@ class Settings:
     """Seconds that a claim holds without being renewed; it is renewed every third of that."""
     payload_limit: int = PAYLOAD_LIMIT
     """Bytes of JSON that a payload or a result may take."""
+    keep_completed: float = 30 * 86_400
+    """Seconds that completed, canceled and ignored tasks and runs are kept, unless their list says otherwise."""
+    keep_failed: float = 90 * 86_400
+    """Seconds that failed tasks and runs are kept, unless their list says otherwise."""
     log_level: str = "INFO"
     log_format: str = "text"
     """`text` or `json`."""
@@ -41,6 +45,8 @@ def load_settings() -> Settings:
         namespace=check_name(get("TREADLE_NAMESPACE") or DEFAULT_NAMESPACE, "namespace"),
         lease=_number("TREADLE_LEASE", get("TREADLE_LEASE"), 60.0, 0.1, 3600),
         payload_limit=int(_number("TREADLE_PAYLOAD_LIMIT", get("TREADLE_PAYLOAD_LIMIT"), PAYLOAD_LIMIT, 1024, 2**30)),
+        keep_completed=_number("TREADLE_KEEP_COMPLETED", get("TREADLE_KEEP_COMPLETED"), 30 * 86_400, 0, 1e10),
+        keep_failed=_number("TREADLE_KEEP_FAILED", get("TREADLE_KEEP_FAILED"), 90 * 86_400, 0, 1e10),
         log_level=_choice("TREADLE_LOG_LEVEL", (get("TREADLE_LOG_LEVEL") or "INFO").upper(), ("DEBUG", "INFO", "WARNING", "ERROR")),
         log_format=_choice("TREADLE_LOG_FORMAT", get("TREADLE_LOG_FORMAT") or "text", ("text", "json")),
         handler_roots=tuple(root for root in (get("TREADLE_HANDLER_ROOTS") or "").split(":") if root),

@@ -113,7 +113,8 @@ async def test_workers_wait_for_a_server_that_stops_and_lose_nothing(server: Pri
     assert [worker.exit_code for worker in workers] == [-9, -9]  # still at work when the test ended them
     assert report.problems == ()
     # A caller who was refused does not know whether its task is there; those who were answered do.
-    assert len(accepted) <= report.checked <= len(accepted) + refused
+    # One more is the engine's own, which prunes.
+    assert len(accepted) <= report.checked - 1 <= len(accepted) + refused
     assert {task.state for task in everything} == {"completed"}
     effects = Counter(task_id for _, task_id, _, _ in scene.effects())
     assert set(accepted) <= set(effects)

@@ -15,14 +15,8 @@ from treadle.kernel.ports import Pruned, Rules, Store
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import NotFound, Refused
 from treadle.model.ids import parse_id
-from treadle.model.names import DEFAULT_NAMESPACE, Lane
+from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, PRUNE, Lane
 from treadle.model.tasks import NewTask
-
-PRUNE = "engine.prune"
-"""The kind, name and unique key of the task that prunes a namespace."""
-
-ENGINE_LIST = "engine"
-"""The task list of the engine's own tasks, which every worker serves."""
 
 PRUNE_EVERY_FOR = 3_600_000
 """Milliseconds between two passes."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from treadle.model.clock import as_text
 from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
-from treadle.model.names import HANDLER, Lane, short_name
+from treadle.model.names import ENGINE_LIST, HANDLER, Lane, short_name
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Server, Task
 from treadle.model.values import decode
@@ -44,7 +44,8 @@ def shown_server_state(server: Server, now: int) -> str:
 def serves(server: Server, task: Task | Lane) -> bool:
     """Whether the server's handlers and task lists include those of the task or lane; every worker has the engine's own kinds."""
     known = task.kind != HANDLER or task.name in server.handlers or short_name(task.name) in server.handlers
-    return known and task.task_list in server.task_lists
+    own = task.kind != HANDLER and task.task_list == ENGINE_LIST
+    return known and (own or task.task_list in server.task_lists)
 
 
 def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around: Around | None = None) -> Reason:

@@ -15,6 +15,7 @@
     │   ├── StepNotFound
     │   ├── FlowNotFound
     │   ├── WorkflowNotFound    the flow has no such workflow
+    │   ├── ListNotFound        a task list that nobody has named
     │   └── NothingMatches      a filter for bulk work that fits nothing
     ├── IllegalMove             the state table has no such move from here
     ├── Refused                 it could be done, but a rule of the operator forbids it now

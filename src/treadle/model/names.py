@@ -18,6 +18,12 @@ SCRIPT = "afl.script"
 LOCK = "lock"
 """The kind of tasks that are locks on keys: live while one is held, due when it has run out."""
 
+PRUNE = "engine.prune"
+"""The kind, name and unique key of the task that prunes a namespace."""
+
+ENGINE_LIST = "engine"
+"""The task list of tasks that belong to no user; every worker serves those of the engine's own kinds."""
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:/-][A-Za-z0-9_]+)*")
 _LONGEST_NAME = 200
 _LONGEST_KEY = 512

@@ -14,6 +14,7 @@ from treadle.kernel.lists import Lists
 from treadle.kernel.ports import Finish, Row, Store
 from treadle.kernel.queue import Enqueued, Queue, TaskSpec
 from treadle.kernel.reads import Reads
+from treadle.kernel.retention import Retention
 from treadle.kernel.system import SystemClock, SystemIds
 from treadle.kernel.telemetry import Emit, log_event
 from treadle.kernel.vault import Codec, Vault
@@ -102,6 +103,12 @@ class Engine:
         self.vault = Vault(self.store, self._codec)
         self.queue = Queue(
             self.store, self.committer, self.ids, self.vault, namespace=namespace, payload_limit=settings.payload_limit
+        )
+        self.retention = Retention(
+            self.store,
+            namespace=namespace,
+            keep_completed_for=round(settings.keep_completed * 1000),
+            keep_failed_for=round(settings.keep_failed * 1000),
         )
         self.dead_letters = DeadLetters(self.store, self.committer, self.queue, namespace=namespace)
         self.reads = Reads(self.store, namespace=namespace)

@@ -7,6 +7,8 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
+from treadle.kernel.ports import Unit
+from treadle.kernel.queue import PATIENCE
 from treadle.kernel.telemetry import Emit, LoopError, ShortLease, WorkerStarted, WorkerStopped
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Claim, LogLine, Server
@@ -94,7 +96,7 @@ class WorkerHost:
             on_line=self._line,
             settle=engine.run_kernel.settler.settle,
             open_payload=engine.vault.open_text,
-            builtins=builtin_handlers(self._scripts),
+            builtins=builtin_handlers(self._scripts, engine.retention),
         )
 
     def describe(self) -> Server:
@@ -128,6 +130,7 @@ class WorkerHost:
             engine.committer.on_fenced.append(self.worker.fenced)
             engine.run_kernel.advancer.on_line.append(self._line)
             self._unsubscribe = await engine.store.subscribe(self.worker.heard)
+            await engine.committer.submit(Unit(tasks=(engine.retention.task(engine.ids.new_id()),)), PATIENCE)
             self._state = "running"
             await engine.store.save_server(self.describe())
         except BaseException:

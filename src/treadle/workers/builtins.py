@@ -1,18 +1,22 @@
-"""Handlers of the engine's own kinds of task: scripts of flows, and advancing runs."""
+"""Handlers of the engine's own kinds of task: scripts of flows, advancing runs, and pruning."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from treadle.kernel.retention import PRUNE_EVERY_FOR, Retention
 from treadle.kernel.run_rows import PARAM
-from treadle.model.names import ADVANCE, SCRIPT
-from treadle.model.outcomes import Failed, Problem
+from treadle.model.names import ADVANCE, PRUNE, SCRIPT
+from treadle.model.outcomes import Failed, Problem, Waiting
+from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
 from treadle.workers.handlers import Handler, make_handler
 from treadle.workers.scripts import ScriptError, ScriptRunner, ScriptUnavailable
 
+_PERSISTENT = RetryPolicy(retries=1_000_000, first_for=60_000, cap_for=PRUNE_EVERY_FOR)
 
-def builtin_handlers(scripts: ScriptRunner) -> dict[str, Handler]:
+
+def builtin_handlers(scripts: ScriptRunner, retention: Retention) -> dict[str, Handler]:
     """The handlers by kind."""
 
     async def run_script(payload: dict[str, Any]) -> dict[str, Json] | Failed:
@@ -31,7 +35,13 @@ def builtin_handlers(scripts: ScriptRunner) -> dict[str, Handler]:
     async def take_in(_: dict[str, Any]) -> None:
         """Nothing by itself: settling the task is what advances the run."""
 
+    async def prune() -> Waiting:
+        """One pass, and another in an hour."""
+        await retention.prune()
+        return Waiting(PRUNE_EVERY_FOR)
+
     return {
         SCRIPT: make_handler(SCRIPT, run_script, retry=3, concurrency=16),
         ADVANCE: make_handler(ADVANCE, take_in),
+        PRUNE: make_handler(PRUNE, prune, retry=_PERSISTENT),
     }

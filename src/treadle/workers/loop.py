@@ -23,7 +23,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, StoreError, TreadleError
 from treadle.model.ids import Ids
 from treadle.model.lists import IGNORE
-from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
+from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, ENGINE_LIST, HANDLER, Lane
 from treadle.model.outcomes import Outcome, Problem, Released
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
@@ -281,7 +281,8 @@ class Worker:
         for group in self._groups.values():
             group.lane_ids = []
         for lane_id, lane in lanes.items():
-            if lane.namespace != self._namespace or lane.task_list not in self._options.task_lists:
+            own = lane.kind != HANDLER and lane.task_list == ENGINE_LIST
+            if lane.namespace != self._namespace or not (own or lane.task_list in self._options.task_lists):
                 continue
             handler = self._find(lane.kind, lane.name)
             if handler is not None:
