@@ -20,6 +20,7 @@ namespace tea {
     workflow Brew(litres: Double, cup: String = "mug") => (cup: String, degrees: Long) andThen {
         water = Boil(litres = $.litres)
         poured = Pour(degrees = water.degrees, cup = $.cup)
+        sys.log(degrees = water.degrees)
         yield Brew(cup = poured.cup, degrees = water.degrees)
     }
 }
@@ -41,6 +42,7 @@ def boil(payload, ctx):
         time.sleep(0.01)
     if Path("cold").exists():
         raise RuntimeError("the kettle is broken")
+    ctx.log("hot", litres=payload["litres"])
     return {"degrees": 100}
 
 
@@ -106,7 +108,7 @@ def test_a_workflow_can_be_drawn(tea: Treadle):
     assert "poured = tea.Pour" in tea("graph", "tea.afl").out
     assert tea("graph", "tea.afl", "--format", "dot").out.startswith("digraph")
     nodes = tea.json("graph", "tea.afl", "--workflow", "Brew")["nodes"]
-    assert {node["kind"] for node in nodes} == {"workflow", "event", "yield"}
+    assert {node["kind"] for node in nodes} == {"workflow", "event", "sys", "yield"}
     assert not (tea.folder / "treadle.db").exists()
 
 
@@ -117,6 +119,11 @@ def test_a_run_prints_its_outputs_alone_and_its_steps_beside_them(tea: Treadle):
     said = tea(*RUN, "-i", "cup=7")
     assert (said.code, json.loads(said.out)) == (0, {"cup": "7", "degrees": 100})
     assert "Brew.poured (tea.Pour): completed" in said.err
+    assert 'log Brew: {"degrees":100}' in said.err
+    (run,) = tea.json("runs", "list")["runs"]
+    lines = tea.json("runs", "logs", run["id"])["lines"]
+    assert [line["message"] for line in lines] == ["hot", 'Brew: {"degrees":100}']
+    assert 'Brew.water: hot  {"litres":0.5}' in tea("runs", "logs", run["id"]).out
     value = tea.json(*RUN)
     assert (value["state"], value["outputs"]["cup"]) == ("completed", "MUG")
     assert tea.json("run", "pure.afl", "--inputs", '{"n": 1}', "--input", "n=21")["outputs"] == {"m": 42}

@@ -13,13 +13,15 @@ from treadle.cli.load import load_engines
 from treadle.cli.run import HandlersHere, opened, work_on
 from treadle.cli.serving import stop_signal
 from treadle.cli.session import Session
-from treadle.cli.shapes import run_json, step_json
+from treadle.cli.shapes import line_json, run_json, step_json
 from treadle.cli.show_run import is_shown, show_run, steps_table
 from treadle.cli.starting import InputOption, InputsOption
 from treadle.cli.words import ago, grid, plain, short, state
+from treadle.model.clock import as_text
 from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState, StepState
+from treadle.model.tasks import LogLine
 from treadle.model.values import decode
 from treadle.wiring.engine import Engine
 
@@ -30,6 +32,7 @@ RunId = Annotated[str, typer.Argument(metavar="ID", help="The run's id")]
 StepName = Annotated[str, typer.Argument(metavar="STEP", help="A step's id, or its path as `runs show` has it: Checkout.pay")]
 
 _SHOWN_STEPS = 1000
+_STYLES = {"error": "red", "warning": "yellow", "debug": "dim"}
 
 
 async def list_runs(
@@ -104,6 +107,35 @@ async def steps(
         {"run_id": run.id, "steps": [step_json(shown) for shown in found]},
         lambda: steps_table(found, tasks) if found else plain("No steps."),
     )
+
+
+async def logs(
+    session: Session,
+    run_id: RunId,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The last so many lines")] = 200,
+) -> None:
+    """What the flow (`sys.log`) and its handlers (`ctx.log`) wrote about a run, oldest first."""
+    async with session.engine() as engine:
+        run = await engine.run_reads.get_run(run_id)
+        lines = (await engine.run_reads.list_lines(run.id))[-limit:]
+        paths = {shown.row.id: shown.row.path for shown in await engine.run_reads.list_steps(run.id)}
+    value = [line_json(line) | {"step_id": line.step_id, "path": paths.get(line.step_id or "")} for line in lines]
+    session.show({"run_id": run.id, "lines": value}, lambda: _lines(lines, paths))
+
+
+def _lines(lines: list[LogLine], paths: dict[str, str]) -> RenderableType:
+    from rich.console import Group
+
+    if not lines:
+        return plain("No lines.")
+    return Group(*(plain(f"{as_text(line.at)} {line.level:7} {_said(line, paths)}", _STYLES.get(line.level, "")) for line in lines))
+
+
+def _said(line: LogLine, paths: dict[str, str]) -> str:
+    """The line after the path of its step; what the flow logs begins with that already."""
+    path = paths.get(line.step_id or "", "")
+    before = "" if not path or line.message.startswith(f"{path}:") else f"{path}: "
+    return f"{before}{line.message}{f'  {line.details}' if line.details else ''}"
 
 
 async def pause(session: Session, run_id: RunId) -> None:

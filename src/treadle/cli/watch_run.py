@@ -13,7 +13,7 @@ from treadle.cli.show_run import doing, is_shown, steps_table
 from treadle.cli.words import plain
 from treadle.model.errors import RunCanceled, RunFailed
 from treadle.model.runs import Run
-from treadle.model.tasks import Task
+from treadle.model.tasks import LogLine, Task
 from treadle.model.values import Json
 from treadle.wiring.engine import Engine
 
@@ -55,6 +55,8 @@ class Watcher:
         """The outputs, or how the run failed; None if it was told to stop first."""
         result = asyncio.ensure_future(self._engine.run_result(self._run_id))
         stopping = asyncio.ensure_future(stop.wait())
+        heard = self._engine.run_kernel.advancer.on_line
+        heard.append(self._hear)
         try:
             with self._live():
                 while not (result.done() or stopping.done()):
@@ -62,6 +64,7 @@ class Watcher:
                     await asyncio.wait([result, stopping], timeout=_LOOK_EVERY, return_when=asyncio.FIRST_COMPLETED)
                 await self._look()
         finally:
+            heard.remove(self._hear)
             stopping.cancel()
             result.cancel()
             await asyncio.gather(result, stopping, return_exceptions=True)
@@ -101,6 +104,11 @@ class Watcher:
             if is_shown(row) and self._told.get(row.id) != said:
                 self._told[row.id] = said
                 self._say(f"{row.path}{f' ({row.facet})' if row.facet else ''}: {said}")
+
+    def _hear(self, line: LogLine) -> None:
+        """What the flow logs, as it comes."""
+        if line.run_id == self._run_id and not self._session.json:
+            self._say(f"log {line.message}")
 
     def _say(self, text: str) -> None:
         self._console.print(plain(f"{self._elapsed():6.1f} s  {text}"), soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,12 +18,14 @@ from treadle.model.ids import parse_id
 from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE
 from treadle.model.runs import Run
 from treadle.model.states import LIVE_TASK_STATES, RunState, TaskState
-from treadle.model.tasks import Server, Task
+from treadle.model.tasks import LogLine, Server, Task
 from treadle.model.values import decode
 
 _STATES = tuple(state.value for state in RunState)
 _NAMED = 3
 """Live tasks that a reason speaks of."""
+_AT_ONCE = 20
+"""Queries that are on their way together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,20 @@ class RunReads:
         """Tasks of the run that are not finished, newest first."""
         states = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
         return await self._store.list_tasks(TaskFilter(states=states, namespace=self._namespace, run_id=run_id), limit)
+
+    async def list_lines(self, run_id: str, limit: int = 1000) -> list[LogLine]:
+        """What the flow and its handlers wrote about the run, oldest first, of up to `limit` blocks and `limit` tasks.
+
+        Lines are kept by task and block, so this asks for each of them: for people, not for machines.
+        """
+        rows = await self.list_steps(run_id, limit)
+        tasks = await self._store.list_tasks(TaskFilter(namespace=self._namespace, run_id=parse_id(run_id, "run id")), limit)
+        wanted = [shown.row.id for shown in rows if not shown.row.is_step] + [task.id for task in tasks]
+        found: list[LogLine] = []
+        for start in range(0, len(wanted), _AT_ONCE):
+            pages = await asyncio.gather(*(self._store.list_lines(each, limit) for each in wanted[start : start + _AT_ONCE]))
+            found += [line for page in pages for line in page]
+        return sorted(found, key=lambda line: line.at)[-limit:]
 
     async def why(self, run_id: str) -> Reason:
         """Why the run is where it is."""
