@@ -29,12 +29,19 @@ async def claim(
     limit: int,
     *,
     slowed: bool,
+    after: Sequence[tuple[int, int]] | None = None,
 ) -> list[Task]:
     """Up to `limit` ready tasks of the best of the lanes, now owned; in the order in which they are due.
 
-    Lanes with a rate are looked at only if `slowed`.
+    Lanes with a rate are looked at only if `slowed`. `after` are places in the lanes to begin at; from the front if there is
+    nothing after them.
     """
-    rows = await connection.fetch(_SQL["claim_slowed" if slowed else "claim"], lane_ids, owner_id, lease_for, limit)
+    rows = []
+    if after is not None and not slowed:
+        places = [place[0] for place in after], [place[1] for place in after]
+        rows = await connection.fetch(_SQL["claim_after"], lane_ids, owner_id, lease_for, limit, *places)
+    if not rows:
+        rows = await connection.fetch(_SQL["claim_slowed" if slowed else "claim"], lane_ids, owner_id, lease_for, limit)
     if not rows:
         return []
     namespace, kind, task_list, name = lanes[rows[0][1]]

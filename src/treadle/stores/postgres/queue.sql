@@ -39,6 +39,56 @@ returning tasks.id::text, tasks.lane_id, tasks.priority, tasks.state, tasks.due_
   nullif(tasks.root_id, tasks.id)::text, tasks.trace_id, tasks.limit_key, tasks.unique_key, tasks.policy, tasks.payload,
   tasks.checkpoint, tasks.error;
 
+-- name: claim_after
+-- As `claim`, but in each lane only from a place ($5 priorities, $6 due times) on.
+with best as materialized (
+  select head.lane_id, head.priority, head.due_at
+  from unnest($1::integer[], $5::integer[], $6::bigint[]) as wanted (lane_id, priority, due_at)
+  cross join lateral (
+    select tasks.lane_id, tasks.priority, tasks.due_at
+    from tasks
+    where tasks.lane_id = wanted.lane_id and (tasks.priority, tasks.due_at) >= (wanted.priority, wanted.due_at)
+      and owner_id is null and wake_at is null and hold = 0
+    order by tasks.priority, tasks.due_at, tasks.id
+    limit 1
+  ) as head
+  where wanted.lane_id <> all (array(select id from lanes where slowed))
+  order by head.priority, head.due_at
+  limit 1
+), taken as materialized (
+  select id
+  from tasks
+  where lane_id = (select lane_id from best) and priority = (select priority from best)
+    -- Nothing is before the head; this skips the dead entries of what was taken before, where a snapshot keeps them.
+    and due_at >= (select due_at from best)
+    and owner_id is null and wake_at is null and hold = 0
+  order by due_at, id
+  limit $4::bigint
+  for update skip locked
+)
+update tasks
+set owner_id = $2::text,
+    claim_version = tasks.claim_version + 1,
+    claimed_at = (select treadle_now()),
+    heartbeat_at = (select treadle_now()),
+    progress_at = (select treadle_now()),
+    wake_at = (select treadle_now()) + $3::bigint
+from taken
+where tasks.id = taken.id
+returning tasks.id::text, tasks.lane_id, tasks.priority, tasks.state, tasks.due_at, tasks.wake_at, tasks.claim_version,
+  tasks.claimed_at, tasks.attempt, tasks.failures, tasks.takeovers, tasks.version, tasks.created_at, tasks.deadline_at,
+  tasks.timeout_for, tasks.progress_for, tasks.progress, tasks.run_id::text, tasks.step_id::text, tasks.flow_id, tasks.scope,
+  nullif(tasks.root_id, tasks.id)::text, tasks.trace_id, tasks.limit_key, tasks.unique_key, tasks.policy, tasks.payload,
+  tasks.checkpoint, tasks.error;
+
+-- name: is_snapshot_old
+-- Whether somebody has held a snapshot open for long, which keeps the dead entries of indexes.
+select exists (
+    select from pg_stat_activity where backend_xmin is not null and xact_start < now() - interval '10 seconds'
+  )
+  or exists (select from pg_prepared_xacts where prepared < now() - interval '10 seconds')
+  or exists (select from pg_replication_slots where xmin is not null and not active);
+
 -- name: claim_slowed
 -- As `claim`, also from lanes that have a rate: no more than the lane has tokens, which are taken from its row under a lock.
 with shut as materialized (

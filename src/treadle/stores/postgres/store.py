@@ -32,6 +32,7 @@ from treadle.stores.postgres.address import parse_address
 from treadle.stores.postgres.commit import commit, make_way
 from treadle.stores.postgres.connect import HOT, READS, Connection, Connector, Pool
 from treadle.stores.postgres.lease import PostgresLeaseLine
+from treadle.stores.postgres.places import Places
 from treadle.stores.postgres.problems import REPEATABLE, translated
 from treadle.stores.postgres.signals import Ear, Voice
 from treadle.stores.postgres.usage import UsageMethods
@@ -58,6 +59,7 @@ class PostgresStore(UsageMethods):
         self._reads: Pool | None = None
         self._ear: Ear | None = None
         self._voice: Voice | None = None
+        self._places = Places(clock)
         self._lanes: dict[int, Lane] = {}
         self._lane_ids: dict[Lane, int] = {}
         self._slowed: set[int] = set()
@@ -127,7 +129,10 @@ class PostgresStore(UsageMethods):
             await self.list_lanes()
         async with self._working() as connection:
             slowed = bool(self._slowed) and not self._slowed.isdisjoint(lane_ids)
-            return await queue.claim(connection, self._lanes, lane_ids, owner_id, lease_for, limit, slowed=slowed)
+            after = await self._places.after(connection, lane_ids)
+            tasks = await queue.claim(connection, self._lanes, lane_ids, owner_id, lease_for, limit, slowed=slowed, after=after)
+        self._places.took(tasks)
+        return tasks
 
     async def wake(self, limit: int, *, expire_leases: bool = True) -> Woken:
         """Make tasks ready whose time has come; see the port."""
