@@ -31,6 +31,10 @@ from treadle.agents.persistence import SqliteStore as SqliteStore
 from treadle.agents.persistence import open_persistence as open_persistence
 from treadle.agents.poller import AgentPoller as AgentPoller
 from treadle.agents.poller import AgentPollerConfig as AgentPollerConfig
+from treadle.agents.registry_runner import RegistryRunner as RegistryRunner
+from treadle.agents.registry_runner import RegistryRunnerConfig as RegistryRunnerConfig
+from treadle.agents.service import RunnerConfig as RunnerConfig
+from treadle.agents.service import RunnerService as RunnerService
 from treadle.agents.tools import ToolRegistry as ToolRegistry
 
 _LATER = {"ClaudeAgentRunner": "treadle.agents.llm"}

@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Self, TypeVar
 
+import msgspec
+
 from treadle.agents.claims import Claims, Held
 from treadle.kernel.locks import Locks
 from treadle.kernel.ports import Verdict
@@ -19,7 +21,7 @@ from treadle.kernel.settle import refusal, settlement
 from treadle.model.errors import InvalidInput, TreadleError
 from treadle.model.names import ADVANCE, HANDLER, SCRIPT, short_name
 from treadle.model.outcomes import Failed, Outcome, Released
-from treadle.model.retry import NO_RETRY
+from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.tasks import LogLine, Task
 from treadle.model.values import Json, decode
 from treadle.settings import Settings
@@ -32,6 +34,7 @@ from treadle.workers.scripts import ScriptRunner
 from treadle.workers.waker import Waker
 
 T = TypeVar("T")
+_policy = msgspec.json.Decoder(RetryPolicy).decode
 
 LEASE_FOR = 120_000
 """Milliseconds that a claim holds which nobody renews (D52)."""
@@ -140,13 +143,15 @@ class Connection:
         found: dict[str, Json] = decode(text)
         return found
 
-    async def settle(self, held: Held, outcome: Outcome) -> bool:
+    async def settle(self, held: Held, outcome: Outcome, policy: RetryPolicy = NO_RETRY) -> bool:
         """Commit what an attempt came to under its claim, with what follows for its run; False if the claim was lost.
 
         A result that cannot be stored raises `InvalidPayload` or `PayloadTooLarge`, and the claim is still held.
         """
         try:
-            decided = settlement(held.task, outcome, NO_RETRY, 0.0, self.engine.settings.payload_limit)
+            policy = _policy(held.task.policy) if held.task.policy else policy
+            dice = self.engine.ids.random() if policy.jitter else 0.0
+            decided = settlement(held.task, outcome, policy, dice, self.engine.settings.payload_limit)
         except InvalidInput:
             self.claims.add(held)
             raise
@@ -162,7 +167,7 @@ class Connection:
         """Do what the engine itself left to be done, so that runs go on with agents alone; how much that was."""
         if self._scripts is None:
             self._scripts = ScriptRunner()
-        handlers = builtin_handlers(self._scripts)
+        handlers = builtin_handlers(self._scripts, self.engine.retention)
         held = await self.claim_where(lambda kind, _: kind in (ADVANCE, SCRIPT), None, limit)
         for each in held:
             self.claims.take(each.task.id)
@@ -172,7 +177,8 @@ class Connection:
                 continue
             each.task.payload = await self.engine.vault.open_text(each.task.payload)
             context = Context(each.task, self.engine.clock.now, lambda _: None)
-            await self.settle(each, await call(handlers[each.task.kind], context, _NoExecutor()))
+            handler = handlers[each.task.kind]
+            await self.settle(each, await call(handler, context, _NoExecutor()), handler.retry)
         return len(held)
 
     async def append_lines(self, lines: list[LogLine]) -> None:

@@ -46,6 +46,8 @@ class Profile:
     max_concurrent: int
     counts: Counts = field(default_factory=Counts)
     error: dict[str, Any] | None = None
+    renew_every: float | None = None
+    """Seconds between renewals of a claim; None: a third of its lease."""
 
 
 class AgentHost(WorkerHost):
@@ -54,6 +56,11 @@ class AgentHost(WorkerHost):
     def __init__(self, engine: Engine, profile: Profile, **options: Any) -> None:
         self._profile = profile
         super().__init__(engine, emit=_counting(engine.emit, profile.counts), name=profile.server_name, **options)
+
+    def _keep(self) -> None:
+        super()._keep()
+        if self._profile.renew_every is not None and self.worker.keeper is not None:
+            self.worker.keeper.renew_every = self._profile.renew_every
 
     def describe(self) -> Server:
         """This agent as its row in `servers` has it."""

@@ -52,6 +52,8 @@ class LeaseKeeper:
         self._clock = clock
         self._lease_for = lease_for
         self._lease = lease_for / 1000
+        self.renew_every = self._lease / 3
+        """Seconds between renewals."""
         self._on_lost = on_lost
         self._describe = describe
         self._emit = emit
@@ -70,7 +72,7 @@ class LeaseKeeper:
 
         `progress_for` is the handler's own progress deadline, for a task that brings none.
         """
-        every = self._lease / 3
+        every = self.renew_every
         within = context.task.progress_for if context.task.progress_for is not None else progress_for
         if within is not None:
             every = min(every, within / 3000)

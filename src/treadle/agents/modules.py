@@ -1,0 +1,199 @@
+"""Loading handler modules: only from allowed roots, each state of a module once, anew when its checksum changes.
+
+A module is cached by (module_uri, checksum), and its entry point looked up at each call. A new checksum makes a new module
+object from the file as it is now; functions that still run keep the old one. An import that fails is tried again with the
+next task; one that hangs is given up, and fails its own tasks at once from then on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from re import match
+from types import CodeType, ModuleType
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from treadle.model.errors import InvalidInput, NonRetryable
+from treadle.model.handlers import HandlerRegistration
+
+IMPORT_LIMIT = 10.0
+"""Seconds that an import may take before it counts as hanging."""
+
+
+class OutsideRoots(InvalidInput):
+    """A module that is not below any of the folders that handlers may be loaded from."""
+
+    code = "module_outside_roots"
+
+
+@dataclass(slots=True, eq=False)
+class _Load:
+    """One import: under way until `done`; then there is a module, or an error."""
+
+    since: float
+    done: threading.Event = field(default_factory=threading.Event)
+    module: ModuleType | None = None
+    error: BaseException | None = None
+    hangs: bool = False
+
+
+class Modules:
+    """The handler modules of one process. Safe in threads."""
+
+    def __init__(self, roots: Sequence[str | Path] = (), monotonic: Callable[[], float] = lambda: 0.0) -> None:
+        self.roots = tuple(Path(root).resolve() for root in roots or [Path.cwd()])
+        self._monotonic = monotonic
+        self._loads: dict[tuple[str, str], _Load] = {}
+        self._lock = threading.Lock()
+
+    def find(
+        self, registration: HandlerRegistration, *, in_thread: bool = False, limit: float = IMPORT_LIMIT
+    ) -> Callable[..., Any]:
+        """The entry point, loading its module if need be; raises `NonRetryable` with the reason if that cannot be done.
+
+        With `in_thread` a module is imported in a thread of its own, and given up after `limit` seconds.
+        """
+        module = self._module(registration, in_thread, limit)
+        function = getattr(module, registration.entrypoint, None)
+        if not callable(function):
+            raise NonRetryable(
+                f"The module {registration.module_uri} has no function {registration.entrypoint}, the entry point of "
+                f"{registration.facet_name}.",
+                "entrypoint_missing",
+            )
+        found: Callable[..., Any] = function
+        return found
+
+    def locate(self, module_uri: str) -> Path:
+        """The file of the module; `OutsideRoots`, or `InvalidInput` if there is none."""
+        if module_uri.startswith("file:"):
+            return self._locate_file(module_uri)
+        parts = module_uri.split(".")
+        if not all(part.isidentifier() for part in parts):
+            raise InvalidInput(f"{module_uri!r} is neither a module like package.module nor a URI like file:///path/to/module.py.")
+        for root in self.roots:
+            base = root.joinpath(*parts)
+            for path in (base.with_suffix(".py"), base / "__init__.py"):
+                if path.is_file():
+                    return self._inside(path, module_uri)
+        if parts[0] in sys.builtin_module_names or importlib.machinery.PathFinder.find_spec(parts[0]) is not None:
+            raise OutsideRoots(f"The module {module_uri} is not below {self._shown()}; set TREADLE_HANDLER_ROOTS to allow more.")
+        raise InvalidInput(f"There is no module {module_uri} below {self._shown()}.")
+
+    def _locate_file(self, uri: str) -> Path:
+        parsed = urlparse(uri)
+        path = Path(unquote(parsed.path))
+        if parsed.netloc not in ("", "localhost") or not path.is_absolute():
+            raise InvalidInput(f"{uri!r} names no file of this machine; it looks like file:///path/to/module.py.")
+        inside = self._inside(path, uri)
+        if not inside.is_file():
+            raise InvalidInput(f"There is no file {path}.")
+        return inside
+
+    def _inside(self, path: Path, shown: str) -> Path:
+        resolved = path.resolve()
+        if not any(resolved.is_relative_to(root) for root in self.roots):
+            raise OutsideRoots(f"{shown} is not below {self._shown()}; set TREADLE_HANDLER_ROOTS to allow more.")
+        return resolved
+
+    def _shown(self) -> str:
+        return " or ".join(str(root) for root in self.roots)
+
+    def _module(self, registration: HandlerRegistration, in_thread: bool, limit: float) -> ModuleType:
+        uri, key = registration.module_uri, (registration.module_uri, registration.checksum)
+        with self._lock:
+            load = self._loads.get(key)
+            first = load is None
+            if load is None:
+                load = self._loads[key] = _Load(self._monotonic())
+        if first and in_thread:
+            threading.Thread(target=self._load, args=(key, load), name=f"treadle-import-{uri}", daemon=True).start()
+        elif first:
+            self._load(key, load)
+        if not load.hangs and not load.done.wait(limit):
+            load.hangs = True
+        if not load.done.is_set():
+            raise NonRetryable(f"The import of {uri} has not ended after {limit:g} s; it was given up.", "import_timeout")
+        if load.module is None:
+            error = load.error
+            code = error.code if isinstance(error, InvalidInput) else "import_failed"
+            said = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {error}"
+            raise NonRetryable(f"The module {uri} cannot be loaded: {said}", code) from error
+        return load.module
+
+    def _load(self, key: tuple[str, str], load: _Load) -> None:
+        uri = key[0]
+        try:
+            load.module = _execute(uri, self.locate(uri), self.roots)
+        except BaseException as error:
+            load.error = error
+        with self._lock:
+            if load.module is None:
+                self._loads.pop(key, None)  # it may be repaired: the next task looks again
+            else:
+                for other in [each for each in self._loads if each[0] == uri and each != key and self._loads[each].done.is_set()]:
+                    del self._loads[other]
+        load.done.set()
+
+
+class _FreshLoader(importlib.machinery.SourceFileLoader):
+    """Always from the source: a cached compilation is told from an older one by whole seconds only."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+def _execute(uri: str, path: Path, roots: tuple[Path, ...]) -> ModuleType:
+    """A new module object of the file. It stands in `sys.modules` unless somebody else's module has that name."""
+    for root in roots:
+        if str(root) not in sys.path:
+            sys.path.append(str(root))  # for what handler modules import from beside them
+    is_file = uri.startswith("file:")
+    name = f"treadle_handler_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}" if is_file else uri
+    package = [str(path.parent)] if path.name == "__init__.py" else None
+    spec = importlib.util.spec_from_file_location(
+        name, path, loader=_FreshLoader(name, str(path)), submodule_search_locations=package
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
+    own = before is None or Path(getattr(before, "__file__", None) or "/").resolve() == path
+    if own:
+        sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if own and before is None:
+            sys.modules.pop(name, None)
+        elif own and before is not None:
+            sys.modules[name] = before
+        raise
+    return module
+
+
+def missing_requirements(requirements: Sequence[str]) -> list[str]:
+    """Those of the requirements that are not installed here, with why; of versions only `==` is looked at."""
+    missing = []
+    for requirement in requirements:
+        parts = match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*(?:==\s*([^\s;,]+))?", requirement)
+        if parts is None:
+            missing.append(f"{requirement} (not understood)")
+            continue
+        try:
+            installed = version(parts.group(1))
+        except PackageNotFoundError:
+            missing.append(f"{requirement} (not installed)")
+            continue
+        if parts.group(2) is not None and parts.group(2) != installed:
+            missing.append(f"{requirement} ({installed} is installed)")
+    return missing

@@ -1,0 +1,168 @@
+"""`RegistryRunner`: handles tasks with whatever handlers are registered in the store, and loads their modules by itself."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import socket
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from treadle.agents.agent import Agent
+from treadle.agents.calling import call_tool, payload_for
+from treadle.agents.coverage import idle_topics, matches_topics, unserved_facets
+from treadle.agents.evaluator import Evaluator
+from treadle.agents.modules import IMPORT_LIMIT, Modules, OutsideRoots, missing_requirements
+from treadle.agents.persistence import Persistence
+from treadle.agents.records import check_registration
+from treadle.model.errors import InvalidInput, InvalidPolicy, StoreError
+from treadle.model.handlers import HandlerRegistration
+from treadle.workers.context import Context
+from treadle.workers.handlers import Handler, Registry, make_handler
+
+_log = logging.getLogger("treadle.agents")
+
+
+@dataclass
+class RegistryRunnerConfig:
+    """How a registry runner works; times in milliseconds. `topics` are globs; without any, all facets are handled."""
+
+    service_name: str = "afl-registry-runner"
+    server_group: str = "default"
+    server_name: str = ""
+    task_list: str = "default"
+    poll_interval_ms: int = 2000
+    max_concurrent: int = 5
+    heartbeat_interval_ms: int = 10000
+    registry_refresh_interval_ms: int = 30000
+    topics: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.server_name = self.server_name or socket.gethostname()
+        if type(self.registry_refresh_interval_ms) is not int or self.registry_refresh_interval_ms < 1:
+            raise InvalidPolicy(f"registry_refresh_interval_ms must be 1 or more, not {self.registry_refresh_interval_ms!r}.")
+
+
+class LiveRegistry(Registry):
+    """A registry whose handlers are replaced all at once."""
+
+    def replace(self, handlers: Iterable[Handler]) -> None:
+        """From now on these are the handlers; what runs goes on with what it has."""
+        self._handlers = {handler.name: handler for handler in handlers}
+
+
+class RegistryRunner(Agent):
+    """Re-reads the registrations periodically; new ones are served without a restart, changed ones from their next task on."""
+
+    _config: RegistryRunnerConfig
+
+    def __init__(self, persistence: Persistence, evaluator: Evaluator, config: RegistryRunnerConfig | None = None) -> None:
+        config = config or RegistryRunnerConfig()
+        super().__init__(persistence, evaluator, config, tuple(config.topics))
+        self._registry = LiveRegistry()
+        self._registrations: list[HandlerRegistration] = []
+        engine = persistence.engine
+        self.modules = Modules(engine.settings.handler_roots, engine.clock.monotonic)
+
+    def register_handler(
+        self,
+        facet_name: str,
+        module_uri: str,
+        entrypoint: str = "handle",
+        version: str = "1.0.0",
+        checksum: str = "",
+        timeout_ms: int = 30000,
+        requirements: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Store a registration, or replace the one of that facet; runners see it with their next refresh.
+
+        Raises `OutsideRoots` for a module that would never be loaded; one that is not there yet is only told.
+        """
+        registration = HandlerRegistration(
+            facet_name, module_uri, entrypoint, version, checksum, timeout_ms, requirements or [], metadata or {}
+        )
+        check_registration(registration)
+        try:
+            self.modules.locate(module_uri)
+        except OutsideRoots:
+            raise
+        except InvalidInput as error:
+            if not module_uri.startswith("file:") and not all(part.isidentifier() for part in module_uri.split(".")):
+                raise
+            _log.warning("handler %s: %s It will be looked for when a task comes.", facet_name, error)
+        self._persistence.save_handler_registration(registration)
+
+    def registered_names(self) -> list[str]:
+        """The facets that this runner handles, sorted, as of the last refresh."""
+        return self._registry.names()
+
+    def registry(self) -> Registry:
+        """The registrations as handlers, as of the last refresh."""
+        return self._registry
+
+    def update_step(self, step_id: str, partial_result: Mapping[str, Any]) -> None:
+        """Merge partial results into a step's returns without completing it."""
+        self._evaluator.update_step(step_id, partial_result)
+
+    def refresh(self) -> None:
+        """Read the registrations again; does nothing if they are what they were."""
+        found = [
+            each for each in self._persistence.list_handler_registrations() if matches_topics(each.facet_name, self._config.topics)
+        ]
+        if found == self._registrations and len(self._registry) == len(found):
+            return
+        known = {each.facet_name: each for each in self._registrations}
+        for each in found:
+            if known.get(each.facet_name) != each and (missing := missing_requirements(each.requirements)):
+                _log.warning("handler %s needs what is not here: %s", each.facet_name, ", ".join(missing))
+        self._registry.replace([self._handler(each) for each in found])
+        self._registrations = found
+        if (host := self._host) is not None:
+            self._persistence.run(_look_again(host))
+
+    def prepare(self) -> None:
+        """Read the registrations, and say what will not be served."""
+        self.refresh()
+        for message in self.check():
+            _log.warning("%s", message)
+
+    def prepare_once(self) -> None:
+        """Read the registrations."""
+        self.refresh()
+
+    def check(self) -> list[str]:
+        """What a person should know before this runner starts: topics without a handler, event facets that nobody handles."""
+        names = [each.facet_name for each in self._persistence.list_handler_registrations()]
+        said = [
+            f"the topic pattern {pattern!r} matches no registered handler" for pattern in idle_topics(self._config.topics, names)
+        ]
+        unserved = self._persistence.run(
+            unserved_facets(self._persistence, lambda name: self._registry.find(name) is not None, self._config.task_list)
+        )
+        return said + [f"no handler for the event facet {name}" for name in unserved if matches_topics(name, self._config.topics)]
+
+    def until_stopped(self, stop: threading.Event) -> None:
+        """Refresh now and then."""
+        while not stop.wait(self._config.registry_refresh_interval_ms / 1000):
+            try:
+                self.refresh()
+            except StoreError as error:
+                _log.warning("the handler registrations could not be read: %s", error)
+
+    def _handler(self, registration: HandlerRegistration) -> Handler:
+        def call(payload: dict[str, Any], ctx: Context) -> Any:
+            timeout_for = ctx.task.timeout_for if ctx.task.timeout_for is not None else registration.timeout_ms
+            limit = min(IMPORT_LIMIT, timeout_for * 0.8 / 1000)
+            function = self.modules.find(registration, in_thread=self._starting, limit=limit)
+            given = payload_for(payload, ctx, self._evaluator.update_step, copy.deepcopy(registration.metadata))
+            return call_tool(function, given, timeout_for)
+
+        return make_handler(registration.facet_name, call, timeout=registration.timeout_ms / 1000)
+
+
+async def _look_again(host: Any) -> None:
+    """On the engine's loop: names that were nobody's may be ours now."""
+    host.worker.heard(())
