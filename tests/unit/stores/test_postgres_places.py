@@ -61,6 +61,7 @@ async def test_places_are_used_only_while_a_snapshot_is_old(store: PostgresStore
     assert await places.after(connection, [1]) is None  # type: ignore[arg-type]
     clock.advance(CHECK_EVERY)
     connection.old = True
+    assert await places.after(connection, [1]) is None  # type: ignore[arg-type]  # the look from the front is due
     assert await places.after(connection, [1]) == [(3, 70)]  # type: ignore[arg-type]
     assert await places.after(connection, [2, 1]) == [(-(2**31), 0), (3, 70)]  # type: ignore[arg-type]
     clock.advance(LOOK_EVERY)
