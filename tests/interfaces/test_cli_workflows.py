@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
-from tests.interfaces.commands import Treadle
+from tests.interfaces.commands import Ended, Treadle
+
+from treadle.cli import run as run_command
 
 FLOW = """\
 /** Tea. */
@@ -55,9 +60,30 @@ BAD = "namespace b {\n  facet F(n: Lnog)\n  workflow W(size: Long) andThen { a =
 MISSING = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
 
 
+class Quick(Treadle):
+    """Runs commands that only look or operate in this process, which is faster; those that work get one of their own."""
+
+    def __call__(self, *arguments: str, stdin: str = "", **options: Any) -> Ended:
+        if "--handlers" in arguments or arguments[0] == "run":
+            return super().__call__(*arguments, stdin=stdin, **options)
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            contextlib.chdir(self.folder),
+        ):
+            patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+            patch.setattr("treadle.cli.session.set_up_logging", lambda *_: None)
+            patch.setenv("TREADLE_STORE", self.store)
+            code = run_command(list(arguments))
+        return Ended(code, out.getvalue(), err.getvalue())
+
+
 @pytest.fixture
 def tea(treadle: Treadle) -> Treadle:
     """The command, beside a flow with its handlers, a pure one, and one that does not compile."""
+    treadle = Quick(treadle.folder)
     (treadle.folder / "tea.afl").write_text(FLOW)
     (treadle.folder / "kettle.py").write_text(HANDLERS)
     (treadle.folder / "pure.afl").write_text(PURE)
@@ -143,6 +169,15 @@ def test_a_failed_run_says_where_and_is_retried_from_there(tea: Treadle):
     again = tea("runs", "retry", run["id"], "--json")
     assert (again.code, again.error["code"]) == (5, "illegal_move")
     assert tea("store", "verify").code == 0
+
+
+def test_a_fork_keeps_what_came_before_its_step(tea: Treadle):
+    run_id = tea.json(*RUN)["id"]
+    fork = tea.json("runs", "fork", run_id, "Brew.poured", "-i", "cup=vase", "--handlers", "kettle.py")
+    assert (fork["parent_id"], fork["outputs"]["cup"]) == (run_id, "VASE")
+    assert (tea.folder / "boils").read_text() == "x"
+    lost = tea("runs", "fork", run_id, "Brew.nope", "--json")
+    assert (lost.code, lost.error["code"]) == (3, "step_not_found")
 
 
 def test_an_interrupted_run_is_paused_and_goes_on_where_it_was(tea: Treadle):
