@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from treadle.agents.calling import attempt
@@ -66,6 +66,8 @@ class Agent:
         self._state = threading.Lock()
         self._starting = False
         self._host: AgentHost | None = None
+        self.on_started: Callable[[], None] = lambda: None
+        """Called in the thread of `start` once tasks are being claimed."""
 
     # what subclasses say
 
@@ -228,6 +230,7 @@ class Agent:
         run(_started(host))
         self._host = host
         try:
+            self.on_started()
             self.until_stopped(self._stop)
         except Exception as error:
             self._profile.error = {"code": "loop_error", "message": str(error), "type": type(error).__name__}

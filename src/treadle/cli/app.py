@@ -7,7 +7,24 @@ from typing import Annotated
 import typer
 
 from treadle.cli import compile as compiling
-from treadle.cli import doctor, enqueue, flows, fmt, graph, lists, run, runs, servers, store, submit, tasks, up, worker
+from treadle.cli import (
+    doctor,
+    enqueue,
+    flows,
+    fmt,
+    graph,
+    handlers,
+    lists,
+    run,
+    runner,
+    runs,
+    servers,
+    store,
+    submit,
+    tasks,
+    up,
+    worker,
+)
 from treadle.cli.exits import EXIT_CODES
 from treadle.cli.session import Common, RootJsonOption, RootNamespaceOption, RootStoreOption, RootVerboseOption, Session, command
 
@@ -25,6 +42,7 @@ _tasks = typer.Typer(help="Look at tasks and operate them.", no_args_is_help=Tru
 _runs = typer.Typer(help="Look at runs of workflows and operate them.", no_args_is_help=True)
 _flows = typer.Typer(help="AFL sources in the store, by name and version.", no_args_is_help=True)
 _lists = typer.Typer(help="Task lists: what is in them, and how their work is held back.", no_args_is_help=True)
+_handlers = typer.Typer(help="Handlers that runners load from the store.", no_args_is_help=True)
 _store = typer.Typer(help="The store: schema, log, contents.", no_args_is_help=True)
 
 
@@ -64,6 +82,7 @@ async def demo(session: Session) -> None:
 app.command("demo")(command(demo))
 app.command("up")(command(up.up, quiet=False))
 app.command("worker")(command(worker.worker, quiet=False))
+app.command("runner")(command(runner.runner, quiet=False))
 app.command("enqueue")(command(enqueue.enqueue))
 app.command("compile")(command(compiling.compile_files))
 app.command("fmt")(command(fmt.fmt))
@@ -98,6 +117,12 @@ _flows.command("list")(command(flows.list_flows))
 _flows.command("show")(command(flows.show))
 _flows.command("publish")(command(flows.publish))
 app.add_typer(_flows, name="flows")
+
+_handlers.command("list")(command(handlers.list_handlers))
+_handlers.command("register")(command(handlers.register))
+_handlers.command("remove")(command(handlers.remove))
+_handlers.command("test")(command(handlers.try_out))
+app.add_typer(_handlers, name="handlers")
 
 _lists.command("show")(command(lists.show))
 _lists.command("pause")(command(lists.pause))

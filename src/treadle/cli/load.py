@@ -42,6 +42,14 @@ def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
     return [first, *others]
 
 
+def load_place(target: str) -> ModuleType:
+    """The module of `package.module` or `path/to/file.py`."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return _load_file(Path(target)) if target.endswith(".py") or "/" in target else _load_module(target)
+
+
 def _find_engine(place: str) -> Engine:
     target, colon, name = place.rpartition(":")
     if not colon:

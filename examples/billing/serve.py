@@ -1,0 +1,17 @@
+"""The runner: no code for any facet, as it loads handlers from what is registered. Ctrl-C stops it."""
+
+from __future__ import annotations
+
+import signal
+
+from treadle.agents import Evaluator, RegistryRunner, RegistryRunnerConfig, open_persistence
+
+with open_persistence() as store:
+    runner = RegistryRunner(
+        persistence=store,
+        evaluator=Evaluator(persistence=store),
+        config=RegistryRunnerConfig(service_name="billing-runner"),
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: runner.stop())
+    runner.start()  # blocks; auto-loads handlers from the store
