@@ -43,6 +43,11 @@ PROBLEMS = {
     "evaluator_error": "A run could not be advanced; the result that was to be taken in is kept. A bug in Treadle.",
     "no_handler": "Nobody has a handler for it, and its task list is told to ignore such tasks.",
     "canceled": "An operator or a caller canceled it.",
+    "failed": "It failed, and whoever said so gave no code.",
+    "reserved_key": "The payload of an agent's task has a key that starts with an underscore; such keys are added by runners.",
+    "import_failed": "The module of a registered handler cannot be imported; the message has what it raised.",
+    "import_timeout": "The module of a registered handler does not come to the end of its import.",
+    "entrypoint_missing": "The module of a registered handler has no function of that name.",
 }
 """Codes that failed tasks carry beside those of the error tree."""
 
