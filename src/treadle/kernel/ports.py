@@ -232,13 +232,15 @@ class Answer:
     """`existing` names, for each unique key that was live already, the task that has it.
 
     `lane_ids` are the lanes in which the unit made a task ready; workers of these may want to look. `lost` are, of a unit
-    with several claims, those that are no longer held.
+    with several claims, those that are no longer held. `same` names, for the id of each new task whose idempotency key stood
+    for another already, that one.
     """
 
     verdict: Verdict
     existing: dict[str, str] = field(default_factory=dict)
     lane_ids: tuple[int, ...] = ()
     lost: tuple[str, ...] = ()
+    same: dict[str, str] = field(default_factory=dict)
 
 
 DONE = Answer(Verdict.DONE)
@@ -513,6 +515,8 @@ class Store(UsageStore, Protocol):
           one whose lease ran out keeps it.
         - A unit without any guard is an entrance: `BacklogFull` if its tasks raise the ready ones of a lane over its cap,
           `ListDraining` if it has new tasks for a list that takes none. What settles or advances is never refused so.
+        - A new task with an idempotency key that stands for another (live, finished or pruned) is not inserted, until the
+          key's time has passed; `same` tells. A key stands for the live task where its own was refused for its unique key.
         - If any unit raises, nothing of the call is done: the caller sends them one by one to find the culprit.
         """
 

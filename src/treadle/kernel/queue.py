@@ -36,7 +36,11 @@ Follow = Callable[[Task, Finish], Awaitable[tuple[tuple[NewTask, ...], tuple[Row
 
 
 class Enqueued(NamedTuple):
-    """The task that now stands for what was asked: `created` is False where a live task had the unique key."""
+    """The task that now stands for what was asked.
+
+    `created` is False where a live task had the unique key, or the idempotency key stood for one already (even if that one
+    has been pruned since).
+    """
 
     id: str
     created: bool = True
@@ -53,6 +57,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     task_list: str = DEFAULT_LIST
     kind: str = HANDLER
     unique_key: str | None = None
+    idempotency_key: str | None = None
+    idempotency_for: Duration = 7 * 86_400
     limit_key: str | None = None
     limit: int | None = None
     retry: RetryPolicy | int | None = None
@@ -97,7 +103,7 @@ class Queue:
         """Store the tasks; checked all together first, so that a bad one changes nothing.
 
         Up to 500 are atomic; more are stored in several commits, in order. Safe to call again after an error only
-        with unique keys: without them a second call makes new tasks.
+        with unique or idempotency keys: without them a second call makes new tasks.
         """
         now = None
         checked: list[NewTask] = []
@@ -118,6 +124,7 @@ class Queue:
             existing = answer.existing
             for task in chunk:
                 owner = existing.get(task.unique_key, task.id) if task.unique_key and existing else task.id
+                owner = answer.same.get(task.id, owner) if answer.same else owner
                 done.append(Enqueued(owner, owner == task.id))
         reach("enqueue.after_commit")
         return done
@@ -240,6 +247,8 @@ class Queue:
             priority=spec.priority,
             wait_for=wait_for,
             unique_key=None if spec.unique_key is None else check_key(spec.unique_key, "unique key"),
+            idempotency_key=None if spec.idempotency_key is None else check_key(spec.idempotency_key, "idempotency key"),
+            idempotency_for=milliseconds(spec.idempotency_for, "idempotency_for", positive=True),
             limit_key=None if spec.limit_key is None else check_key(spec.limit_key, "limit key"),
             limit=_limit(spec),
             policy=None if policy is None else msgspec.json.encode(policy).decode(),

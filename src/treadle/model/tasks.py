@@ -32,6 +32,9 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     """Bits that keep it from being taken from the start."""
     unique_key: str | None = None
     """While a task with this key is live in the namespace, inserting another is a no-op that names the live one."""
+    idempotency_key: str | None = None
+    """For `idempotency_for` ms from now the key stands for this task: inserting another is a no-op that names this one."""
+    idempotency_for: int = 7 * 86_400_000
     limit_key: str | None = None
     """At most so many tasks with this key run at once as its limit says; None: the key of its lane, if that has one."""
     limit: int | None = None

@@ -262,6 +262,8 @@ class Engine:
         priority: int = 0,
         task_list: str = DEFAULT_LIST,
         unique_key: str | None = None,
+        idempotency_key: str | None = None,
+        idempotency_for: Duration = 7 * 86_400,
         limit_key: str | None = None,
         limit: int | None = None,
         retry: RetryPolicy | int | None = None,
@@ -272,7 +274,8 @@ class Engine:
     ) -> Enqueued:
         """Store a task; when this returns, it is durable. Smaller priorities run first.
 
-        While a task with the same `unique_key` is live, that one is returned instead (`created` is False).
+        While a task with the same `unique_key` is live, that one is returned instead (`created` is False). For `idempotency_for`
+        (seven days), an `idempotency_key` stands for the task it was first given with, also when that has ended or was pruned.
         Of the tasks with the same `limit_key` at most `limit` run at once, unless an operator said otherwise (`engine.lists`).
         `retry`, `timeout` and `progress_every` win over the handler's own. After `deadline` it fails instead of running.
         """
@@ -284,6 +287,8 @@ class Engine:
             priority=priority,
             task_list=task_list,
             unique_key=unique_key,
+            idempotency_key=idempotency_key,
+            idempotency_for=idempotency_for,
             limit_key=limit_key,
             limit=limit,
             retry=retry,

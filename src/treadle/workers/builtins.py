@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from treadle.kernel.retention import PRUNE_EVERY_FOR, Retention
@@ -16,8 +17,8 @@ from treadle.workers.scripts import ScriptError, ScriptRunner, ScriptUnavailable
 _PERSISTENT = RetryPolicy(retries=1_000_000, first_for=60_000, cap_for=PRUNE_EVERY_FOR)
 
 
-def builtin_handlers(scripts: ScriptRunner, retention: Retention) -> dict[str, Handler]:
-    """The handlers by kind."""
+def builtin_handlers(scripts: ScriptRunner, retention: Retention | None = None) -> dict[str, Handler]:
+    """The handlers by kind; without `retention`, nothing is pruned here."""
 
     async def run_script(payload: dict[str, Any]) -> dict[str, Json] | Failed:
         """Run the code out of process; what is wrong with it is final, and its type is that of what the script raised."""
@@ -35,13 +36,19 @@ def builtin_handlers(scripts: ScriptRunner, retention: Retention) -> dict[str, H
     async def take_in(_: dict[str, Any]) -> None:
         """Nothing by itself: settling the task is what advances the run."""
 
+    handlers = {
+        SCRIPT: make_handler(SCRIPT, run_script, retry=3, concurrency=16),
+        ADVANCE: make_handler(ADVANCE, take_in),
+    }
+    if retention is not None:
+        handlers[PRUNE] = make_handler(PRUNE, _pruning(retention), retry=_PERSISTENT)
+    return handlers
+
+
+def _pruning(retention: Retention) -> Callable[[], Awaitable[Waiting]]:
     async def prune() -> Waiting:
         """One pass, and another in an hour."""
         await retention.prune()
         return Waiting(PRUNE_EVERY_FOR)
 
-    return {
-        SCRIPT: make_handler(SCRIPT, run_script, retry=3, concurrency=16),
-        ADVANCE: make_handler(ADVANCE, take_in),
-        PRUNE: make_handler(PRUNE, prune, retry=_PERSISTENT),
-    }
+    return prune

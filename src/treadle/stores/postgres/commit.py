@@ -19,8 +19,10 @@ from treadle.kernel.ports import CLAIM_LOST, DONE, Amend, Answer, Finish, Keep, 
 from treadle.model.names import Lane
 from treadle.model.states import Hold
 from treadle.model.tasks import Claim, NewTask
+from treadle.stores.deduping import has_keys
 from treadle.stores.postgres import settlements
 from treadle.stores.postgres.connect import PACKAGE, Connection
+from treadle.stores.postgres.dedupe import settle_keys, take_keys
 from treadle.stores.postgres.inserts import Inserted, enter, insert_tasks
 from treadle.stores.postgres.limits import Key, admit
 from treadle.stores.postgres.rows import has_rows, see_runs, write_rows
@@ -62,6 +64,15 @@ class _Allowed(NamedTuple):
 
 async def commit(connection: Connection, lane_ids: Mapping[Lane, int], units: Sequence[Unit]) -> list[Answer]:
     """Do the units; answers in their order. All lanes of new tasks are in `lane_ids`."""
+    if not has_keys(units):
+        return await _commit(connection, lane_ids, units)
+    async with connection.transaction():
+        deduped = await take_keys(connection, units)
+        answers = await _commit(connection, lane_ids, deduped.units)
+        return await settle_keys(connection, deduped, units, answers)
+
+
+async def _commit(connection: Connection, lane_ids: Mapping[Lane, int], units: Sequence[Unit]) -> list[Answer]:
     if (ends := _plain_ends(units)) is not None:
         if await settlements.finish(connection, ends, limited=False) == len(ends):
             return [DONE] * len(ends)

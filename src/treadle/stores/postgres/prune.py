@@ -84,12 +84,17 @@ async def prune_trees(connection: Connection, rules: Rules, roots: Sequence[str]
             return Pruned(0, len(members), moves, lines, 0, len(steps), more=bool(sure))
         moves += await _change(connection, "delete_log", runs)
         await _change(connection, "delete_runs", runs)
-        digests = sorted({row[0] for row in await connection.fetch(_SQL["delete_uses"], sorted(sure))})
-        blobs = 0
-        if digests:
-            await connection.fetch(_SQL["lock_blobs"], digests)
-            blobs = await _change(connection, "delete_blobs", digests)
+        blobs = await drop_uses(connection, sorted(sure))
     return Pruned(len(sure), len(members), moves, lines, len(runs), len(steps), blobs)
+
+
+async def drop_uses(connection: Connection, roots: Sequence[str]) -> int:
+    """The trees use no big values any more; how many went with that."""
+    digests = sorted({row[0] for row in await connection.fetch(_SQL["delete_uses"], roots)})
+    if not digests:
+        return 0
+    await connection.fetch(_SQL["lock_blobs"], digests)
+    return await _change(connection, "delete_blobs", digests)
 
 
 async def _change(connection: Connection, name: str, ids: Sequence[str], *more: int) -> int:

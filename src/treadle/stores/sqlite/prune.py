@@ -91,10 +91,16 @@ def prune_trees(connection: apsw.Connection, rules: Rules, roots: Sequence[str],
             return Pruned(0, len(members), moves, lines, 0, len(steps), more=True)
         moves += _change(connection, "delete_log", ids=_json(runs))
         _change(connection, "delete_runs", ids=_json(runs))
-        digests = read_value(connection, _SQL["list_digests"], {"roots": sure})
-        _change(connection, "delete_uses", roots=sure)
-        blobs = _change(connection, "delete_blobs", digests=digests)
+        blobs = drop_uses(connection, _decode(sure))
     return Pruned(len(_decode(sure)), len(members), moves, lines, len(runs), len(steps), blobs)
+
+
+def drop_uses(connection: apsw.Connection, roots: Sequence[str]) -> int:
+    """The trees use no big values any more; how many went with that."""
+    values = {"roots": _json(roots)}
+    digests = read_value(connection, _SQL["list_digests"], values)
+    _change(connection, "delete_uses", **values)
+    return _change(connection, "delete_blobs", digests=digests)
 
 
 def _change(connection: apsw.Connection, name: str, **values: Any) -> int:

@@ -35,7 +35,8 @@ from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import Claim, LogLine, Move, Server, Task
-from treadle.stores.sqlite import dead, handlers, limits, lists, prune, queue, reads, records, runs
+from treadle.stores.deduping import has_keys
+from treadle.stores.sqlite import dead, dedupe, handlers, limits, lists, prune, queue, reads, records, runs
 from treadle.stores.sqlite.channel import Channel, ClosedChannel, InlineChannel, ThreadChannel
 from treadle.stores.sqlite.commit import commit
 from treadle.stores.sqlite.connection import add_shapes, connect, make_durable, make_shrinkable, refuse_writes, writing
@@ -162,7 +163,13 @@ class SqliteStore(UsageMethods):
 
         def work(connection: apsw.Connection) -> list[Answer]:
             with writing(connection):
-                answers, known = commit(connection, units, self._lanes, self._clock.now())
+                now = self._clock.now()
+                if not has_keys(units):
+                    answers, known = commit(connection, units, self._lanes, now)
+                else:
+                    deduped = dedupe.take_keys(connection, units, now)
+                    answers, known = commit(connection, deduped.units, self._lanes, now)
+                    answers = dedupe.settle_keys(connection, deduped, units, answers)
             self._lanes = known
             return answers
 

@@ -1,4 +1,6 @@
 -- Back to the bare queue: what operators said, dedupe keys and big values are lost.
+drop function treadle_enqueue_v1(json);
+drop function treadle_new_id();
 drop index finished_root;
 drop index tasks_root;
 drop table blob_uses;
