@@ -16,8 +16,6 @@ from treadle.testing import ManualClock
 IN_THE_WAY = 100_000
 READY, RUNNING = 1_000, 1_000
 BATCH = 100
-OVER_LIMIT = {"tasks_over_limit", "tasks_over_limit_lane"}
-"""Either tells that nothing waits for a limit."""
 
 FILL = f"""
 insert into lanes (namespace, kind, task_list, name)
@@ -73,6 +71,7 @@ async def test_hot_statements_use_their_indexes(connection: Connection) -> None:
     await check_settle(connection)
     await check_insert(connection)
     await check_revive(connection)
+    await check_limits(connection)
 
 
 async def check_claim(connection: Connection) -> None:
@@ -87,11 +86,11 @@ async def check_claim(connection: Connection) -> None:
 
 async def check_wake(connection: Connection) -> None:
     plan = await explain(connection, "queue.sql", "wake", str(BATCH), "true")
-    assert plan.indexes("tasks") - OVER_LIMIT <= {"tasks_wake", "tasks_pkey"}
+    assert plan.indexes("tasks") <= {"tasks_wake", "tasks_pkey", "tasks_over_limit"}
     plan.reads_few_rows(10)
     await connection.execute("update tasks set wake_at = 1 where owner_id is null and wake_at % 100 = 0")
     plan = await explain(connection, "queue.sql", "wake", str(BATCH), "true")
-    assert plan.indexes("tasks") - OVER_LIMIT == {"tasks_wake", "tasks_pkey"}
+    assert plan.indexes("tasks") == {"tasks_wake", "tasks_pkey", "tasks_over_limit"}
     plan.reads_few_rows(5 * BATCH)
 
 
@@ -152,6 +151,32 @@ async def check_revive(connection: Connection) -> None:
     plan = await explain(connection, "settlements.sql", "revive", ids, words, words, "'{}'")
     assert plan.indexes("finished") == {"finished_pkey"}
     assert plan.indexes("tasks") == {"tasks_unique_key"}
+    plan.reads_few_rows(4 * BATCH)
+
+
+async def check_limits(connection: Connection) -> None:
+    """With 50,000 tasks that wait for a key, one in ten of them for one that is looked at."""
+    await connection.execute(
+        f"""
+        update tasks
+        set hold = 1, limit_key = case when due_at % 10 = 0 then 'k' else 'other' end
+        from (select id from tasks where lane_id = 2 and owner_id is null limit {IN_THE_WAY // 2}) as chosen
+        where tasks.id = chosen.id
+        """
+    )
+    await connection.execute("update tasks set hold = 0 where id = (select id from tasks where limit_key = 'k' limit 1)")
+    await connection.execute("insert into limits values ('default', 'k', 3, true)")
+    plan = await explain(connection, "limits.sql", "admit", "array['default']", "array['k']", "10000")
+    assert plan.indexes("tasks") == {"tasks_over_limit", "tasks_admitted", "tasks_pkey"}
+    plan.reads_few_rows(10)
+    plan = await explain(connection, "limits.sql", "list_starved", "''", "''", "100")
+    assert plan.indexes("tasks") <= {"tasks_over_limit", "tasks_admitted"}
+    plan.reads_few_rows(10)
+    plan = await explain(connection, "lists.sql", "count_backlog", "2", "101")
+    assert plan.indexes("tasks") == {"tasks_ready", "tasks_over_limit_lane"}
+    plan.reads_few_rows(202)
+    plan = await explain(connection, "queue.sql", "claim_slowed", "array[1, 2]", "'me'", "60000", str(BATCH))
+    assert plan.indexes("tasks") == {"tasks_ready", "tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)
 
 

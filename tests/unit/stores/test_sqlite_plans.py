@@ -48,6 +48,8 @@ INDEXES = {
         "finish": set(),
         "drop_finished": {"finished_seq"},
         "list_just_finished": {"finished_seq"},
+        "has_admitted": {"tasks_admitted"},
+        "list_freed": {"finished_seq"},
         "log_parks": set(),
         "park": set(),
         "list_just_parked": set(),
@@ -58,6 +60,20 @@ INDEXES = {
         "revive": {"tasks_unique_key"},
         "drop_revived": set(),
         "list_settled": set(),
+    },
+    "limits": {
+        "admit": {"tasks_over_limit", "tasks_admitted"},
+        "recall": {"tasks_admitted"},
+        "recall_list": {"tasks_admitted"},
+        "list_waiting_keys": {"tasks_over_limit_lane"},
+        "list_limits": {"tasks_over_limit", "tasks_admitted"},
+        "list_admitted": {"tasks_admitted"},
+    },
+    "lists": {
+        "list_slowed": {"lanes_slowed"},
+        "list_guarded": {"lanes_guarded"},
+        "list_rated": {"tasks_ready"},
+        "count_backlog": {"tasks_ready", "tasks_over_limit_lane"},
     },
     "insert": {"insert_tasks": set(), "explain_inserts": {"tasks_unique_key"}},
     "reads": {
@@ -102,6 +118,11 @@ def test_a_hot_statement_uses_its_index(full, file, name):
     assert not scans, text
     for index in INDEXES[file][name]:
         assert f"INDEX {index}" in text, text
+
+
+def test_admitting_sorts_nothing(full):
+    plan = plan_of(full, load_statements("treadle.stores.sqlite", "limits.sql")["admit"])
+    assert not any("FOR ORDER BY" in line for line in plan), plan
 
 
 def test_taking_and_waking_sort_nothing(full):

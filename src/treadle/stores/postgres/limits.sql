@@ -28,12 +28,12 @@ with room as materialized (
   cross join lateral (
     select tasks.id
     from tasks
-    join lanes on lanes.id = tasks.lane_id
     where tasks.namespace = room.namespace and tasks.limit_key = room.key and tasks.limit_key is not null
-      and hold = 1 and owner_id is null and wake_at is null and not lanes.paused
+      and hold = 1 and owner_id is null and wake_at is null
+      and lane_id <> all (array(select lanes.id from lanes where lanes.slowed and lanes.paused))
     order by tasks.priority, tasks.due_at, tasks.id
     limit room.count
-    for update of tasks skip locked
+    for update skip locked
   ) as waiting
 ), admitted as (
   update tasks
@@ -131,7 +131,7 @@ select distinct tasks.limit_key
 from lanes
 join tasks on tasks.lane_id = lanes.id
 where lanes.namespace = $1::text and lanes.task_list = $2::text
-  and hold = 1 and owner_id is null and wake_at is null and tasks.limit_key is not null;
+  and hold - 1 = 0 and owner_id is null and wake_at is null and tasks.limit_key is not null;
 
 -- name: list_starved
 -- Up to $3 keys after the one given ($1 namespace, $2 key) that tasks wait for, and whether there is room for one.

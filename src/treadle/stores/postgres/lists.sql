@@ -64,5 +64,5 @@ for no key update;
 select (select count(*) from (
     select from tasks where lane_id = $1::integer and owner_id is null and wake_at is null and hold = 0 limit $2::bigint
   ) as ready) + (select count(*) from (
-    select from tasks where lane_id = $1::integer and owner_id is null and wake_at is null and hold = 1 limit $2::bigint
+    select from tasks where lane_id = $1::integer and owner_id is null and wake_at is null and hold - 1 = 0 limit $2::bigint
   ) as held_back);

@@ -85,9 +85,9 @@ class Settling:
         self._connection.execute(_SQL["finish"], values)
         count = self._connection.changes()
         if count:
-            freed = read_value(self._connection, _SQL["list_freed"], values)
-            if freed != "[]":
-                self.keys.update((namespace, key) for namespace, key in _decode(freed))
+            if read_value(self._connection, _SQL["has_admitted"]):
+                freed = _decode(read_value(self._connection, _SQL["list_freed"], values))
+                self.keys.update((namespace, key) for namespace, key in freed)
             self._connection.execute(_SQL["drop_finished"], values)
         if count == len(batch):
             self._note_applied(batch.indexes)

@@ -21,12 +21,15 @@ where t.claim_version = r.value ->> 1
 -- Delete the live rows of tasks that `finish` has copied.
 delete from tasks where id in (select id from finished where seq >= :first_seq and seq < :first_seq + :count);
 
+-- name: has_admitted
+-- Whether a task with a limit key is admitted: if not, nothing that ends makes room.
+select exists (select 1 from tasks where limit_key is not null and (hold & 1) = 0);
+
 -- name: list_freed
--- Before `drop_finished`: the limit keys of what `finish` has copied. Nothing is read where no task with a key is admitted.
+-- The limit keys of what `finish` has copied.
 select json_group_array(distinct json_array(namespace, limit_key))
 from finished
-where exists (select 1 from tasks where limit_key is not null and (hold & 1) = 0)
-  and seq >= :first_seq and seq < :first_seq + :count and limit_key is not null;
+where seq >= :first_seq and seq < :first_seq + :count and limit_key is not null;
 
 -- name: list_just_finished
 -- Which rows of `finish` matched.

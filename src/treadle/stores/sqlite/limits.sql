@@ -91,7 +91,7 @@ where rowid in (
 select distinct t.limit_key
 from lanes as l cross join tasks as t on t.lane_id = l.id
 where l.namespace = :namespace and l.task_list = :task_list
-  and t.hold = 1 and t.owner_id is null and t.wake_at is null and t.limit_key is not null;
+  and t.hold - 1 = 0 and t.owner_id is null and t.wake_at is null and t.limit_key is not null;
 
 -- name: list_run_keys
 -- Keys of the run's live tasks.

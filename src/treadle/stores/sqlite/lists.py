@@ -69,10 +69,9 @@ def set_backlog_limit(connection: apsw.Connection, lane_id: int, backlog_limit: 
 # --- rates ---
 
 
-def tokens_left(connection: apsw.Connection, lane_id: int, now: int) -> float:
-    """How many tasks may be taken from the lane now."""
-    (row,) = connection.execute(_SQL["find_lane_rule"], {"lane_id": lane_id}).fetchall()
-    return _rule(row).tokens_left(now)
+def list_slowed(connection: apsw.Connection) -> dict[int, LaneRule]:
+    """Lanes that are paused or have a rate; most often there is none, and that costs next to nothing."""
+    return {rule.lane_id: rule for rule in map(_rule, connection.execute(_SQL["list_slowed"]))}
 
 
 def spend(connection: apsw.Connection, lane_id: int, tokens: float, now: int) -> None:

@@ -22,11 +22,11 @@ select id, namespace, kind, task_list, name, paused, accepting, rate, burst, tok
 from lanes
 order by id;
 
--- name: find_lane_rule
--- What was said about a lane.
+-- name: list_slowed
+-- Lanes that are paused or have a rate.
 select id, namespace, kind, task_list, name, paused, accepting, rate, burst, tokens, tokens_at, backlog_limit, limit_key
 from lanes
-where id = :lane_id;
+where slowed;
 
 -- name: list_rated
 -- Those of the lanes that have a rate, are not paused, and have ready tasks.
@@ -57,5 +57,5 @@ select id, accepting, backlog_limit, limit_key from lanes where guarded;
 select (select count(*) from (
     select 1 from tasks where lane_id = :lane_id and owner_id is null and wake_at is null and hold = 0 limit :most
   )) + (select count(*) from (
-    select 1 from tasks where lane_id = :lane_id and owner_id is null and wake_at is null and hold = 1 limit :most
+    select 1 from tasks where lane_id = :lane_id and owner_id is null and wake_at is null and hold - 1 = 0 limit :most
   ));

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import apsw
@@ -27,11 +27,10 @@ def claim(
     connection: apsw.Connection, clock: Clock, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int
 ) -> list[Task]:
     """Take the first ready tasks of the best lane."""
-    wanted = list(lane_ids)
-    while limit > 0 and (heads := connection.execute(_SQL["find_head"], {"lane_ids": _encode(wanted).decode()}).fetchall()):
-        head: Any = heads[0]
-        lane_id, priority, rated = head
-        values: dict[str, Any] = {
+    shut: set[int] = set()
+    while limit > 0 and (head := _find_head(connection, lane_ids, shut)) is not None:
+        lane_id, priority = head
+        values = {
             "lane_id": lane_id,
             "priority": priority,
             "limit": limit,
@@ -42,15 +41,16 @@ def claim(
             with writing(connection):
                 now = clock.now()
                 values["now"] = now
-                tokens = lists.tokens_left(connection, lane_id, now) if rated else 0.0
-                if rated and tokens < 1:
-                    wanted.remove(lane_id)
-                    continue
-                if rated:
+                rule = lists.list_slowed(connection).get(lane_id)
+                if rule is not None:
+                    tokens = 0.0 if rule.paused else rule.tokens_left(now)
+                    if tokens < 1:
+                        shut.add(lane_id)
+                        continue
                     values["limit"] = int(min(tokens, limit))
                 taken = read_value(connection, _SQL["show_taken"], values)
                 connection.execute(_SQL["take"], values)
-                if rated:
+                if rule is not None:
                     lists.spend(connection, lane_id, tokens - connection.changes(), now)
         except apsw.TooBigError:
             if limit == 1:
@@ -61,6 +61,15 @@ def claim(
         if tasks := _decode_tasks(taken):
             return tasks
     return []
+
+
+def _find_head(connection: apsw.Connection, lane_ids: Sequence[int], shut: Collection[int]) -> tuple[int, int] | None:
+    """The best lane and its best priority; lanes that are paused, or shut, are left out."""
+    slowed = lists.list_slowed(connection)
+    if slowed:
+        lane_ids = [each for each in lane_ids if each not in shut and not (each in slowed and slowed[each].paused)]
+    found: Any = connection.execute(_SQL["find_head"], {"lane_ids": _encode(list(lane_ids)).decode()}).fetchall()
+    return found[0] if found else None
 
 
 def wake(connection: apsw.Connection, clock: Clock, limit: int, expire_leases: bool) -> Woken:

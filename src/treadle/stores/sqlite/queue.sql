@@ -1,6 +1,6 @@
 -- name: find_head
--- The lane among those wanted whose first ready task is the best, that task's priority, and whether the lane has a rate.
-select wanted.value as lane_id, head.priority, exists (select 1 from lanes where slowed and id = wanted.value and rate is not null)
+-- The lane among those wanted whose first ready task is the best, and that task's priority.
+select wanted.value as lane_id, head.priority
 from json_each(:lane_ids) as wanted cross join tasks as head on head.rowid = (
   select t.rowid
   from tasks as t
@@ -8,7 +8,6 @@ from json_each(:lane_ids) as wanted cross join tasks as head on head.rowid = (
   order by t.priority, t.due_at, t.id
   limit 1
 )
-where wanted.value not in (select id from lanes where slowed and paused)
 order by head.priority, head.due_at, head.id
 limit 1;
 
@@ -26,7 +25,6 @@ from (
   select *
   from tasks
   where lane_id = :lane_id and priority = :priority and owner_id is null and wake_at is null and hold = 0
-    and not exists (select 1 from lanes where id = :lane_id and slowed and paused)
   order by due_at, id
   limit :limit
 ) as t cross join lanes as l on l.id = t.lane_id;
@@ -40,7 +38,6 @@ where rowid in (
   select rowid
   from tasks
   where lane_id = :lane_id and priority = :priority and owner_id is null and wake_at is null and hold = 0
-    and not exists (select 1 from lanes where id = :lane_id and slowed and paused)
   order by due_at, id
   limit :limit
 );

@@ -41,7 +41,8 @@ drop index tasks_limit;
 create index tasks_admitted on tasks (namespace, limit_key) where limit_key is not null and (hold & 1) = 0;
 create index tasks_over_limit on tasks (namespace, limit_key, priority, due_at, id)
   where limit_key is not null and hold = 1 and owner_id is null and wake_at is null;
-create index tasks_over_limit_lane on tasks (lane_id) where hold = 1 and owner_id is null and wake_at is null;
+-- Written so that no query is taken to mean this one by mistake, which would then sort all that waits for any key.
+create index tasks_over_limit_lane on tasks (lane_id) where hold - 1 = 0 and owner_id is null and wake_at is null;
 
 -- Which task an idempotency key stands for, on a clock of its own: it outlives the task.
 create table dedupe (
