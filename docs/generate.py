@@ -216,7 +216,8 @@ def settings_page() -> str:
         "that makes no sense is an error at start (`invalid_input`), not a surprise later.",
     ]
     for name, default, text in settings():
-        parts.append(f"## `TREADLE_{name.upper()}`\n\n{_capital(text)}\n\nDefault: `{default}`.")
+        variable = name.upper() if name.startswith("anthropic_") else f"TREADLE_{name.upper()}"
+        parts.append(f"## `{variable}`\n\n{_capital(text)}\n\nDefault: `{default}`.")
     return _page(parts)
 
 

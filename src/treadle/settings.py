@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_NAMESPACE, check_name
 from treadle.model.values import PAYLOAD_LIMIT
 
 DEFAULT_STORE = "sqlite:///treadle.db"
+DEFAULT_MODEL = "claude-sonnet-4-6"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a process runs; the field `store` comes from `TREADLE_STORE`, and so on."""
+    """How a process runs; the field `store` comes from `TREADLE_STORE`, and so on; those of the SDK keep their own names."""
 
     store: str = DEFAULT_STORE
     """`sqlite:///path`, `postgresql://...` or `memory://`."""
@@ -33,6 +34,20 @@ class Settings:
     """`text` or `json`."""
     handler_roots: tuple[str, ...] = ()
     """Folders from which runners load handler modules, joined by `:`; the working directory by default."""
+    anthropic_api_key: str = field(default="", repr=False)
+    """The key for models; never shown."""
+    anthropic_base_url: str = ""
+    """Where the Messages API is, if not at its usual place."""
+    llm_model: str = DEFAULT_MODEL
+    """The model for prompts that name none."""
+    llm_max_tokens: int = 4096
+    """Tokens that one answer of a model may have."""
+    llm_timeout: float = 120.0
+    """Seconds without a sign of life from the model's service."""
+    llm_budget: float | None = None
+    """Dollars that a run may spend on models, unless it was started with a budget of its own; without a limit by default."""
+    llm_prices: str = field(default="", repr=False)
+    """Prices of models as JSON, `{"some-model": [3, 15]}`: dollars for a million tokens in and out."""
     crash_at: str = ""
     """For tests: `point` or `point:n` kills the process when the named crash point is reached for the n-th time."""
 
@@ -50,6 +65,13 @@ def load_settings() -> Settings:
         log_level=_choice("TREADLE_LOG_LEVEL", (get("TREADLE_LOG_LEVEL") or "INFO").upper(), ("DEBUG", "INFO", "WARNING", "ERROR")),
         log_format=_choice("TREADLE_LOG_FORMAT", get("TREADLE_LOG_FORMAT") or "text", ("text", "json")),
         handler_roots=tuple(root for root in (get("TREADLE_HANDLER_ROOTS") or "").split(":") if root),
+        anthropic_api_key=get("ANTHROPIC_API_KEY") or "",
+        anthropic_base_url=get("ANTHROPIC_BASE_URL") or "",
+        llm_model=get("TREADLE_LLM_MODEL") or DEFAULT_MODEL,
+        llm_max_tokens=int(_number("TREADLE_LLM_MAX_TOKENS", get("TREADLE_LLM_MAX_TOKENS"), 4096, 1, 1_000_000)),
+        llm_timeout=_number("TREADLE_LLM_TIMEOUT", get("TREADLE_LLM_TIMEOUT"), 120.0, 0.1, 3600),
+        llm_budget=_number("TREADLE_LLM_BUDGET", get("TREADLE_LLM_BUDGET"), 0.0, 0, 1e9) if get("TREADLE_LLM_BUDGET") else None,
+        llm_prices=get("TREADLE_LLM_PRICES") or "",
         crash_at=get("TREADLE_CRASH_AT") or "",
     )
 

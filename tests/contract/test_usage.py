@@ -11,6 +11,7 @@ from tests.contract.queueing import new_task
 
 from treadle.kernel.ports import PutRun, Unit
 from treadle.kernel.system import SystemIds
+from treadle.model.names import HANDLER
 from treadle.model.runs import Run
 from treadle.model.usage import Budget, Usage, total
 
@@ -79,10 +80,11 @@ async def test_the_ready_tasks_of_one_run_are_taken_and_no_others(store):
     run = Run(id=RUN, namespace="default", flow_id="f", workflow="w", inputs="{}", root_id=RUN)
     mine, other = new_task(run_id=RUN), new_task()
     await store.commit([Unit(tasks=(mine, other), rows=(PutRun(run),))])
-    assert await store.claim_of_run(RUN, "me", 30_000, 10) == [mine.id]
+    assert await store.claim_of_run(RUN, "other", "me", 30_000, 10) == []
+    assert await store.claim_of_run(RUN, HANDLER, "me", 30_000, 10) == [mine.id]
     task = await store.find_task(mine.id)
     assert (task.owner_id, task.claim_version, task.shown_state) == ("me", 1, "running")
-    assert await store.claim_of_run(RUN, "me", 30_000, 10) == []
+    assert await store.claim_of_run(RUN, HANDLER, "me", 30_000, 10) == []
 
 
 async def test_what_a_run_spent_goes_with_the_run(store, database):

@@ -148,11 +148,13 @@ class Runs:
         priority: int = 0,
         trace_id: str | None = None,
         parent_id: str | None = None,
+        run_id: str | None = None,
     ) -> StartedRun:
         """Start a workflow of a published flow (name or digest) or of sources; durable when this returns.
 
         Inputs are checked against the workflow's parameters unless `lenient` (D59). The first steps are taken in the
-        same commit. With an idempotency key, a second start names the first run and changes nothing.
+        same commit. With an idempotency key, a second start names the first run and changes nothing. `run_id` is a new id
+        that something else refers to already.
         """
         stored: Flow | None = None
         if isinstance(flow, str):
@@ -164,7 +166,7 @@ class Runs:
         entry = find_workflow(program, workflow)
         given = dict(inputs or {})
         check_inputs(program, entry, given, lenient=lenient)
-        run_id = self._ids.new_id()
+        run_id = run_id or self._ids.new_id()
         encode(given, "inputs", _INPUTS_LIMIT)
         folded = self._vault.fold(given, run_id, "inputs")
         packed, _ = self._vault.pack(folded.attributes, run_id, "inputs", _INPUTS_LIMIT)

@@ -30,8 +30,8 @@ class UsageStore(Protocol):
     async def list_usage(self, run_id: str) -> list[Usage]:
         """All requests of the run, oldest first."""
 
-    async def claim_of_run(self, run_id: str, owner_id: str, lease_for: int, limit: int) -> list[str]:
-        """Take up to `limit` ready tasks of that run, as `Store.claim` takes those of a lane; their ids.
+    async def claim_of_run(self, run_id: str, kind: str, owner_id: str, lease_for: int, limit: int) -> list[str]:
+        """Take up to `limit` ready tasks of that run and kind, as `Store.claim` takes those of a lane; their ids.
 
         Paused lanes are left alone; rates of lanes are not counted.
         """

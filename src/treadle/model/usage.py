@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import msgspec
+
+from treadle.model.errors import InvalidInput
 
 RESERVED, SETTLED = "reserved", "settled"
 
@@ -76,3 +79,10 @@ def total(rows: list[Usage]) -> Spent:
         cost_micros=sum(row.cost_micros for row in rows),
         unsettled=sum(row.state == RESERVED for row in rows),
     )
+
+
+def micros(dollars: float, what: str = "budget") -> int:
+    """Dollars as millionths; refuses what is no amount."""
+    if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not math.isfinite(dollars) or dollars < 0:
+        raise InvalidInput(f"{what} must be an amount in dollars, zero or more, not {dollars!r}.")
+    return round(dollars * 1_000_000)

@@ -28,12 +28,13 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.runs import Run
 from treadle.model.states import RunState, TaskState
 from treadle.model.tasks import NewTask, Task
+from treadle.model.usage import micros
 from treadle.model.values import Json, decode
 from treadle.settings import Settings, load_settings
 from treadle.stores import make_store
 from treadle.wiring.blocking import BlockingEngine, NotOpen
 from treadle.wiring.results import Results
-from treadle.workers.handlers import Handler, Isolation, Registry, make_handler
+from treadle.workers.handlers import Fallback, Handler, Isolation, Registry, make_handler
 
 if TYPE_CHECKING:
     from treadle.kernel.flows import Flows, Source
@@ -85,6 +86,8 @@ class Engine:
         self.ids: Ids = ids or SystemIds()
         self.emit = emit
         self.registry = Registry()
+        self.fallback: Fallback | None = None
+        """Serves names without a handler: see `treadle.agents.llm.use_llm`."""
         self._results: Results[Task] | None = None
         self._run_results: Results[Run]
         self.settings = settings or load_settings()
@@ -364,9 +367,17 @@ class Engine:
         flow: str | Sequence[Source],
         workflow: str | None = None,
         inputs: Mapping[str, Json] | None = None,
+        *,
+        budget: float | None = None,
         **options: Any,
     ) -> StartedRun:
-        """Start a workflow of a published flow (name or digest) or of AFL sources [(name, text), ...]; see `Runs.start`."""
+        """Start a workflow of a published flow (name or digest) or of AFL sources [(name, text), ...]; see `Runs.start`.
+
+        `budget` is what the run may spend on models, in dollars; it holds before anything of the run can be taken.
+        """
+        if budget is not None:
+            options["run_id"] = run_id = self.ids.new_id()
+            await self.store.set_budget(run_id, micros(budget))
         return await self.runs.start(flow, workflow, inputs, **options)
 
     async def run_result(self, run: StartedRun | str, *, timeout: Duration | None = None) -> dict[str, Json]:

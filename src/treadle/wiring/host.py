@@ -97,6 +97,7 @@ class WorkerHost:
             settle=engine.run_kernel.settler.settle,
             open_payload=engine.vault.open_text,
             builtins=builtin_handlers(self._scripts, engine.retention),
+            fallback=engine.fallback,
         )
 
     def describe(self) -> Server:
@@ -108,7 +109,7 @@ class WorkerHost:
             pid=os.getpid(),
             version=_version(),
             state=self._state,
-            handlers=self._registry.names(),
+            handlers=[*self._registry.names(), *(() if self._engine.fallback is None else self._engine.fallback.names())],
             task_lists=list(self._options.task_lists),
             concurrency=self._options.concurrency,
             heartbeat_every_for=round(self._beat_every * 1000),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
@@ -113,3 +113,16 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._handlers)
+
+
+class Fallback(Protocol):
+    """Handlers for names that nobody registered, such as those of prompts."""
+
+    async def look(self, names: Sequence[str]) -> None:
+        """There are lanes of these names without a handler; told each time that lanes are looked up."""
+
+    def find(self, name: str) -> Handler | None:
+        """The handler for tasks of that name, if they can be served."""
+
+    def names(self) -> list[str]:
+        """The names that are served, as far as they are known."""

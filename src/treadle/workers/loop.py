@@ -31,7 +31,7 @@ from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import PAYLOAD_LIMIT
 from treadle.workers.call import Executor, call
 from treadle.workers.context import Context
-from treadle.workers.handlers import Handler, Isolation, Registry
+from treadle.workers.handlers import Fallback, Handler, Isolation, Registry
 from treadle.workers.keeper import LeaseKeeper
 
 CLAIM_LIMIT = 250
@@ -133,6 +133,7 @@ class Worker:
         settle: Settle | None = None,
         open_payload: Callable[[str], Awaitable[str]] | None = None,
         builtins: Mapping[str, Handler] | None = None,
+        fallback: Fallback | None = None,
     ) -> None:
         self._store = store
         self._committer = committer
@@ -148,6 +149,7 @@ class Worker:
         self._commit = settle or self._settle_alone
         self._open_payload = open_payload
         self._builtins = dict(builtins or {})
+        self._fallback = fallback
         self.keeper: LeaseKeeper | None = None
         self._groups: dict[str, _Group] = {}
         self._lanes: dict[int, Lane] = {}
@@ -172,7 +174,9 @@ class Worker:
         if not lane_ids or any(lane_id not in self._lanes for lane_id in lane_ids):
             self._refresh = True
         elif not any(lane_id in group.lane_ids for group in self._groups.values() for lane_id in lane_ids):
-            return
+            if self._fallback is None:
+                return
+            self._refresh = True
         self._signal.set()
 
     def lose(self, claim: Claim, reason: str) -> None:
@@ -278,6 +282,9 @@ class Worker:
         self._refresh = False
         self._looked_up_at = self._clock.monotonic()
         lanes = await self._store.list_lanes()
+        if self._fallback is not None:
+            names = {lane.name for lane in lanes.values() if lane.kind == HANDLER and lane.namespace == self._namespace}
+            await self._fallback.look(sorted(name for name in names if self._registry.find(name) is None))
         for group in self._groups.values():
             group.lane_ids = []
         for lane_id, lane in lanes.items():
@@ -324,7 +331,7 @@ class Worker:
     def _find(self, kind: str, name: str) -> Handler | None:
         """The handler of a lane: a user's by name, or the engine's own by kind."""
         if kind == HANDLER:
-            return self._registry.find(name)
+            return self._registry.find(name) or (self._fallback.find(name) if self._fallback is not None else None)
         return self._builtins.get(kind)
 
     def _group(self, handler: Handler) -> _Group:

@@ -57,10 +57,10 @@ class UsageMethods:
         async with self._reading() as connection:
             return _rows(await connection.fetch(_SQL["list_usage"], run_id))
 
-    async def claim_of_run(self, run_id: str, owner_id: str, lease_for: int, limit: int) -> list[str]:
+    async def claim_of_run(self, run_id: str, kind: str, owner_id: str, lease_for: int, limit: int) -> list[str]:
         """Take ready tasks of the run; see the port."""
         async with self._working() as connection:
-            rows = await connection.fetch(_SQL["claim_of_run"], run_id, owner_id, lease_for, limit)
+            rows = await connection.fetch(_SQL["claim_of_run"], run_id, owner_id, lease_for, limit, kind)
             return [str(row[0]) for row in rows]
 
 

@@ -70,7 +70,7 @@ with taken as materialized (
   select id
   from tasks
   where run_id = $1::uuid and owner_id is null and wake_at is null and hold = 0
-    and lane_id not in (select id from lanes where slowed and paused)
+    and lane_id in (select id from lanes where kind = $5::text and not (slowed and paused))
   order by priority, due_at, id
   limit $4::bigint
   for update skip locked

@@ -65,9 +65,10 @@ class UsageMethods:
         """All requests of the run."""
         return await self._reader.call(lambda connection: _rows(connection, "list_usage", {"run_id": run_id}))
 
-    async def claim_of_run(self, run_id: str, owner_id: str, lease_for: int, limit: int) -> list[str]:
+    async def claim_of_run(self, run_id: str, kind: str, owner_id: str, lease_for: int, limit: int) -> list[str]:
         """Take ready tasks of the run; see the port."""
-        values = {"run_id": run_id, "owner_id": owner_id, "lease_for": lease_for, "limit": limit, "now": self._clock.now()}
+        values = {"run_id": run_id, "kind": kind, "owner_id": owner_id, "lease_for": lease_for, "limit": limit}
+        values["now"] = self._clock.now()
 
         def work(connection: apsw.Connection) -> list[str]:
             with writing(connection):

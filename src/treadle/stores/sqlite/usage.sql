@@ -68,7 +68,7 @@ where rowid in (
   select rowid
   from tasks
   where run_id = :run_id and owner_id is null and wake_at is null and hold = 0
-    and lane_id not in (select id from lanes where slowed and paused)
+    and lane_id in (select id from lanes where kind = :kind and not (slowed and paused))
   order by priority, due_at, id
   limit :limit
 )

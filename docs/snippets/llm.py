@@ -1,0 +1,41 @@
+"""A step done by a model. Here a scripted server answers; leave its two settings out to ask the real service."""
+
+import asyncio
+
+from treadle import Engine
+from treadle.agents.llm import use_llm
+from treadle.model.usage import total
+from treadle.settings import Settings
+from treadle.testing.llm import MessagesServer, uses
+
+FLOW = """
+namespace desk {
+  /** Sums a letter up.
+   * @return summary in one sentence */
+  event facet Summarize(letter: String) => (summary: String, urgent: Boolean) prompt {
+    system "You work at a front desk."
+    template "Letter: {letter}"
+    model "claude-haiku-4-5"
+  }
+
+  workflow Sort(letter: String) => (summary: String) andThen {
+    s = Summarize(letter = $.letter)
+    yield Sort(summary = s.summary)
+  }
+}
+"""
+
+
+async def main(server: MessagesServer) -> None:
+    engine = Engine("memory://", settings=Settings(anthropic_api_key="any", anthropic_base_url=server.url))
+    use_llm(engine, max_tokens=2000)
+    async with engine, engine.worker():
+        run = await engine.start_run([("desk.afl", FLOW)], "desk.Sort", {"letter": "Dear all, ..."}, budget=0.50)
+        print(await engine.run_result(run))
+        spent = total(await engine.store.list_usage(run.id))
+        print(f"${spent.cost_micros / 1e6} for {spent.input_tokens} tokens in, {spent.output_tokens} out")
+
+
+with MessagesServer() as server:
+    server.script(uses(("desk__Summarize", {"summary": "Nothing new.", "urgent": False})))
+    asyncio.run(main(server))

@@ -1,0 +1,70 @@
+"""`LLMHandler`: the same conversation as a plain handler, for pollers and for tasks outside workflows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from treadle.agents.llm.config import LLMConfig, scrubbed, secrets_of
+from treadle.agents.llm.conversation import Conversation
+from treadle.agents.llm.errors import LLMError
+from treadle.agents.llm.exchange import Exchange
+from treadle.agents.llm.ledger import NoMeter
+from treadle.agents.llm.prompts import as_text, fill
+from treadle.agents.llm.tools import Tools, make_toolbox
+from treadle.kernel.system import SystemClock, SystemIds
+from treadle.lang.program import Facet, FacetKind, Param, Program
+from treadle.model.values import Json
+from treadle.settings import Settings
+
+
+class LLMHandler:
+    """Answers payloads by asking a model: `poller.register("ns.Facet", handler.handle)`.
+
+    `prompt_template` is filled from the payload (else the payload itself is the prompt). `returns` are what the answer must
+    have, as parameters of AFL; without them any object will do. Counts tokens, and has no budget: those belong to runs.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        config: LLMConfig,
+        *,
+        tool_registry: Tools | None = None,
+        prompt_template: str | None = None,
+        name: str = "answer",
+        returns: tuple[Param, ...] = (),
+        program: Program | None = None,
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._template = prompt_template
+        self._facet = Facet(id=name, kind=FacetKind.EVENT, name=name, returns=returns)
+        self._program = program or Program(id="llm")
+        self._registry = tool_registry
+        self.meter = NoMeter()
+        """What was used so far."""
+
+    def handle(self, payload: Mapping[str, Json]) -> dict[str, Json]:
+        """Answer in this thread; blocks. With an asynchronous client, each call must be able to use it on a loop of its own."""
+        return asyncio.run(self.handle_async(payload))
+
+    async def handle_async(self, payload: Mapping[str, Json]) -> dict[str, Json]:
+        """Answer, or raise `LLMError` with the code of what went wrong."""
+        values = {name: value for name, value in payload.items() if not name.startswith("_")}
+        ids = SystemIds()
+        secrets = secrets_of(self._client, Settings())
+        conversation = Conversation(
+            Exchange(self._client, self._config, SystemClock().sleep, ids.random, secrets),
+            self._config,
+            make_toolbox(self._program, self._facet, self._registry),
+            self.meter,
+            self._config.model,
+            self._config.system_prompt or "",
+        )
+        prompt = as_text(values) if self._template is None else fill(self._template, values)
+        try:
+            return await conversation.run(prompt)
+        except LLMError as error:
+            raise LLMError(error.error_code, scrubbed(str(error), secrets)) from None

@@ -1,0 +1,157 @@
+"""`ClaudeAgentRunner`: drives one workflow in the calling thread, with handlers where there are any and a model elsewhere.
+
+It does not poll: of the run that it started it takes each task as it comes, holds it under a lease that it renews, and
+settles it. If its process dies, the lease runs out, and whoever serves prompts goes on (D56).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from treadle.agents.llm.config import config_of
+from treadle.agents.llm.errors import LLMError
+from treadle.agents.llm.service import LLMService
+from treadle.agents.llm.tools import Tools, run_tool
+from treadle.kernel.ports import Renewal
+from treadle.kernel.settle import settlement
+from treadle.model.names import HANDLER
+from treadle.model.outcomes import Failed, Outcome, Problem, Released
+from treadle.model.retry import NO_RETRY
+from treadle.model.tasks import Task
+from treadle.model.values import Json, decode
+from treadle.workers.call import outcome_of, outcome_of_error
+
+if TYPE_CHECKING:
+    from treadle.wiring.engine import Engine
+
+T = TypeVar("T")
+_LEASE_FOR = 60_000
+
+
+class Persistence(Protocol):
+    """The store of agents, as far as the runner needs it."""
+
+    engine: Engine
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run it on the engine's event loop, and wait."""
+
+
+class Evaluator(Protocol):
+    """Drives runs to their fixed points."""
+
+    def execute(self, workflow_ast: Any, inputs: Any = None, program_ast: Any = None) -> Any: ...
+
+    def resume(self, workflow_id_val: str) -> Any: ...
+
+
+class ClaudeAgentRunner:
+    """Runs workflows synchronously and in process; one step at a time."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        persistence: Persistence,
+        *,
+        anthropic_client: Any = None,
+        model: str | None = None,
+        system_prompt: str | None = None,
+        tool_registry: Tools | None = None,
+        max_dispatches: int = 100,
+        max_turns: int = 10,
+        max_retries: int = 2,
+    ) -> None:
+        self._evaluator = evaluator
+        self._persistence = persistence
+        self._tools = tool_registry
+        self._max_dispatches = max_dispatches
+        engine = persistence.engine
+        config = config_of(engine.settings, model=model, system_prompt=system_prompt, max_turns=max_turns, max_retries=max_retries)
+        self._service = LLMService(engine, client=anthropic_client, tools=tool_registry, config=config)
+        self._owner_id = engine.ids.new_id()
+
+    def run(
+        self,
+        workflow_ast: Any,
+        inputs: Mapping[str, Json] | None = None,
+        program_ast: Any = None,
+        *,
+        task_description: str | None = None,
+    ) -> Any:
+        """Start the workflow and drive it to its end; the evaluator's `ExecutionResult`.
+
+        For each step: a handler of the registry (exact name, short name, default), else the model. What goes wrong fails
+        the step. After `max_dispatches` steps the run is left as it is, PAUSED, for whoever goes on with it. Raises
+        `RuntimeError` for a facet with neither handler nor model; its run stays, too.
+        """
+        result = self._evaluator.execute(workflow_ast, inputs, program_ast)
+        left = self._max_dispatches
+        while result.status == "PAUSED" and left > 0:
+            task = self._persistence.run(self._take(result.workflow_id))
+            if task is None:
+                break
+            left -= 1
+            self._persistence.run(self._do(task, task_description))
+            result = self._evaluator.resume(result.workflow_id)
+        return result
+
+    async def _take(self, run_id: str) -> Task | None:
+        """The next task of the run, held by this runner; None if none is free."""
+        store = self._persistence.engine.store
+        for task_id in await store.claim_of_run(run_id, HANDLER, self._owner_id, _LEASE_FOR, 1):
+            return await store.find_task(task_id)
+        return None
+
+    async def _do(self, task: Task, description: str | None) -> None:
+        engine = self._persistence.engine
+        keeping = asyncio.ensure_future(self._keep(task))
+        try:
+            outcome = await self._outcome(task, description)
+        except RuntimeError:
+            await self._settle(task, Released("neither a handler nor a model"))
+            raise
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+        await self._settle(task, outcome)
+        engine.run_kernel.advancer.forget(task.run_id or "")
+
+    async def _outcome(self, task: Task, description: str | None) -> Outcome:
+        engine = self._persistence.engine
+        handler = None if self._tools is None else self._tools.find(task.name)
+        if handler is None and not self._service.available:
+            raise RuntimeError(f"There is no handler for {task.name}, and no client to ask a model; set ANTHROPIC_API_KEY.")
+        try:
+            payload: dict[str, Json] = decode(await engine.vault.open_text(task.payload))
+            if handler is not None:
+                return outcome_of(await run_tool(handler, payload))
+            program = await engine.flows.program(task.flow_id or "")
+            facet = program.find_facet(task.name)
+            if facet is None:
+                return Failed(Problem("no_handler", f"{task.name} is not declared in this flow, and has no handler."))
+            return outcome_of(await self._service.answer(program, facet, payload, task, description=description))
+        except LLMError as error:
+            return error.outcome
+        except Exception as error:
+            return outcome_of_error(error)
+
+    async def _settle(self, task: Task, outcome: Outcome) -> None:
+        engine = self._persistence.engine
+        decided = settlement(task, outcome, NO_RETRY, 0.0, engine.settings.payload_limit)
+        await engine.run_kernel.settler.settle(task, task.claim, decided)
+
+    async def _keep(self, task: Task) -> None:
+        """Renew the lease until canceled, from a thread of its own, as lease lines want it."""
+        engine = self._persistence.engine
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1, thread_name_prefix="treadle-lease") as thread:
+            line = engine.store.lease_line()
+            try:
+                while True:
+                    await engine.clock.sleep(_LEASE_FOR / 3000)
+                    await loop.run_in_executor(thread, line.renew, [Renewal(task.claim)], _LEASE_FOR)
+            finally:
+                await asyncio.shield(loop.run_in_executor(thread, line.close))

@@ -1,0 +1,127 @@
+"""`ClaudeAgentRunner`: one workflow, driven in the calling thread, with handlers where there are any and a model elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interfaces.engines import ALL, BOUND, url_of
+from tests.interfaces.llm_scene import FLOW, GOOD, OUTPUTS, TARGET, desk, settings_for
+
+from treadle.agents import Evaluator, ToolRegistry
+from treadle.agents.llm import ClaudeAgentRunner
+from treadle.agents.persistence import Persistence
+from treadle.settings import Settings
+from treadle.testing.llm import MessagesServer, text, uses
+
+TEXT = FLOW[0][1]
+CHAIN = """
+namespace shop {
+  event facet Ask(topic: String) => (answer: String)
+  event facet Keep(answer: String) => (id: Long)
+  workflow Survey(topic: String) => (id: Long) andThen {
+    a = Ask(topic = $.topic)
+    k = Keep(answer = a.answer)
+    yield Survey(id = k.id)
+  }
+}
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[MessagesServer]:
+    with MessagesServer() as made:
+        yield made
+
+
+@pytest.fixture(params=ALL)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_of(request.param, request, tmp_path)
+
+
+def runner_of(persistence: Persistence, **options: Any) -> ClaudeAgentRunner:
+    return ClaudeAgentRunner(Evaluator(persistence), persistence, **options)
+
+
+def test_a_workflow_is_run_to_its_end_by_the_model(server, url):
+    server.script(uses((TARGET, GOOD)))
+    with Persistence(url, settings=settings_for(server)) as persistence:
+        result = runner_of(persistence, system_prompt="Be kind.").run("desk.Sort", {"letter": "Dear all"}, TEXT)
+        assert (result.status, result.success, result.outputs) == ("COMPLETED", True, OUTPUTS)
+        (row,) = persistence.run(persistence.engine.store.list_usage(result.workflow_id))
+        assert (row.state, row.cost_micros) == ("settled", 200)
+    assert server.requests[0]["system"] == 'Be kind.\n\nYou write in a dry tone. Keep {"json": 1}.'
+
+
+def test_a_handler_wins_and_facets_without_a_prompt_are_described_to_the_model(server):
+    server.script(uses(("shop__Ask", {"answer": "yes"})))
+    tools = ToolRegistry()
+    tools.register("Keep", lambda payload: {"id": len(payload["answer"])})
+    with Persistence("memory://", settings=settings_for(server)) as persistence:
+        runner = runner_of(persistence, tool_registry=tools, model="claude-haiku-4-5")
+        result = runner.run("shop.Survey", {"topic": "bread"}, CHAIN, task_description="A survey of bakers.")
+    assert (result.status, result.outputs) == ("COMPLETED", {"id": 3})
+    (request,) = server.requests
+    assert request["messages"][0]["content"].startswith("A survey of bakers.")
+    assert '{"topic": "bread"}' in request["messages"][0]["content"]
+    assert [tool["name"] for tool in request["tools"]] == ["shop__Ask", "Keep"]
+
+
+def test_what_a_handler_raises_and_an_exhausted_model_fail_the_step(server):
+    server.script(*[text("no")] * 3)
+    tools = ToolRegistry()
+
+    def broken(payload: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError("out of paper")
+
+    tools.register("Ask", broken)
+    with Persistence("memory://", settings=settings_for(server)) as persistence:
+        result = runner_of(persistence, tool_registry=tools).run("shop.Survey", {"topic": "x"}, CHAIN)
+        assert (result.status, result.error) == ("ERROR", "Survey.a: handler failed: out of paper")
+        result = runner_of(persistence, max_retries=2).run("shop.Survey", {"topic": "x"}, CHAIN)
+        assert (result.status, "did not call shop__Ask" in result.error) == ("ERROR", True)
+    assert len(server.requests) == 3
+
+
+def test_without_handler_and_client_it_raises_and_names_the_facet(server):
+    with Persistence("memory://", settings=Settings()) as persistence:
+        with pytest.raises(RuntimeError, match=r"shop\.Ask"):
+            runner_of(persistence).run("shop.Survey", {"topic": "x"}, CHAIN)
+        tasks = persistence.run(persistence.engine.list_tasks(states=("pending",)))
+        assert [task.name for task in tasks] == ["shop.Ask"]
+
+
+def test_after_max_dispatches_the_run_is_left_for_others(server):
+    server.script(uses(("shop__Ask", {"answer": "yes"})))
+    with Persistence("memory://", settings=settings_for(server)) as persistence:
+        result = runner_of(persistence, max_dispatches=1).run("shop.Survey", {"topic": "x"}, CHAIN)
+    assert (result.status, result.success) == ("PAUSED", True)
+
+
+def test_its_task_is_held_while_it_works_so_that_no_worker_takes_it(server, tmp_path: Path):
+    url = f"sqlite:///{tmp_path / 'treadle.db'}"
+    gate = threading.Event()
+    server.script(text("One two three", gate=gate), uses((TARGET, GOOD)))
+    results: list[Any] = []
+
+    async def beside() -> None:
+        async with desk(server, url) as engine:
+            async with asyncio.timeout(BOUND):
+                while not (tasks := await engine.list_tasks(states=("running",))):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert [task.name for task in tasks] == ["desk.Summarize"]
+            gate.set()
+            await engine.run_result(tasks[0].run_id, timeout=BOUND)
+
+    with Persistence(url, settings=settings_for(server)) as persistence:
+        runner = runner_of(persistence)
+        thread = threading.Thread(target=lambda: results.append(runner.run("desk.Sort", {"letter": "x"}, TEXT)))
+        thread.start()
+        asyncio.run(beside())
+        thread.join(BOUND)
+    assert results[0].outputs == OUTPUTS
+    assert len(server.requests) == 2
