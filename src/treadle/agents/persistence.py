@@ -14,7 +14,9 @@ from treadle.agents.connection import Connection
 from treadle.agents.entities import TaskDefinition, TaskState, task_of
 from treadle.agents.locking import Locking
 from treadle.agents.records import Records
+from treadle.evaluator.waiting import task_id_of
 from treadle.kernel.queue import TaskSpec
+from treadle.kernel.stepcodec import load_step
 from treadle.model.errors import InvalidInput, InvalidPayload, Refused, TaskNotFound
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST
@@ -64,8 +66,14 @@ class Persistence(Records, Locking, Connection):
 
     def get_task_for_step(self, step_id: str) -> TaskDefinition | None:
         """The latest task of the step."""
-        step = self.get_step(step_id)
-        return None if step is None or step.task_id is None else self.get_task(step.task_id)
+
+        async def get() -> TaskDefinition | None:
+            step = await self.engine.store.find_step(parse_id(step_id, "step id"))
+            row = None if step is None else load_step(step, self.engine.vault)
+            task = None if row is None else await self.engine.store.find_task(row.task_id or task_id_of(row))
+            return None if task is None else await self._shown(task)
+
+        return self.run(get())
 
     def save_task(self, task: TaskDefinition) -> None:
         """Store a new task, or the end of one that this object has claimed.

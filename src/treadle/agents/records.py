@@ -20,6 +20,7 @@ from treadle.agents.entities import (
     step_of,
 )
 from treadle.evaluator import StepRow
+from treadle.evaluator.waiting import task_id_of
 from treadle.kernel.stepcodec import load_step
 from treadle.model.errors import InvalidInput, RunNotFound
 from treadle.model.ids import parse_id
@@ -94,8 +95,8 @@ class Records(Connection):
 
         async def get() -> list[dict[str, Any]]:
             step = await self.engine.store.find_step(parse_id(step_id, "step id"))
-            task_id = None if step is None else load_step(step, self.engine.vault).task_id
-            lines = [] if task_id is None else await self.engine.store.list_lines(task_id, _PAGE)
+            row = None if step is None else load_step(step, self.engine.vault)
+            lines = [] if row is None else await self.engine.store.list_lines(row.task_id or task_id_of(row), _PAGE)
             return [
                 {"time": line.at, "level": line.level, "message": line.message, "details": decode(line.details)} for line in lines
             ]

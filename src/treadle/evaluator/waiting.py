@@ -30,8 +30,7 @@ def await_script(draft: Draft, row: StepRow, script: Script, owner: StepRow) -> 
 
 def _wish(draft: Draft, row: StepRow, what: str, payload: dict[str, Value], script: ScriptWish | None = None) -> None:
     owner = row if row.facet is not None or row.parent_id is None else draft.get(row.parent_id)
-    place = f"{row.place}#{what}-{row.round}"
-    row.task_id = derived_id(draft.run.id, place)
+    row.task_id = task_id_of(row, what)
     draft.tasks[row.id] = TaskWish(
         id=row.task_id,
         step_id=row.id,
@@ -40,6 +39,11 @@ def _wish(draft: Draft, row: StepRow, what: str, payload: dict[str, Value], scri
         timeout_for=None if script else row.timeout_for,
         script=script,
     )
+
+
+def task_id_of(row: StepRow, what: str = "event") -> str:
+    """The id of the task that the row asks for, or asked for last, since it was last retried."""
+    return derived_id(row.run_id, f"{row.place}#{what}-{row.round}")
 
 
 def is_waiting(draft: Draft, row: StepRow) -> bool:
