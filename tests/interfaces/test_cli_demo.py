@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.interfaces.commands import Treadle
 
 
@@ -21,4 +23,5 @@ def test_the_story_happens(treadle: Treadle):
         "bolt 4, 15 m",
     ):
         assert word in said.out
+    assert re.search(r"the dye .*retry, (expire, )?succeed", said.out)  # its second attempt may be on the worker that is killed
     assert list(temporary.iterdir()) == []

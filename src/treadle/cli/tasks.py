@@ -12,6 +12,7 @@ from treadle.cli.shapes import line_json, move_json, task_json
 from treadle.cli.show_task import show_task
 from treadle.cli.words import ago, grid, plain, short, state
 from treadle.model.errors import RunNotFound, TaskNotFound
+from treadle.model.names import HANDLER
 from treadle.model.tasks import Task
 from treadle.model.values import decode
 from treadle.wiring.engine import Engine
@@ -29,12 +30,16 @@ async def list_tasks(
     states: Annotated[list[str] | None, typer.Option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
     name: Annotated[str | None, typer.Option(help="Only of this handler name")] = None,
     task_list: Annotated[str | None, typer.Option("--list", metavar="LIST", help="Only of this task list")] = None,
+    every: Annotated[bool, typer.Option("--all", help="The engine's own too: scripts, advances of runs, pruning")] = False,
     limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = 50,
     before: Annotated[str | None, typer.Option(metavar="ID", help="The next page: only tasks older than this one")] = None,
 ) -> None:
-    """List tasks, newest first."""
+    """List tasks of handlers, newest first."""
+    kind = None if every or name or task_list else HANDLER
     async with session.engine() as engine:
-        found = await engine.list_tasks(states=tuple(states or ()), name=name, task_list=task_list, before_id=before, limit=limit)
+        found = await engine.reads.list_tasks(
+            states=tuple(states or ()), name=name, task_list=task_list, kind=kind, before_id=before, limit=limit
+        )
         now = await engine.store.now()
     more = found[-1].id if len(found) == limit else None
     session.show({"tasks": [task_json(task) for task in found], "next_before": more}, lambda: _table(found, now, more))

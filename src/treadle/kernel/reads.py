@@ -54,6 +54,7 @@ class Reads:
         states: tuple[str, ...] = (),
         name: str | None = None,
         task_list: str | None = None,
+        kind: str | None = None,
         run_id: str | None = None,
         before_id: str | None = None,
         limit: int = 50,
@@ -66,6 +67,7 @@ class Reads:
         which = TaskFilter(
             states=tuple(states),
             namespace=self._namespace,
+            kind=kind,
             task_list=task_list,
             name=name,
             run_id=None if run_id is None else parse_id(run_id, "run id"),
