@@ -116,7 +116,7 @@ class RunnerService(Agent):
     ) -> None:
         config = config or RunnerConfig()
         super().__init__(persistence, evaluator, config, tuple(config.topics))
-        self.tools = tool_registry or ToolRegistry()
+        self.tools = ToolRegistry() if tool_registry is None else tool_registry
         self._profile.renew_every = config.lock_extend_interval_ms / 1000
         self.grace = config.shutdown_timeout_ms / 1000
         self._registry = _ServiceRegistry(self.tools, config.topics, evaluator)

@@ -1,0 +1,236 @@
+"""Section 7 of the agent SDK: `RunnerService`, its tools, its status page, its signals, and its sweep."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.error
+import urllib.request
+from dataclasses import asdict
+
+import pytest
+from tests.agents.scenes import ONE, PAY, add, one, started, until
+
+from treadle.agents import (
+    Evaluator,
+    ExecutionStatus,
+    Persistence,
+    RunnerConfig,
+    RunnerService,
+    TaskDefinition,
+    TaskState,
+    ToolRegistry,
+)
+from treadle.agents.status import NoFreePort
+from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def a_service(store: Persistence, tools: ToolRegistry, **config: object) -> RunnerService:
+    given = RunnerConfig(**{"http_port": free_port(), **config})  # type: ignore[arg-type]
+    return RunnerService(store, Evaluator(store), given, tools)
+
+
+def tools_of(**tools: object) -> ToolRegistry:
+    registry = ToolRegistry()
+    for name, tool in tools.items():
+        registry.register(name.replace("__", "."), tool)  # type: ignore[arg-type]
+    return registry
+
+
+def get(service: RunnerService, path: str) -> tuple[int, dict]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{service.http_port}{path}", timeout=5) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def test_the_configuration_has_the_defaults_of_the_specification():
+    config = asdict(RunnerConfig())
+    assert config.pop("server_name")
+    assert config == {
+        "server_group": "default",
+        "service_name": "afl-runner",
+        "topics": [],
+        "task_list": "default",
+        "poll_interval_ms": 2000,
+        "heartbeat_interval_ms": 10000,
+        "lock_duration_ms": 60000,
+        "lock_extend_interval_ms": 20000,
+        "max_concurrent": 5,
+        "shutdown_timeout_ms": 30000,
+        "http_port": 8080,
+        "http_max_port_attempts": 20,
+    }
+
+
+@pytest.mark.parametrize("bad", [{"lock_extend_interval_ms": 40_000}, {"http_port": 70_000}, {"http_max_port_attempts": 0}])
+def test_a_configuration_that_makes_no_sense_is_refused(bad):
+    with pytest.raises(InvalidPolicy):
+        RunnerConfig(**bad)
+
+
+def test_a_tool_registry_matches_exact_then_short_then_default():
+    tools = ToolRegistry()
+    tools.register("Pay", lambda _: {"by": "short"})
+    tools.register("billing.Pay", lambda _: {"by": "exact"})
+    assert tools.dispatch("billing.Pay", {}) == {"by": "exact"}
+    assert tools.dispatch("shop.Pay", {}) == {"by": "short"}
+    assert not tools.has_handler("x.Y")
+    with pytest.raises(InvalidInput, match=r"x\.Y"):
+        tools.dispatch("x.Y", {})
+    tools.register_default(lambda _: {"by": "default"})
+    assert tools.dispatch("x.Y", {}) == {"by": "default"}
+    with pytest.raises(HandlerExists):
+        tools.register("Pay", lambda _: {})
+    with pytest.raises(InvalidInput):
+        tools.register("afl:execute", lambda _: {})
+    with pytest.raises(InvalidInput):
+        tools.register("q.R", "no function")  # type: ignore[arg-type]
+
+
+def test_a_service_handles_event_tasks_and_starts_workflows_by_task(persistence):
+    service = a_service(persistence, tools_of(billing__Pay=lambda p: {"id": f"t-{p['amount']}", "status": ""}))
+    service.tools.register_default(lambda _: {"sent": True})
+    evaluator = Evaluator(persistence)
+    flow_id = persistence.run(persistence.engine.flows.publish("pay", [("pay.afl", PAY)])).flow_id
+    with started(service):
+        run_id = evaluator.execute(PAY, {"total": 1.0}).workflow_id
+        task = TaskDefinition(
+            uuid="",
+            name="afl:execute",
+            data={"flow_id": "pay", "workflow_name": "billing.Checkout", "inputs": {"total": 2.0}, "runner_id": "r-1"},
+        )
+        persistence.save_task(task)
+        again = TaskDefinition(uuid="", name="afl:execute", data=dict(task.data or {}))
+        persistence.save_task(again)
+        until(lambda: evaluator.status(run_id).status is ExecutionStatus.COMPLETED)
+        until(lambda: persistence.get_task(again.uuid).state == TaskState.COMPLETED)
+        until(lambda: persistence.get_task(task.uuid).state == TaskState.COMPLETED)
+        until(lambda: len(persistence.get_runners_by_state("completed")) == 2)
+    by_task = next(runner for runner in persistence.get_runners_by_state("completed") if runner.uuid != run_id)
+    assert (by_task.flow_id, by_task.outputs) == (flow_id, {"receipt": "t-2.0", "sent": True})
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        ({}, "invalid_input"),
+        ({"flow_id": "nowhere"}, "flow_not_found"),
+        ({"flow_id": "pay", "inputs": []}, "invalid_inputs"),
+        ({"flow_id": "pay", "inputs": {"total": "much"}}, "invalid_inputs"),
+        ({"flow_id": "pay", "inputs": {"_total": 1}}, "invalid_payload"),
+        ({"flow_id": "pay", "workflow_name": "No"}, "workflow_not_found"),
+    ],
+)
+def test_a_start_by_task_that_makes_no_sense_fails_that_task(memory, data, code):
+    memory.run(memory.engine.flows.publish("pay", [("pay.afl", ONE)]))
+    service = a_service(memory, ToolRegistry())
+    task = TaskDefinition(uuid="", name="afl:execute", data=data)
+    memory.save_task(task)
+    assert service.poll_once() == 1
+    assert memory.get_task(task.uuid).error["code"] == code
+
+
+def test_health_and_status_are_served_on_the_first_free_port(memory):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        service = a_service(memory, tools_of(x__Y=lambda _: {}), http_port=port)
+        with started(service):
+            assert service.http_port != port
+            done = add(memory, "x.Y")
+            until(lambda: memory.get_task(done).state == TaskState.COMPLETED)
+            assert get(service, "/health") == (200, {"ok": True})
+            code, status = get(service, "/status")
+            assert (code, status["server_id"], status["state"], status["running"]) == (200, service.server_id, "running", True)
+            assert status["uptime_ms"] >= 0
+            assert status["config"]["http_port"] == port
+            until(lambda: get(service, "/status")[1]["handled"] == {"x.Y": {"handled": 1, "not_handled": 0}})
+            assert get(service, "/elsewhere")[0] == 404
+    assert service.http_port is None
+
+
+def test_a_port_range_that_is_full_is_said_before_anything_is_claimed(memory):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        service = a_service(memory, ToolRegistry(), http_port=taken.getsockname()[1], http_max_port_attempts=1)
+        with pytest.raises(NoFreePort, match="http_port"):
+            service.start()
+    assert memory.list_servers() == []
+
+
+def test_topics_choose_by_glob_and_the_default_handler_obeys_them(memory):
+    service = a_service(memory, ToolRegistry(lambda _: {}), topics=["osm.*", "exact.Name"])
+    names = ("osm.Cache", "exact.Name", "billing.Pay")
+    ids = {name: add(memory, name) for name in names}
+    assert service.poll_once() == 2
+    assert [memory.get_task(ids[name]).state for name in names] == ["completed", "completed", "pending"]
+
+
+def test_start_up_messages_name_idle_topics_and_unserved_facets(memory):
+    memory.run(memory.engine.flows.publish("pay", [("pay.afl", PAY)]))
+    service = a_service(memory, tools_of(Pay=lambda _: {}), topics=["nothing.*", "billing.*"])
+    assert service.check() == [
+        "the topic pattern 'nothing.*' matches no registered handler",
+        "the topic pattern 'billing.*' matches no registered handler",
+        "no handler for the event facet billing.Mail",
+    ]
+
+
+def test_a_tool_that_raises_fails_its_step_and_the_service_goes_on(memory):
+    def broken(_: dict) -> dict:
+        raise ValueError("broken tool")
+
+    evaluator = Evaluator(memory)
+    service = RunnerService(memory, evaluator, RunnerConfig(http_port=free_port()), tools_of(Pay=broken, x__Y=lambda _: {}))
+    with started(service):
+        run_id, _ = one(evaluator)
+        until(lambda: evaluator.status(run_id).status is ExecutionStatus.ERROR)
+        assert "broken tool" in evaluator.status(run_id).error
+        assert memory.run(memory.engine.result(add(memory, "x.Y"), timeout=20)) == {}
+
+
+def test_work_that_does_not_end_within_shutdown_timeout_is_released_for_others(memory, tmp_path):
+    gate = tmp_path / "gate"
+
+    def slow(_: dict) -> dict:
+        import time
+
+        while not gate.exists():
+            time.sleep(0.01)
+        return {}
+
+    service = a_service(memory, tools_of(x__Slow=slow), shutdown_timeout_ms=50)
+    with started(service):
+        task_id = add(memory, "x.Slow")
+        until(lambda: memory.get_task(task_id).state == TaskState.RUNNING)
+    assert memory.get_task(task_id).state == TaskState.PENDING
+    gate.touch()
+
+
+def test_the_sweep_repairs_a_step_whose_task_is_gone(tmp_path):
+    import apsw
+
+    store = Persistence(f"sqlite:///{tmp_path / 'x.db'}")
+    with store:
+        evaluator = Evaluator(store)
+        run_id, step_id = one(evaluator)
+        service = RunnerService(store, evaluator, RunnerConfig(), tools_of(Pay=lambda _: {"id": "repaired", "status": ""}))
+        assert service.sweep() == 0
+        with apsw.Connection(str(tmp_path / "x.db")) as around:
+            around.execute("delete from tasks where step_id is not null")
+        assert store.get_task_for_step(step_id) is None
+        assert service.sweep() == 1
+        assert service.poll_once() == 1
+        assert evaluator.resume(run_id).outputs == {"receipt": "repaired"}
+        around.close()
