@@ -55,6 +55,11 @@ class Folded(NamedTuple):
     values: dict[str, Json]
 
 
+def seal(text: str, codec: Codec) -> str:
+    """The text as it is stored with that codec."""
+    return f"@code:{codec.name}:{codec.encode(text)}"
+
+
 class Vault:
     """Packs JSON objects for storing and unpacks them; keeps big values that were read lately in memory."""
 
@@ -171,7 +176,7 @@ class Vault:
 
     def seal(self, text: str) -> str:
         """The text as it is stored: after the codec, if there is one."""
-        return text if self._codec is None else f"@code:{self._codec.name}:{self._codec.encode(text)}"
+        return text if self._codec is None else seal(text, self._codec)
 
     def plain(self, text: str) -> str:
         """The text before the codec."""

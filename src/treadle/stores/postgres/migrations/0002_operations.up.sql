@@ -99,25 +99,37 @@ declare
   found_id uuid;
   problem text;
 begin
-  select 'the key ' || quote_literal(given) || ' is not known' into problem
-  from json_object_keys(spec) as given
-  where given not in ('id', 'name', 'payload', 'sealed', 'namespace', 'task_list', 'priority', 'delay_for', 'unique_key',
-    'idempotency_key', 'idempotency_for', 'limit_key', 'policy', 'timeout_for', 'progress_for', 'deadline_for', 'trace_id', 'root_id');
-  select coalesce(problem, what || ' ' || quote_nullable(given) || ' is not a valid name') into problem
-  from (values ('name', name_), ('namespace', namespace_), ('task_list', task_list_)) as names (what, given)
-  where given is null or length(given) > 200 or given !~ '^[A-Za-z_][A-Za-z0-9_]*([.:/-][A-Za-z0-9_]+)*$';
-  select coalesce(problem, what || ' must be 1 to 512 characters') into problem
-  from (values ('unique_key', unique_), ('idempotency_key', once), ('limit_key', key), ('trace_id', spec ->> 'trace_id'))
-    as keys (what, given)
-  where length(given) not between 1 and 512 or given ~ '[\x01-\x1f\x7f]';
-  select coalesce(problem, what || ' must be a duration in milliseconds, ' || smallest || ' or more') into problem
-  from (values ('delay_for', delay_for, 0), ('timeout_for', (spec ->> 'timeout_for')::bigint, 1),
-    ('progress_for', (spec ->> 'progress_for')::bigint, 1), ('deadline_for', (spec ->> 'deadline_for')::bigint, 1),
-    ('idempotency_for', (spec ->> 'idempotency_for')::bigint, 1)) as durations (what, given, smallest)
-  where given < smallest or given > 100000000000000;
-  select coalesce(problem, 'the policy has the unknown key ' || quote_literal(given)) into problem
-  from json_object_keys(coalesce(nullif((spec -> 'policy')::text, 'null')::json, '{}')) as given
-  where given not in ('retries', 'first_for', 'factor', 'cap_for', 'jitter');
+  problem := coalesce((
+    select 'the key ' || quote_literal(given) || ' is not known'
+    from json_object_keys(spec) as given
+    where given not in ('id', 'name', 'payload', 'sealed', 'namespace', 'task_list', 'priority', 'delay_for', 'unique_key',
+      'idempotency_key', 'idempotency_for', 'limit_key', 'policy', 'timeout_for', 'progress_for', 'deadline_for', 'trace_id',
+      'root_id')
+    limit 1
+  ), (
+    select what || ' ' || quote_nullable(given) || ' is not a valid name'
+    from (values ('name', name_), ('namespace', namespace_), ('task_list', task_list_)) as names (what, given)
+    where given is null or length(given) > 200 or given !~ '^[A-Za-z_][A-Za-z0-9_]*([.:/-][A-Za-z0-9_]+)*$'
+    limit 1
+  ), (
+    select what || ' must be 1 to 512 characters, none of them a control character'
+    from (values ('unique_key', unique_), ('idempotency_key', once), ('limit_key', key), ('trace_id', spec ->> 'trace_id'))
+      as keys (what, given)
+    where length(given) not between 1 and 512 or given ~ '[\x01-\x1f\x7f]'
+    limit 1
+  ), (
+    select what || ' must be a duration in milliseconds, ' || smallest || ' or more'
+    from (values ('delay_for', delay_for, 0), ('timeout_for', (spec ->> 'timeout_for')::bigint, 1),
+      ('progress_for', (spec ->> 'progress_for')::bigint, 1), ('deadline_for', (spec ->> 'deadline_for')::bigint, 1),
+      ('idempotency_for', (spec ->> 'idempotency_for')::bigint, 1)) as durations (what, given, smallest)
+    where given < smallest or given > 100000000000000
+    limit 1
+  ), (
+    select 'the policy has the unknown key ' || quote_literal(given)
+    from json_object_keys(coalesce(nullif((spec -> 'policy')::text, 'null')::json, '{}')) as given
+    where given not in ('retries', 'first_for', 'factor', 'cap_for', 'jitter')
+    limit 1
+  ));
   if problem is null and spec ->> 'sealed' is null and json_typeof(coalesce(spec -> 'payload', '{}')) <> 'object' then
     problem := 'the payload must be an object';
   end if;

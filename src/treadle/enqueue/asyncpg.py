@@ -1,0 +1,30 @@
+"""Enqueue in the transaction of an asyncpg connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from treadle.enqueue.wish import DEFAULT_SCHEMA, make_wish, statement
+from treadle.kernel.queue import Enqueued
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    import asyncpg
+
+
+async def enqueue(
+    connection: asyncpg.Connection[Any],
+    name: str,
+    payload: Mapping[str, Json] | None = None,
+    *,
+    schema: str = DEFAULT_SCHEMA,
+    **options: Any,
+) -> Enqueued:
+    """Enqueue a task that is there when the connection's transaction commits; options are those of `make_wish`.
+
+    Outside a transaction it is there at once. What is refused by the database aborts the transaction.
+    """
+    wish, enqueueing = make_wish(name, payload, **options), statement("asyncpg", schema)
+    with wish.translated():
+        return wish.answer(str(await connection.fetchval(enqueueing, wish.text)))

@@ -1,0 +1,59 @@
+"""Enqueue in the transaction of a SQLAlchemy connection or session, blocking or async, on any PostgreSQL driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from treadle.enqueue.wish import DEFAULT_SCHEMA, make_wish, refuse_sqlite, statement
+from treadle.kernel.queue import Enqueued
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+    from sqlalchemy.orm import Session
+
+
+def enqueue(
+    connection: Connection | Session,
+    name: str,
+    payload: Mapping[str, Json] | None = None,
+    *,
+    schema: str = DEFAULT_SCHEMA,
+    **options: Any,
+) -> Enqueued:
+    """Enqueue a task that is there when the transaction commits; options are those of `make_wish`.
+
+    What is refused by the database aborts the transaction.
+    """
+    from sqlalchemy import text
+
+    wish, enqueueing = make_wish(name, payload, **options), text(statement("sqlalchemy", schema))
+    refuse_sqlite(_dialect(connection))
+    with wish.translated():
+        return wish.answer(str(connection.execute(enqueueing, {"spec": wish.text}).scalar_one()))
+
+
+async def enqueue_async(
+    connection: AsyncConnection | AsyncSession,
+    name: str,
+    payload: Mapping[str, Json] | None = None,
+    *,
+    schema: str = DEFAULT_SCHEMA,
+    **options: Any,
+) -> Enqueued:
+    """The same on an async connection or session."""
+    from sqlalchemy import text
+
+    wish, enqueueing = make_wish(name, payload, **options), text(statement("sqlalchemy", schema))
+    refuse_sqlite(_dialect(connection))
+    with wish.translated():
+        found = await connection.execute(enqueueing, {"spec": wish.text})
+        return wish.answer(str(found.scalar_one()))
+
+
+def _dialect(connection: Any) -> str:
+    """What a connection, or the engine that a session is bound to, speaks."""
+    bound = connection if hasattr(connection, "dialect") else connection.get_bind()
+    return str(bound.dialect.name)

@@ -1,0 +1,149 @@
+"""What an adapter sends and what comes back: arguments checked as `Engine.enqueue` checks them, errors in Treadle's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from treadle.kernel.queue import Enqueued
+from treadle.kernel.system import SystemIds
+from treadle.kernel.vault import Codec, seal
+from treadle.model.clock import Duration, milliseconds
+from treadle.model.errors import BacklogFull, InvalidInput, ListDraining, SchemaBehind, StoreBusy, Unsupported
+from treadle.model.ids import parse_id
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, check_key, check_name
+from treadle.model.retry import RetryPolicy, as_policy
+from treadle.model.values import PAYLOAD_LIMIT, Json, encode
+from treadle.stores.statements import load_statements
+
+DEFAULT_SCHEMA = "treadle"
+
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+_SQL = load_statements(__package__, "enqueue.sql")
+_PRIORITIES = range(-1_000_000, 1_000_001)
+_ids = SystemIds()
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A task as the database's function takes it: `text` is its argument, `task_id` the id of the task if it is new."""
+
+    task_id: str
+    text: str
+    name: str
+    task_list: str
+
+    def answer(self, found_id: str) -> Enqueued:
+        """Which task now stands for it."""
+        return Enqueued(found_id, found_id == self.task_id)
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Raise what the function refuses in Treadle's words; all else is the driver's own."""
+        try:
+            yield
+        except Exception as error:
+            state = _sqlstate(error)
+            said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+            match state:
+                case "22023" if "treadle_enqueue_v1" in said:
+                    raise InvalidInput(said) from error
+                case "TR001":
+                    raise ListDraining(self.task_list) from error
+                case "TR002":
+                    cap = re.search(r"\d+", said.partition(":")[2])
+                    raise BacklogFull(self.task_list, self.name, int(cap[0]) if cap else 0) from error
+                case "40001" if "treadle_enqueue_v1" in said:
+                    raise StoreBusy(f"{said} (the whole transaction).") from error
+                case "42883" | "3F000":
+                    raise SchemaBehind(
+                        f"This database or schema has no treadle_enqueue_v1: run `treadle store migrate`. {said}"
+                    ) from error
+            raise
+
+
+def _sqlstate(error: Exception) -> str | None:
+    """The SQLSTATE, wherever the driver keeps it."""
+    found = getattr(error, "sqlstate", None) or getattr(getattr(error, "orig", None), "sqlstate", None)
+    return None if found is None else str(found)
+
+
+def statement(driver: str, schema: str) -> str:
+    """The statement that enqueues, for the driver's way to bind values."""
+    if not _SCHEMA.fullmatch(schema):
+        raise InvalidInput(f"{schema!r} is not the name of a schema that Treadle makes: lower case letters, digits, underscores.")
+    return _SQL[driver].replace("{schema}", schema)
+
+
+def refuse_sqlite(dialect: str) -> None:
+    """`Unsupported` for a connection to anything but PostgreSQL."""
+    if dialect != "postgresql":
+        raise Unsupported(
+            f"Enqueueing inside your own transaction needs PostgreSQL, not {dialect}: a SQLite file has one writer, which another "
+            "connection cannot join. Commit first, then call engine.enqueue with an idempotency_key."
+        )
+
+
+def make_wish(
+    name: str,
+    payload: Mapping[str, Json] | None = None,
+    *,
+    namespace: str = DEFAULT_NAMESPACE,
+    task_list: str = DEFAULT_LIST,
+    delay: Duration | None = None,
+    priority: int = 0,
+    unique_key: str | None = None,
+    idempotency_key: str | None = None,
+    idempotency_for: Duration = 7 * 86_400,
+    limit_key: str | None = None,
+    retry: RetryPolicy | int | None = None,
+    timeout: Duration | None = None,
+    progress_every: Duration | None = None,
+    deadline: Duration | None = None,
+    trace_id: str | None = None,
+    root_id: str | None = None,
+    codec: Codec | None = None,
+    payload_limit: int = PAYLOAD_LIMIT,
+) -> Wish:
+    """Check the arguments, which are those of `Engine.enqueue`; `codec` is the engine's, if it has one."""
+    if not isinstance(priority, int) or priority not in _PRIORITIES:
+        raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {priority!r}.")
+    if payload is not None and not isinstance(payload, Mapping):
+        raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
+    text = encode(dict(payload or {}), "payload", payload_limit)
+    policy = as_policy(retry)
+    task_id = _ids.new_id()
+    keys = {"unique key": unique_key, "idempotency key": idempotency_key, "limit key": limit_key, "trace id": trace_id}
+    for what, key in keys.items():
+        if key is not None:
+            check_key(key, what)
+    spec: dict[str, Any] = {
+        "id": task_id,
+        "name": check_name(name),
+        "namespace": check_name(namespace, "namespace"),
+        "task_list": check_name(task_list, "task list"),
+        "priority": priority,
+        "delay_for": None if delay is None else milliseconds(delay, "delay"),
+        "unique_key": unique_key,
+        "idempotency_key": idempotency_key,
+        "idempotency_for": milliseconds(idempotency_for, "idempotency_for", positive=True),
+        "limit_key": limit_key,
+        "policy": None if policy is None else msgspec.to_builtins(policy),
+        "timeout_for": None if timeout is None else milliseconds(timeout, "timeout", positive=True),
+        "progress_for": None if progress_every is None else milliseconds(progress_every, "progress_every", positive=True),
+        "deadline_for": None if deadline is None else milliseconds(deadline, "deadline", positive=True),
+        "trace_id": trace_id,
+        "root_id": None if root_id is None else parse_id(root_id, "root id"),
+    }
+    if codec is not None:
+        spec["sealed"] = seal(text, codec)
+    given = {key: value for key, value in spec.items() if value is not None}
+    body = encode(given, "task", 4 * payload_limit)
+    if codec is None:
+        body = f'{body[:-1]},"payload":{text}}}'  # as it was encoded, to the letter
+    return Wish(task_id, body, name, task_list)
