@@ -753,7 +753,14 @@ async def test_a_new_task_is_stored_as_given(store, clock):
         trace_id="t",
     )
     found = await get(store, task.id)
-    for name in set(NewTask.__struct_fields__) - {"wait_for", "deadline_for", "hold", "limit", "idempotency_key", "idempotency_for"}:
+    for name in set(NewTask.__struct_fields__) - {
+        "wait_for",
+        "deadline_for",
+        "hold",
+        "limit",
+        "idempotency_key",
+        "idempotency_for",
+    }:
         assert getattr(found, name) == getattr(task, name), name
     assert (found.state, found.owner_id, found.claim_version, found.version) == ("pending", None, 0, 0)
     assert found.hold == Hold.OVER_LIMIT  # it has a limit key, and cannot go on yet
