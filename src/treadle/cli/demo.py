@@ -223,7 +223,8 @@ def _narrate(story: Story, seen: dict[str, str]) -> None:
         if task.finished:
             story.view.note(f"{label}: {task.state} on worker {pid}, attempt {task.attempt}")
         elif task.owner_id is not None:
-            again = ", taken over" if task.takeovers else ", tried again" if task.failures else ""
+            after = f", tried again after: {error}" if error else ", tried again"
+            again = ", taken over" if task.takeovers else after if task.failures else ""
             (story.view.say if again else story.view.note)(f"{label}: running on worker {pid}{again}")
         elif error:
             story.view.say(f"{label}: failed ({error}), is tried again")
