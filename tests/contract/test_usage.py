@@ -76,6 +76,15 @@ async def test_a_run_without_a_limit_is_counted_all_the_same(store):
     assert answer.budget == Budget(None, 100)
 
 
+async def test_a_budget_is_taken_back_only_while_nothing_is_spent(store):
+    await store.set_budget(RUN, 500)
+    await store.forget_budget(RUN)
+    assert await store.find_budget(RUN) is None
+    await store.reserve_usage(a_request(), 500)
+    await store.forget_budget(RUN)
+    assert await store.find_budget(RUN) == Budget(500, 100)
+
+
 async def test_the_ready_tasks_of_one_run_are_taken_and_no_others(store):
     run = Run(id=RUN, namespace="default", flow_id="f", workflow="w", inputs="{}", root_id=RUN)
     mine, other = new_task(run_id=RUN), new_task()

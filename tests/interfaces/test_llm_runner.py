@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,3 +126,33 @@ def test_its_task_is_held_while_it_works_so_that_no_worker_takes_it(server, tmp_
         thread.join(BOUND)
     assert results[0].outputs == OUTPUTS
     assert len(server.requests) == 2
+
+
+DYING = """
+import sys
+from treadle.agents import Evaluator, Persistence
+from treadle.agents.llm import ClaudeAgentRunner
+from treadle.settings import Settings
+url, server, flow = sys.argv[1:]
+settings = Settings(anthropic_api_key="k", anthropic_base_url=server, lease=0.3)
+store = Persistence(url, settings=settings)
+ClaudeAgentRunner(Evaluator(store), store).run("desk.Sort", {"letter": "x"}, flow)
+"""
+
+
+async def test_after_a_crash_any_worker_that_serves_prompts_goes_on(server, tmp_path: Path):
+    url = f"sqlite:///{tmp_path / 'treadle.db'}"
+    server.script(text("One two three", gate=threading.Event()), uses((TARGET, GOOD)))
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", DYING, url, server.url, TEXT)
+    try:
+        async with asyncio.timeout(BOUND):
+            while not server.requests:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    finally:
+        child.kill()
+        await child.wait()
+    async with desk(server, url) as engine:
+        (run,) = await engine.run_reads.list_runs()
+        assert await engine.run_result(run.id, timeout=BOUND) == OUTPUTS
+        (row,) = await engine.store.list_usage(run.id)
+    assert (row.state, row.interrupted, row.attempt) == ("settled", 1, 2)

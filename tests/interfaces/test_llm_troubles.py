@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,7 +136,7 @@ async def test_keys_are_in_no_log_event_error_repr_or_store(server, tmp_path: Pa
     assert KEY.encode() not in stored
 
 
-async def test_without_the_package_or_a_key_the_step_says_so(server, monkeypatch: pytest.MonkeyPatch):
+async def test_without_the_package_or_a_key_it_says_so(monkeypatch: pytest.MonkeyPatch):
     from treadle.agents.llm.config import make_client
 
     with pytest.raises(LLMError, match="ANTHROPIC_API_KEY") as raised:
@@ -144,6 +145,8 @@ async def test_without_the_package_or_a_key_the_step_says_so(server, monkeypatch
     monkeypatch.setitem(__import__("sys").modules, "anthropic", None)
     with pytest.raises(MissingDependency, match=r"pip install 'treadle\[llm\]'"):
         make_client(Settings(anthropic_api_key="k"), 1)
+    with pytest.raises(MissingDependency):
+        use_llm(Engine("memory://", settings=Settings()))
 
 
 async def test_a_client_of_ones_own_may_be_given_async_or_not(server):
@@ -171,3 +174,18 @@ async def test_options_that_make_no_sense_are_refused():
         for budget in (-1, float("nan"), "5", True):
             with pytest.raises(InvalidInput, match="dollars"):
                 await engine.start_run(FLOW, "desk.Sort", {"letter": "x"}, budget=budget)
+
+
+async def test_a_start_that_makes_no_run_leaves_no_budget_behind(server, tmp_path: Path):
+    async with desk(server, f"sqlite:///{tmp_path / 'treadle.db'}") as engine:
+        server.script(uses((TARGET, GOOD)))
+        first = await engine.start_run(FLOW, "desk.Sort", {"letter": "x"}, budget=1, idempotency_key="once")
+        again = await engine.start_run(FLOW, "desk.Sort", {"letter": "x"}, budget=2, idempotency_key="once")
+        with pytest.raises(InvalidInput):
+            await engine.start_run(FLOW, "desk.Sort", {"wrong": 1}, budget=3)
+        await engine.run_result(first, timeout=BOUND)
+        assert (again.id, again.created) == (first.id, False)
+        assert (await engine.store.find_budget(first.id)).limit_micros == 1_000_000
+    with sqlite3.connect(tmp_path / "treadle.db") as connection:
+        assert connection.execute("select count(*) from llm_budgets").fetchone() == (1,)
+    connection.close()

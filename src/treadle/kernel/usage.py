@@ -13,6 +13,9 @@ class UsageStore(Protocol):
     async def set_budget(self, run_id: str, limit_micros: int | None) -> None:
         """From now on the run may spend that much in all (None: without limit); may come before the run itself."""
 
+    async def forget_budget(self, run_id: str) -> None:
+        """Take back the budget of a run that was never made; a no-op if something was reserved under it."""
+
     async def find_budget(self, run_id: str) -> Budget | None:
         """The run's budget, or None where nothing was said and nothing reserved."""
 

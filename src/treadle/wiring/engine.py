@@ -375,10 +375,17 @@ class Engine:
 
         `budget` is what the run may spend on models, in dollars; it holds before anything of the run can be taken.
         """
-        if budget is not None:
-            options["run_id"] = run_id = self.ids.new_id()
-            await self.store.set_budget(run_id, micros(budget))
-        return await self.runs.start(flow, workflow, inputs, **options)
+        if budget is None:
+            return await self.runs.start(flow, workflow, inputs, **options)
+        run_id = self.ids.new_id()
+        await self.store.set_budget(run_id, micros(budget))
+        started = None
+        try:
+            started = await self.runs.start(flow, workflow, inputs, run_id=run_id, **options)
+        finally:
+            if started is None or not started.created:
+                await self.store.forget_budget(run_id)
+        return started
 
     async def run_result(self, run: StartedRun | str, *, timeout: Duration | None = None) -> dict[str, Json]:
         """Wait for the run and return its outputs.

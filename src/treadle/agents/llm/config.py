@@ -49,15 +49,21 @@ def config_of(settings: Settings, **given: Any) -> LLMConfig:
     return LLMConfig(**base | {name: value for name, value in given.items() if value is not None})
 
 
+def load_sdk() -> Any:
+    """The package anthropic, or `MissingDependency`; takes a while the first time."""
+    try:
+        import anthropic
+    except ImportError:
+        raise MissingDependency("Models are asked through the package anthropic: pip install 'treadle[llm]'.") from None
+    return anthropic
+
+
 def make_client(settings: Settings, timeout: float) -> Any:
     """An asynchronous client of the official SDK. Its own retries are off: how often is our decision, and is accounted for.
 
     Raises `MissingDependency` without the package, and `llm_not_configured` without a key.
     """
-    try:
-        import anthropic
-    except ImportError:
-        raise MissingDependency("Models are asked through the package anthropic: pip install 'treadle[llm]'.") from None
+    anthropic = load_sdk()
     if not settings.anthropic_api_key:
         raise LLMError("llm_not_configured", "There is no key for the model: set ANTHROPIC_API_KEY, or give a client.")
     return anthropic.AsyncAnthropic(

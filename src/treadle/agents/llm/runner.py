@@ -17,6 +17,7 @@ from treadle.agents.llm.service import LLMService
 from treadle.agents.llm.tools import Tools, run_tool
 from treadle.kernel.ports import Renewal
 from treadle.kernel.settle import settlement
+from treadle.model.clock import milliseconds
 from treadle.model.names import HANDLER
 from treadle.model.outcomes import Failed, Outcome, Problem, Released
 from treadle.model.retry import NO_RETRY
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from treadle.wiring.engine import Engine
 
 T = TypeVar("T")
-_LEASE_FOR = 60_000
 
 
 class Persistence(Protocol):
@@ -72,6 +72,7 @@ class ClaudeAgentRunner:
         config = config_of(engine.settings, model=model, system_prompt=system_prompt, max_turns=max_turns, max_retries=max_retries)
         self._service = LLMService(engine, client=anthropic_client, tools=tool_registry, config=config)
         self._owner_id = engine.ids.new_id()
+        self._lease_for = milliseconds(engine.settings.lease, "lease", positive=True)
 
     def run(
         self,
@@ -101,7 +102,7 @@ class ClaudeAgentRunner:
     async def _take(self, run_id: str) -> Task | None:
         """The next task of the run, held by this runner; None if none is free."""
         store = self._persistence.engine.store
-        for task_id in await store.claim_of_run(run_id, HANDLER, self._owner_id, _LEASE_FOR, 1):
+        for task_id in await store.claim_of_run(run_id, HANDLER, self._owner_id, self._lease_for, 1):
             return await store.find_task(task_id)
         return None
 
@@ -151,7 +152,7 @@ class ClaudeAgentRunner:
             line = engine.store.lease_line()
             try:
                 while True:
-                    await engine.clock.sleep(_LEASE_FOR / 3000)
-                    await loop.run_in_executor(thread, line.renew, [Renewal(task.claim)], _LEASE_FOR)
+                    await engine.clock.sleep(self._lease_for / 3000)
+                    await loop.run_in_executor(thread, line.renew, [Renewal(task.claim)], self._lease_for)
             finally:
                 await asyncio.shield(loop.run_in_executor(thread, line.close))

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from treadle.agents.llm.config import LLMConfig, config_of, make_client, secrets_of
+from treadle.agents.llm.config import LLMConfig, config_of, load_sdk, make_client, secrets_of
 from treadle.agents.llm.conversation import Conversation
 from treadle.agents.llm.conversation import Meter as Meter
 from treadle.agents.llm.errors import LLMError
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _LOOKS = 50
 """Names that are looked into at one time."""
+_NO_PROMPT_FOR = 10.0
+"""Seconds for which a name is taken to have no prompt, once that was seen."""
 _ELSEWHERE_FOR = 5_000
 """Milliseconds after which a task without a prompt is offered again: somebody else may have a handler for it."""
 
@@ -59,17 +61,28 @@ class LLMService:
         self._prices = Prices(parse_prices(engine.settings.llm_prices))
         self._concurrency = concurrency
         self._prompts: dict[str, Handler] = {}
+        self._no_prompts: dict[str, float] = {}
+        """Names that are others' work, and until when that is believed."""
+        self._turn = 0
 
     # for workers
 
     async def look(self, names: Sequence[str]) -> None:
-        """Find out which of the names are those of prompts: by the flow of a task that waits."""
-        for name in [name for name in names if name not in self._prompts][:_LOOKS]:
+        """Find out which of the names are those of prompts: by the flow of a task that waits.
+
+        Some at a time, in turn; a name that is none's prompt is not looked into again for a while.
+        """
+        now = self._engine.clock.monotonic()
+        unknown = [name for name in names if name not in self._prompts and self._no_prompts.get(name, 0.0) <= now]
+        self._turn = (self._turn + _LOOKS) % max(len(unknown), 1) if len(unknown) > _LOOKS else 0
+        for name in [*unknown[self._turn :], *unknown[: self._turn]][:_LOOKS]:
             waiting = TaskFilter(states=(TaskState.PENDING,), namespace=self._engine.settings.namespace, name=name)
             for task in await self._engine.store.list_tasks(waiting, 1):
                 facet = await self._facet(task)
                 if facet is not None and facet[1].prompt is not None:
                     self._prompts[name] = make_handler(name, self.handle, concurrency=self._concurrency)
+                else:
+                    self._no_prompts[name] = now + _NO_PROMPT_FOR
 
     def find(self, name: str) -> Handler | None:
         """The handler of a name that was found to be a prompt's."""
@@ -168,6 +181,8 @@ def use_llm(engine: Engine, *, client: Any = None, tools: Tools | None = None, c
     `client` is a client of the SDK (by default one is made of the settings), `tools` a `ToolRegistry` whose handlers the
     model may call; options are the fields of `LLMConfig`. Call it before `engine.worker()`.
     """
+    if client is None:
+        load_sdk()  # here, where a missing package is best told, and not on the event loop, which it would hold up
     config = config_of(engine.settings, **options)
     service = LLMService(engine, client=client, tools=tools, config=config, concurrency=concurrency)
     engine.fallback = service

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -40,6 +40,8 @@ class Toolbox:
     names: ToolNames
     definitions: list[dict[str, Any]]
     registry: Tools | None
+    echoed: frozenset[str] = frozenset()
+    """Tools that were defined by others: without a handler they answer with their input."""
 
     @property
     def target(self) -> str:
@@ -48,8 +50,10 @@ class Toolbox:
 
     async def call(self, tool: str, given: dict[str, Json]) -> tuple[str, bool]:
         """What the tool came to, as text for the model, and whether it is an error; never raises for the tool's sake."""
-        name = self.names.name(tool)
+        name = self.names.name(tool) or (tool if tool in self.echoed else None)
         handler = None if name is None or self.registry is None else self.registry.find(name)
+        if handler is None and tool in self.echoed:
+            return _shown(given), False
         if handler is None:
             return f"There is no tool {tool}.", True
         try:
@@ -59,14 +63,16 @@ class Toolbox:
             return f"{type(error).__name__}: {error}"[:_LONGEST_RESULT], True
 
 
-def make_toolbox(program: Program, facet: Facet, registry: Tools | None) -> Toolbox:
-    """The facet's tool, made of its returns, and a tool for each handler, made of its facet's parameters."""
+def make_toolbox(program: Program, facet: Facet, registry: Tools | None, defined: Sequence[Mapping[str, Any]] = ()) -> Toolbox:
+    """The facet's tool, made of its returns, a tool for each handler, made of its facet's parameters, and those given."""
     target = facet.qualified_name
     others = [] if registry is None else [name for name in sorted(registry.names()) if name not in (target, facet.name)]
     names = ToolNames([target, *others])
     definitions = [_target(program, facet, names.tool(target))]
     definitions += [_other(program, name, names.tool(name), registry) for name in others]
-    return Toolbox(program, facet, names, definitions, registry)
+    taken = {each["name"] for each in definitions}
+    more = [dict(each) for each in defined if each["name"] not in taken]
+    return Toolbox(program, facet, names, [*definitions, *more], registry, frozenset(each["name"] for each in more))
 
 
 def _target(program: Program, facet: Facet, tool: str) -> dict[str, Any]:

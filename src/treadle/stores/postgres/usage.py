@@ -28,6 +28,11 @@ class UsageMethods:
         async with self._working() as connection:
             await connection.execute(_SQL["set_budget"], run_id, limit_micros)
 
+    async def forget_budget(self, run_id: str) -> None:
+        """Take a budget back; see the port."""
+        async with self._working() as connection:
+            await connection.execute(_SQL["forget_budget"], run_id)
+
     async def find_budget(self, run_id: str) -> Budget | None:
         """The run's budget."""
         async with self._reading() as connection:

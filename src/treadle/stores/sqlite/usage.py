@@ -25,11 +25,16 @@ class UsageMethods:
 
     async def set_budget(self, run_id: str, limit_micros: int | None) -> None:
         """What the run may spend; see the port."""
-        values = {"run_id": run_id, "limit_micros": limit_micros}
+        await self._write("set_budget", {"run_id": run_id, "limit_micros": limit_micros})
 
+    async def forget_budget(self, run_id: str) -> None:
+        """Take a budget back; see the port."""
+        await self._write("forget_budget", {"run_id": run_id})
+
+    async def _write(self, name: str, values: dict[str, Any]) -> None:
         def work(connection: apsw.Connection) -> None:
             with writing(connection):
-                connection.execute(_SQL["set_budget"], values)
+                connection.execute(_SQL[name], values)
 
         await self._writer.call(work)
 

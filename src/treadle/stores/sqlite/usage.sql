@@ -3,6 +3,10 @@
 insert into llm_budgets (run_id, limit_micros, committed_micros) values (:run_id, :limit_micros, 0)
 on conflict (run_id) do update set limit_micros = excluded.limit_micros;
 
+-- name: forget_budget
+-- Take back the budget of a run that was never made.
+delete from llm_budgets where run_id = :run_id and committed_micros = 0;
+
 -- name: ensure_budget
 -- The default for a run of which nothing was said.
 insert into llm_budgets (run_id, limit_micros, committed_micros) values (:run_id, :limit_micros, 0) on conflict do nothing;
