@@ -82,7 +82,6 @@ def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
         effect("end", ctx)
         return {"pid": os.getpid()}
 
-
     @engine.handler("hold")
     async def hold(payload: Any, ctx: Context) -> dict[str, Any]:
         """Says when it begins and ends; in between, others have time to do wrong."""
@@ -128,7 +127,15 @@ async def run_operator(options: argparse.Namespace) -> None:
         await engine.cancel(options.task)
 
 
-ROLES = {"worker": run_worker, "enqueuer": run_enqueuer, "filler": run_filler, "operator": run_operator}
+async def run_starter(options: argparse.Namespace) -> None:
+    """Start a run, with a key, so that doing it again is safe."""
+    async with Engine(emit=emit) as engine:
+        source = [("crash.afl", options.flow.read_text())]
+        started = await engine.start_run(source, options.workflow, json.loads(options.inputs), idempotency_key="only")
+        tell("started", id=started.id, created=started.created)
+
+
+ROLES = {"starter": run_starter, "worker": run_worker, "enqueuer": run_enqueuer, "filler": run_filler, "operator": run_operator}
 
 
 def main() -> None:
@@ -143,6 +150,9 @@ def main() -> None:
     parser.add_argument("--crash-at", default="")
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--task", default="")
+    parser.add_argument("--flow", type=Path)
+    parser.add_argument("--workflow")
+    parser.add_argument("--inputs", default="{}")
     options = parser.parse_args()
     if options.crash_at:
         crash_at(options.crash_at)

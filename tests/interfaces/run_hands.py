@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -64,21 +65,27 @@ class Hands:
             count += len(tasks)
         return count
 
-    async def work(self, answer: Answering) -> None:
-        """Answer everything, until nothing is ready."""
+    async def work(self, answer: Answering, *, together: bool = False) -> None:
+        """Answer everything, one after another or all that is ready at once, until nothing is ready."""
         while True:
             await self.advance()
             tasks = await self.claim(HANDLER, SCRIPT)
             if not tasks:
                 return
+            if together:
+                await asyncio.gather(*(self._answer(task, answer) for task in tasks))
+                continue
             for task in tasks:
-                payload = await self.payload(task)
-                try:
-                    result = run_script(payload) if task.kind == SCRIPT else answer(task.name, payload)
-                except ValueError as error:
-                    await self.fail(task, str(error), type(error).__name__)
-                else:
-                    await self.settle(task, result)
+                await self._answer(task, answer)
+
+    async def _answer(self, task: Task, answer: Answering) -> None:
+        payload = await self.payload(task)
+        try:
+            result = run_script(payload) if task.kind == SCRIPT else answer(task.name, payload)
+        except ValueError as error:
+            await self.fail(task, str(error), type(error).__name__)
+        else:
+            await self.settle(task, result)
 
     async def states(self, run_id: str) -> dict[str, str]:
         """The last words of the states of all steps, by path (blocks by place)."""
