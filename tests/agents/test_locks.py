@@ -64,6 +64,20 @@ def test_of_many_who_want_a_lock_one_gets_it(kind, request, tmp_path):
     assert won.count(True) == 1
 
 
+def test_locks_that_were_left_to_run_out_are_tidied_away():
+    clock = ManualClock()
+    with Persistence(engine=Engine("memory://", settings=Settings(), clock=clock)) as store:
+        for key in ("left", "held"):
+            assert store.acquire_lock(key, 1_000)
+        clock.advance(3_000)
+        assert store.run(store.locks.tidy()) == 0
+        assert store.acquire_lock("held", 3_600_000)
+        clock.advance(3_599)
+        assert store.run(store.locks.tidy()) == 1
+        assert store.check_lock("held") is not None
+        assert store.acquire_lock("left", 1_000)
+
+
 def test_a_lock_without_a_key_or_a_duration_is_refused(memory):
     with pytest.raises(InvalidInput):
         memory.acquire_lock("", 1_000)

@@ -175,7 +175,10 @@ class RunnerService(Agent):
                 _log.warning("runs could not be looked over: %s", error)
 
     def sweep(self) -> int:
-        """Look over the next running runs for steps that wait without a live task, and see to it that they go on (D55)."""
+        """Look over the next running runs for steps that wait without a live task, and see to it that they go on (D55).
+
+        Locks that were left to run out long ago are tidied away too. How many runs were repaired.
+        """
 
         async def look() -> int:
             engine = self._persistence.engine
@@ -186,6 +189,7 @@ class RunnerService(Agent):
                 if (await engine.runs.resume(run.id)).version != run.version:
                     repaired += 1
                     _log.warning("run %s had a step without a task; it goes on", run.id)
+            await self._persistence.locks.tidy()
             return repaired
 
         return self._persistence.run(look())

@@ -85,6 +85,14 @@ class Locks:
                 return task.created_at, task.wake_at or now, decode(task.payload)["meta"]
         return None
 
+    async def tidy(self, older_for: int = 3_600_000, limit: int = 1000) -> int:
+        """End the tasks of up to `limit` locks that ran out at least that long ago and that nobody took again; how many."""
+        now = await self._store.now()
+        which = TaskFilter(states=(TaskState.PENDING,), namespace=self._namespace, kind=LOCK)
+        tasks = [task for task in await self._store.list_tasks(which, limit) if self._free(task, now - older_for)]
+        old = [task for task in tasks if task.due_at <= now - older_for]
+        return sum([await self.release(Lock("", _seen(task))) for task in old])
+
     @staticmethod
     def _free(task: Task, now: int) -> bool:
         """Whether it has run out: its time has come, whether or not somebody has noticed."""
