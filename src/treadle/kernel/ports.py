@@ -287,6 +287,14 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
+class Event:
+    """A move, and the namespace of who made it."""
+
+    namespace: str | None
+    move: Move
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFilter:
     """Which tasks to list; None means any. `states` are shown states (`running` and `paused` among them)."""
 
@@ -447,6 +455,8 @@ class Store(UsageStore, Protocol):
     url: str
     parallel_commits: int
     """How many `commit` calls at once are of use: 1 for a single writer."""
+    seqs_in_order: bool
+    """Whether moves are committed in the order of their seqs."""
 
     async def open(self, *, migrate: bool = True) -> None:
         """Connect and check the schema: bring it up to date if `migrate`, else raise `SchemaBehind`.
@@ -577,6 +587,18 @@ class Store(UsageStore, Protocol):
 
     async def count_finished(self) -> dict[str, int]:
         """Finished tasks by state."""
+
+    # events
+
+    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[Event]:
+        """Up to `limit` moves with a seq after the one and up to the other, in the order of seq, as of one moment.
+
+        Where `seqs_in_order`, a move that is seen has none before it that is still to come. Elsewhere one may come later,
+        up to 15 s (D9). Numbers without a move are normal everywhere.
+        """
+
+    async def find_last_seq(self) -> int:
+        """The last number that was given to a move, whether that is committed or not."""
 
     # dead letters
 

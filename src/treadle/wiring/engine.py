@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from treadle.kernel.committer import Committer
 from treadle.kernel.deadletters import DeadLetters
+from treadle.kernel.events import Events
 from treadle.kernel.lists import Lists
 from treadle.kernel.ports import Finish, Row, Store
 from treadle.kernel.queue import Enqueued, Queue, TaskSpec
@@ -413,6 +414,31 @@ class Engine:
 
     def _run_finished(self, run_id: str) -> None:
         self._run_results.finished([run_id])
+
+    def events(
+        self,
+        after: int | None = None,
+        *,
+        entity: str | None = None,
+        entity_id: str | None = None,
+        run_id: str | None = None,
+        root_id: str | None = None,
+    ) -> Events:
+        """All moves of the namespace after the seq `after` (by default from now on), as they happen: `async for move in ...`.
+
+        Each is delivered once and at once; `last_gap_free` of what is returned is where to resume (see `treadle.kernel.events`).
+        """
+        return Events(
+            self.store,
+            self.committer,
+            self.clock,
+            namespace=self.settings.namespace,
+            after=after,
+            entity=entity,
+            entity_id=None if entity_id is None else parse_id(entity_id),
+            run_id=None if run_id is None else parse_id(run_id, "run id"),
+            root_id=None if root_id is None else parse_id(root_id, "root id"),
+        )
 
     async def verify(self) -> VerifyReport:
         """Check every entity's history against the state tables."""

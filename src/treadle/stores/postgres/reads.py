@@ -70,7 +70,7 @@ async def count_finished(connection: Connection) -> dict[str, int]:
 
 async def list_moves(connection: Connection, entity_id: str) -> list[Move]:
     """The entity's moves in order."""
-    return _moves(await connection.fetch(_SQL["list_moves"], entity_id))
+    return moves_of(await connection.fetch(_SQL["list_moves"], entity_id))
 
 
 async def list_histories(connection: Connection, after_id: str | None, limit: int) -> list[History]:
@@ -78,7 +78,7 @@ async def list_histories(connection: Connection, after_id: str | None, limit: in
     rows = await connection.fetch(_SQL["list_histories"], after_id, limit)
     histories = []
     for (entity, row_id, state, version), group in groupby(rows, lambda row: row[:4]):
-        moves = _moves(row for row in group if row["seq"] is not None)
+        moves = moves_of(row for row in group if row["seq"] is not None)
         histories.append(History(entity, str(row_id), state, version, tuple(moves)))
     return histories
 
@@ -123,7 +123,8 @@ def task_of(row: asyncpg.Record) -> Task:
     return Task(**_texts(row))
 
 
-def _moves(rows: Iterable[asyncpg.Record]) -> list[Move]:
+def moves_of(rows: Iterable[asyncpg.Record]) -> list[Move]:
+    """Rows of the log as moves; columns that start with `row_` say something else."""
     return [Move(**{name: value for name, value in _texts(row).items() if not name.startswith("row_")}) for row in rows]
 
 

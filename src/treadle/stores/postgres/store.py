@@ -10,6 +10,7 @@ from treadle.kernel.ports import (
     DeadFilter,
     DeadGroup,
     DeadLetter,
+    Event,
     History,
     LaneDepth,
     Pruned,
@@ -27,7 +28,7 @@ from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import LogLine, Move, Server, Task
-from treadle.stores.postgres import dead, handlers, lease, limits, lists, prune, queue, reads, runs, schema
+from treadle.stores.postgres import dead, events, handlers, lease, limits, lists, prune, queue, reads, runs, schema
 from treadle.stores.postgres.address import parse_address
 from treadle.stores.postgres.commit import commit, make_way
 from treadle.stores.postgres.connect import HOT, READS, Connection, Connector, Pool
@@ -48,6 +49,7 @@ class PostgresStore(UsageMethods):
     """
 
     parallel_commits = 2
+    seqs_in_order = False
 
     def __init__(self, url: str, *, clock: Clock, pool_size: int = 4) -> None:
         self._address = parse_address(url)
@@ -252,6 +254,18 @@ class PostgresStore(UsageMethods):
         """A page of entities with their moves."""
         async with self._reading() as connection:
             return await reads.list_histories(connection, after_id, limit)
+
+    # events
+
+    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[Event]:
+        """Moves in the order of seq."""
+        async with self._working() as connection:
+            return await events.list_events(connection, after_seq, until_seq, limit)
+
+    async def find_last_seq(self) -> int:
+        """The last number given."""
+        async with self._working() as connection:
+            return await events.find_last_seq(connection)
 
     # dead letters
 

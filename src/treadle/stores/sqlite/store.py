@@ -17,6 +17,7 @@ from treadle.kernel.ports import (
     DeadFilter,
     DeadGroup,
     DeadLetter,
+    Event,
     History,
     LaneDepth,
     LeaseLine,
@@ -36,7 +37,7 @@ from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import Claim, LogLine, Move, Server, Task
 from treadle.stores.deduping import has_keys
-from treadle.stores.sqlite import dead, dedupe, handlers, limits, lists, prune, queue, reads, records, runs
+from treadle.stores.sqlite import dead, dedupe, events, handlers, limits, lists, prune, queue, reads, records, runs
 from treadle.stores.sqlite.channel import Channel, ClosedChannel, InlineChannel, ThreadChannel
 from treadle.stores.sqlite.commit import commit
 from treadle.stores.sqlite.connection import add_shapes, connect, make_durable, make_shrinkable, refuse_writes, writing
@@ -53,6 +54,7 @@ class SqliteStore(UsageMethods):
     """One SQLite database: a file that several processes of one machine may share, or memory that only this store sees."""
 
     parallel_commits = 1
+    seqs_in_order = True
 
     def __init__(self, path: str | None, *, clock: Clock, inline: bool = False) -> None:
         self.url = "memory://" if path is None else f"sqlite:///{path}"
@@ -252,6 +254,16 @@ class SqliteStore(UsageMethods):
     async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
         """Histories in order of id."""
         return await self._reader.call(lambda connection: reads.list_histories(connection, after_id, limit))
+
+    # events
+
+    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[Event]:
+        """Moves in the order of their commits."""
+        return await self._reader.call(lambda connection: events.list_events(connection, after_seq, until_seq, limit))
+
+    async def find_last_seq(self) -> int:
+        """The last number given."""
+        return await self._reader.call(events.find_last_seq)
 
     # dead letters
 

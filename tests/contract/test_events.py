@@ -1,0 +1,57 @@
+"""Events: every move is listed by seq, whichever table it is in, with the namespace of who made it."""
+
+from __future__ import annotations
+
+from tests.contract.queueing import claim_one, fail, get, park, put_and_claim, put_one, seen, settle, succeed
+from tests.contract.test_histories import START, put_run
+
+from treadle.kernel.ports import Amend, Revive, Store
+from treadle.model.names import Lane
+
+LAST = 2**63 - 1
+
+
+async def events_of(store: Store, after: int = 0, until: int = LAST, limit: int = 100) -> list[tuple[str | None, str, str]]:
+    found = await store.list_events(after, until, limit)
+    assert [event.move.seq for event in found] == sorted({event.move.seq for event in found})
+    return [(event.namespace, event.move.entity, event.move.move) for event in found]
+
+
+async def test_moves_of_live_and_finished_tasks_and_of_runs_are_merged_by_seq(store):
+    task = await put_and_claim(store)
+    await settle(store, task.claim, park(task, "retry", attempt=2))
+    await put_run(store, START)
+    await settle(store, (await claim_one(store)).claim, fail())
+    await settle(store, seen(await get(store, task.id)), Revive("requeue", "ann"))
+    await settle(store, (await claim_one(store)).claim, fail())
+    await settle(store, seen(await get(store, task.id)), Amend("discard", "canceled", "ann"))
+    moves = [("default", "task", move) for move in ("retry", "fail", "requeue", "fail", "discard")]
+    assert await events_of(store) == [moves[0], ("default", "run", "start"), *moves[1:]]
+    listed = {event.move.seq: event.move for event in await store.list_events(0, LAST, 100) if event.move.entity == "task"}
+    assert list(listed.values()) == await store.list_moves(task.id)
+
+
+async def test_events_are_paged_by_seq(store):
+    for _ in range(5):
+        await settle(store, (await put_and_claim(store)).claim, succeed())
+    found = await store.list_events(0, LAST, 100)
+    seqs = [event.move.seq for event in found]
+    assert [event.move.seq for event in await store.list_events(seqs[1], LAST, 2)] == seqs[2:4]
+    assert [event.move.seq for event in await store.list_events(seqs[1], seqs[2], 100)] == [seqs[2]]
+    assert await store.list_events(seqs[-1], LAST, 10) == await store.list_events(0, LAST, 0) == []
+    assert await store.find_last_seq() >= seqs[-1]
+
+
+async def test_events_tell_the_namespace_of_live_and_finished_tasks(store):
+    lane = Lane("elsewhere", "handler", "default", "work")
+    task = await put_and_claim(store, lane=lane)
+    await settle(store, task.claim, park(task))
+    await settle(store, (await put_and_claim(store)).claim, succeed())
+    assert await events_of(store) == [("elsewhere", "task", "wait"), ("default", "task", "succeed")]
+    await settle(store, (await claim_one(store, lane)).claim, succeed())
+    assert [namespace for namespace, _, _ in await events_of(store)] == ["elsewhere", "default", "elsewhere"]
+
+
+async def test_an_empty_store_has_no_events(store):
+    await put_one(store)
+    assert (await store.list_events(0, LAST, 10), await store.find_last_seq()) == ([], 0)
