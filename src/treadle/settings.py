@@ -65,7 +65,7 @@ def load_settings() -> Settings:
         log_level=_choice("TREADLE_LOG_LEVEL", (get("TREADLE_LOG_LEVEL") or "INFO").upper(), ("DEBUG", "INFO", "WARNING", "ERROR")),
         log_format=_choice("TREADLE_LOG_FORMAT", get("TREADLE_LOG_FORMAT") or "text", ("text", "json")),
         handler_roots=tuple(root for root in (get("TREADLE_HANDLER_ROOTS") or "").split(":") if root),
-        anthropic_api_key=get("ANTHROPIC_API_KEY") or "",
+        anthropic_api_key=(get("ANTHROPIC_API_KEY") or "").strip(),
         anthropic_base_url=get("ANTHROPIC_BASE_URL") or "",
         llm_model=get("TREADLE_LLM_MODEL") or DEFAULT_MODEL,
         llm_max_tokens=int(_number("TREADLE_LLM_MAX_TOKENS", get("TREADLE_LLM_MAX_TOKENS"), 4096, 1, 1_000_000)),

@@ -147,6 +147,10 @@ async def test_an_answer_that_does_not_fit_is_repaired(server):
         (uses((TARGET, "[1, 2]")), "answer_not_json"),
         (uses((TARGET, {**GOOD, "urgent": "no"})), "answer_mismatch"),
         (uses((TARGET, {**GOOD, "items": {}})), "answer_mismatch"),
+        (uses((TARGET, {**GOOD, "summary": "a\0b"})), "answer_mismatch"),
+        (uses((TARGET, {**GOOD, "summary": "\ud800"})), "answer_not_json"),
+        (text("\ud800"), "answer_missing"),
+        (uses((TARGET, "[" * 100_000)), "answer_not_json"),
     ],
 )
 async def test_a_bad_answer_is_sent_back_and_then_fails_the_step_with_its_code(server, bad, code):

@@ -136,7 +136,18 @@ async def test_keys_are_in_no_log_event_error_repr_or_store(server, tmp_path: Pa
     assert KEY.encode() not in stored
 
 
-async def test_without_the_package_or_a_key_it_says_so(monkeypatch: pytest.MonkeyPatch):
+async def test_a_key_that_cannot_be_sent_is_not_told_either(server, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG)
+    for odd in (f"{KEY}\n", f"{KEY}ü"):
+        engine = Engine("memory://", settings=Settings(anthropic_api_key=odd, anthropic_base_url=server.url))
+        use_llm(engine, max_sends=1)
+        async with engine, engine.worker():
+            code, error, _ = await failure_of(engine)
+        assert (code, KEY in error) == ("llm_not_configured", False)
+    assert KEY not in caplog.text
+
+
+def test_without_the_package_or_a_key_it_says_so(monkeypatch: pytest.MonkeyPatch):
     from treadle.agents.llm.config import make_client
 
     with pytest.raises(LLMError, match="ANTHROPIC_API_KEY") as raised:

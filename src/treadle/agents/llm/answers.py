@@ -113,7 +113,9 @@ class Assembler:
             parsed = _object(raw) if raw else block.get("input") or {}
             self._answer.uses.append(ToolUse(str(block["id"]), str(block["name"]), parsed, raw))
             block["input"] = parsed or {}
-        if block.get("type") != "text" or block.get("text"):  # an empty text may not be sent back
+        if block.get("type") == "text":
+            block["text"] = block.get("text", "").encode("utf-8", "replace").decode()
+        if block.get("type") != "text" or block["text"]:  # an empty text may not be sent back
             self._answer.content.append(block)
 
     def _count(self, usage: Any) -> None:
@@ -138,6 +140,7 @@ def _number(usage: Any, name: str, before: int) -> int:
 def _object(raw: str) -> dict[str, Json] | None:
     try:
         found = json.loads(raw)
-    except ValueError:
+        json.dumps(found, ensure_ascii=False).encode()  # half a character can be written in JSON, and sent to nobody
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

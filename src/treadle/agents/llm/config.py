@@ -10,6 +10,8 @@ from treadle.model.errors import InvalidInput, MissingDependency
 from treadle.settings import Settings
 
 HIDDEN = "[hidden]"
+_SHORTEST_SECRET = 6
+"""What is shorter is no key of any service, and would be taken out of ordinary words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,9 @@ def make_client(settings: Settings, timeout: float) -> Any:
     anthropic = load_sdk()
     if not settings.anthropic_api_key:
         raise LLMError("llm_not_configured", "There is no key for the model: set ANTHROPIC_API_KEY, or give a client.")
+    if not all("!" <= character <= "~" for character in settings.anthropic_api_key):
+        # Not sent: the libraries below would write the header that they cannot send into their logs.
+        raise LLMError("llm_not_configured", "ANTHROPIC_API_KEY has characters that no key has, such as spaces or line ends.")
     return anthropic.AsyncAnthropic(
         api_key=settings.anthropic_api_key,
         base_url=settings.anthropic_base_url or "https://api.anthropic.com",
@@ -85,4 +90,4 @@ def scrubbed(text: str, secrets: tuple[str, ...]) -> str:
 def secrets_of(client: Any, settings: Settings) -> tuple[str, ...]:
     """What must never be told: keys and tokens of the client and of the settings."""
     found = (settings.anthropic_api_key, getattr(client, "api_key", None), getattr(client, "auth_token", None))
-    return tuple({each for each in found if isinstance(each, str) and each})
+    return tuple({each.strip() for each in found if isinstance(each, str) and len(each.strip()) >= _SHORTEST_SECRET})

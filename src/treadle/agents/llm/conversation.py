@@ -11,8 +11,9 @@ from treadle.agents.llm.errors import LLMError
 from treadle.agents.llm.exchange import Exchange, Said, SendFailed
 from treadle.agents.llm.schemas import check_object, say
 from treadle.agents.llm.tools import Toolbox
+from treadle.model.errors import InvalidInput
 from treadle.model.usage import Usage
-from treadle.model.values import Json
+from treadle.model.values import Json, encode
 
 
 class Meter(Protocol):
@@ -118,6 +119,10 @@ class Conversation:
             return {}, _Wrong("answer_cut_off", _cut_off(self.config))
         if problems:
             return {}, _Wrong("answer_mismatch", f"The answer does not fit the declared returns: {say(problems)}.")
+        try:
+            encode(result, "answer")
+        except InvalidInput as error:
+            return {}, _Wrong("answer_mismatch", f"The answer cannot be stored: {error}")
         return result, None
 
     def _nothing(self, answer: Answer) -> _Wrong:

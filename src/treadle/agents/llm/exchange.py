@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -153,7 +154,9 @@ def _seconds(headers: Any) -> float | None:
     """How long the service asks to wait: milliseconds or seconds; other forms are not understood."""
     for name, factor in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
-            return float(headers.get(name)) * factor
+            seconds = float(headers.get(name)) * factor
         except (TypeError, ValueError):
             continue
+        if not math.isnan(seconds):
+            return seconds
     return None

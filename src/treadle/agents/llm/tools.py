@@ -120,4 +120,5 @@ async def run_tool(handler: Callable[..., Any], given: dict[str, Json]) -> Any:
 
 def _shown(result: Any) -> str:
     text = result if isinstance(result, str) else json.dumps({} if result is None else result, ensure_ascii=False, default=str)
+    text = text.encode("utf-8", "replace").decode()
     return text if len(text) <= _LONGEST_RESULT else f"{text[:_LONGEST_RESULT]} ... (cut off)"
