@@ -16,6 +16,11 @@ from treadle.model.errors import RunFailed
 from treadle.model.usage import total
 from treadle.testing.llm import MessagesServer, status, text, uses
 
+MANY = """workflow SortAll(letters: [String]) => (urgent: Boolean) andThen foreach letter in $.letters {
+    s = Summarize(letter = $.letter)
+    yield SortAll(urgent = s.urgent)
+  }"""
+
 
 @pytest.fixture
 def server() -> Iterator[MessagesServer]:
@@ -197,3 +202,25 @@ async def test_workers_take_prompts_from_the_queue_only_if_they_serve_models(ser
             assert await engine.run_result(run, timeout=BOUND) == OUTPUTS
             assert "desk.Summarize" in engine.fallback.names()
     assert server.keys == [KEY]
+
+
+async def test_two_workers_on_one_run_never_spend_more_than_its_budget(server, url):
+    if url == "memory://":
+        pytest.skip("memory belongs to one engine")
+    gate = threading.Event()
+    server.script(*[uses((TARGET, GOOD), gate=gate)] * 6)
+    many = FLOW[0][1].replace("workflow Sort", MANY + "\n  workflow Sort")
+    async with desk(server, url) as one, desk(server, url) as two:
+        run = await one.start_run([("desk.afl", many)], "desk.SortAll", {"letters": list("abcdef")}, budget=0.05)
+        async with asyncio.timeout(BOUND):
+            while len(await two.list_tasks(states=("failed",))) < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        held = await one.store.find_budget(run.id)
+        gate.set()
+        with pytest.raises(RunFailed, match="may spend"):
+            await one.run_result(run, timeout=BOUND)
+        budget, rows = await two.store.find_budget(run.id), await two.store.list_usage(run.id)
+        failed = await two.list_tasks(states=("failed",))
+    assert {task.error_code for task in failed} == {"budget_exhausted"}
+    assert (len(server.requests), len(rows), len(failed)) == (2, 2, 4)
+    assert (40_000 < held.committed_micros <= 50_000, budget.committed_micros) == (True, total(rows).cost_micros)
