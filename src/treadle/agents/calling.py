@@ -79,13 +79,14 @@ def call_tool(function: Callable[[dict[str, Any]], Any], payload: dict[str, Any]
 
 async def _within(coroutine: Coroutine[Any, Any, Any], timeout_for: int | None) -> Any:
     seconds = None if timeout_for is None else timeout_for / 1000
-    async with asyncio.timeout(seconds) as limit:
-        try:
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
             return await coroutine
-        except TimeoutError as error:
-            if limit.expired():
-                raise
-            raise RuntimeError(f"TimeoutError: {error}") from error
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise NonRetryable(f"The attempt took longer than {seconds:g} s and was stopped.", "timeout") from None
 
 
 def attempt(call: Callable[..., Any], payload: dict[str, Any], context: Context) -> Outcome:
