@@ -162,9 +162,9 @@ def test_an_error_must_call_fail_step_of_the_evaluator(memory):
     told: list[tuple[str, str]] = []
 
     class Spy(Evaluator):
-        def fail_step(self, step_id: str, error_message: str, *, code: str = "failed") -> None:
+        def fail_step(self, step_id: str, error_message: str, **options) -> None:
             told.append((step_id, error_message))
-            super().fail_step(step_id, error_message, code=code)
+            super().fail_step(step_id, error_message, **options)
 
     spy = Spy(memory)
     poller = AgentPoller(memory, spy)
@@ -353,3 +353,24 @@ def test_an_ast_can_be_cached_and_is_handed_to_resume(memory):
     poller.cache_workflow_ast(run_id, {"type": "WorkflowDecl"})
     poller.poll_once()
     assert given == [{"type": "WorkflowDecl"}]
+
+
+def test_a_catch_of_the_flow_sees_the_same_error_however_the_task_was_handled(memory, evaluator):
+    source = """
+    namespace c {
+        event facet Risky() => (ok: Boolean)
+        workflow W() => (kind: String, said: String) andThen {
+            r = Risky()
+        } catch {
+            yield W(kind = $.error_type, said = $.error)
+        }
+    }
+    """
+    poller = AgentPoller(memory, evaluator)
+    poller.register("c.Risky", broken)
+    first = evaluator.execute(source).workflow_id
+    poller.poll_once()
+    with started(poller):
+        second = evaluator.execute(source).workflow_id
+        until(lambda: evaluator.status(second).status is ExecutionStatus.COMPLETED)
+    assert evaluator.resume(first).outputs == evaluator.resume(second).outputs == {"kind": "RuntimeError", "said": "no money in it"}

@@ -197,7 +197,8 @@ class Agent:
             if isinstance(outcome, Succeeded):
                 self._evaluator.continue_step(task.step_id, outcome.result)
             else:
-                self._evaluator.fail_step(task.step_id, outcome.problem.message, code=outcome.problem.code)
+                problem = outcome.problem
+                self._evaluator.fail_step(task.step_id, problem.message, code=problem.code, error_type=problem.type)
         except InvalidInput as error:  # a result that cannot be stored
             persistence.claims.take(task.id)
             persistence.run(persistence.settle(held, Failed(Problem(error.code, str(error), type(error).__name__))))
