@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from treadle.kernel.flows import Source, find_workflow
 from treadle.kernel.runs import ExecutionResult as KernelResult
 from treadle.kernel.runs import ExecutionStatus as KernelStatus
 from treadle.kernel.stepcodec import load_step
-from treadle.model.errors import InvalidInput, StepNotFound
+from treadle.model.errors import InvalidInput, Refused, StepNotFound
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER
 from treadle.model.outcomes import Failed, Problem, Succeeded
@@ -28,7 +29,8 @@ from treadle.model.values import Json
 
 _log = logging.getLogger("treadle.agents")
 _PAUSE = 0.02
-_REPAIR_EVERY = 50
+_STILL_FOR = 5
+"""Looks at a run that should move and does not, after which it is looked over."""
 
 
 class ExecutionStatus(StrEnum):
@@ -196,14 +198,18 @@ class Evaluator:
 
     async def _to_fixed_point(self, run_id: str) -> ExecutionResult:
         runs = self.persistence.engine.runs
-        for number in range(self._max_iterations):
+        seen, still = -1, 0
+        for _ in range(self._max_iterations):
             found = await runs.status(run_id)
             if found.status is not KernelStatus.RUNNING:
                 return _shown(found)
             if await self.persistence.work_own_kinds():
                 continue
-            if number % _REPAIR_EVERY == 0 and (await runs.get_run(run_id)).state == RunState.RUNNING:
-                await runs.resume(run_id)
+            seen, still = found.iterations, still + 1 if found.iterations == seen else 0
+            if still == _STILL_FOR and (await runs.get_run(run_id)).state == RunState.RUNNING:
+                still = 0
+                with suppress(Refused):  # it changes too fast to need that
+                    await runs.resume(run_id)
             await self.persistence.engine.clock.sleep(_PAUSE)  # others are at it
         return ExecutionResult(
             False, run_id, {}, f"still moving after {self._max_iterations} looks", self._max_iterations, ExecutionStatus.TIMEOUT

@@ -6,6 +6,7 @@ import logging
 import signal
 import socket
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -18,7 +19,7 @@ from treadle.agents.persistence import Persistence, check_payload
 from treadle.agents.poller import agent_handler
 from treadle.agents.status import StatusServer
 from treadle.agents.tools import ToolRegistry
-from treadle.model.errors import InvalidPolicy, NonRetryable, StoreError
+from treadle.model.errors import InvalidPolicy, NonRetryable, NotFound, Refused, StoreError
 from treadle.model.states import RunState
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
@@ -27,6 +28,7 @@ _log = logging.getLogger("treadle.agents")
 EXECUTE, RESUME = "afl:execute", "afl:resume"
 SWEEP_EVERY = 30.0
 _SWEPT_AT_ONCE = 20
+_REMEMBERED_RUNS = 10_000
 
 
 @dataclass
@@ -123,6 +125,7 @@ class RunnerService(Agent):
         self._status: StatusServer | None = None
         self._started_at = 0.0
         self._swept: str | None = None
+        self._versions: OrderedDict[str, int] = OrderedDict()
 
     @property
     def lease_for(self) -> int:
@@ -175,7 +178,7 @@ class RunnerService(Agent):
                 _log.warning("runs could not be looked over: %s", error)
 
     def sweep(self) -> int:
-        """Look over the next running runs for steps that wait without a live task, and see to it that they go on (D55).
+        """Look over the next runs that have not moved since the last look for steps without a live task, and repair them (D55).
 
         Locks that were left to run out long ago are tidied away too. How many runs were repaired.
         """
@@ -186,9 +189,18 @@ class RunnerService(Agent):
             self._swept = runs[-1].id if len(runs) == _SWEPT_AT_ONCE else None
             repaired = 0
             for run in runs:
-                if (await engine.runs.resume(run.id)).version != run.version:
+                before, self._versions[run.id] = self._versions.get(run.id), run.version
+                if before != run.version:
+                    continue  # it moves
+                try:
+                    after = await engine.runs.resume(run.id)
+                except (Refused, NotFound):
+                    continue  # it changes too fast to need that, or is gone
+                if after.version != run.version:
                     repaired += 1
                     _log.warning("run %s had a step without a task; it goes on", run.id)
+            while len(self._versions) > _REMEMBERED_RUNS:
+                self._versions.popitem(last=False)
             await self._persistence.locks.tidy()
             return repaired
 
