@@ -24,7 +24,7 @@ from treadle.kernel.why import Reason
 from treadle.model.clock import Clock, Duration, milliseconds
 from treadle.model.errors import RunCanceled, RunFailed, TaskCanceled, TaskFailed, TaskIgnored, TreadleError
 from treadle.model.ids import Ids, parse_id
-from treadle.model.names import DEFAULT_LIST, check_name
+from treadle.model.names import DEFAULT_LIST, HANDLER, check_name
 from treadle.model.retry import RetryPolicy
 from treadle.model.runs import Run
 from treadle.model.states import RunState, TaskState
@@ -351,11 +351,17 @@ class Engine:
         states: tuple[str, ...] = (),
         name: str | None = None,
         task_list: str | None = None,
+        kind: str | None = HANDLER,
         before_id: str | None = None,
         limit: int = 50,
     ) -> list[Task]:
-        """A page of tasks, newest first; pass the last one's id as `before_id` for the next page."""
-        return await self.reads.list_tasks(states=states, name=name, task_list=task_list, before_id=before_id, limit=limit)
+        """A page of handlers' tasks, newest first (`kind=None`: the engine's own as well).
+
+        Pass the last one's id as `before_id` for the next page.
+        """
+        return await self.reads.list_tasks(
+            states=states, name=name, task_list=task_list, kind=kind, before_id=before_id, limit=limit
+        )
 
     async def why(self, task: Enqueued | str) -> Reason:
         """Why the task is where it is."""
