@@ -155,6 +155,19 @@ async def test_a_run_that_is_not_there_is_deferred(store: Store) -> None:
     assert (await advance(store, new_run())).verdict is Verdict.DEFERRED
 
 
+async def test_a_guard_without_a_version_takes_any_and_raises_it(store: Store) -> None:
+    run = await begin(store, ROOT)
+    await advance(store, run)
+    pause = Unit(run=RunGuard(run.id, None), rows=(MoveRun(run.id, "pause", "running", "paused"),))
+    (answer,) = await store.commit([pause])
+    assert answer.verdict is Verdict.DONE
+    after = await get_run(store, run.id)
+    assert (after.state, after.version) == ("paused", 2)
+    with pytest.raises(IllegalMove):
+        await store.commit([pause])
+    assert (await store.commit([Unit(run=RunGuard(UNKNOWN_ID, None))]))[0].verdict is Verdict.DEFERRED
+
+
 async def test_several_units_of_one_run_in_one_call_follow_one_another(store: Store) -> None:
     run = await begin(store, *PLACES, tasks=[ONE, TWO])
     taken = list((await claim_steps(store)).values())

@@ -12,7 +12,7 @@ from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 from tests.interfaces.run_hands import Hands, hands_on
 
 from treadle import Context
-from treadle.kernel.ports import Verdict
+from treadle.kernel.ports import RunGuard, Unit, Verdict
 from treadle.model.errors import (
     FlowNotFound,
     IllegalMove,
@@ -315,6 +315,23 @@ async def test_finished_runs_are_neither_paused_nor_resumed(memory: Hands) -> No
     for act in (memory.engine.runs.pause, memory.engine.runs.resume, memory.engine.runs.cancel, memory.engine.runs.retry):
         with pytest.raises(RunNotFound):
             await act(NOBODY)
+
+
+async def test_a_busy_run_is_paused_all_the_same(memory: Hands) -> None:
+    """However often it is advanced between a look and a commit, an operator has not to try again and again."""
+    run_id = await start(memory)
+    store: Any = memory.engine.store
+    commit = store.commit
+
+    async def overtaken(units: Any) -> Any:
+        version = (await store.find_run(run_id)).version
+        await commit([Unit(run=RunGuard(run_id, version))])
+        return await commit(units)
+
+    store.commit = overtaken
+    assert (await memory.engine.runs.pause(run_id)).state == "paused"
+    assert (await memory.engine.runs.resume(run_id)).state == "running"
+    assert (await memory.engine.runs.cancel(run_id)).state == "canceled"
 
 
 async def test_two_resumes_at_once(memory: Hands) -> None:

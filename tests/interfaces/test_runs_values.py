@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
-from tests.interfaces.run_hands import hands_on
+from tests.interfaces.run_hands import Hands, hands_on
 
+from treadle import Engine
 from treadle.evaluator import BlobRef
 from treadle.kernel.ports import PutBlob, PutSteps, Unit
+from treadle.settings import Settings
 
 ITEMS = 10_000
 MANUAL = "m" * 20_000
@@ -177,3 +179,35 @@ async def test_handlers_get_big_values_whole() -> None:
         run = await engine.start_run(FLOW, "big.All", {"items": [{"n": 1}, {"n": 2}], "manual": MANUAL})
         assert await engine.run_result(run, timeout=BOUND) == {"pages": [1, 2]}
     assert seen == [20_000, 20_000]
+
+
+class Hex:
+    """A codec that everybody can see through."""
+
+    name = "hex"
+
+    def encode(self, text: str) -> str:
+        return text.encode().hex()
+
+    def decode(self, stored: str) -> str:
+        return bytes.fromhex(stored).decode()
+
+
+async def test_nothing_of_a_run_is_stored_in_plain_text_when_there_is_a_codec(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'treadle.db'}"
+    secret, big = "secret " * 3, "secret " * 3000
+    async with Engine(url, settings=Settings(), codec=Hex()) as engine:
+        hands = Hands(engine)
+        run = await engine.start_run(FLOW, "big.Chain", {"text": secret})
+        task = await hands.claim_one()
+        await engine.runs.pause(run.id)
+        await hands.settle(task, {"text": big, "list": [secret]})
+        await engine.runs.resume(run.id)
+        stored = "".join((tmp_path / name).read_bytes().decode("latin-1") for name in ("treadle.db", "treadle.db-wal"))
+        await hands.work(lambda name, payload: {"text": payload["text"], "list": []})
+        assert await engine.run_result(run) == {"out": f"{big}!", "list": [secret, "end"]}
+        forked = await engine.runs.fork(run.id, (await engine.runs.list_steps(run.id))[-1].id)
+        await hands.work(lambda name, payload: {"text": payload["text"], "list": []})
+        assert (await engine.run_result(forked))["out"] == f"{big}!"
+    assert b"secret".hex() in stored
+    assert "secret" not in stored

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -95,13 +96,21 @@ class Gate:
 
     async def let_through(self, *, answer: bool = True) -> None:
         units, let = self.waiting.pop(0)
-        answers = await self._store.commit(units)
+        try:
+            answers = await self._store.commit(units)
+        except IllegalMove as error:
+            if answer:
+                let.set_exception(error)
+            return
         if answer:
             let.set_result(answers)
 
-    def refuse(self) -> None:
+    async def lose(self, *, done: bool) -> None:
         """The connection dies; nothing is known about the commit."""
-        _, let = self.waiting.pop(0)
+        units, let = self.waiting.pop(0)
+        if done:
+            with suppress(IllegalMove):
+                await self._store.commit(units)
         let.set_exception(StoreUnavailable("gone"))
 
 
@@ -211,9 +220,7 @@ class RunMachine(RuleBasedStateMachine):
         """The commit happened or it did not; the process does not know, and sends it again."""
         gates = [process.gate for process in self.processes if process.gate.waiting]
         gate = gates[which % len(gates)]
-        if done:
-            self.do(self.store.commit(gate.waiting[0][0]))
-        gate.refuse()
+        self.do(gate.lose(done=done))
         self.settle_down()
         self.clock.advance(2)
         self.settle_down()

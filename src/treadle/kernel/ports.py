@@ -36,10 +36,13 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class RunGuard:
-    """The run is still at `version`; doing the unit raises it by one. A version that moved on is answered `deferred`."""
+    """The run is still at `version`; doing the unit raises it by one. A version that moved on is answered `deferred`.
+
+    None is any version, for what is decided by the run's state alone: a `MoveRun` says which.
+    """
 
     run_id: str
-    version: int
+    version: int | None
 
 
 # --- what becomes of the guarded task ---

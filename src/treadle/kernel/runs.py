@@ -400,7 +400,7 @@ class Runs:
         error: str | None = None,
         unless: tuple[str, ...] = (),
     ) -> Run:
-        """Read, decide, commit under what was seen; look again when the run was advanced meanwhile."""
+        """Read, decide, commit if the run is still in that state, however far it was advanced; look again if it is not."""
         for _ in range(_TRIES):
             run = await self.get_run(run_id)
             if run.state in unless:
@@ -409,16 +409,18 @@ class Runs:
             if target is None:
                 raise IllegalMove("run", run.id, run.state, move, RUN.possible(run.state))
             moved = MoveRun(run.id, move, run.state, target, actor=actor, outputs=run.outputs, error=error, data=error)
-            self._advancer.forget(run.id)
-            unit = Unit(run=RunGuard(run.id, run.version), rows=(moved, *rows(run)))
+            unit = Unit(run=RunGuard(run.id, None), rows=(moved, *rows(run)))
             reach("operate.before_commit")
-            answer = await self._committer.submit(unit, self._patience)
+            try:
+                await self._committer.submit(unit, self._patience)
+            except IllegalMove:
+                continue  # it changed its state meanwhile
+            finally:
+                self._advancer.forget(run.id)
             reach("operate.after_commit")
-            self._advancer.forget(run.id)
-            if answer.verdict is Verdict.DONE:
-                for told in self._advancer.on_finished if target == RunState.CANCELED else ():
-                    told(run.id)
-                return await self.get_run(run_id)
+            for told in self._advancer.on_finished if target == RunState.CANCELED else ():
+                told(run.id)
+            return await self.get_run(run_id)
         raise StoreUnavailable(f"The run {run_id} changes too fast to {move} it; try again.")
 
     # agents

@@ -53,8 +53,10 @@ class RunsSeen:
         """The answer to a unit whose run moved on, or that makes a run which is there already; None if neither."""
         if index in self.refused:
             return self.refused[index]
-        if unit.run is not None and self.versions.get(unit.run.run_id) != unit.run.version:
-            return DEFERRED
+        if unit.run is not None:
+            version = self.versions.get(unit.run.run_id)
+            if version is None or (unit.run.version is not None and version != unit.run.version):
+                return DEFERRED
         return None
 
     def advance(self, unit: Unit) -> None:

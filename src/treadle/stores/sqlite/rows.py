@@ -96,7 +96,7 @@ def _refusal(connection: apsw.Connection, unit: Unit, settled: set[str], now: in
     """The answer to a unit that must not happen, or None. A new run is inserted here, as only that tells."""
     if unit.run is not None:
         version = find_value(connection, _SQL["find_run_version"], {"id": unit.run.run_id})
-        if version != unit.run.version:
+        if version is None or (unit.run.version is not None and version != unit.run.version):
             return DONE if _was_committed(connection, unit) else DEFERRED
     if lost := _lost(connection, unit, settled):
         return DONE if _was_committed(connection, unit) else Answer(Verdict.CLAIM_LOST, lost=lost)

@@ -1,0 +1,78 @@
+"""Steps to their stored form and back: nothing is lost, big values stand apart, nothing is taken for a reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle.evaluator import BlobRef, State, StepError, StepKind, StepRow
+from treadle.kernel.run_rows import once
+from treadle.kernel.stepcodec import load_step, store_step
+from treadle.kernel.vault import BIG, UnreadableValue, Vault
+from treadle.model.ids import uuid7
+
+RUN = uuid7(1_800_000_000_000, b"0123456789")
+STORE: Any = None
+
+
+class Reversed:
+    name = "reversed"
+
+    def encode(self, text: str) -> str:
+        return text[::-1]
+
+    def decode(self, stored: str) -> str:
+        return stored[::-1]
+
+
+json = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_characters="\0", codec="utf-8")),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["@blob", "@value", "size", "a", "$step"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+attributes = st.dictionaries(st.sampled_from(["a", "b", "@blob", "@value"]), json | st.builds(BlobRef, st.just("d"), st.just(9)))
+
+
+@given(params=attributes, returns=attributes, loop=attributes)
+@settings(max_examples=150, deadline=None)
+def test_a_row_comes_back_as_it_was(params: dict[str, Any], returns: dict[str, Any], loop: dict[str, Any]) -> None:
+    row = StepRow(
+        id=RUN, run_id=RUN, parent_id=RUN, place="W/block-0/a", statement_id="W/0/a", name="a", kind=StepKind.STEP, facet="n.F",
+        state=State.EVENT_TRANSMIT, ordinal=3, depth=2, params=params, returns=returns, loop=loop, open=1, failed=2, failed_first=1,
+        error=StepError(message="m", type="t", path="W.a", step_id=RUN, origin="handler"), task_id=RUN, timeout_for=5, caught=1,
+        round=2, failed_in=State.EVENT_TRANSMIT, expanded=1, total=4,
+    )  # fmt: skip
+    for codec in (None, Reversed()):
+        vault = Vault(STORE, codec)
+        step, slim, blobs = store_step(row, vault, RUN)
+        assert blobs == []
+        assert slim == row
+        assert load_step(step, vault) == row
+        assert (step.kind, step.name, step.facet, step.state, step.ordinal) == ("step", "a", "n.F", State.EVENT_TRANSMIT, 3)
+
+
+@pytest.mark.parametrize(("value", "is_list"), [("x" * BIG, False), (["x" * BIG], True), ({"@blob": "x" * BIG}, False)])
+def test_a_big_value_leaves_the_row(value: Any, is_list: bool) -> None:
+    vault = Vault(STORE)
+    row = StepRow(id=RUN, run_id=RUN, place="W", statement_id="W", name="W", kind=StepKind.WORKFLOW, params={"v": value, "n": 1})
+    step, slim, blobs = store_step(row, vault, RUN)
+    (blob,) = blobs
+    assert slim.params == {"v": BlobRef(blob.digest, len(blob.value), is_list), "n": 1}
+    assert load_step(step, vault) == slim
+    assert len(step.body) < 500
+    assert row.params["v"] == value
+    assert vault.fold({"v": value}, RUN).values == {blob.digest: value}
+    assert once([blob, *blobs]) == (blob,)
+
+
+def test_values_of_another_codec_are_told() -> None:
+    step, _, _ = store_step(
+        StepRow(id=RUN, run_id=RUN, place="W", statement_id="W", name="W", kind=StepKind.WORKFLOW), Vault(STORE, Reversed()), RUN
+    )
+    with pytest.raises(UnreadableValue, match="reversed"):
+        load_step(step, Vault(STORE))
