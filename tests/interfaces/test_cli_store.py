@@ -64,6 +64,10 @@ def test_the_doctor_names_what_is_wrong_and_what_to_do(treadle: Treadle):
         "schema",
         "clock",
         "fsync",
+        "wake lag",
+        "sqlite library",
+        "write-ahead log",
+        "free space",
         "leases",
         "servers",
     }

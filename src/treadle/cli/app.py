@@ -8,6 +8,7 @@ import typer
 
 from treadle.cli import compile as compiling
 from treadle.cli import (
+    dlq,
     doctor,
     enqueue,
     flows,
@@ -20,6 +21,7 @@ from treadle.cli import (
     runs,
     servers,
     store,
+    store_upkeep,
     submit,
     tasks,
     up,
@@ -43,6 +45,7 @@ _runs = typer.Typer(help="Look at runs of workflows and operate them.", no_args_
 _flows = typer.Typer(help="AFL sources in the store, by name and version.", no_args_is_help=True)
 _lists = typer.Typer(help="Task lists: what is in them, and how their work is held back.", no_args_is_help=True)
 _handlers = typer.Typer(help="Handlers that runners load from the store.", no_args_is_help=True)
+_dlq = typer.Typer(help="Dead letters: what failed for good.", no_args_is_help=True)
 _store = typer.Typer(help="The store: schema, log, contents.", no_args_is_help=True)
 
 
@@ -132,7 +135,16 @@ _lists.command("policy")(command(lists.policy))
 _lists.command("limit")(command(lists.limit))
 app.add_typer(_lists, name="lists")
 
+_dlq.command("list")(command(dlq.list_letters))
+_dlq.command("show")(command(dlq.show))
+_dlq.command("retry")(command(dlq.retry))
+_dlq.command("discard")(command(dlq.discard))
+app.add_typer(_dlq, name="dlq")
+
 _store.command("migrate")(command(store.migrate))
 _store.command("verify")(command(store.verify))
 _store.command("info")(command(store.info))
+_store.command("prune")(command(store_upkeep.prune))
+_store.command("keep")(command(store_upkeep.keep))
+_store.command("backup")(command(store_upkeep.backup))
 app.add_typer(_store, name="store")

@@ -16,6 +16,7 @@ import typer
 from treadle.cli.exits import FAILED
 from treadle.cli.session import Session
 from treadle.cli.words import grid, plain, span, state
+from treadle.kernel.health import findings
 from treadle.kernel.ports import Keep, Unit
 from treadle.kernel.system import SystemClock
 from treadle.model.errors import SchemaBehind, StoreError, TreadleError
@@ -106,6 +107,8 @@ async def _store(session: Session) -> AsyncIterator[Check]:
         yield Check("schema", "ok", f"version {described.get('schema_version')}, just what this Treadle needs")
         yield await _clock(engine)
         yield _fsync(session.settings.store)
+        for finding in findings(await engine.store.health()):
+            yield Check(finding.name, finding.verdict, finding.found, finding.do)
         async for check in _work(engine):
             yield check
     except StoreError as error:

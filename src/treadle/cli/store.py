@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +10,9 @@ import typer
 from treadle.cli.exits import FAILED
 from treadle.cli.session import Session
 from treadle.cli.shapes import depth_json
-from treadle.cli.words import ago, facts, grid, plain
+from treadle.cli.words import ago, facts, grid, plain, state
+from treadle.kernel.health import findings
+from treadle.kernel.ports import Health
 from treadle.kernel.reads import Overview
 from treadle.kernel.verify import VerifyReport
 from treadle.model.errors import InvalidInput, Refused
@@ -61,9 +64,10 @@ def _report(report: VerifyReport) -> RenderableType:
 
 
 async def info(session: Session) -> None:
-    """What the store is and what is in it."""
+    """What the store is, what is in it, how it is doing, and what is risky about it."""
     async with session.engine() as engine:
         described: dict[str, Json] = dict(await engine.store.describe())
+        health = await engine.store.health()
         overview = await engine.reads.overview()
         now = await engine.store.now()
         url = engine.store.url
@@ -72,11 +76,12 @@ async def info(session: Session) -> None:
         **described,
         "finished": overview.finished,
         "lanes": [depth_json(depth) for depth in overview.depths],
+        "health": {**asdict(health), "findings": [asdict(finding) for finding in findings(health)]},
     }
-    session.show(value, lambda: _overview(url, described, overview, now))
+    session.show(value, lambda: _overview(url, described, overview, health, now))
 
 
-def _overview(url: str, described: dict[str, Json], overview: Overview, now: int) -> RenderableType:
+def _overview(url: str, described: dict[str, Json], overview: Overview, health: Health, now: int) -> RenderableType:
     from rich.console import Group
 
     rows: list[tuple[str, object]] = [
@@ -92,4 +97,21 @@ def _overview(url: str, described: dict[str, Json], overview: Overview, now: int
             counts = (depth.ready, depth.running, depth.waiting, depth.held)
             table.add_row(plain(depth.lane.name), plain(depth.lane.task_list), *map(str, counts), ago(depth.oldest_due_at, now))
         parts += [plain("\nLive tasks", "bold"), table]
-    return Group(*parts)
+    return Group(*parts, *_health(health, now))
+
+
+def _health(health: Health, now: int) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    if health.tables:
+        table = grid("table", ">KiB", ">rows", ">dead rows", "vacuumed")
+        for each in health.tables:
+            rows = ["" if count is None else str(count) for count in (each.rows, each.dead_rows)]
+            vacuumed = "" if each.rows is None else ago(each.vacuumed_at, now)
+            table.add_row(plain(each.name), str(each.bytes // 1024), *rows, vacuumed)
+        parts += [plain("\nTables", "bold"), table]
+    if risky := [finding for finding in findings(health) if finding.verdict != "ok"]:
+        table = grid("", "risk", "found", "what to do")
+        for finding in risky:
+            table.add_row(state(finding.verdict), plain(finding.name), plain(finding.found), plain(finding.do))
+        parts += [plain("\nRisks", "bold"), table]
+    return parts

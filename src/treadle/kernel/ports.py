@@ -418,6 +418,37 @@ class Pruned:
     more: bool = False
 
 
+# --- health ---
+
+
+@dataclass(frozen=True, slots=True)
+class TableHealth:
+    """A table: bytes with its indexes, about how many rows and dead rows it has, and when it was last vacuumed."""
+
+    name: str
+    bytes: int
+    rows: int | None = None
+    dead_rows: int | None = None
+    vacuumed_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a store is doing; None where it has no such thing."""
+
+    tables: tuple[TableHealth, ...]
+    """The biggest first; none where measuring would take long."""
+    overdue_for: int
+    """For how long the first due `wake_at` has been due: nobody wakes, or waking lags."""
+    versions: dict[str, str]
+    settings: dict[str, str]
+    bytes: int
+    free_bytes: int | None = None
+    wal_bytes: int | None = None
+    oldest_snapshot_for: int | None = None
+    snapshot_by: str | None = None
+
+
 # --- the ports ---
 
 
@@ -678,6 +709,9 @@ class Store(UsageStore, Protocol):
         is found by the next walk. A big value goes with the last tree that uses it.
         """
 
+    async def set_keep(self, namespace: str, task_list: str, completed_for: int | None, failed_for: int | None) -> None:
+        """From now on keep what ends in the list for so long; None means as the defaults say."""
+
     async def prune_rest(self, limit: int, keep_servers_for: int) -> tuple[int, int]:
         """Remove up to `limit` deduplication keys that are past their time, and servers not heard of for so long; how many."""
 
@@ -733,3 +767,12 @@ class Store(UsageStore, Protocol):
 
     async def describe(self) -> dict[str, object]:
         """What the store is: kind, version of the library or server, schema version, sizes."""
+
+    async def health(self) -> Health:
+        """How it is doing, for people; may take seconds on a big store."""
+
+    async def backup(self, path: str) -> int:
+        """Copy the store as it is at this moment into a new file, while it is used; its bytes.
+
+        Refuses a path where something is. A store that has tools of its own for that raises `Unsupported`, which names them.
+        """

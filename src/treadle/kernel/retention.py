@@ -15,7 +15,7 @@ from treadle.kernel.ports import Pruned, Rules, Store
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import NotFound, Refused
 from treadle.model.ids import parse_id
-from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, PRUNE, Lane
+from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, PRUNE, Lane, check_name
 from treadle.model.tasks import NewTask
 
 PRUNE_EVERY_FOR = 3_600_000
@@ -102,6 +102,15 @@ class Retention:
         if not dry_run:
             await self._tidy(report)
         return report
+
+    async def keep(self, task_list: str, *, completed: Duration | None = None, failed: Duration | None = None) -> None:
+        """From now on keep what ends in the list for so long; None means as the defaults say."""
+        await self._store.set_keep(
+            self._namespace,
+            check_name(task_list, "task list"),
+            None if completed is None else milliseconds(completed, "completed"),
+            None if failed is None else milliseconds(failed, "failed"),
+        )
 
     async def prune_tree(self, member_id: str) -> PruneReport:
         """Remove the tree of a task or run now, however young it is.

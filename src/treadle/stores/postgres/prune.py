@@ -105,3 +105,10 @@ async def prune_rest(connection: Connection, limit: int, keep_servers_for: int) 
     """Remove keys past their time, and servers long gone."""
     keys = row_count(await connection.execute(_SQL["delete_keys"], limit))
     return keys, row_count(await connection.execute(_SQL["delete_servers"], keep_servers_for))
+
+
+async def set_keep(
+    connection: Connection, namespace: str, task_list: str, completed_for: int | None, failed_for: int | None
+) -> None:
+    """A list's own rules."""
+    await connection.execute(_SQL["set_keep"], namespace, task_list, completed_for, failed_for)

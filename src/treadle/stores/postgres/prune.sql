@@ -179,3 +179,10 @@ where dedupe.namespace = old.namespace and dedupe.key = old.key;
 -- name: delete_servers
 -- Servers that nobody has heard of for $1 ms.
 delete from servers where heartbeat_at <= (select treadle_now()) - $1::bigint;
+
+-- name: set_keep
+-- The rules of a list ($1 namespace, $2 list, $3 completed, $4 failed); null is as the defaults say.
+insert into lists (namespace, task_list, keep_completed_for, keep_failed_for)
+values ($1::text, $2::text, $3::bigint, $4::bigint)
+on conflict (namespace, task_list) do update
+set keep_completed_for = excluded.keep_completed_for, keep_failed_for = excluded.keep_failed_for;

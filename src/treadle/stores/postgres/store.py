@@ -11,6 +11,7 @@ from treadle.kernel.ports import (
     DeadGroup,
     DeadLetter,
     Event,
+    Health,
     History,
     LaneDepth,
     Pruned,
@@ -28,7 +29,7 @@ from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import LogLine, Move, Server, Task
-from treadle.stores.postgres import dead, events, handlers, lease, limits, lists, prune, queue, reads, runs, schema
+from treadle.stores.postgres import dead, events, handlers, health, lease, limits, lists, prune, queue, reads, runs, schema
 from treadle.stores.postgres.address import parse_address
 from treadle.stores.postgres.commit import commit, make_way
 from treadle.stores.postgres.connect import HOT, READS, Connection, Connector, Pool
@@ -360,6 +361,11 @@ class PostgresStore(UsageMethods):
         async with self._working() as connection:
             return await prune.prune_trees(connection, rules, list(roots), limit)
 
+    async def set_keep(self, namespace: str, task_list: str, completed_for: int | None, failed_for: int | None) -> None:
+        """A list's own rules."""
+        async with self._working() as connection:
+            await prune.set_keep(connection, namespace, task_list, completed_for, failed_for)
+
     async def prune_rest(self, limit: int, keep_servers_for: int) -> tuple[int, int]:
         """Remove old keys and servers."""
         async with self._working() as connection:
@@ -442,6 +448,18 @@ class PostgresStore(UsageMethods):
             version = await schema.read_version(connection)
             found = await reads.describe(connection)
         return {"kind": "postgresql", "url": self.url, "schema": self._address.schema, "schema_version": version} | found
+
+    async def health(self) -> Health:
+        """Sizes, dead rows, old snapshots, and what is overdue."""
+        async with self._reading() as connection:
+            return await health.health(connection)
+
+    async def backup(self, path: str) -> int:
+        """Not here: PostgreSQL has its own tools."""
+        raise Unsupported(
+            f"Back {self.url} up with PostgreSQL's own tools: `pg_dump --format=custom --schema={self._address.schema} "
+            f"--file={path} URL` for this schema (back with pg_restore), or base backups of the whole server."
+        )
 
     @asynccontextmanager
     async def _working(self) -> AsyncIterator[Connection]:

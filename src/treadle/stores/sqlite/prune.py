@@ -127,3 +127,12 @@ def compact(connection: apsw.Connection, *, whole: bool) -> int:
     else:
         return 0
     return int((pages - read_row(connection, _SQL["count_free"])[0]) * connection.pragma("page_size"))
+
+
+def set_keep(
+    connection: apsw.Connection, namespace: str, task_list: str, completed_for: int | None, failed_for: int | None
+) -> None:
+    """A list's own rules."""
+    values = {"namespace": namespace, "task_list": task_list, "completed_for": completed_for, "failed_for": failed_for}
+    with writing(connection):
+        connection.execute(_SQL["set_keep"], values)

@@ -179,3 +179,10 @@ pragma incremental_vacuum (500);
 -- name: vacuum
 -- Write the file anew, as small as it can be; from then on it can shrink in steps.
 vacuum;
+
+-- name: set_keep
+-- A list's own rules; null is as the defaults say.
+insert into lists (namespace, task_list, keep_completed_for, keep_failed_for)
+values (:namespace, :task_list, :completed_for, :failed_for)
+on conflict (namespace, task_list) do update
+set keep_completed_for = excluded.keep_completed_for, keep_failed_for = excluded.keep_failed_for;

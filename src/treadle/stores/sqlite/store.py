@@ -18,6 +18,7 @@ from treadle.kernel.ports import (
     DeadGroup,
     DeadLetter,
     Event,
+    Health,
     History,
     LaneDepth,
     LeaseLine,
@@ -37,7 +38,7 @@ from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import Claim, LogLine, Move, Server, Task
 from treadle.stores.deduping import has_keys
-from treadle.stores.sqlite import dead, dedupe, events, handlers, limits, lists, prune, queue, reads, records, runs
+from treadle.stores.sqlite import dead, dedupe, events, handlers, health, limits, lists, prune, queue, reads, records, runs
 from treadle.stores.sqlite.channel import Channel, ClosedChannel, InlineChannel, ThreadChannel
 from treadle.stores.sqlite.commit import commit
 from treadle.stores.sqlite.connection import add_shapes, connect, make_durable, make_shrinkable, refuse_writes, writing
@@ -343,6 +344,10 @@ class SqliteStore(UsageMethods):
         """Remove the trees, up to about `limit` rows."""
         return await self._writer.call(lambda connection: prune.prune_trees(connection, rules, roots, limit, self._clock.now()))
 
+    async def set_keep(self, namespace: str, task_list: str, completed_for: int | None, failed_for: int | None) -> None:
+        """A list's own rules."""
+        await self._writer.call(lambda connection: prune.set_keep(connection, namespace, task_list, completed_for, failed_for))
+
     async def prune_rest(self, limit: int, keep_servers_for: int) -> tuple[int, int]:
         """Remove old keys and servers."""
         return await self._writer.call(lambda connection: prune.prune_rest(connection, limit, keep_servers_for, self._clock.now()))
@@ -418,6 +423,15 @@ class SqliteStore(UsageMethods):
     async def describe(self) -> dict[str, object]:
         """What the store is, and how big."""
         return await self._reader.call(lambda connection: describe(connection, self._path))
+
+    async def health(self) -> Health:
+        """Sizes, and what is overdue."""
+        now = self._clock.now()
+        return await self._reader.call(lambda connection: health.health(connection, self._path, now))
+
+    async def backup(self, path: str) -> int:
+        """A copy in a new file; others write meanwhile."""
+        return await self._reader.call(lambda connection: health.backup(connection, Path(path)))
 
 
 class SqliteLine:

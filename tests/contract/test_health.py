@@ -1,0 +1,117 @@
+"""Health: what a store tells of itself, and what is made of that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.contract.queueing import put_one
+
+from treadle.kernel.health import findings
+from treadle.kernel.ports import Health, TableHealth
+from treadle.model.errors import Refused, Unsupported
+
+GOOD = Health(
+    tables=(TableHealth("tasks", 8192, 10, 10, 1),),
+    overdue_for=0,
+    versions={"postgresql": "16.1"},
+    settings={"fsync": "on", "autovacuum": "on", "synchronous_commit": "on", "connections": "5", "max_connections": "100"},
+    bytes=10**6,
+)
+
+
+def verdicts(health: Health) -> dict[str, str]:
+    found = list(findings(health))
+    assert all(finding.do for finding in found if finding.verdict != "ok")
+    return {finding.name: finding.verdict for finding in found}
+
+
+async def test_a_store_tells_its_sizes_and_versions(store):
+    await put_one(store)
+    health = await store.health()
+    assert health.bytes > 0
+    assert {"tasks", "finished", "log", "runs"} <= {table.name for table in health.tables}
+    assert all(health.versions.values())
+    assert set(verdicts(health).values()) <= {"ok", "warn"}
+
+
+async def test_what_is_overdue_is_measured(store, clock):
+    await put_one(store, wait_for=1000)
+    assert (await store.health()).overdue_for == 0
+    await clock.advance(31_000)
+    health = await store.health()
+    assert health.overdue_for == 30_000
+    assert verdicts(health)["wake lag"] == "warn"
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+async def test_an_open_snapshot_is_found(store, postgres_server):
+    with psycopg.connect(postgres_server, application_name="slow report") as connection:
+        connection.execute("set transaction isolation level repeatable read")
+        connection.execute("select 1")
+        health = await store.health()
+    assert health.oldest_snapshot_for is not None
+    assert health.snapshot_by is not None
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        ({"oldest_snapshot_for": 3_600_000, "snapshot_by": "psql"}, "oldest snapshot"),
+        ({"tables": (TableHealth("tasks", 1, 10, 100_000),)}, "dead rows"),
+        ({"settings": GOOD.settings | {"autovacuum": "off"}}, "autovacuum"),
+        ({"settings": GOOD.settings | {"fsync": "off"}}, "durability"),
+        ({"settings": GOOD.settings | {"synchronous_commit": "off"}}, "durability"),
+        ({"settings": GOOD.settings | {"connections": "95"}}, "connections"),
+    ],
+)
+def test_each_risk_of_postgresql_is_named_with_what_to_do(changed, name):
+    assert set(verdicts(GOOD).values()) == {"ok"}
+    assert verdicts(replace(GOOD, **changed))[name] == "warn"
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        ({"versions": {"sqlite": "3.40.1"}}, "sqlite library"),
+        ({"wal_bytes": 10**9}, "write-ahead log"),
+        ({"free_bytes": 9 * 10**8, "bytes": 10**9, "settings": {"auto_vacuum": "none"}}, "free space"),
+    ],
+)
+def test_each_risk_of_sqlite_is_named_with_what_to_do(changed, name):
+    good = Health((), 0, {"sqlite": "3.54.1"}, {"auto_vacuum": "incremental"}, 10**6, 0, 0)
+    assert set(verdicts(good).values()) == {"ok"}
+    assert verdicts(replace(good, **changed))[name] == "warn"
+
+
+# --- backups ---
+
+
+@pytest.mark.parametrize("database", ["sqlite", "memory"], indirect=True)
+async def test_a_backup_has_all_that_was_there_and_is_never_written_over(store, tmp_path: Path):
+    from treadle.stores.sqlite import SqliteStore
+    from treadle.testing import ManualClock
+
+    task = await put_one(store)
+    path = tmp_path / "copy.db"
+    assert await store.backup(str(path)) == path.stat().st_size
+    copy = SqliteStore(str(path), clock=ManualClock())
+    await copy.open(migrate=False)
+    found = await copy.find_task(task.id)
+    await copy.close()
+    assert found is not None
+    before = path.read_bytes()
+    with pytest.raises(Refused):
+        await store.backup(str(path))
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir() if "partial" in each.name] == []  # noqa: ASYNC240
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+async def test_postgresql_names_its_own_tools(store, tmp_path):
+    with pytest.raises(Unsupported, match="pg_dump"):
+        await store.backup(str(tmp_path / "copy"))
+    with pytest.raises(Unsupported):
+        await store.compact(whole=True)
