@@ -12,13 +12,14 @@ import typer
 from treadle.cli.crash import arm_crash
 from treadle.cli.exits import INTERRUPTED, tell_error
 from treadle.cli.load import load_engines
-from treadle.cli.serving import leave_threads_behind, stop_signal
+from treadle.cli.serving import enable_llm, leave_threads_behind, stop_signal
 from treadle.cli.session import Session
 from treadle.cli.shapes import run_json
 from treadle.cli.sources import Places
 from treadle.cli.starting import InputOption, InputsOption, LenientOption, Wanted, WorkflowOption, preflight
 from treadle.cli.submit import show_outputs
 from treadle.cli.watch_run import Watcher
+from treadle.cli.worker import Llm
 from treadle.kernel.telemetry import Emit, Event, TaskSettled
 from treadle.model.errors import IllegalMove, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST, check_name
@@ -43,6 +44,7 @@ async def run(
     handlers: HandlersHere = None,
     task_list: Annotated[str, typer.Option("--list", metavar="LIST", help="The task list of the run, served here")] = DEFAULT_LIST,
     lenient: LenientOption = False,
+    llm: Llm = False,
 ) -> None:
     """Run a workflow to its end and print its outputs; this process is a worker meanwhile.
 
@@ -53,6 +55,8 @@ async def run(
     engines = load_engines(session, handlers or [])
     wanted, engine = Wanted(places, workflow, pairs or (), whole, lenient), engines[0]
     checked = None if wanted.is_stored else wanted.plan_files(engine)
+    if llm:
+        enable_llm(engine)
     stop = stop_signal()
     async with opened(engines):
         plan = checked or await wanted.plan(engine)

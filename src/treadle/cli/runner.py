@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treadle.cli.crash import arm_crash
-from treadle.cli.serving import announce, leave_threads_behind
+from treadle.cli.serving import announce, enable_llm, leave_threads_behind
 from treadle.cli.session import Session
+from treadle.cli.worker import Llm
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST
 from treadle.settings import Settings
@@ -48,6 +49,7 @@ def runner(
     name: Annotated[str, typer.Option(help="The server's name; default: the host's")] = "",
     group: Annotated[str, typer.Option(help="The server's group")] = "default",
     roots: Roots = None,
+    llm: Llm = False,
 ) -> None:
     """Handle tasks of event facets until SIGTERM or Ctrl-C, then let running work finish."""
     from treadle.agents import Evaluator, Persistence, RegistryRunner, RegistryRunnerConfig, RunnerConfig, RunnerService
@@ -56,6 +58,8 @@ def runner(
     settings = with_roots(session, roots)
     chosen = None if tools is None else load_tools(tools)
     with Persistence(settings.store, settings=settings) as store:
+        if llm:
+            enable_llm(store.engine)
         evaluator = Evaluator(store)
         agent: Agent
         if chosen is None:

@@ -31,6 +31,15 @@ class Serving:
     lease: float | None = None
     stop_at_eof: bool = False
     """Stop when stdin ends: a child whose parent has died does not stay behind."""
+    llm: bool = False
+    """Also do steps of prompt blocks, with the model of the settings."""
+
+
+def enable_llm(engine: Engine) -> None:
+    """Let the engine's workers do steps of prompt blocks."""
+    from treadle.agents.llm import use_llm  # only who wants models loads the SDK
+
+    use_llm(engine)
 
 
 async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[str], None]) -> tuple[int, int]:
@@ -40,6 +49,8 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
     tasks were handled and released.
     """
     stop = stop_signal(options.stop_at_eof)
+    if options.llm:
+        enable_llm(engines[0])
     async with AsyncExitStack() as stack:
         for engine in engines:
             await stack.enter_async_context(engine)

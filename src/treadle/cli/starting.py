@@ -90,6 +90,8 @@ async def preflight(session: Session, engine: Engine, plan: Plan, task_list: str
     servers, now = await engine.store.list_servers(), await engine.store.now()
     here = engine.registry.names() if works_here else []
     missing = missing_handlers(needed_handlers(plan.program, plan.workflow), here, servers, task_list, now)
+    if works_here and engine.fallback is not None:
+        missing = [name for name in missing if plan.program.facets[name].prompt is None]
     if session.json:
         return missing
     if missing:

@@ -28,6 +28,8 @@ Lease = Annotated[
 ]
 Grace = Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How long running work may go on when stopping")]
 
+Llm = Annotated[bool, typer.Option("--llm", help="Also do steps of prompt blocks, with the model and key of the settings")]
+
 
 async def worker(
     session: Session,
@@ -39,12 +41,13 @@ async def worker(
     processes: Annotated[int, typer.Option(min=1, max=256, help="Worker processes")] = 1,
     lease: Lease = None,
     grace: Grace = 30,
+    llm: Llm = False,
     stop_at_eof: Annotated[bool, typer.Option("--stop-at-eof", hidden=True)] = False,
 ) -> None:
     """Run handlers until SIGTERM or Ctrl-C, then let running work finish. A second Ctrl-C stops at once."""
     arm_crash(session.settings.crash_at)
     lists = tuple(check_name(name, "task list") for name in task_lists or [DEFAULT_LIST])
-    options = Serving(lists, concurrency, threads, isolated, grace, lease, stop_at_eof)
+    options = Serving(lists, concurrency, threads, isolated, grace, lease, stop_at_eof, llm)
     engines = load_engines(session, handlers)
     if processes == 1:
         await run_worker(session, engines, options)
@@ -73,7 +76,9 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
             f"Lists:    {', '.join(options.task_lists)}",
             f"Stop:     Ctrl-C or kill {os.getpid()}; running work gets {options.grace:g} s",
         ]
-        if not names:
+        if options.llm:
+            lines[1] += f"; prompt blocks by {engine.settings.llm_model}"
+        elif not names:
             lines[1] += "; tasks wait. Put `engine = Engine()` and `@engine.handler(...)` in a file and add --handlers FILE"
         announce(session, event, lines)
 
