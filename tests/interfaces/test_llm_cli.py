@@ -26,6 +26,13 @@ def test_run_does_prompt_blocks_itself(treadle: Treadle, model: MessagesServer) 
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["outputs"] == OUTPUTS
     assert KEY not in ended.out + ended.err
+    spent = treadle.json("runs", "usage", json.loads(ended.out)["id"])
+    assert spent["total"]["requests"] == 1
+    assert spent["requests"][0]["path"] == "Sort.s"
+    assert spent["requests"][0]["state"] == "settled"
+    shown = treadle("runs", "usage", json.loads(ended.out)["id"]).out
+    assert "claude-haiku-4-5" in shown
+    assert "requests" in shown
 
 
 @pytest.mark.parametrize("command", [["worker", "--handlers", "jobs", "--llm"], ["runner", "--llm"], ["up", "--llm"]])

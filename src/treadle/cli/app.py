@@ -25,6 +25,7 @@ from treadle.cli import (
     submit,
     tasks,
     up,
+    usage,
     worker,
 )
 from treadle.cli.exits import EXIT_CODES
@@ -108,6 +109,7 @@ _runs.command("list")(command(runs.list_runs))
 _runs.command("show")(command(runs.show))
 _runs.command("steps")(command(runs.steps))
 _runs.command("logs")(command(runs.logs))
+_runs.command("usage")(command(usage.usage))
 _runs.command("pause")(command(runs.pause))
 _runs.command("resume")(command(runs.resume))
 _runs.command("cancel")(command(runs.cancel))

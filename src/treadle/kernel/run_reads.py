@@ -19,6 +19,7 @@ from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE
 from treadle.model.runs import Run
 from treadle.model.states import LIVE_TASK_STATES, RunState, TaskState
 from treadle.model.tasks import LogLine, Server, Task
+from treadle.model.usage import Budget, Usage
 from treadle.model.values import decode
 
 _STATES = tuple(state.value for state in RunState)
@@ -51,6 +52,11 @@ class RunReads:
         if run is None or run.namespace != self._namespace:
             raise RunNotFound(run_id)
         return run
+
+    async def usage(self, run_id: str) -> tuple[list[Usage], Budget | None]:
+        """What the run spent on models, oldest request first, and its budget."""
+        run = await self.get_run(run_id)
+        return await self._store.list_usage(run.id), await self._store.find_budget(run.id)
 
     async def list_runs(
         self,
