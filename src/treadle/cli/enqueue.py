@@ -81,7 +81,7 @@ async def _wait(session: Session, engine: Engine, task: Enqueued, name: str, lim
         ) from None
     except (TaskFailed, TaskCanceled, TaskIgnored) as error:
         failed = error
-    ended = await engine.get_task(task)
+    ended = await engine.open_values(await engine.get_task(task))
     result = decode(ended.result)
     shown: dict[str, Json] = {"id": task.id, "name": name, "created": task.created, "state": ended.state, "result": result}
     if failed is None:

@@ -100,7 +100,7 @@ class Session:
 
         `first` is called before it is opened: bad input must not even make the database.
         """
-        engine = Engine(self.settings.store, settings=self.settings)
+        engine = Engine(self.settings.store, settings=self.settings, tolerant=True)
         if first is not None:
             first(engine)
         await engine.open(migrate=migrate)

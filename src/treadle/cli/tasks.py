@@ -78,7 +78,7 @@ def _note(task: Task, now: int) -> str:
 async def show(session: Session, task_id: TaskId) -> None:
     """Everything about one task: facts, its three clocks, moves, lines, payload, result."""
     async with session.engine() as engine:
-        task = await engine.get_task(task_id)
+        task = await engine.open_values(await engine.get_task(task_id))
         moves = await engine.reads.list_moves(task.id)
         lines = await engine.reads.list_lines(task.id, _SHOWN_LINES)
         reason = await engine.why(task.id)

@@ -16,9 +16,10 @@ from treadle.kernel.ports import Finish, Row, Store
 from treadle.kernel.queue import Enqueued, Queue, TaskSpec
 from treadle.kernel.reads import Reads
 from treadle.kernel.retention import Retention
+from treadle.kernel.sealing import sealed_store
 from treadle.kernel.system import SystemClock, SystemIds
 from treadle.kernel.telemetry import Emit, log_event
-from treadle.kernel.vault import Codec, Vault
+from treadle.kernel.vault import Codec, UnreadableValue, ValueLost, Vault
 from treadle.kernel.verify import VerifyReport, verify
 from treadle.kernel.why import Reason
 from treadle.model.clock import Clock, Duration, milliseconds
@@ -30,7 +31,7 @@ from treadle.model.runs import Run
 from treadle.model.states import RunState, TaskState
 from treadle.model.tasks import NewTask, Task
 from treadle.model.usage import micros
-from treadle.model.values import Json, decode
+from treadle.model.values import Json, decode, encode
 from treadle.settings import Settings, load_settings
 from treadle.stores import make_store
 from treadle.wiring.blocking import BlockingEngine, NotOpen
@@ -81,8 +82,10 @@ class Engine:
         ids: Ids | None = None,
         emit: Emit = log_event,
         codec: Codec | None = None,
+        tolerant: bool = False,
     ) -> None:
         self._codec = codec
+        self._tolerant = tolerant  # texts of a codec that it does not have are shown as such
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or SystemIds()
         self.emit = emit
@@ -102,6 +105,8 @@ class Engine:
         self.settings = settings
         self._url = url or self._url
         self.store: Store = make_store(self._url, self.clock)
+        if self._codec is not None or self._tolerant:
+            self.store = sealed_store(self.store, self._codec)
         self.committer = Committer(self.store, self.clock, self.emit)
         namespace = settings.namespace
         self.vault = Vault(self.store, self._codec)
@@ -344,6 +349,18 @@ class Engine:
     async def get_task(self, task: Enqueued | str) -> Task:
         """The task as it is now."""
         return await self.reads.get_task(_id(task))
+
+    async def open_values(self, task: Task) -> Task:
+        """The task with its payload and result as plain JSON, big values among them; in place of what cannot be read, an error."""
+        for name in ("payload", "result"):
+            stored = getattr(task, name)
+            if stored is not None and stored.startswith("@"):
+                try:
+                    opened = await self.vault.open_text(stored)
+                except (UnreadableValue, ValueLost) as error:
+                    opened = encode({"@unreadable": error.code, "message": str(error)})
+                setattr(task, name, opened)
+        return task
 
     async def list_tasks(
         self,

@@ -1,0 +1,208 @@
+"""A store whose texts beside the values go through the codec too: errors, checkpoints, progress, moves' data, handlers' lines.
+
+Values (payloads, results, inputs, outputs, steps, flows) are sealed by the `Vault` where they are packed. What is left is
+sealed here, on its way into the store, and opened on its way out; so nothing that users wrote is readable in the
+database. Plain stay: names, keys, error codes, fingerprints, actors, trace ids, instants and counters, as the store looks
+for them. What was stored before there was a codec is read as it is.
+
+A text that this process cannot open (another codec, or none) is shown as an error that says so; nothing is lost by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from treadle.kernel.ports import (
+    Answer,
+    CancelRunTasks,
+    DeadFilter,
+    Event,
+    Finish,
+    History,
+    Keep,
+    LeaseLine,
+    MoveRun,
+    Park,
+    Renewal,
+    Row,
+    RunFilter,
+    Settlement,
+    Store,
+    TaskFilter,
+    Unit,
+)
+from treadle.kernel.vault import Codec, UnreadableValue, Vault, seal
+from treadle.model.runs import Run
+from treadle.model.tasks import LogLine, Move, Server, Task
+from treadle.model.values import encode
+
+S = TypeVar("S")
+
+
+def sealed_store(store: Store, codec: Codec | None) -> Store:
+    """The store behind the codec; with None it seals nothing, and still shows what it cannot open."""
+    return cast("Store", SealedStore(store, codec))
+
+
+class SealedStore:
+    """What is not about such texts goes straight to the store."""
+
+    def __init__(self, store: Store, codec: Codec | None) -> None:
+        self._inner = store
+        self._codec = codec
+        self._vault = Vault(store, codec)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    # in
+
+    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+        """Do the units, sealed."""
+        return await self._inner.commit(units if self._codec is None else [self._unit(unit) for unit in units])
+
+    async def append_lines(self, lines: Sequence[LogLine]) -> None:
+        """Store lines, sealed."""
+        sealed = [
+            msgspec.structs.replace(line, message=self._seal(line.message), details=self._seal(line.details)) for line in lines
+        ]
+        await self._inner.append_lines(sealed)
+
+    def lease_line(self) -> LeaseLine:
+        """A lease line that seals progress."""
+        return cast("LeaseLine", _SealedLine(self._inner.lease_line(), self._seal))
+
+    def _seal(self, text: S) -> S:
+        if self._codec is None or not isinstance(text, str) or text.startswith("@code:"):
+            return text
+        return cast("S", seal(text, self._codec))
+
+    def _unit(self, unit: Unit) -> Unit:
+        also = tuple((claim, cast("Finish", self._settlement(finish))) for claim, finish in unit.also)
+        return replace(
+            unit, settlement=self._settlement(unit.settlement), also=also, rows=tuple(self._row(row) for row in unit.rows)
+        )
+
+    def _settlement(self, what: Settlement | None) -> Settlement | None:
+        match what:
+            case Finish():
+                return replace(what, error=self._seal(what.error))
+            case Park():
+                return replace(
+                    what, error=self._seal(what.error), data=self._seal(what.data), checkpoint=self._seal(what.checkpoint)
+                )
+            case Keep():
+                return Keep(self._seal(what.checkpoint))
+            case _:
+                return what
+
+    def _row(self, row: Row) -> Row:
+        match row:
+            case MoveRun():
+                return replace(row, error=self._seal(row.error), data=self._seal(row.data))
+            case CancelRunTasks():
+                return replace(row, error=self._seal(row.error))
+            case _:
+                return row
+
+    # out
+
+    async def claim(self, *given: Any, **more: Any) -> list[Task]:
+        """Take tasks, opened."""
+        return [self._task(task) for task in await self._inner.claim(*given, **more)]
+
+    async def find_task(self, task_id: str) -> Task | None:
+        """The task, opened."""
+        task = await self._inner.find_task(task_id)
+        return None if task is None else self._task(task)
+
+    async def find_finished(self, task_ids: Sequence[str]) -> list[Task]:
+        """Finished tasks, opened."""
+        return [self._task(task) for task in await self._inner.find_finished(task_ids)]
+
+    async def list_tasks(self, which: TaskFilter, limit: int) -> list[Task]:
+        """Tasks, opened."""
+        return [self._task(task) for task in await self._inner.list_tasks(which, limit)]
+
+    async def list_dead(self, which: DeadFilter, limit: int) -> list[Task]:
+        """Dead letters, opened."""
+        return [self._task(task) for task in await self._inner.list_dead(which, limit)]
+
+    async def list_moves(self, entity_id: str) -> list[Move]:
+        """Moves, opened."""
+        return [self._move(move) for move in await self._inner.list_moves(entity_id)]
+
+    async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
+        """Histories, opened."""
+        found = await self._inner.list_histories(after_id, limit)
+        return [replace(history, moves=tuple(map(self._move, history.moves))) for history in found]
+
+    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[Event]:
+        """Events, opened."""
+        return [replace(event, move=self._move(event.move)) for event in await self._inner.list_events(after_seq, until_seq, limit)]
+
+    async def find_run(self, run_id: str) -> Run | None:
+        """The run, opened."""
+        run = await self._inner.find_run(run_id)
+        return None if run is None else self._run(run)
+
+    async def list_runs(self, which: RunFilter, limit: int) -> list[Run]:
+        """Runs, opened."""
+        return [self._run(run) for run in await self._inner.list_runs(which, limit)]
+
+    async def list_lines(self, task_id: str, limit: int) -> list[LogLine]:
+        """Lines, opened."""
+        return [
+            msgspec.structs.replace(line, message=self._open(line.message, _words), details=self._open(line.details))
+            for line in await self._inner.list_lines(task_id, limit)
+        ]
+
+    def _task(self, task: Task) -> Task:
+        task.error, task.progress = self._open(task.error), self._open(task.progress)
+        task.checkpoint = self._open(task.checkpoint, lambda error: task.checkpoint or "")
+        return task
+
+    def _move(self, move: Move) -> Move:
+        return move if move.data is None else msgspec.structs.replace(move, data=self._open(move.data))
+
+    def _run(self, run: Run) -> Run:
+        return run if run.error is None else msgspec.structs.replace(run, error=self._open(run.error))
+
+    def _open(self, text: S, otherwise: Callable[[UnreadableValue], str] | None = None) -> S:
+        """The text before the codec; one that cannot be opened is replaced by what says so."""
+        if not isinstance(text, str) or not text.startswith("@code:"):
+            return text
+        try:
+            return cast("S", self._vault.plain(text))
+        except UnreadableValue as error:
+            return cast("S", (otherwise or _as_error)(error))
+
+
+class _SealedLine:
+    """A lease line whose progress is sealed."""
+
+    def __init__(self, line: LeaseLine, sealed: Callable[[str | None], str | None]) -> None:
+        self._line, self._sealed = line, sealed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._line, name)
+
+    def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
+        """Extend claims, with progress sealed."""
+        return self._line.renew([replace(renewal, progress=self._sealed(renewal.progress)) for renewal in renewals], lease_for)
+
+    def beat(self, server: Server) -> None:
+        """The server is alive."""
+        self._line.beat(server)
+
+
+def _as_error(error: UnreadableValue) -> str:
+    return encode({"code": error.code, "message": str(error)})
+
+
+def _words(error: UnreadableValue) -> str:
+    return f"({error})"

@@ -1,0 +1,223 @@
+"""Values at rest: with a codec nothing that users wrote is readable in the file; what cannot be read says so and stays."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interfaces.commands import Treadle
+from tests.interfaces.engines import ALL, BOUND, url_of
+
+from treadle import Context, Engine, NonRetryable, TaskFailed, Waiting
+from treadle.codecs import Zlib
+from treadle.kernel.vault import UnreadableValue
+from treadle.model.errors import TreadleError
+from treadle.settings import Settings
+
+MARKER = "gooseberry-4711"
+
+FLOW = """
+namespace shop {
+  event facet Charge(order: String) => (receipt: String)
+  workflow Buy(order: String) => (receipt: String) andThen {
+    paid = Charge(order = $.order)
+    yield Buy(receipt = paid.receipt)
+  }
+}
+"""
+
+
+class Secret:
+    """A toy cipher: every text is xored with a stream of its own, and carries a checksum. Do not use it for anything."""
+
+    def __init__(self, key: str, name: str = "secret") -> None:
+        self.name = name
+        self._key = key.encode()
+        self._nonces = count()
+
+    def _stream(self, nonce: bytes, length: int) -> bytes:
+        blocks = (hashlib.sha256(self._key + nonce + number.to_bytes(8, "big")).digest() for number in range(length // 32 + 1))
+        return b"".join(blocks)[:length]
+
+    def encode(self, text: str) -> str:
+        data = text.encode()
+        data = hashlib.sha256(self._key + data).digest()[:8] + data
+        nonce = next(self._nonces).to_bytes(8, "big")
+        mixed = bytes(a ^ b for a, b in zip(data, self._stream(nonce, len(data)), strict=True))
+        return base64.b64encode(nonce + mixed).decode()
+
+    def decode(self, stored: str) -> str:
+        raw = base64.b64decode(stored, validate=True)
+        nonce, mixed = raw[:8], raw[8:]
+        data = bytes(a ^ b for a, b in zip(mixed, self._stream(nonce, len(mixed)), strict=True))
+        if hashlib.sha256(self._key + data[8:]).digest()[:8] != data[:8]:
+            raise ValueError("wrong key")
+        return data[8:].decode()
+
+
+def make(url: str, codec: Any = None, **settings: Any) -> Engine:
+    engine = Engine(url, settings=Settings(**settings), codec=codec)
+
+    @engine.handler("echo")
+    async def echo(payload: Any, ctx: Context) -> dict[str, Any]:
+        ctx.log(f"line about {MARKER}", about=MARKER)
+        ctx.progress(0.5, f"half of {MARKER}")
+        return {"back": payload}
+
+    @engine.handler("fail", retry=1)
+    async def fail(payload: Any, ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise RuntimeError(f"not yet {MARKER}")
+        raise NonRetryable(f"never {MARKER}")
+
+    @engine.handler("wait")
+    async def wait(payload: Any, ctx: Context) -> Any:
+        return {"was": ctx.checkpoint} if ctx.checkpoint else Waiting(1, {"left": MARKER})
+
+    @engine.handler("shop.Charge")
+    async def charge(payload: Any) -> dict[str, Any]:
+        return {"receipt": f"{payload['order']} paid"}
+
+    return engine
+
+
+async def do_everything(engine: Engine) -> dict[str, Any]:
+    """Use all that stores text: payloads small and big, results, errors, checkpoints, progress, lines, flows, runs."""
+    async with engine.worker(), asyncio.timeout(BOUND):
+        small = await engine.enqueue("echo", {"text": MARKER})
+        big = await engine.enqueue("echo", {"text": MARKER * 5000})
+        failing = await engine.enqueue("fail", {"text": MARKER})
+        waiting = await engine.enqueue("wait", {"text": MARKER})
+        run = await engine.start_run([("buy.afl", FLOW.replace("paid", f"paid // {MARKER}\n", 0))], None, {"order": MARKER})
+        ends = {
+            "small": await engine.result(small),
+            "big": await engine.result(big),
+            "waiting": await engine.result(waiting),
+            "run": await engine.run_result(run),
+        }
+        with pytest.raises(TaskFailed, match=MARKER):
+            await engine.result(failing)
+    canceled = await engine.enqueue("nobody", {"text": MARKER})
+    await engine.cancel(canceled, reason=f"because of {MARKER}")
+    lines = await engine.reads.list_lines(small.id)
+    moves = await engine.reads.list_moves(failing.id)
+    seen = [move.data or "" for move in moves]
+    assert MARKER in lines[0].message
+    assert all(MARKER in data for data in seen)
+    return ends
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_everything_works_behind_a_codec(request, tmp_path, kind):
+    async with make(url_of(kind, request, tmp_path), Secret("key")) as engine:
+        ends = await do_everything(engine)
+        assert (await engine.verify()).problems == ()
+    assert ends["small"] == {"back": {"text": MARKER}}
+    assert ends["big"] == {"back": {"text": MARKER * 5000}}
+    assert ends["waiting"] == {"was": {"left": MARKER}}
+    assert ends["run"] == {"receipt": f"{MARKER} paid"}
+
+
+async def test_nothing_that_users_wrote_is_readable_in_the_file_or_its_log(tmp_path):
+    path = tmp_path / "treadle.db"
+    async with make(f"sqlite:///{path}", Secret("key")) as engine:
+        await do_everything(engine)
+        found = {each.name: _readable(each) for each in tmp_path.iterdir()}
+        assert any(each.endswith("-wal") for each in found)
+    found |= {each.name: _readable(each) for each in tmp_path.iterdir()}
+    assert {name for name, readable in found.items() if readable} == set()
+
+
+def _readable(path: Path) -> bool:
+    return MARKER.encode() in path.read_bytes()
+
+
+async def test_without_a_codec_it_is_readable_so_the_test_before_tests_something(tmp_path):
+    path = tmp_path / "treadle.db"
+    async with make(f"sqlite:///{path}") as engine:
+        await do_everything(engine)
+    assert _readable(path)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_what_was_stored_before_there_was_a_codec_is_read(request, tmp_path, kind):
+    url = url_of(kind, request, tmp_path)
+    async with make(url) as before:
+        old = await before.enqueue("echo", {"text": MARKER})
+        big = await before.enqueue("echo", {"text": MARKER * 5000})
+    async with make(url, Secret("key")) as after, after.worker(), asyncio.timeout(BOUND):
+        assert await after.result(old) == {"back": {"text": MARKER}}
+        assert await after.result(big) == {"back": {"text": MARKER * 5000}}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("other", [None, Secret("other key"), Zlib()], ids=["none", "another key", "another codec"])
+async def test_a_codec_that_cannot_read_an_old_value_says_so_and_changes_nothing(request, tmp_path, kind, other):
+    url = url_of(kind, request, tmp_path)
+    async with make(url, Secret("key")) as engine, engine.worker(), asyncio.timeout(BOUND):
+        done = await engine.enqueue("echo", {"text": MARKER})
+        await engine.result(done)
+    async with make(url, other) as stranger:
+        stored = (await stranger.get_task(done)).payload
+        with pytest.raises(UnreadableValue, match="codec"):
+            await stranger.result(done)
+        with pytest.raises(UnreadableValue):
+            await stranger.vault.unpack(stored)
+    async with make(url, Secret("key")) as engine:
+        assert (await engine.get_task(done)).payload == stored
+        assert await engine.result(done) == {"back": {"text": MARKER}}
+
+
+async def test_a_task_whose_payload_cannot_be_read_waits_in_the_dead_letters_for_the_right_codec(tmp_path):
+    url = f"sqlite:///{tmp_path / 't.db'}"
+    async with make(url, Secret("key")) as engine:
+        task = await engine.enqueue("echo", {"text": MARKER})
+    async with make(url, Secret("other key")) as stranger, stranger.worker(), asyncio.timeout(BOUND):
+        with pytest.raises(TreadleError, match="unreadable_value"):
+            await stranger.result(task)
+    async with make(url, Secret("key")) as engine, engine.worker(), asyncio.timeout(BOUND):
+        await engine.retry(task)
+        assert await engine.result(task) == {"back": {"text": MARKER}}
+
+
+def test_the_command_line_shows_what_it_can_and_says_what_it_cannot(treadle: Treadle):
+    async def leave() -> tuple[str, str]:
+        async with make(f"sqlite:///{Path(treadle.folder, 'treadle.db')}", Secret("key")) as engine:
+            failing = await engine.enqueue("fail", {"text": MARKER})
+            async with engine.worker(), asyncio.timeout(BOUND):
+                await asyncio.gather(engine.result(failing), return_exceptions=True)
+            return failing.id, (await engine.enqueue("echo", {"text": MARKER})).id
+
+    failing, live = asyncio.run(leave())
+    shown = treadle.json("tasks", "show", failing)
+    assert shown["error"]["code"] == shown["payload"]["@unreadable"] == "unreadable_value"
+    assert shown["state"] == "failed"
+    for arguments in (["tasks", "show", live], ["tasks", "list"], ["dlq", "show"], ["dlq", "list"], ["store", "verify"]):
+        assert treadle(*arguments).code == 0, arguments
+    assert MARKER not in treadle("tasks", "show", failing).out
+    assert treadle("tasks", "cancel", live).code == 0
+
+
+def test_the_command_line_shows_big_values_whole(treadle: Treadle):
+    task_id = treadle.json("enqueue", "greet", "--payload", f'{{"text": "{"x" * 20_000}"}}')["id"]
+    assert treadle.json("tasks", "show", task_id)["payload"] == {"text": "x" * 20_000}
+
+
+@pytest.mark.parametrize("text", ["", "{}", "x" * 511, "x" * 5000, '{"ü":"€"}' * 200, "".join(map(chr, range(32, 1000)))])
+def test_zlib_gives_back_what_it_was_given(text):
+    codec = Zlib()
+    stored = codec.encode(text)
+    assert codec.decode(stored) == text
+    assert len(stored) <= len(text) + 1
+
+
+def test_zlib_makes_repeated_text_small_and_refuses_what_is_not_its_own():
+    assert len(Zlib().encode('{"a":1},' * 1000)) < 500
+    for stored in ("", "x", "znothing"):
+        with pytest.raises(Exception):  # noqa: B017
+            Zlib().decode(stored)
