@@ -152,7 +152,7 @@ async def test_an_evaluator_that_breaks_loses_no_result(hands: Hands, monkeypatc
         assert len(await hands.inbox(run.id)) == 3
         assert (await hands.engine.runs.get_run(run.id)).state == "running"
         assert await hands.advance() == 3
-    failed = await hands.engine.list_tasks(states=("failed",))
+    failed = await hands.engine.reads.list_tasks(states=("failed",), kind=ADVANCE)
     assert [(task.kind, task.error_code, "a bug" in (task.error or "")) for task in failed] == [
         (ADVANCE, "evaluator_error", True)
     ] * 3
@@ -175,7 +175,7 @@ async def test_what_a_broken_evaluator_left_is_taken_in_later(hands: Hands, monk
     if way == "the run":
         await hands.engine.runs.resume(run.id)
     else:
-        for task in await hands.engine.list_tasks(states=("failed",)):
+        for task in await hands.engine.reads.list_tasks(states=("failed",), kind=ADVANCE):
             await hands.engine.retry(task.id)
         assert await hands.advance() == 3
     assert await hands.engine.run_result(run) == {"receipts": ["r1", "r2", "r3"]}
