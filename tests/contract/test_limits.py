@@ -352,6 +352,23 @@ async def test_a_handlers_limit_that_is_taken_away_is_that_of_no_new_task(store)
     assert [task.limit_key for task in taken] == [HANDLER_KEY] * 3 + [None]
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
+async def test_a_handlers_limit_can_be_set_while_others_put_tasks_under_it(database, store):
+    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1000)
+    others = [await database.open_store() for _ in range(3)]
+
+    async def put_many(other: Store) -> None:
+        for _ in range(20):
+            await put(other, new_task())
+
+    async def set_often() -> None:
+        for number in range(20):
+            await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1000 + number)
+
+    await asyncio.gather(set_often(), *map(put_many, others))
+    assert await limit_of(store, HANDLER_KEY) == (1019, True, 60, 0)
+
+
 async def test_a_revived_task_gets_the_limit_of_its_handler(store):
     await put_one(store)
     taken = await claim_one(store)

@@ -70,13 +70,13 @@ async def set_limit(connection: Connection, namespace: str, key: str, max_runnin
     name = key.removeprefix(HANDLER_KEY) if key.startswith(HANDLER_KEY) else None
     async with connection.transaction():
         await connection.execute(_LOCK_LISTS)
+        if name is not None:  # before the key: whoever puts tasks there has the lane, and comes to the key last
+            await connection.execute(_SQL["mark_lanes"], namespace, name, None if max_running is None else handler_key(name))
         await connection.execute(_SQL["lock_keys"], [namespace], [key])
         if max_running is None:
             await connection.execute(_SQL["drop_limit"], namespace, key)
         else:
             await connection.execute(_SQL["set_limit"], namespace, key, max_running)
-        if name is not None:
-            await connection.execute(_SQL["mark_lanes"], namespace, name, None if max_running is None else handler_key(name))
     ready: set[int] = set()
     changed = BATCH
     while changed >= BATCH:
