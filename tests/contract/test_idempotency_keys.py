@@ -125,6 +125,15 @@ async def test_where_a_live_task_has_the_unique_key_the_idempotency_key_stands_f
     assert (await put(store, later)).same == {later.id: live.id}
 
 
+async def test_it_stands_for_that_one_also_for_others_of_the_same_call(store):
+    live = await put_one(store, unique_key="u")
+    first, second, third = keyed(unique_key="u"), keyed(unique_key="u"), keyed()
+    answers = await store.commit([Unit(tasks=(first,)), Unit(tasks=(second, third))])
+    assert (answers[0].existing, answers[0].same) == ({"u": live.id}, {})
+    assert answers[1].same == {second.id: live.id, third.id: live.id}
+    assert [task.id for task in await claim(store)] == [live.id]
+
+
 @reachable
 @pytest.mark.parametrize("keys", [{"idempotency_key": "k"}, {"unique_key": "k"}], ids=["idempotency", "unique"])
 async def test_the_big_values_of_a_task_that_is_not_stored_are_not_kept(database, store, keys):

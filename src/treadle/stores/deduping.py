@@ -54,17 +54,22 @@ class Deduped:
     """Keys of tasks that were not stored after all."""
     moved: list[Held] = field(default_factory=list)
     """Keys of tasks in whose place a live one with their unique key stands."""
+    stand_ins: dict[str, str] = field(default_factory=dict)
+    """For the ids of these tasks, the live one in their place."""
     orphans: list[str] = field(default_factory=list)
     """Roots of big values whose task was refused for its unique key."""
 
     def answer(self, asked: Sequence[Unit], answers: Sequence[Answer]) -> list[Answer]:
         """The answers to the units as they were asked; notes which keys are lost or moved."""
-        done = []
         for unit, answer in zip(asked, answers, strict=True):
-            same = {task.id: self.same[task.id] for task in unit.tasks if task.id in self.same}
             for task in unit.tasks:
                 if task.id not in self.same:
                     self._note(task, unit, answer)
+        # A key that another task of this call has taken stands for that one, or for what was live in its place.
+        standing = {task_id: self.stand_ins.get(holder, holder) for task_id, holder in self.same.items()}
+        done = []
+        for unit, answer in zip(asked, answers, strict=True):
+            same = {task.id: standing[task.id] for task in unit.tasks if task.id in standing}
             done.append(replace(answer, same=same) if same else answer)
         return done
 
@@ -76,6 +81,7 @@ class Deduped:
         elif holder != task.id:
             if task.idempotency_key is not None:
                 self.moved.append((*key_of(task), holder))
+                self.stand_ins[task.id] = holder
             if any(isinstance(row, PutBlob) and row.root_id == task.id for row in unit.rows):
                 self.orphans.append(task.id)
 
