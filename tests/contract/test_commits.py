@@ -31,7 +31,7 @@ from tests.contract.queueing import (
 )
 
 from treadle.kernel.ports import Finish, Keep, Revive, Seen, Unit, Verdict
-from treadle.model.errors import TreadleError
+from treadle.model.errors import InvalidInput
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Claim, NewTask
 
@@ -717,14 +717,14 @@ async def test_a_step_has_at_most_one_live_task(store):
     step_id = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a70"
     first = await put_and_claim(store, step_id=step_id)
     before = await everything(store)
-    with pytest.raises(TreadleError):
+    with pytest.raises(InvalidInput):
         await put(store, new_task(OTHER), new_task(step_id=step_id))
     assert await everything(store) == before
 
     await settle(store, first.claim, fail())
     await put_one(store, step_id=step_id)
     before = await everything(store)
-    with pytest.raises(TreadleError):
+    with pytest.raises(InvalidInput):
         await settle(store, seen(await get(store, first.id)), Revive("requeue", "ann"))
     assert await everything(store) == before
 

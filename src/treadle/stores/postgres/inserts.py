@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from treadle.kernel.ports import Unit
-from treadle.model.errors import StoreBusy, StoreError
+from treadle.model.errors import InvalidInput, StoreBusy
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask
 from treadle.stores.postgres.connect import PACKAGE, Connection, sparse
@@ -108,7 +108,7 @@ async def _explain(connection: Connection, refused: Mapping[str, NewTask], inser
         if holder_id is not None:
             inserted.holders[task_id] = holder_id
         elif rival_id is not None:
-            raise StoreError(f"The step {refused[task_id].step_id} has a live task already, {rival_id}; there can be only one.")
+            raise InvalidInput(f"The step {refused[task_id].step_id} has a live task already, {rival_id}; there can be only one.")
         else:
             free.append(refused[task_id])
     return free

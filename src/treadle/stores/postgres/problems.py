@@ -65,6 +65,8 @@ def _meaning(error: Exception, shown: str) -> TreadleError | None:
             return StoreBusy(f"Others kept changing the same rows of {shown}: nothing was written, try again.")
         case asyncpg.ClientConfigurationError():
             return InvalidStoreUrl("The store URL cannot be used; it looks like postgresql://user:password@host:5432/database.")
+        case asyncpg.IntegrityConstraintViolationError():
+            return InvalidInput(f"{shown} refuses these rows, and nothing was written: {_first_line(error)}.")
         case asyncpg.DataError() | ValueError():
             return InvalidInput(f"PostgreSQL cannot store this value: {_first_line(error)}.")
         case asyncpg.PostgresError() if not _is_connection_trouble(error):
@@ -79,8 +81,8 @@ def _is_connection_trouble(error: asyncpg.PostgresError) -> bool:
 
 
 def _is_operational(error: asyncpg.PostgresError) -> bool:
-    """Whether it is the server's state (rows in the way, resources, limits, IO, its own faults), not our SQL."""
-    return (error.sqlstate or "")[:2] in ("23", "53", "54", "55", "58", "XX")
+    """Whether it is the server's state (resources, limits, IO, its own faults), not our SQL."""
+    return (error.sqlstate or "")[:2] in ("53", "54", "55", "58", "XX")
 
 
 def _first_line(error: Exception) -> str:
