@@ -101,6 +101,20 @@ async def test_keys_belong_to_a_namespace(store: Store) -> None:
     assert (await get_run(store, second.id)).namespace == "other"
 
 
+async def test_keys_of_two_namespaces_in_one_call_name_a_run_each(store: Store) -> None:
+    first = [await begin(store, ROOT, idempotency_key="k", namespace=namespace) for namespace in ("one", "two")]
+    again = [new_run(idempotency_key="k", namespace=namespace) for namespace in ("one", "two")]
+    answers = await store.commit([Unit(rows=(PutRun(run),)) for run in again])
+    assert [answer.existing for answer in answers] == [{"k": run.id} for run in first]
+
+
+async def test_a_run_is_not_stored_if_the_claim_of_its_unit_is_lost(store: Store) -> None:
+    run = new_run()
+    (answer,) = await store.commit([Unit(Claim(UNKNOWN_ID, 1, "owner-1"), succeed(), rows=(PutRun(run),))])
+    assert answer.verdict is Verdict.CLAIM_LOST
+    assert await store.find_run(run.id) is None
+
+
 async def test_two_starts_with_one_key_in_one_call_are_one_run(store: Store) -> None:
     runs = [new_run(idempotency_key="k") for _ in range(2)]
     answers = await store.commit([Unit(rows=(PutRun(run), MoveRun(run.id, "start", "pending", "running"))) for run in runs])

@@ -25,7 +25,7 @@ from treadle.stores.postgres.connect import PACKAGE, Connection
 from treadle.stores.postgres.dedupe import settle_keys, take_keys
 from treadle.stores.postgres.inserts import Inserted, enter, insert_tasks
 from treadle.stores.postgres.limits import Key, admit
-from treadle.stores.postgres.rows import has_rows, see_runs, write_rows
+from treadle.stores.postgres.rows import has_rows, insert_runs, see_runs, write_rows
 from treadle.stores.postgres.settlements import End, Parking
 from treadle.stores.statements import load_statements
 
@@ -98,6 +98,12 @@ async def _commit_rows(connection: Connection, lane_ids: Mapping[Lane, int], uni
     seen = await see_runs(connection, units)
     parts = [[Unit(unit.guard, unit.settlement), *(Unit(claim, finish) for claim, finish in unit.also)] for unit in units]
     rows = await _lock(connection, [part for some in parts for part in some])
+    may_happen = {
+        position: unit
+        for position, unit in enumerate(units)
+        if seen.refusal(position, unit) is None and all(part.guard is None or _holds(part, rows) for part in parts[position])
+    }
+    await insert_runs(connection, seen, may_happen)
     answers = [CLAIM_LOST] * len(units)
     happening: dict[int, Unit] = {}
     allowed: list[_Allowed] = []

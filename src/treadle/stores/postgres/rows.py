@@ -5,7 +5,7 @@ Runs are locked before tasks, both in the order of their ids (D8).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -28,7 +28,7 @@ from treadle.kernel.ports import (
     Unit,
     Verdict,
 )
-from treadle.model.errors import IllegalMove
+from treadle.model.errors import IllegalMove, StoreBusy
 from treadle.stores.postgres.connect import PACKAGE, Connection, row_count, sparse
 from treadle.stores.postgres.limits import Key
 from treadle.stores.statements import load_statements
@@ -66,26 +66,32 @@ class RunsSeen:
 
 
 async def see_runs(connection: Connection, units: Sequence[Unit]) -> RunsSeen:
-    """Lock the runs that units are guarded by, and insert the new ones, as only that tells whether they are new."""
+    """Lock the runs that units are guarded by."""
     seen = RunsSeen()
     if run_ids := sorted({unit.run.run_id for unit in units if unit.run is not None}):
         seen.versions = {row[0]: row[1] for row in await connection.fetch(_SQL["lock_runs"], run_ids)}
-    new = {index: row.run for index, unit in enumerate(units) for row in unit.rows if isinstance(row, PutRun)}
+    return seen
+
+
+async def insert_runs(connection: Connection, seen: RunsSeen, units: Mapping[int, Unit]) -> None:
+    """Insert the new runs of units that may happen, by index, as only that tells whether they are new."""
+    new = {index: row.run for index, unit in units.items() for row in unit.rows if isinstance(row, PutRun)}
     if not new:
-        return seen
+        return
     text = msgspec.json.encode(sorted(new.values(), key=lambda run: (run.idempotency_key or "", run.id))).decode()
     inserted = {row[0] for row in await connection.fetch(_SQL["insert_runs"], text)}
     there = {index: run for index, run in new.items() if run.id not in inserted}
     keys = [(run.namespace, run.idempotency_key) for run in there.values() if run.idempotency_key is not None]
-    holders: dict[str, str] = {}
+    holders: dict[Key, str] = {}
     if keys:
         found = await connection.fetch(_SQL["find_runs_by_key"], [key[0] for key in keys], [key[1] for key in keys])
-        holders = {row[0]: row[1] for row in found}
+        holders = {(row[0], row[1]): row[2] for row in found}
     for index, run in there.items():
-        key = run.idempotency_key or ""
-        holder = holders.get(key, run.id)
-        seen.refused[index] = DONE if holder == run.id else Answer(Verdict.DONE, existing={key: holder})
-    return seen
+        key = run.idempotency_key
+        holder = run.id if key is None else holders.get((run.namespace, key))
+        if holder is None:
+            raise StoreBusy(f"The run with the idempotency key {key} was pruned at this very moment; try again.")
+        seen.refused[index] = DONE if holder == run.id else Answer(Verdict.DONE, existing={key or "": holder})
 
 
 async def write_rows(connection: Connection, units: dict[int, Unit], keys: set[Key]) -> dict[int, set[int]]:

@@ -14,7 +14,7 @@ returning id::text;
 
 -- name: find_runs_by_key
 -- The runs that have these idempotency keys.
-select runs.idempotency_key, runs.id::text
+select runs.namespace, runs.idempotency_key, runs.id::text
 from unnest($1::text[], $2::text[]) as given (namespace, key)
 join runs on runs.namespace = given.namespace and runs.idempotency_key = given.key;
 
