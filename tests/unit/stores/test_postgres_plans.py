@@ -72,6 +72,39 @@ async def test_hot_statements_use_their_indexes(connection: Connection) -> None:
     await check_insert(connection)
     await check_revive(connection)
     await check_limits(connection)
+    await check_dead_letters(connection)
+    await check_events(connection)
+    await check_prune(connection)
+
+
+async def check_dead_letters(connection: Connection) -> None:
+    for name in ("list_dead", "walk_dead"):
+        plan = await explain(connection, "dead.sql", name, *["null"] * 10, str(BATCH))
+        assert plan.indexes("finished") == {"finished_failed"}
+        plan.reads_few_rows(4 * BATCH)
+
+
+async def check_events(connection: Connection) -> None:
+    plan = await explain(connection, "events.sql", "list_events", "10", str(2**60), str(BATCH))
+    assert plan.indexes("finished") <= {"finished_seq", "finished_pkey"}
+    plan.reads_few_rows(10 * BATCH)
+
+
+async def check_prune(connection: Connection) -> None:
+    rules = ("'default'", "0", "0")
+    plan = await explain(connection, "prune.sql", "find_window", *rules, "10", str(BATCH))
+    assert plan.indexes("finished") == {"finished_seq"}
+    plan.reads_few_rows(10 * BATCH)
+    ids = await literal(connection, "uuid", f"select id from finished order by id limit {BATCH}")
+    plan = await explain(connection, "prune.sql", "list_prunable", *rules, ids)
+    assert plan.indexes("finished") == {"finished_pkey", "finished_root"}
+    assert plan.indexes("tasks") == {"tasks_pkey", "tasks_root"}
+    plan.reads_few_rows(20 * BATCH)
+    plan = await explain(connection, "prune.sql", "lock_members", ids, str(10 * BATCH))
+    assert plan.indexes("finished") == {"finished_pkey", "finished_root"}
+    plan.reads_few_rows(10 * BATCH)
+    for name in ("delete_log", "delete_finished"):
+        (await explain(connection, "prune.sql", name, ids)).reads_few_rows(10 * BATCH)
 
 
 async def check_claim(connection: Connection) -> None:

@@ -87,6 +87,19 @@ INDEXES = {
         "list_entities": set(),
         "list_moves_of": set(),
     },
+    "dead": {"list_dead": {"finished_failed"}, "walk_dead": {"finished_failed"}, "count_dead": {"finished_failed"}},
+    "events": {"list_events": {"finished_seq"}},
+    "prune": {
+        "find_window": {"finished_seq"},
+        "list_prunable": {"tasks_root", "finished_root", "runs_root"},
+        "count_members": {"finished_root"},
+        "list_members": {"finished_root"},
+        "delete_log": set(),
+        "delete_finished": set(),
+        "delete_lines": {"lines_task"},
+        "delete_keys": {"dedupe_expires"},
+        "delete_blobs": {"blob_uses_digest"},
+    },
 }
 
 
