@@ -122,13 +122,16 @@ class Events:
     # beginning
 
     async def _begin(self) -> None:
-        self._begun = True
+        while self._stops:  # of a beginning that was interrupted
+            self._stops.pop()()
+        self._gaps = []
         hinted = self._hinted.set  # not of this object, so that it can go when its reader has gone
         for hooks in (self._committer.on_ready, self._committer.on_finished, self._committer.on_fenced):
             self._hook(hooks, lambda _: hinted())
         self._stops.append(await self._store.subscribe(lambda _: hinted()))
         if self._after is None:
             await self._begin_now()
+        self._begun = True
 
     def _hook(self, hooks: list[Callable[..., None]], heard: Callable[..., None]) -> None:
         hooks.append(heard)
@@ -162,14 +165,12 @@ class Events:
         if self._store.seqs_in_order:
             self._high = events[-1].move.seq
             return
-        old_at = None
-        for event in events:
-            seq = event.move.seq
-            if seq > self._high + 1:
-                if old_at is None:
-                    old_at = await self._store.now() - GIVE_UP_FOR
-                if event.move.at > old_at:
-                    self._pass_over(seq)
+        seqs = [event.move.seq for event in events]
+        # Asked before anything is noted: whoever is interrupted here, or fails, finds the same events again.
+        old_at = await self._store.now() - GIVE_UP_FOR if seqs[-1] > self._high + len(seqs) else 0
+        for seq, event in zip(seqs, events, strict=True):
+            if seq > self._high + 1 and event.move.at > old_at:
+                self._pass_over(seq)
             self._high = seq
 
     def _pass_over(self, seq: int) -> None:
@@ -181,12 +182,16 @@ class Events:
             return
         now = self._clock.monotonic()
         left: list[_Gap] = []
-        for gap in self._gaps:
-            found = await self._store.list_events(gap.first - 1, gap.last, PAGE)
-            self._deliver(found)
-            if now - gap.since < GIVE_UP_FOR / 1000 or len(found) == PAGE:
-                left += _without(gap, [event.move.seq for event in found])
-        self._gaps = left
+        looked = 0
+        try:
+            for gap in self._gaps:
+                found = await self._store.list_events(gap.first - 1, gap.last, PAGE)
+                self._deliver(found)
+                if now - gap.since < GIVE_UP_FOR / 1000 or len(found) == PAGE:
+                    left += _without(gap, [event.move.seq for event in found])
+                looked += 1
+        finally:
+            self._gaps = left + self._gaps[looked:]
 
     def _deliver(self, events: list[Event]) -> None:
         for event in events:

@@ -1,0 +1,98 @@
+"""A reader of events loses nothing and gets nothing twice when it is interrupted, or the store cannot be reached, in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from treadle.kernel.events import Events
+from treadle.kernel.ports import Event
+from treadle.model.errors import StoreUnavailable
+from treadle.model.tasks import Move
+from treadle.testing import ManualClock
+
+FIELDS = ("entity", "entity_id", "move", "from_state", "to_state")
+
+
+class HalfStore:
+    """Has moves of these seqs; what is named in `broken` fails once."""
+
+    seqs_in_order = False
+
+    def __init__(self, *seqs: int) -> None:
+        self.seqs = set(seqs)
+        self.broken: list[tuple[Any, ...]] = []
+
+    def _reach(self, *asked: Any) -> None:
+        if asked in self.broken:
+            self.broken.remove(asked)
+            raise StoreUnavailable("not now")
+
+    async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
+        return lambda: None
+
+    async def now(self) -> int:
+        self._reach("now")
+        return 0
+
+    async def find_last_seq(self) -> int:
+        self._reach("find_last_seq")
+        return max(self.seqs)
+
+    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[Event]:
+        self._reach("list_events", after_seq)
+        found = sorted(seq for seq in self.seqs if after_seq < seq <= until_seq)[:limit]
+        return [Event("default", Move(seq=seq, at=0, version=1, **dict.fromkeys(FIELDS, "task"))) for seq in found]
+
+
+class Quiet:
+    """A committer that commits nothing."""
+
+    def __init__(self) -> None:
+        self.on_ready: list[Any] = []
+        self.on_finished: list[Any] = []
+        self.on_fenced: list[Any] = []
+
+
+def reader_of(store: HalfStore, after: int | None = 0) -> Events:
+    return Events(store, Quiet(), ManualClock(), namespace="default", after=after)  # type: ignore[arg-type]
+
+
+async def read(events: Events, count: int) -> list[int]:
+    return [(await asyncio.wait_for(anext(events), 5)).seq for _ in range(count)]
+
+
+async def test_what_was_found_before_a_gap_could_be_judged_still_comes():
+    store = HalfStore(1, 2, 5)
+    store.broken = [("now",)]
+    events = reader_of(store)
+    with pytest.raises(StoreUnavailable):
+        await read(events, 1)
+    assert events.last_gap_free == 0
+    assert await read(events, 3) == [1, 2, 5]
+
+
+async def test_what_came_in_one_gap_comes_once_when_the_next_cannot_be_looked_into():
+    store = HalfStore(1, 3, 5)
+    events = reader_of(store)
+    assert await read(events, 3) == [1, 3, 5]
+    store.seqs |= {2, 4, 6}
+    store.broken = [("list_events", 3)]
+    with pytest.raises(StoreUnavailable):
+        await events._look()
+    assert await read(events, 3) == [6, 2, 4]
+    assert events.last_gap_free == 6
+
+
+async def test_a_reader_that_could_not_begin_begins_again_where_it_is_now():
+    store = HalfStore(1, 2, 3)
+    store.broken = [("find_last_seq",)]
+    events = reader_of(store, after=None)
+    with pytest.raises(StoreUnavailable):
+        await read(events, 1)
+    async with events:
+        store.seqs.add(4)
+        assert await read(events, 1) == [4]
