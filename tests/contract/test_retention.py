@@ -354,3 +354,18 @@ async def test_pruning_nothing_is_no_error(store):
     assert (await prune(store)).trees == 0
     assert (await store.prune_trees(RULES, [], 10)).trees == 0
     assert (await put(store, new_task())).verdict == Verdict.DONE
+
+
+@reachable
+async def test_a_big_value_that_is_used_again_while_its_last_tree_goes_is_there_afterwards(database, store, clock):
+    other = await database.open_store()
+    for number in range(15):
+        digest = f"d{number}"
+        old = await ended(store)
+        await store.commit([Unit(rows=(PutBlob(digest, '"big"', old.id),))])
+        await clock.advance(31 * DAY_FOR)
+        new = new_task(wait_for=1000)
+        unit = Unit(tasks=(new,), rows=(PutBlob(digest, '"big"', new.id),))
+        pruned, answers = await asyncio.gather(store.prune_trees(RULES, [old.id], 100), other.commit([unit]))
+        assert (pruned.trees, answers[0].verdict) == (1, Verdict.DONE)
+        assert await store.find_blobs([digest]) == {digest: '"big"'}
