@@ -12,6 +12,7 @@ import pytest
 from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
 
 from treadle import Engine, TaskSpec
+from treadle.kernel.locks import Locks
 from treadle.kernel.ports import TaskFilter
 from treadle.kernel.telemetry import Event, Operated
 from treadle.model.errors import BacklogFull, InvalidInput, InvalidName, InvalidPolicy, ListDraining, ListNotFound, TaskIgnored
@@ -161,6 +162,21 @@ async def test_a_paused_list_goes_on_when_it_is_resumed(engine: Engine) -> None:
         assert (await engine.why(task)).code == "list_paused"
         await engine.lists.resume("default", actor="ann")
         await engine.result(task, timeout=BOUND)
+
+
+async def test_a_worker_starts_while_the_engines_own_list_drains(engine: Engine) -> None:
+    async with engine.worker():
+        pass
+    (pruning,) = await engine.store.list_tasks(TaskFilter(states=("pending",), task_list="engine"), 10)
+    await engine.cancel(pruning.id)
+    await engine.lists.drain("engine")
+    async with engine.worker():
+        assert [server.state for server in await engine.store.list_servers()] == ["running", "stopped"]
+
+
+async def test_locks_can_be_taken_while_the_default_list_drains(engine: Engine) -> None:
+    await engine.lists.drain("default")
+    assert await Locks(engine.store, engine.committer, engine.ids).acquire("k", 1000) is not None
 
 
 async def test_a_draining_list_refuses_new_work_with_a_code(engine: Engine) -> None:

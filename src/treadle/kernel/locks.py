@@ -13,7 +13,7 @@ from treadle.kernel.committer import Committer
 from treadle.kernel.ports import Finish, Park, Seen, Settlement, Store, TaskFilter, Unit, Verdict
 from treadle.model.clock import milliseconds
 from treadle.model.ids import Ids
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, LOCK, Lane, check_key
+from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, LOCK, Lane, check_key
 from treadle.model.states import TaskState
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, decode, encode
@@ -46,7 +46,7 @@ class Locks:
         for _ in range(_TRIES):
             task = NewTask(
                 id=self._ids.new_id(),
-                lane=Lane(self._namespace, LOCK, DEFAULT_LIST, LOCK),
+                lane=Lane(self._namespace, LOCK, ENGINE_LIST, LOCK),
                 payload=encode({"key": key, "meta": meta or {}}, "lock"),
                 wait_for=hold_for,
                 unique_key=unique_key,

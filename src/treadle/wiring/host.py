@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from treadle.kernel.ports import Unit
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.telemetry import Emit, LoopError, ShortLease, WorkerStarted, WorkerStopped
-from treadle.model.errors import StoreError
+from treadle.model.errors import Refused, StoreError
 from treadle.model.tasks import Claim, LogLine, Server
 from treadle.workers.builtins import builtin_handlers
 from treadle.workers.executor import SystemExecutor
@@ -131,7 +131,7 @@ class WorkerHost:
             engine.committer.on_fenced.append(self.worker.fenced)
             engine.run_kernel.advancer.on_line.append(self._line)
             self._unsubscribe = await engine.store.subscribe(self.worker.heard)
-            await engine.committer.submit(Unit(tasks=(engine.retention.task(engine.ids.new_id()),)), PATIENCE)
+            await self._see_to_pruning()
             self._state = "running"
             await engine.store.save_server(self.describe())
         except BaseException:
@@ -166,6 +166,13 @@ class WorkerHost:
         self._state = "stopped"
         await self._let_go()
         engine.emit(WorkerStopped(self.owner_id, self.worker.handled, self.worker.released))
+
+    async def _see_to_pruning(self) -> None:
+        engine = self._engine
+        try:
+            await engine.committer.submit(Unit(tasks=(engine.retention.task(engine.ids.new_id()),)), PATIENCE)
+        except Refused as error:  # an operator drains the engine's own list: that keeps nobody from working
+            engine.emit(LoopError("worker", f"nothing will be pruned: {error}"))
 
     def _keep(self) -> None:
         engine = self._engine
