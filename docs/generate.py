@@ -67,6 +67,7 @@ REASONS = {
     "finished_canceled": "it was canceled",
     "finished_completed": "it is done",
     "finished_failed": "it failed for good",
+    "finished_ignored": "nobody had a handler for it, and its list ignores such tasks",
     "list_paused": "its task list is paused",
     "next_poll": "an outside job is working",
     "no_worker": "no live worker has a handler for it",

@@ -34,6 +34,7 @@ __all__ = [
     "Task",
     "TaskCanceled",
     "TaskFailed",
+    "TaskIgnored",
     "TaskNotFound",
     "TaskSpec",
     "TreadleError",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 import typer
 
 from treadle.cli.crash import arm_crash
-from treadle.cli.exits import FAILED, WaitTimedOut, tell_error
+from treadle.cli.exits import FAILED, WaitTimedOut, tell_error, tell_warning
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.inputs import seconds
 from treadle.cli.session import Session
@@ -71,7 +72,10 @@ async def enqueue(
 
 
 async def _wait(session: Session, engine: Engine, task: Enqueued, name: str, limit: float | None) -> None:
-    """Show the result alone, so that it can be piped; how it failed goes to stderr."""
+    """Show the result alone, so that it can be piped; how it failed, and what it waits for, goes to stderr."""
+    reason = await engine.why(task)
+    if reason.code == "no_worker" and not session.json:
+        tell_warning(f"task {task.id} waits: {reason.text}")
     failed: TaskFailed | TaskCanceled | TaskIgnored | None = None
     try:
         await engine.result(task, timeout=limit)
@@ -81,6 +85,9 @@ async def _wait(session: Session, engine: Engine, task: Enqueued, name: str, lim
         ) from None
     except (TaskFailed, TaskCanceled, TaskIgnored) as error:
         failed = error
+    except asyncio.CancelledError:
+        tell_warning(f"task {task.id} goes on; `treadle why {task.id}` says more")
+        raise
     ended = await engine.open_values(await engine.get_task(task))
     result = decode(ended.result)
     shown: dict[str, Json] = {"id": task.id, "name": name, "created": task.created, "state": ended.state, "result": result}

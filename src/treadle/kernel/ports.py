@@ -94,7 +94,8 @@ class Keep:
 class Revive:
     """A finished task becomes live again (an operator's retry): its end stays in the log, and `move` follows it.
 
-    The counters start anew (attempt goes on from where it was); `payload` None keeps the old one.
+    The counters start anew (attempt goes on from where it was: one more, if the task was ever taken). `payload` None keeps
+    the old one.
     """
 
     move: str

@@ -144,12 +144,27 @@ class ListNotFound(NotFound):
         self.task_list, self.known = task_list, known
 
 
+_ACTS = {
+    "cancel": "cancel",
+    "pause": "pause",
+    "resume": "resume",
+    "requeue": "retry",
+    "retry": "retry",
+    "discard": "discard",
+    "approve": "approve",
+    "deny": "deny",
+}
+"""Moves that people make, in the words of the command line; all others are the engine's own."""
+
+
 class IllegalMove(TreadleError):
     code = "illegal_move"
 
     def __init__(self, entity: str, entity_id: str, state: str, move: str, possible: tuple[str, ...] = ()) -> None:
-        can = f" From here it can: {', '.join(possible)}." if possible else " That state is final."
-        super().__init__(f"The {entity} {entity_id} is {state}; it cannot {move}.{can}")
+        engines_own = "retry" if entity == "task" else None  # what a failed attempt does; people requeue
+        acts = dict.fromkeys(_ACTS[each] for each in possible if each in _ACTS and each != engines_own)
+        can = f" What can be done now: {', '.join(acts)}." if acts else " That state is final."
+        super().__init__(f"The {entity} {entity_id} is {state}; {_ACTS.get(move, move)} is not possible.{can}")
         self.entity, self.entity_id, self.state, self.move = entity, entity_id, state, move
 
 

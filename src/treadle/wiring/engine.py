@@ -324,8 +324,11 @@ class Engine:
         found = await self.reads.get_task(task_id)
         if not found.finished:
             seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
-            async with asyncio.timeout(seconds):
-                found = await self._results.wait(task_id)
+            try:
+                async with asyncio.timeout(seconds):
+                    found = await self._results.wait(task_id)
+            except TimeoutError:
+                raise TimeoutError(f"Task {task_id} has not ended after {seconds:g} s; it goes on. `why` says more.") from None
         if found.state == TaskState.COMPLETED:
             return await self.vault.unpack(found.result)
         raise error_of(found)
@@ -422,8 +425,11 @@ class Engine:
         found = await self.runs.get_run(run_id)
         if not found.finished:
             seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
-            async with asyncio.timeout(seconds):
-                found = await self._run_results.wait(run_id)
+            try:
+                async with asyncio.timeout(seconds):
+                    found = await self._run_results.wait(run_id)
+            except TimeoutError:
+                raise TimeoutError(f"Run {run_id} has not ended after {seconds:g} s; it goes on. `why` says more.") from None
         if found.state == RunState.COMPLETED:
             return await self.runs.outputs(found)
         message = (decode(found.error) or {}).get("message", "")

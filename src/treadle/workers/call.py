@@ -132,6 +132,8 @@ def outcome_of_error(error: BaseException) -> Outcome:
     kind = type(error).__name__
     trace = "".join(traceback.format_exception(error))[-_TRACEBACK_LIMIT:]
     message = str(error) or kind
+    if isinstance(error, KeyError) and type(error).__str__ is KeyError.__str__:
+        message = f"{kind}: {message}"  # by itself it is only the key
     if isinstance(error, NonRetryable):
         return Failed(Problem(error.error_code, message, kind, trace))
     code = error.code if isinstance(error, TreadleError) else "handler_error"

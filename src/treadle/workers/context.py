@@ -83,10 +83,13 @@ class Context:
     def progress(self, fraction: float | None = None, message: str | None = None) -> None:
         """Say that the work gets on: a sign of life for the progress deadline, and a fraction (0 to 1) and text for people.
 
-        Cheap; stored at most about once a second, with the lease.
+        Cheap; stored at most about once a second, with the lease. A fraction a little outside is taken for 0 or 1: how far
+        the work is must not be what fails it.
         """
-        if fraction is not None and not 0 <= fraction <= 1:
-            raise InvalidInput(f"progress takes a fraction from 0 to 1, not {fraction!r}.")
+        if fraction is not None:
+            if not -0.01 <= fraction <= 1.01:
+                raise InvalidInput(f"progress takes a fraction from 0 to 1, not {fraction!r}.")
+            fraction = min(max(fraction, 0.0), 1.0)
         parts = {"fraction": fraction, "message": None if message is None else message[:_LONGEST_MESSAGE]}
         text = encode({name: value for name, value in parts.items() if value is not None}, "progress")
         if self._on_progress is not None:

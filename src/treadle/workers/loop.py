@@ -157,6 +157,7 @@ class Worker:
         self._superseded: list[_Execution] = []
         """Lost executions that have not ended, of tasks that this worker has taken again."""
         self._turn = 0
+        self._heard: set[int] = set()
         self._orphans: set[int] = set()
         """Lanes that no live server serves, of lists that ignore such tasks."""
         self._orphans_at = self._looked_up_at = float("-inf")
@@ -177,6 +178,7 @@ class Worker:
             if self._fallback is None:
                 return
             self._refresh = True
+        self._heard.update(lane_ids)
         self._signal.set()
 
     def lose(self, claim: Claim, reason: str) -> None:
@@ -358,8 +360,11 @@ class Worker:
         took = False
         groups = list(self._groups.values())
         self._turn += 1  # another one is first each time, so that none takes all the room there is
-        for number in range(len(groups)):
-            group = groups[(self._turn + number) % len(groups)]
+        groups = [groups[(self._turn + number) % len(groups)] for number in range(len(groups))]
+        heard, self._heard = self._heard, set()
+        if heard:  # but those first that something was heard of
+            groups.sort(key=lambda group: heard.isdisjoint(group.lane_ids))
+        for group in groups:
             room = self._room(group)
             if room < 1 or not group.lane_ids or self._stopping:
                 continue

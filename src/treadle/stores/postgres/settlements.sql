@@ -88,7 +88,7 @@ insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_
   unique_key, policy, payload, checkpoint, error)
 select gone.id, gone.lane_id, gone.namespace, gone.priority, (select treadle_now()),
   (coalesce(gone.limit_key, lanes.limit_key) is not null)::integer, 'pending', gone.claim_version,
-  gone.claimed_at, gone.attempt + 1, 0, 0, gone.version + 1, gone.created_at, gone.timeout_for, gone.progress_for,
+  gone.claimed_at, gone.attempt + (gone.claim_version > 0)::integer, 0, 0, gone.version + 1, gone.created_at, gone.timeout_for, gone.progress_for,
   gone.progress, gone.run_id, gone.step_id, gone.flow_id, gone.scope, gone.root_id, gone.trace_id,
   coalesce(gone.limit_key, lanes.limit_key),
   case
