@@ -1,6 +1,8 @@
-"""`python -m bench`: all benchmarks, one after the other."""
+"""`python -m bench`: all benchmarks, one after the other; what they print goes into RESULTS.md by hand, with what it means."""
 
-from bench.queue import main
+from bench import killers, queue, workflows
 
 if __name__ == "__main__":
-    main()
+    for benchmark in (queue, killers, workflows):
+        print(f"\n== {benchmark.__name__} ==")
+        benchmark.main()
