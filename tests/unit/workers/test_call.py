@@ -122,7 +122,11 @@ async def test_an_outcome_that_makes_no_sense_is_an_unexpected_result(outcome: A
 async def test_what_is_raised_is_a_retry_with_its_traceback(executor: SystemExecutor) -> None:
     outcome = await outcome_of(raising(KeyError("colour")), executor)
     assert isinstance(outcome, Retry)
-    assert (outcome.problem.code, outcome.problem.type, outcome.problem.message) == ("handler_error", "KeyError", "KeyError: 'colour'")
+    assert (outcome.problem.code, outcome.problem.type, outcome.problem.message) == (
+        "handler_error",
+        "KeyError",
+        "KeyError: 'colour'",
+    )
     assert "test_call.py" in (outcome.problem.traceback or "")
 
 
