@@ -89,7 +89,7 @@ async def test_a_task_that_does_not_exist_is_said_so(engine: Engine, operation: 
 
 async def test_moves_that_the_table_does_not_have_are_refused(engine: Engine) -> None:
     task = await engine.enqueue("fine")
-    with pytest.raises(IllegalMove, match="cannot requeue"):
+    with pytest.raises(IllegalMove, match="retry is not possible"):
         await engine.retry(task)
     with pytest.raises(IllegalMove, match="cannot resume"):
         await engine.resume(task)

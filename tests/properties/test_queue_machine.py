@@ -325,7 +325,7 @@ class QueueMachine(RuleBasedStateMachine):
                 state="pending",
                 owner_id=None,
                 version=before.version + 1,
-                attempt=before.attempt + 1,
+                attempt=before.attempt + (before.claim_version > 0),
                 failures=0,
                 takeovers=0,
                 hold=0,
