@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from treadle.kernel.ports import Finish, Park
-from treadle.kernel.settle import TAKEOVER_LIMIT, failure, fingerprint, refusal, settlement
+from treadle.kernel.settle import BACK_OFF_FOR, TAKEOVER_LIMIT, failure, fingerprint, refusal, settlement, turned_away
 from treadle.model.errors import InvalidPayload, PayloadTooLarge
 from treadle.model.outcomes import Failed, Paused, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import DISPATCH_RETRY, NO_RETRY, RetryPolicy
@@ -163,3 +163,23 @@ def test_a_task_that_kills_its_workers_is_refused():
     assert problem is not None
     assert problem.code == "takeovers_exhausted"
     assert refusal(a_task(takeovers=TAKEOVER_LIMIT), takeover_limit=TAKEOVER_LIMIT + 1) is None
+
+
+@pytest.mark.parametrize("kind", ["afl.advance", "engine.prune", "lock"])
+def test_a_task_of_the_engines_own_is_never_given_up_but_rests(kind):
+    task = a_task(kind=kind, takeovers=TAKEOVER_LIMIT, checkpoint="7")
+    problem = refusal(task)
+    assert problem is not None
+    away = turned_away(task, problem)
+    assert isinstance(away, Park)
+    assert (away.move, away.state, away.wake_for, away.takeovers, away.checkpoint) == ("wait", task.state, BACK_OFF_FOR, 0, "7")
+    assert "takeovers_exhausted" in (away.error or "")
+
+
+def test_a_handlers_task_that_loses_its_workers_is_a_dead_letter():
+    task = a_task(takeovers=TAKEOVER_LIMIT)
+    problem = refusal(task)
+    assert problem is not None
+    away = turned_away(task, problem)
+    assert isinstance(away, Finish)
+    assert (away.move, away.error_code) == ("fail", "takeovers_exhausted")

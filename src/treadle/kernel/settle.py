@@ -7,6 +7,7 @@ import re
 from typing import assert_never
 
 from treadle.kernel.ports import Finish, Park
+from treadle.model.names import ADVANCE, LOCK, PRUNE
 from treadle.model.outcomes import Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import Hold, TaskState
@@ -15,6 +16,12 @@ from treadle.model.values import encode
 
 TAKEOVER_LIMIT = 5
 """Lease expiries in a row after which a handler's task goes to the dead letters instead of being tried again."""
+
+BACK_OFF_FOR = 300_000
+"""Milliseconds that a task of the engine's own rests when so many workers were lost over it."""
+
+_OWN_KINDS = frozenset({ADVANCE, PRUNE, LOCK})
+"""Kinds that are never given up, as nobody would do their work instead."""
 
 _ERROR_LIMIT = 64 * 1024
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+|'[^']*'|\"[^\"]*\"")
@@ -111,6 +118,16 @@ def refusal(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Problem | None:
             "Fix the cause, then retry it.",
         )
     return None
+
+
+def turned_away(task: Task, problem: Problem) -> Finish | Park:
+    """What becomes of a task that must not be executed: a dead letter; but one of the engine's own rests, and is tried again."""
+    if task.kind not in _OWN_KINDS or task.state != TaskState.PENDING:
+        return failure(problem)
+    text = _error_text(problem)
+    return Park(
+        "wait", task.state, task.attempt, task.failures, 0, wake_for=BACK_OFF_FOR, checkpoint=task.checkpoint, error=text, data=text
+    )
 
 
 def fingerprint(problem: Problem) -> str:

@@ -7,7 +7,6 @@ Claims, handlers and commits overlap; nothing here waits for one task. What a ha
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -16,14 +15,14 @@ import msgspec
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.ports import Answer, Finish, Park, Store, Unit, Verdict
-from treadle.kernel.settle import TAKEOVER_LIMIT, failure, ignored, refusal, settlement
+from treadle.kernel.settle import TAKEOVER_LIMIT, failure, ignored, refusal, settlement, turned_away
 from treadle.kernel.telemetry import Emit, LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
 from treadle.kernel.why import serves, shown_server_state
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, StoreError, TreadleError
 from treadle.model.ids import Ids
 from treadle.model.lists import IGNORE
-from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, ENGINE_LIST, HANDLER, Lane
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, ENGINE_LIST, HANDLER, Lane
 from treadle.model.outcomes import Outcome, Problem, Released
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
@@ -419,10 +418,10 @@ class Worker:
 
     async def _attempt(self, execution: _Execution) -> Finish | Park | None:
         task, handler = execution.task, execution.handler
-        # What advances a run never kills a worker by itself, and giving it up would leave the run where it is.
-        takeover_limit = sys.maxsize if task.kind == ADVANCE else self._options.takeover_limit
-        if (problem := refusal(task, takeover_limit)) is not None:
-            return failure(problem)
+        if (problem := refusal(task, self._options.takeover_limit)) is not None:
+            if isinstance(away := turned_away(task, problem), Park):
+                self._emit(LoopError("worker", f"task {task.id} ({task.name}) rests: {problem.message}"))
+            return away
         if handler is None:
             return self._without_handler(task)
         if self._open_payload is not None and task.payload.startswith("@"):
