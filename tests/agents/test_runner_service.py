@@ -10,6 +10,7 @@ from dataclasses import asdict
 
 import pytest
 from tests.agents.scenes import ONE, PAY, add, one, started, until
+from tests.interfaces.engines import SHARED, url_of
 
 from treadle.agents import (
     Evaluator,
@@ -23,6 +24,7 @@ from treadle.agents import (
 )
 from treadle.agents.status import NoFreePort
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
+from treadle.settings import Settings
 
 
 def free_port() -> int:
@@ -218,19 +220,43 @@ def test_work_that_does_not_end_within_shutdown_timeout_is_released_for_others(m
     gate.touch()
 
 
-def test_the_sweep_repairs_a_step_whose_task_is_gone(tmp_path):
-    import apsw
+def lose_tasks(store: Persistence, request: pytest.FixtureRequest) -> None:
+    """What never happens by itself: the tasks of all steps are gone."""
+    statement = "delete from {}tasks where step_id is not null"
+    if store.url.startswith("sqlite"):
+        import apsw
 
-    store = Persistence(f"sqlite:///{tmp_path / 'x.db'}")
-    with store:
+        around = apsw.Connection(store.url.removeprefix("sqlite:///"))
+        around.execute(statement.format(""))
+        around.close()
+        return
+    schema, admin = request.getfixturevalue("postgres_schema"), request.getfixturevalue("postgres_admin")
+    admin.execute(statement.format(f'"{schema}".'))
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_the_sweep_repairs_a_step_whose_task_is_gone_with_a_move_in_the_log(kind, request, tmp_path):
+    with Persistence(url_of(kind, request, tmp_path), settings=Settings()) as store:
         evaluator = Evaluator(store)
         run_id, step_id = one(evaluator)
         service = RunnerService(store, evaluator, RunnerConfig(), tools_of(Pay=lambda _: {"id": "repaired", "status": ""}))
         assert service.sweep() == 0
-        with apsw.Connection(str(tmp_path / "x.db")) as around:
-            around.execute("delete from tasks where step_id is not null")
+        lose_tasks(store, request)
         assert store.get_task_for_step(step_id) is None
         assert service.sweep() == 1
+        repaired = store.run(store.engine.store.list_moves(run_id))[-1]
+        assert (repaired.move, repaired.from_state, repaired.to_state) == ("repair", "running", "running")
+        assert repaired.actor == service.server_id
+        assert json.loads(repaired.data) == {"steps": [step_id]}
+        assert [service.sweep() for _ in range(3)] == [0, 0, 0], "there is nothing to repair any more"
         assert service.poll_once() == 1
         assert evaluator.resume(run_id).outputs == {"receipt": "repaired"}
-        around.close()
+        assert [move.move for move in store.run(store.engine.store.list_moves(run_id))] == ["start", "repair", "succeed"]
+        assert store.run(store.engine.verify()).problems == ()
+
+
+def test_the_sweep_leaves_a_run_alone_that_lacks_nothing(memory, evaluator):
+    run_id, _ = one(evaluator)
+    service = RunnerService(memory, evaluator, RunnerConfig(), tools_of())
+    assert [service.sweep() for _ in range(3)] == [0, 0, 0]
+    assert [move.move for move in memory.run(memory.engine.store.list_moves(run_id))] == ["start"]

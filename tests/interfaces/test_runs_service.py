@@ -638,6 +638,8 @@ async def test_resume_replaces_tasks_that_are_gone(tmp_path: Path) -> None:
         before = await hands.live(run_id)
         await hands.engine.runs.resume(run_id)  # nothing to do
         assert await hands.live(run_id) == before
+        moves = await hands.engine.store.list_moves(run_id)
+        assert [(move.move, move.actor) for move in moves] == [("start", None), ("repair", "operator")]
         await hands.work(answer)
         assert await outputs(hands, run_id) == {"parcel": "p-r5", "ok": True}
         await hands.nothing_is_left(run_id)

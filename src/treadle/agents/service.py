@@ -180,7 +180,8 @@ class RunnerService(Agent):
     def sweep(self) -> int:
         """Look over the next runs that have not moved since the last look for steps without a live task, and repair them (D55).
 
-        Locks that were left to run out long ago are tidied away too. How many runs were repaired.
+        A move `repair` in a run's log names the steps. Locks that were left to run out long ago are tidied away too. How many
+        runs were repaired.
         """
 
         async def look() -> int:
@@ -193,12 +194,12 @@ class RunnerService(Agent):
                 if before != run.version:
                     continue  # it moves
                 try:
-                    after = await engine.runs.resume(run.id)
+                    steps = await engine.runs.repair(run.id, actor=self.server_id)
                 except (Refused, NotFound):
                     continue  # it changes too fast to need that, or is gone
-                if after.version != run.version:
+                if steps:
                     repaired += 1
-                    _log.warning("run %s had a step without a task; it goes on", run.id)
+                    _log.warning("run %s had steps that nobody would go on with (%s); it goes on", run.id, ", ".join(steps[:5]))
             while len(self._versions) > _REMEMBERED_RUNS:
                 self._versions.popitem(last=False)
             await self._persistence.locks.tidy()

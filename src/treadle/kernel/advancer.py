@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from treadle.evaluator import (
-    BlobRef,
     Changes,
     Errored,
     Event,
@@ -36,7 +35,8 @@ from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.flows import Flows
 from treadle.kernel.ports import Answer, ClearInbox, Finish, Row, RunGuard, Seen, Store, Unit, Verdict
-from treadle.kernel.run_rows import VALUE_LIMIT, advance_task, expand_payload, inbox_row, left_behind, once, rows_of
+from treadle.kernel.run_lines import flow_lines
+from treadle.kernel.run_rows import VALUE_LIMIT, advance_task, expand_payload, inbox_row, left_behind, once, repair_move, rows_of
 from treadle.kernel.settle import failure
 from treadle.kernel.stepcodec import load_step
 from treadle.kernel.telemetry import Emit, LoopError, StoreTrouble, log_event
@@ -48,7 +48,7 @@ from treadle.model.outcomes import Problem
 from treadle.model.runs import Run
 from treadle.model.states import Hold, RunState, TaskState
 from treadle.model.tasks import Claim, LogLine, NewTask, Task
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, decode
 
 BATCH = 250
 """Results of one run that are taken in by one advance."""
@@ -88,6 +88,8 @@ class _Wish:
     ignored: list[str] = field(default_factory=list)
     """Why events changed nothing, once it is answered."""
     actor: str | None = None
+    repair: int | None = None
+    """The version of the run at which something was found missing: a `repair` is logged, and made at that version only."""
 
 
 class Advancer:
@@ -139,12 +141,13 @@ class Advancer:
         wish = _Wish(guard, finish, events, _future(), task, fresh, rows, values)
         return await self._take_in(task.run_id or "", wish)
 
-    async def offer(self, run_id: str, *events: Event, actor: str | None = None) -> list[str]:
+    async def offer(self, run_id: str, *events: Event, actor: str | None = None, repair: int | None = None) -> list[str]:
         """Advance the run by what happened to it otherwise, and by what is in its inboxes; why events changed nothing.
 
-        Raises `Refused` while the run is paused.
+        With `repair` the events put right what the run lacked at that version, and a move in its log says so; `MovedOn` if
+        it is at another one by now. Raises `Refused` while the run is paused.
         """
-        wish = _Wish(None, None, events, _future(), fresh=True, actor=actor)
+        wish = _Wish(None, None, events, _future(), fresh=True, actor=actor, repair=repair)
         await self._take_in(run_id, wish)
         return wish.ignored
 
@@ -202,6 +205,8 @@ class Advancer:
                 known = await self._look(run_id, fresh=any(wish.fresh for wish in batch))
                 if known is None:
                     return await self._settle_alone(batch, RunNotFound(run_id))
+                if batch[0].repair not in (None, known.run.version):
+                    return _refuse(batch[0], MovedOn(f"The run {run_id} has moved on."))
                 if not _goes_on(known.run, batch):
                     return await self._settle_alone(batch, f"the run is {known.run.state}")
                 if known.run.state == RunState.PAUSED:
@@ -311,7 +316,8 @@ class Advancer:
         inbox = tuple(known.inbox)
         if not (batch[0].guard or tasks or rows or inbox):
             return Answer(Verdict.DONE)
-        rows = (*rows, *([ClearInbox(inbox)] if inbox else []))
+        repairs = [] if batch[0].repair is None else repair_move(known.run, _done(batch[0], changes), batch[0].actor)
+        rows = (*repairs, *rows, *([ClearInbox(inbox)] if inbox else []))
         reach("advance.before_commit")
         answer = await self._submit(known.run, batch, tasks, rows)
         reach("advance.after_commit")
@@ -344,15 +350,7 @@ class Advancer:
                     siblings.append(row.id)
         view.blobs.clear()
         self.remember(known)
-        for entry in changes.logs:
-            line = LogLine(
-                task_id=entry.step_id,
-                at=self._now(),
-                level="info",
-                message=f"{entry.path}: {_shown(entry.values)}"[:4096],
-                run_id=run.id,
-                step_id=entry.step_id,
-            )
+        for line in flow_lines(run.id, changes, self._now()):
             for heard in self.on_line:
                 heard(line)
         if known.run.finished:
@@ -435,6 +433,10 @@ class Advancer:
         return _errored(step_id, said["error"], said.get("task_id"))
 
 
+class MovedOn(Refused):
+    """The run is not at the version any more at which something was seen."""
+
+
 class _EvaluatorFailed(Exception):
     """What the evaluator, or what feeds it, raised."""
 
@@ -477,10 +479,10 @@ def _errored(step_id: str, error: str | None, task_id: str | None) -> Errored:
     return Errored(step_id, problem, task_id)
 
 
-def _shown(values: dict[str, Json]) -> str:
-    """What a flow logs, as JSON; a value that stands elsewhere is shown by its size."""
-    plain = {name: f"<{value.size} characters>" if isinstance(value, BlobRef) else value for name, value in values.items()}
-    return encode(plain, "log", VALUE_LIMIT)
+def _done(wish: _Wish, changes: Changes) -> list[Event]:
+    """The events of the wish that changed something."""
+    ignored = [each.event for each in changes.ignored]
+    return [event for event in wish.events if not any(event is each for each in ignored)]
 
 
 def _future() -> asyncio.Future[Answer]:

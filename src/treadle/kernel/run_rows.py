@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from treadle.evaluator import Changes, StepRow, TaskWish
+from treadle.evaluator import Changes, Event, Expand, Started, StepRow, TaskWish
 from treadle.kernel.ports import Finish, MoveRun, PutBlob, PutInbox, PutSteps, Row
 from treadle.kernel.stepcodec import store_step
 from treadle.kernel.vault import Vault
@@ -99,6 +99,15 @@ def _moves(run: Run, changes: Changes, vault: Vault, rows: list[Row], actor: str
             )
         )
     return moves
+
+
+def repair_move(run: Run, events: Iterable[Event], actor: str | None) -> list[MoveRun]:
+    """The move that says which steps and blocks lacked what the events bring; none if there are none."""
+    steps = [event.block_id if isinstance(event, Expand) else event.step_id for event in events if not isinstance(event, Started)]
+    if not steps:
+        return []
+    data = encode({"steps": steps}, "data", VALUE_LIMIT)
+    return [MoveRun(run.id, "repair", run.state, RUN.moves[(run.state, "repair")], actor=actor, data=data)]
 
 
 def _step_task(run: Run, wish: TaskWish, vault: Vault, rows: list[Row]) -> NewTask:

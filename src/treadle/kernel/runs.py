@@ -10,12 +10,7 @@ import msgspec
 
 from treadle.evaluator import (
     Changes,
-    Errored,
-    Event,
-    Expand,
-    Finished,
     Need,
-    Resend,
     RetryStep,
     RunRef,
     Started,
@@ -24,7 +19,6 @@ from treadle.evaluator import (
     Updated,
     View,
     fork,
-    open_ends,
 )
 from treadle.kernel.advancer import Advancer, Known
 from treadle.kernel.committer import Committer
@@ -47,6 +41,7 @@ from treadle.kernel.ports import (
     Verdict,
 )
 from treadle.kernel.queue import PATIENCE
+from treadle.kernel.repairs import Repairs
 from treadle.kernel.run_rows import once, rows_of
 from treadle.kernel.settle import failure
 from treadle.kernel.stepcodec import load_step
@@ -58,7 +53,6 @@ from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLE
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Flow, Run
 from treadle.model.states import LIVE_TASK_STATES, RUN, RunState, TaskState
-from treadle.model.tasks import Task
 from treadle.model.values import Json, decode, encode
 
 _TRIES = 10
@@ -134,6 +128,7 @@ class Runs:
         self._ids = ids
         self._namespace = namespace
         self._patience = patience
+        self._repairs = Repairs(store, advancer, flows, vault)
 
     async def start(
         self,
@@ -223,7 +218,7 @@ class Runs:
     async def list_steps(self, run_id: str) -> list[StepRow]:
         """All steps of the run, those that are less deep first."""
         run = await self.get_run(run_id)
-        return sorted(await self._all_steps(run.id), key=lambda row: (row.depth, row.place))
+        return sorted(await self._repairs.all_steps(run.id), key=lambda row: (row.depth, row.place))
 
     async def get_step(self, run_id: str, step_id: str) -> StepRow:
         """One step of a run, or `StepNotFound`."""
@@ -269,14 +264,14 @@ class Runs:
         """Let a paused run go on; see to it that a running one can.
 
         A running run is looked over: results that nobody took in, blocks that nobody went on with, steps whose task is
-        gone. On one that lacks nothing, or is finished, this is a no-op.
+        gone; what was missing is named in its log. On one that lacks nothing, or is finished, this is a no-op.
         """
         run = await self.get_run(run_id)
         if run.state == RunState.PAUSED:
             unless = (RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
             return await self._operate(run.id, "resume", actor, lambda run: (HoldRun(run.id, False),), unless=unless)
         if run.state == RunState.RUNNING:
-            await self._repair(run)
+            await self._repairs.repair(run.id, actor)
         return await self.get_run(run_id)
 
     async def cancel(self, run_id: str, *, actor: str = "operator", reason: str | None = None) -> Run:
@@ -342,53 +337,19 @@ class Runs:
             root_id=run.root_id,  # one tree, so that what both use is kept as long as one of them is
             trace_id=run.trace_id,
         )
-        rows = await self._all_steps(run.id)
+        rows = await self._repairs.all_steps(run.id)
         blobs = dict(folded.values)
         ref = RunRef(id=new_id, workflow=run.workflow)
         while isinstance(changes := fork(program, ref, rows, target.id, folded.attributes, changed, blobs), Need):
             blobs |= await self._vault.load(changes.blobs)
         return await self._begin(new, None, folded.blobs, Known(new, View()), changes)
 
-    async def _all_steps(self, run_id: str) -> list[StepRow]:
-        rows: list[StepRow] = []
-        after: str | None = None
-        while page := await self._store.list_steps(run_id, after, _PAGE):
-            rows += [load_step(step, self._vault) for step in page]
-            after = page[-1].id
-        return rows
+    async def repair(self, run_id: str, *, actor: str | None = None) -> list[str]:
+        """See to it that a running run can go on; the ids of the steps and blocks that lacked something, named in its log.
 
-    async def _repair(self, run: Run) -> None:
-        """Take in what is in inboxes, go on with blocks, and replace tasks that are gone (D55)."""
-        while await self._store.list_inbox(run.id, 1):
-            await self._advancer.offer(run.id)
-        live = await self._live_tasks(run.id)
-        if any(task.kind == ADVANCE for task in live):
-            return  # somebody is about to
-        program = await self._flows.program(run.flow_id)
-        waiting, unexpanded = open_ends(program, RunRef(id=run.id, workflow=run.workflow), await self._all_steps(run.id))
-        served = {task.id for task in live}
-        missing = {row.task_id: row for row in waiting if row.task_id is not None and row.task_id not in served}
-        events: list[Event] = [Expand(row.id) for row in unexpanded]
-        ended = {task.id: task for task in await self._store.find_finished(list(missing))}
-        for task_id, row in missing.items():
-            task = ended.get(task_id)
-            events.append(Resend(row.id) if task is None else self._end_of(row, task))
-        if events:
-            await self._advancer.offer(run.id, *events)
-
-    def _end_of(self, row: StepRow, task: Task) -> Event:
-        if task.state == TaskState.COMPLETED:
-            return Finished(row.id, self._vault.unfold(task.result), task.id)
-        said = decode(task.error) or {}
-        return Errored(row.id, Problem(said.get("code", "failed"), said.get("message", "failed"), said.get("type")), task.id)
-
-    async def _live_tasks(self, run_id: str) -> list[Task]:
-        tasks: list[Task] = []
-        which = TaskFilter(states=_LIVE, run_id=run_id)
-        while page := await self._store.list_tasks(which, _PAGE):
-            tasks += page
-            which = replace(which, before_id=page[-1].id)
-        return tasks
+        On a run that lacks nothing, or does not run, this is a no-op.
+        """
+        return await self._repairs.repair((await self.get_run(run_id)).id, actor)
 
     async def _operate(
         self,

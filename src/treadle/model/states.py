@@ -146,6 +146,7 @@ RUN = Machine(
         (RunState.RUNNING, "cancel"): RunState.CANCELED,
         (RunState.PAUSED, "cancel"): RunState.CANCELED,
         (RunState.FAILED, "retry"): RunState.RUNNING,
+        (RunState.RUNNING, "repair"): RunState.RUNNING,
     },
 )
 
