@@ -254,7 +254,8 @@ def test_a_handler_writes_lines_about_its_step_and_updates_it(persistence):
     poller.poll_once()
     assert partial == [{"status": "half"}]
     assert persistence.get_step(step_id).returns == {"status": "half", "id": "x"}
-    assert [(line["message"], line["details"]) for line in persistence.get_step_logs(step_id)] == [("half way", {"percent": 50})]
+    lines = [line for line in persistence.get_step_logs(step_id) if line["source"] == "handler"]
+    assert [(line["level"], line["message"], line["details"]) for line in lines] == [("success", "half way", {"percent": 50})]
     assert evaluator.resume(run_id).status is ExecutionStatus.COMPLETED
 
 

@@ -15,7 +15,7 @@ from treadle.agents.evaluator import Evaluator
 from treadle.agents.hosting import OWN_KINDS, AgentHost, Profile
 from treadle.agents.persistence import Persistence
 from treadle.kernel.settle import refusal
-from treadle.model.errors import InvalidInput, InvalidPolicy, Refused, TreadleError
+from treadle.model.errors import InvalidInput, InvalidPolicy, Refused, StoreError, TreadleError
 from treadle.model.names import HANDLER, check_name
 from treadle.model.outcomes import Failed, Outcome, Problem, Retry, Succeeded
 from treadle.model.tasks import LogLine
@@ -60,6 +60,7 @@ class Agent:
         self._evaluator = evaluator
         self._config = config
         self._server_id = persistence.engine.ids.new_id()
+        self._monotonic = persistence.engine.clock.monotonic
         self._profile = Profile(config.server_group, config.service_name, config.server_name, topics, config.max_concurrent)
         self._asts: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
         self._stop = threading.Event()
@@ -142,12 +143,13 @@ class Agent:
         longest = max([LEASE_FOR, *(handler.timeout_for or 0 for handler in registry)])
         held = self._persistence.run(self._claim(registry, longest))
         self._persistence.run(self._persistence.work_own_kinds())
-        started = self._persistence.engine.clock.monotonic()
+        started = self._monotonic()
         for number, each in enumerate(held):
-            if number and self._persistence.engine.clock.monotonic() - started > longest / 2000:
+            if number and self._monotonic() - started > longest / 2000:
                 self._persistence.run(self._persistence.release(each, "those before it took long"))
                 continue
             self._handle(each, registry.find(each.task.name))
+        self._persistence.run(self._persistence.engine.run_kernel.lines.flush())
         return len(held)
 
     def prepare_once(self) -> None:
@@ -169,7 +171,7 @@ class Agent:
         task = held.task
         lines: list[LogLine] = []
         context = Context(task, self._persistence.engine.clock.now, lines.append)
-        started = self._persistence.engine.clock.monotonic()
+        started = self._monotonic()
         outcome: Outcome
         if (problem := refusal(task)) is not None:
             outcome = Failed(problem)
@@ -179,13 +181,15 @@ class Agent:
         else:
             outcome = attempt(handler.call, self._persistence.run(self._persistence.payload_of(task)), context)
             timeout_for = task.timeout_for if task.timeout_for is not None else handler.timeout_for
-            took = (self._persistence.engine.clock.monotonic() - started) * 1000
+            took = (self._monotonic() - started) * 1000
             if timeout_for is not None and took > timeout_for:
                 outcome = Failed(Problem("timeout", f"The attempt took longer than {timeout_for / 1000:g} s."))
         self._settle(held, outcome)
         self._profile.counts.add(task.name, isinstance(outcome, Succeeded))
-        if lines:
+        try:
             self._persistence.run(self._persistence.append_lines(lines))
+        except StoreError as error:  # the work is done, and that is what counts
+            _log.warning("%d line(s) about task %s could not be stored: %s", len(lines), task.id, error)
 
     def _settle(self, held: Held, outcome: Outcome) -> None:
         task, persistence = held.task, self._persistence

@@ -27,7 +27,7 @@ ADDED = (
 )
 """Keys that runners add to a payload; they never come back with a result."""
 
-_LEVELS = {"success": "info", "debug": "debug", "info": "info", "warning": "warning", "error": "error"}
+_LEVELS = ("success", "debug", "info", "warning", "error")
 
 
 def payload_for(
@@ -46,7 +46,7 @@ def payload_for(
     task = context.task
 
     def step_log(message: str, level: str = "info", details: dict[str, Any] | None = None) -> None:
-        context.log(message, _LEVELS.get(level, "info"), **(details or {}))
+        context.log(message, level if level in _LEVELS else "info", **(details or {}))
 
     def update_step(partial: Mapping[str, Any]) -> None:
         if update is not None and task.step_id is not None:

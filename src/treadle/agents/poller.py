@@ -10,9 +10,11 @@ from typing import Any
 from treadle.agents.agent import Agent
 from treadle.agents.calling import call_tool, payload_for
 from treadle.agents.evaluator import Evaluator
+from treadle.agents.narrating import narrated
 from treadle.agents.persistence import Persistence
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
+from treadle.model.outcomes import Outcome
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
@@ -55,7 +57,7 @@ class AgentPoller(Agent):
             raise InvalidInput(f"{facet_name!r}: names that start with afl: are the engine's own.")
         if not callable(callback):
             raise InvalidInput(f"The callback of {facet_name} must be a function, not {type(callback).__name__}.")
-        self._registry.add(agent_handler(facet_name, callback, self._evaluator.update_step))
+        self._registry.add(agent_handler(facet_name, callback, self._evaluator.update_step, self._monotonic))
 
     register_async = register
     """The same: coroutine functions are told apart by themselves."""
@@ -77,14 +79,15 @@ def agent_handler(
     name: str,
     callback: Callback,
     update: Callable[[str, Mapping[str, Any]], None],
+    monotonic: Callable[[], float],
     *,
     timeout_for: int | None = None,
     metadata: dict[str, Any] | None = None,
 ) -> Handler:
     """A worker's handler of an agent's function: in a thread, with what agents are given in the payload."""
 
-    def call(payload: dict[str, Any], ctx: Context) -> Any:
+    def call(payload: dict[str, Any], ctx: Context) -> Outcome:
         limit = ctx.task.timeout_for if ctx.task.timeout_for is not None else timeout_for
-        return call_tool(callback, payload_for(payload, ctx, update, metadata), limit)
+        return narrated(ctx, monotonic, limit, lambda: call_tool(callback, payload_for(payload, ctx, update, metadata), limit))
 
     return make_handler(name, call, timeout=None if timeout_for is None else timeout_for / 1000)

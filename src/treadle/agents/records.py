@@ -98,7 +98,8 @@ class Records(Connection):
             row = None if step is None else load_step(step, self.engine.vault)
             lines = [] if row is None else await self.engine.store.list_lines(row.task_id or task_id_of(row), _PAGE)
             return [
-                {"time": line.at, "level": line.level, "message": line.message, "details": decode(line.details)} for line in lines
+                {"time": line.at, "level": line.level, "source": line.source, "message": line.message, "details": line.said or None}
+                for line in lines
             ]
 
         return self.run(get())

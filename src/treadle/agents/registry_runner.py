@@ -15,10 +15,12 @@ from treadle.agents.calling import call_tool, payload_for
 from treadle.agents.coverage import idle_topics, matches_topics, unserved_facets
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.modules import IMPORT_LIMIT, Modules, OutsideRoots, missing_requirements
+from treadle.agents.narrating import narrated
 from treadle.agents.persistence import Persistence
 from treadle.agents.records import check_registration
 from treadle.model.errors import InvalidInput, InvalidPolicy, StoreError
 from treadle.model.handlers import HandlerRegistration
+from treadle.model.outcomes import Outcome
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
@@ -153,12 +155,16 @@ class RegistryRunner(Agent):
                 _log.warning("the handler registrations could not be read: %s", error)
 
     def _handler(self, registration: HandlerRegistration) -> Handler:
-        def call(payload: dict[str, Any], ctx: Context) -> Any:
+        def call(payload: dict[str, Any], ctx: Context) -> Outcome:
             timeout_for = ctx.task.timeout_for if ctx.task.timeout_for is not None else registration.timeout_ms
-            limit = min(IMPORT_LIMIT, timeout_for * 0.8 / 1000)
-            function = self.modules.find(registration, in_thread=self._starting, limit=limit)
-            given = payload_for(payload, ctx, self._evaluator.update_step, copy.deepcopy(registration.metadata))
-            return call_tool(function, given, timeout_for)
+
+            def work() -> Any:
+                limit = min(IMPORT_LIMIT, timeout_for * 0.8 / 1000)
+                function = self.modules.find(registration, in_thread=self._starting, limit=limit)
+                given = payload_for(payload, ctx, self._evaluator.update_step, copy.deepcopy(registration.metadata))
+                return call_tool(function, given, timeout_for)
+
+            return narrated(ctx, self._monotonic, timeout_for, work)
 
         return make_handler(registration.facet_name, call, timeout=registration.timeout_ms / 1000)
 

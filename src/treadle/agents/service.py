@@ -65,6 +65,7 @@ class _ServiceRegistry(Registry):
     def __init__(self, tools: ToolRegistry, topics: list[str], evaluator: Evaluator) -> None:
         super().__init__()
         self._tools, self._topics, self._evaluator = tools, topics, evaluator
+        self._monotonic = evaluator.persistence.engine.clock.monotonic
         for name, call in ((EXECUTE, self._execute), (RESUME, self._resume)):
             self.add(make_handler(name, call))
 
@@ -73,7 +74,7 @@ class _ServiceRegistry(Registry):
         if name in (EXECUTE, RESUME):
             return self._handlers[name]
         tool = self._tools.find(name) if not name.startswith("afl:") and matches_topics(name, self._topics) else None
-        return None if tool is None else agent_handler(name, tool, self._evaluator.update_step)
+        return None if tool is None else agent_handler(name, tool, self._evaluator.update_step, self._monotonic)
 
     def names(self) -> list[str]:
         """What is served, for the server registry."""

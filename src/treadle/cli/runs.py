@@ -17,7 +17,7 @@ from treadle.cli.shapes import line_json, run_json, step_json
 from treadle.cli.show_run import is_shown, show_run, steps_table
 from treadle.cli.starting import InputOption, InputsOption
 from treadle.cli.words import ago, grid, plain, short, state
-from treadle.model.clock import as_text
+from treadle.cli.words import line as shown_line
 from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState, StepState
@@ -32,7 +32,6 @@ RunId = Annotated[str, typer.Argument(metavar="ID", help="The run's id")]
 StepName = Annotated[str, typer.Argument(metavar="STEP", help="A step's id, or its path as `runs show` has it: Checkout.pay")]
 
 _SHOWN_STEPS = 1000
-_STYLES = {"error": "red", "warning": "yellow", "debug": "dim"}
 
 
 async def list_runs(
@@ -114,7 +113,7 @@ async def logs(
     run_id: RunId,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The last so many lines")] = 200,
 ) -> None:
-    """What the flow (`sys.log`) and its handlers (`ctx.log`) wrote about a run, oldest first."""
+    """What the flow (`sys.log`), its handlers (`ctx.log`) and the agents that called them wrote about a run, oldest first."""
     async with session.engine() as engine:
         run = await engine.run_reads.get_run(run_id)
         lines = (await engine.run_reads.list_lines(run.id))[-limit:]
@@ -128,14 +127,13 @@ def _lines(lines: list[LogLine], paths: dict[str, str]) -> RenderableType:
 
     if not lines:
         return plain("No lines.")
-    return Group(*(plain(f"{as_text(line.at)} {line.level:7} {_said(line, paths)}", _STYLES.get(line.level, "")) for line in lines))
+    return Group(*(shown_line(line, _before(line, paths)) for line in lines))
 
 
-def _said(line: LogLine, paths: dict[str, str]) -> str:
-    """The line after the path of its step; what the flow logs begins with that already."""
+def _before(line: LogLine, paths: dict[str, str]) -> str:
+    """The path of its step; what the flow logs begins with that already."""
     path = paths.get(line.step_id or "", "")
-    before = "" if not path or line.message.startswith(f"{path}:") else f"{path}: "
-    return f"{before}{line.message}{f'  {line.details}' if line.details else ''}"
+    return "" if not path or line.message.startswith(f"{path}:") else f"{path}: "
 
 
 async def pause(session: Session, run_id: RunId) -> None:

@@ -81,8 +81,9 @@ def move_json(move: Move) -> dict[str, Json]:
 
 
 def line_json(line: LogLine) -> dict[str, Json]:
-    """A line that a handler wrote."""
-    return {"at": as_text(line.at), "level": line.level, "message": line.message, "details": decode(line.details)}
+    """A line about a task."""
+    said = line.said or None
+    return {"at": as_text(line.at), "level": line.level, "source": line.source, "message": line.message, "details": said}
 
 
 def server_json(shown: ShownServer) -> dict[str, Json]:

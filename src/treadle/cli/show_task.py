@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from treadle.cli.words import facts, grid, plain, pretty, span, state, when
+from treadle.cli.words import facts, grid, line, plain, pretty, span, state, when
 from treadle.kernel.why import Reason
 from treadle.model.clock import as_text
 from treadle.model.tasks import LogLine, Move, Task
@@ -39,7 +39,7 @@ def show_task(task: Task, moves: list[Move], lines: list[LogLine], reason: Reaso
     if moves:
         parts += [_title("Moves"), _moves(moves)]
     if lines:
-        parts += [_title("Lines"), *(_line(line) for line in lines)]
+        parts += [_title("Lines"), *(line(each) for each in lines)]
     return Group(*parts)
 
 
@@ -116,8 +116,3 @@ def _brief(move: Move) -> str:
     if not isinstance(data, dict):
         return "" if data is None else str(data)
     return "; ".join(f"{name} {value}" for name, value in data.items() if name != "traceback")
-
-
-def _line(line: LogLine) -> Text:
-    details = f"  {line.details}" if line.details else ""
-    return plain(f"{as_text(line.at)} {line.level:7} {line.message}{details}", "red" if line.level == "error" else "")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from treadle.cli.exits import printable
 from treadle.model.clock import as_text
+from treadle.model.tasks import FRAMEWORK, LogLine
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
@@ -29,11 +30,21 @@ _STYLES = {
 }
 
 
+_LEVELS = {"error": "red", "warning": "yellow", "debug": "dim"}
+
+
 def plain(value: object, style: str = "") -> Text:
     """Anything as text that is shown as it is: no markup, no terminal control."""
     from rich.text import Text
 
     return Text(printable(str(value)), style=style)
+
+
+def line(said: LogLine, before: str = "") -> Text:
+    """A line about a task; what the framework wrote is less bright than what handlers did."""
+    details = f"  {json.dumps(said.said, ensure_ascii=False, separators=(',', ':'))}" if said.said else ""
+    style = _LEVELS.get(said.level, "dim" if said.source == FRAMEWORK else "")
+    return plain(f"{as_text(said.at)} {said.level:7} {before}{said.message}{details}", style)
 
 
 def state(word: str) -> Text:

@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
 from treadle.model.states import Hold, TaskState
+from treadle.model.values import Json, decode
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -167,6 +168,20 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     details: str | None = None
     run_id: str | None = None
     step_id: str | None = None
+
+    @property
+    def source(self) -> str:
+        """Who wrote it: the `handler` (or the flow), or the `framework`, about what it did with the task."""
+        return FRAMEWORK if self.details is not None and SOURCE in decode(self.details) else "handler"
+
+    @property
+    def said(self) -> dict[str, Json]:
+        """The details that the line came with."""
+        return {name: value for name, value in (decode(self.details) or {}).items() if name != SOURCE}
+
+
+SOURCE, FRAMEWORK = "_source", "framework"
+"""How the details of a line say that the framework wrote it."""
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):

@@ -177,6 +177,8 @@ class Engine:
         try:
             async with asyncio.timeout(CLOSE_WITHIN):
                 await self.committer.drain()
+                if self._run_kernel is not None:
+                    await self._run_kernel.lines.flush()
         except TimeoutError:
             pass  # the store does not answer; senders are told by `close`
         try:

@@ -129,7 +129,6 @@ class WorkerHost:
             self._keep()
             engine.committer.on_ready.append(self.worker.heard)
             engine.committer.on_fenced.append(self.worker.fenced)
-            engine.run_kernel.advancer.on_line.append(self._line)
             self._unsubscribe = await engine.store.subscribe(self.worker.heard)
             await self._see_to_pruning()
             self._state = "running"
@@ -163,6 +162,7 @@ class WorkerHost:
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
         await self._lines.flush()
+        await engine.run_kernel.lines.flush()
         self._state = "stopped"
         await self._let_go()
         engine.emit(WorkerStopped(self.owner_id, self.worker.handled, self.worker.released))
@@ -193,8 +193,6 @@ class WorkerHost:
         if self.worker.heard in committer.on_ready:
             committer.on_ready.remove(self.worker.heard)
             committer.on_fenced.remove(self.worker.fenced)
-        if self._line in self._engine.run_kernel.advancer.on_line:
-            self._engine.run_kernel.advancer.on_line.remove(self._line)
         await self._scripts.close()
         if self._keeper_thread is not None:
             await asyncio.to_thread(self._keeper_thread.stop)

@@ -9,6 +9,7 @@ from treadle.kernel.flows import Flows
 from treadle.kernel.run_reads import RunReads
 from treadle.kernel.runs import Runs
 from treadle.kernel.settler import Settler
+from treadle.workers.lines import SoonWriter
 
 if TYPE_CHECKING:
     from treadle.wiring.engine import Engine
@@ -25,3 +26,6 @@ class RunKernel:
         self.runs = Runs(store, committer, self.advancer, self.flows, vault, engine.ids, namespace=namespace)
         self.reads = RunReads(store, vault, namespace=namespace)
         self.settler = Settler(committer, vault, self.advancer)
+        self.lines = SoonWriter(store, engine.emit)
+        """What flows log: written once for the whole engine, however many workers it has."""
+        self.advancer.on_line.append(self.lines.add)

@@ -9,7 +9,7 @@ from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import Json, decode, encode
 
-_LEVELS = ("debug", "info", "warning", "error")
+_LEVELS = ("debug", "info", "success", "warning", "error")
 _LONGEST_MESSAGE = 4096
 _flagging = threading.Lock()
 """Guards the making of a context's flag, which most attempts never need."""

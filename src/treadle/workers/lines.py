@@ -52,3 +52,37 @@ class LineWriter:
             if self._trouble:
                 self._trouble = False
                 self._emit(StoreBack("writing handlers' lines"))
+
+
+class SoonWriter(LineWriter):
+    """Writes by itself, soon after a line has come; takes lines on its event loop only, and costs nothing without any."""
+
+    def __init__(self, store: Store, emit: Emit) -> None:
+        super().__init__(store, emit)
+        self._writing: asyncio.Task[None] | None = None
+        self._one = asyncio.Lock()
+
+    def add(self, line: LogLine) -> None:
+        """Keep the line, and see to it that it is written."""
+        super().add(line)
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write_soon())
+
+    async def flush(self) -> None:
+        """Write all lines that are there now, without waiting for the time to do so; none is left on its way."""
+        async with self._one:
+            await super().flush()
+            writing = self._writing
+            if writing is not None and not self._lines:
+                writing.cancel()  # it sleeps, or waits for us
+        if writing is not None and writing.cancelling():
+            await asyncio.wait([writing])
+
+    async def _write_soon(self) -> None:
+        try:
+            while self._lines:
+                await asyncio.sleep(_EVERY)
+                async with self._one:
+                    await super().flush()
+        finally:
+            self._writing = None

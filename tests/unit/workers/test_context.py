@@ -64,7 +64,7 @@ def test_any_message_becomes_text_that_any_store_takes(message: Any) -> None:
 
 
 def test_a_level_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="debug, info, warning, error"):
+    with pytest.raises(InvalidInput, match="debug, info, success, warning, error"):
         context().log("x", level="fatal")
 
 

@@ -9,21 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from treadle.agents.llm.config import config_of
 from treadle.agents.llm.errors import LLMError
 from treadle.agents.llm.service import LLMService
 from treadle.agents.llm.tools import Tools, run_tool
+from treadle.agents.narrating import Narrator
 from treadle.kernel.ports import Renewal
 from treadle.kernel.settle import settlement
 from treadle.model.clock import milliseconds
+from treadle.model.errors import StoreError
 from treadle.model.names import HANDLER
 from treadle.model.outcomes import Failed, Outcome, Problem, Released
 from treadle.model.retry import NO_RETRY
-from treadle.model.tasks import Task
+from treadle.model.tasks import LogLine, Task
 from treadle.model.values import Json, decode
 from treadle.workers.call import outcome_of, outcome_of_error
+from treadle.workers.context import Context
 
 if TYPE_CHECKING:
     from treadle.wiring.engine import Engine
@@ -109,8 +113,11 @@ class ClaudeAgentRunner:
     async def _do(self, task: Task, description: str | None) -> None:
         engine = self._persistence.engine
         keeping = asyncio.ensure_future(self._keep(task))
+        lines: list[LogLine] = []
+        narrator = Narrator(Context(task, engine.clock.now, lines.append), engine.clock.monotonic)
+        narrator.begin()
         try:
-            outcome = await self._outcome(task, description)
+            outcome = narrator.end(await self._outcome(task, description))
         except RuntimeError:
             await self._settle(task, Released("neither a handler nor a model"))
             raise
@@ -119,6 +126,8 @@ class ClaudeAgentRunner:
             await asyncio.gather(keeping, return_exceptions=True)
         await self._settle(task, outcome)
         engine.run_kernel.advancer.forget(task.run_id or "")
+        with suppress(StoreError):  # the work is done, and that is what counts
+            await engine.store.append_lines(lines)
 
     async def _outcome(self, task: Task, description: str | None) -> Outcome:
         engine = self._persistence.engine

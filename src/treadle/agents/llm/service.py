@@ -19,14 +19,16 @@ from treadle.agents.llm.prices import Prices, parse_prices
 from treadle.agents.llm.prompts import as_text, fill
 from treadle.agents.llm.streaming import StepStream
 from treadle.agents.llm.tools import Tools, make_toolbox
+from treadle.agents.narrating import Narrator
 from treadle.kernel.ports import TaskFilter
 from treadle.lang.program import Facet, Program, Prompt
 from treadle.model.errors import NotFound
-from treadle.model.outcomes import Failed, Waiting
+from treadle.model.outcomes import Outcome, Waiting
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.usage import micros
 from treadle.model.values import Json
+from treadle.workers.call import outcome_of, outcome_of_error
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, make_handler
 
@@ -92,16 +94,21 @@ class LLMService:
         """The prompts that are served."""
         return sorted(self._prompts)
 
-    async def handle(self, payload: dict[str, Json], ctx: Context) -> dict[str, Json] | Waiting | Failed:
+    async def handle(self, payload: dict[str, Json], ctx: Context) -> Outcome:
         """Do one step; what goes wrong fails it with a code of its own."""
         found = await self._facet(ctx.task)
         if found is None or found[1].prompt is None:
             ctx.log(f"{ctx.task.name} has no prompt in this flow, and no handler here", "warning")
             return Waiting(_ELSEWHERE_FOR)
+        narrator = Narrator(ctx, self._engine.clock.monotonic)
+        narrator.begin()
         try:
-            return await self.answer(*found, payload, ctx.task)
+            outcome = outcome_of(await self.answer(*found, payload, ctx.task))
         except LLMError as error:
-            return error.outcome
+            outcome = error.outcome
+        except Exception as error:
+            outcome = outcome_of_error(error)
+        return narrator.end(outcome)
 
     # for everybody
 

@@ -1,0 +1,59 @@
+"""The framework's own lines about a step: that its task was claimed, handed to its handler, and what came of that.
+
+They stand among the handler's lines in the step's log, as `treadle runs logs` and `get_step_logs` show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from treadle.model.outcomes import Failed, Outcome, Problem, Retry
+from treadle.model.tasks import FRAMEWORK, SOURCE
+from treadle.model.values import Json
+from treadle.workers.call import outcome_of, outcome_of_error
+from treadle.workers.context import Context
+
+
+class Narrator:
+    """Writes about one attempt at the task of a step; a task without a step has no such lines."""
+
+    def __init__(self, context: Context, monotonic: Callable[[], float]) -> None:
+        self._context = context
+        self._monotonic = monotonic
+        self._started = monotonic()
+
+    def begin(self) -> None:
+        """The task was claimed, and its handler is about to be called."""
+        task = self._context.task
+        self._say("Task claimed", "info", attempt=task.attempt, owner_id=task.owner_id)
+        self._say("Dispatching handler", "info", name=task.name)
+        self._started = self._monotonic()
+
+    def end(self, outcome: Outcome, timeout_for: int | None = None) -> Outcome:
+        """What became of it, which is a failure if it took too long, or was given up."""
+        took = (self._monotonic() - self._started) * 1000
+        if timeout_for is not None and took > timeout_for and not isinstance(outcome, Failed):
+            outcome = Failed(Problem("timeout", f"The attempt took longer than {timeout_for / 1000:g} s."))
+        if isinstance(outcome, Failed | Retry):
+            self._say(f"Handler error: {outcome.problem.message}", "error", code=outcome.problem.code, took_ms=round(took))
+        elif self._context.cancelled:
+            self._say("Handler error: it ended after it was given up, so what it came to is dropped", "error", took_ms=round(took))
+        else:
+            self._say(f"Handler completed ({took:.0f} ms)", "success")
+        return outcome
+
+    def _say(self, message: str, level: str, **details: Json) -> None:
+        if self._context.task.step_id is not None:
+            self._context.log(message, level, **{SOURCE: FRAMEWORK, **details})
+
+
+def narrated(context: Context, monotonic: Callable[[], float], timeout_for: int | None, work: Callable[[], Any]) -> Outcome:
+    """Call a handler's function in this thread, with lines around it; every end but Ctrl-C is an outcome."""
+    narrator = Narrator(context, monotonic)
+    narrator.begin()
+    try:
+        outcome = outcome_of(work())
+    except (Exception, SystemExit) as error:
+        outcome = outcome_of_error(error)
+    return narrator.end(outcome, timeout_for)
