@@ -45,7 +45,7 @@ PROBLEMS = {
     "canceled": "An operator or a caller canceled it.",
     "failed": "It failed, and whoever said so gave no code.",
     "reserved_key": "The payload of an agent's task has a key that starts with an underscore; such keys are added by runners.",
-    "import_failed": "The module of a registered handler cannot be imported; the message has what it raised.",
+    "import_failed": "The module of a registered handler is not there or cannot be imported; the message says why.",
     "import_timeout": "The module of a registered handler does not come to the end of its import.",
     "entrypoint_missing": "The module of a registered handler has no function of that name.",
 }

@@ -67,7 +67,7 @@ def test_handlers_are_registered_listed_tried_and_removed(treadle):
     tried = treadle.json("handlers", "test", "billing.ProcessPayment", "-p", "amount=5")
     assert tried == {"transaction_id": "txn-USD-5.00", "status": "approved"}
     failed = treadle("handlers", "test", "billing.ProcessPayment", "-p", "amount=much", "--json")
-    assert (failed.code, failed.error["code"]) == (1, "non_retryable")
+    assert (failed.code, failed.error["code"]) == (1, "handler_error")
     assert treadle.json("handlers", "remove", "billing.ProcessPayment") == {"removed": "billing.ProcessPayment"}
     for command in ("remove", "test"):
         gone = treadle("handlers", command, "billing.ProcessPayment", "--json")
@@ -78,6 +78,15 @@ def test_handlers_are_registered_listed_tried_and_removed(treadle):
     assert missing.code == 0
     assert "not.there.yet" in missing.err
     assert "treadle-no-such-thing (not installed)" in missing.err
+    untried = treadle("handlers", "test", "x.Y", "--json")
+    assert (untried.code, untried.error["code"]) == (1, "import_failed")
+    assert "There is no module not.there.yet" in untried.error["message"]
+    assert "the handler needs treadle-no-such-thing (not installed)" in untried.err
+    unheard = treadle("handlers", "register", "x.Z", "not.there.yet", "--requires", "requests>=two", "--json")
+    assert (unheard.code, unheard.error["code"]) == (2, "invalid_input")
+    treadle("handlers", "register", "x.W", "handlers.billing", "--entrypoint", "nobody")
+    nobody = treadle("handlers", "test", "x.W", "--json")
+    assert (nobody.code, nobody.error["code"]) == (1, "entrypoint_missing")
 
 
 def test_a_runner_with_tools_serves_a_status_page_and_stops_at_sigterm(treadle):

@@ -18,7 +18,7 @@ from treadle.agents import (
     RegistryRunnerConfig,
     TaskState,
 )
-from treadle.agents.modules import Modules, OutsideRoots, missing_requirements
+from treadle.agents.modules import Modules, OutsideRoots
 from treadle.model.errors import InvalidInput, NonRetryable
 
 
@@ -229,6 +229,19 @@ def test_a_link_out_of_the_roots_is_outside(memory, tmp_path):
         modules.locate(f"file://{root}/../outside.py")
 
 
+def test_a_module_that_is_not_there_fails_its_tasks_until_it_is(memory, tmp_path):
+    runner = a_runner(memory)
+    runner.register_handler("x.Late", "reg_late")
+    early = add(memory, "x.Late")
+    runner.poll_once()
+    assert error_of(memory, early)["code"] == "import_failed"
+    assert "There is no module reg_late below" in error_of(memory, early)["message"]
+    write(tmp_path, "reg_late.py", "def handle(p):\n    return {}\n")
+    late = add(memory, "x.Late")
+    runner.poll_once()
+    assert memory.get_task(late).state == TaskState.COMPLETED
+
+
 @pytest.mark.parametrize(
     ("text", "entrypoint", "code", "said"),
     [
@@ -301,11 +314,6 @@ def test_timeout_ms_is_enforced(memory, tmp_path, text):
 
 def test_requirements_are_checked_and_reported(memory, tmp_path, caplog):
     write(tmp_path, "reg_h.py", "def handle(p):\n    return {}\n")
-    assert missing_requirements(["apsw", "msgspec>=0.1", "treadle-no-such-thing>=2", "apsw==0.0.1", "???"]) == [
-        "treadle-no-such-thing>=2 (not installed)",
-        f"apsw==0.0.1 ({__import__('importlib.metadata').metadata.version('apsw')} is installed)",
-        "??? (not understood)",
-    ]
     runner = a_runner(memory)
     runner.register_handler("x.Y", "reg_h", requirements=["treadle-no-such-thing"])
     with caplog.at_level("WARNING", logger="treadle.agents"):
@@ -326,6 +334,9 @@ def test_requirements_are_checked_and_reported(memory, tmp_path, caplog):
         {"timeout_ms": "long"},
         {"metadata": {"x": float("nan")}},
         {"requirements": [7]},
+        {"requirements": ["requests>=two"]},
+        {"requirements": ["apsw", "not a requirement"]},
+        {"requirements": [""]},
     ],
 )
 def test_a_registration_that_makes_no_sense_is_refused(memory, fields_):

@@ -14,9 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from re import match
 from types import CodeType, ModuleType
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -124,7 +122,7 @@ class Modules:
             raise NonRetryable(f"The import of {uri} has not ended after {limit:g} s; it was given up.", "import_timeout")
         if load.module is None:
             error = load.error
-            code = error.code if isinstance(error, InvalidInput) else "import_failed"
+            code = error.code if isinstance(error, OutsideRoots) else "import_failed"
             said = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {error}"
             raise NonRetryable(f"The module {uri} cannot be loaded: {said}", code) from error
         return load.module
@@ -179,21 +177,3 @@ def _execute(uri: str, path: Path, roots: tuple[Path, ...]) -> ModuleType:
             sys.modules[name] = before
         raise
     return module
-
-
-def missing_requirements(requirements: Sequence[str]) -> list[str]:
-    """Those of the requirements that are not installed here, with why; of versions only `==` is looked at."""
-    missing = []
-    for requirement in requirements:
-        parts = match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*(?:==\s*([^\s;,]+))?", requirement)
-        if parts is None:
-            missing.append(f"{requirement} (not understood)")
-            continue
-        try:
-            installed = version(parts.group(1))
-        except PackageNotFoundError:
-            missing.append(f"{requirement} (not installed)")
-            continue
-        if parts.group(2) is not None and parts.group(2) != installed:
-            missing.append(f"{requirement} ({installed} is installed)")
-    return missing

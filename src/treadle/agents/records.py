@@ -19,6 +19,7 @@ from treadle.agents.entities import (
     server_of,
     step_of,
 )
+from treadle.agents.requirements import check_requirement
 from treadle.evaluator import StepRow
 from treadle.evaluator.waiting import task_id_of
 from treadle.kernel.stepcodec import load_step
@@ -179,8 +180,8 @@ def check_registration(registration: HandlerRegistration) -> None:
         raise InvalidInput(f"The entry point {registration.entrypoint!r} is no name of a function.")
     if type(registration.timeout_ms) is not int or not 0 < registration.timeout_ms <= 24 * 3_600_000:
         raise InvalidInput(f"timeout_ms must be from 1 to a day's worth of milliseconds, not {registration.timeout_ms!r}.")
-    if not all(isinstance(each, str) for each in registration.requirements):
-        raise InvalidInput("Requirements are texts like requests>=2.")
+    for each in registration.requirements:
+        check_requirement(each)
     if not isinstance(registration.metadata, dict):
         raise InvalidInput(f"metadata is a dict, not {type(registration.metadata).__name__}.")
     encode(registration.metadata, "metadata")

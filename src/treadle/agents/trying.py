@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.agents.calling import call_tool, payload_for
 from treadle.agents.modules import Modules
-from treadle.model.errors import NonRetryable
+from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.outcomes import Failed, Problem, Retry, Succeeded
 from treadle.model.tasks import Task
@@ -21,7 +21,7 @@ _NO_ID = "00000000-0000-7000-8000-000000000000"
 def try_handler(
     registration: HandlerRegistration, payload: dict[str, Json], roots: Sequence[str], now: Callable[[], int]
 ) -> dict[str, Json]:
-    """What the handler answers to the payload; raises `NonRetryable` with what is wrong otherwise."""
+    """What the handler answers to the payload; raises `NonRetryable` with the code that a task would fail with otherwise."""
     function = Modules(roots).find(registration)
     task = Task(id=_NO_ID, lane_id=0, name=registration.facet_name)
     context = Context(task, now, lambda _: None)
@@ -37,7 +37,10 @@ def try_handler(
             outcome.problem if isinstance(outcome, Failed | Retry) else Problem("failed", f"The handler answered {outcome!r}.")
         )
         raise NonRetryable(problem.message, problem.code)
-    encode(outcome.result, "result")
+    try:
+        encode(outcome.result, "result")
+    except InvalidInput as error:
+        raise NonRetryable(str(error), error.code) from error
     return outcome.result
 
 

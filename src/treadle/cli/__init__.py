@@ -8,7 +8,7 @@ from asyncio import CancelledError
 from collections.abc import Sequence
 
 from treadle.cli.exits import BUG, INTERRUPTED, exit_code_of, tell_error, tell_flow_error
-from treadle.model.errors import InvalidFlow, TreadleError
+from treadle.model.errors import InvalidFlow, NonRetryable, TreadleError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -32,7 +32,8 @@ def run(arguments: list[str]) -> int:
         if isinstance(error, InvalidFlow):
             tell_flow_error(error, as_json=as_json)
         else:
-            tell_error(error.code, str(error), as_json=as_json)
+            code = error.error_code if isinstance(error, NonRetryable) else error.code  # what a task would fail with
+            tell_error(code, str(error), as_json=as_json)
         return exit_code_of(error)
     except (KeyboardInterrupt, CancelledError):
         return INTERRUPTED

@@ -46,13 +46,16 @@ async def register(
     version: Annotated[str, typer.Option(help="For people")] = "1.0.0",
     checksum: Annotated[str, typer.Option(help="Changing it makes runners load the module anew")] = "",
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="Longest time for one attempt")] = "30s",
-    requirements: Annotated[list[str] | None, typer.Option("--requires", metavar="PACKAGE", help="May be repeated")] = None,
+    requirements: Annotated[
+        list[str] | None, typer.Option("--requires", metavar="REQUIREMENT", help="As pip has it: 'requests>=2.31'; may be repeated")
+    ] = None,
     metadata: Annotated[str | None, typer.Option(metavar="JSON", help="An object that the function is given")] = None,
     roots: Roots = None,
 ) -> None:
     """Register a handler, or replace the facet's; running runners see it with their next refresh."""
-    from treadle.agents.modules import Modules, OutsideRoots, missing_requirements
+    from treadle.agents.modules import Modules, OutsideRoots
     from treadle.agents.records import check_registration
+    from treadle.agents.requirements import missing_requirements
 
     registration = HandlerRegistration(
         facet,
@@ -95,9 +98,13 @@ async def try_out(
     ] = None,
     roots: Roots = None,
 ) -> None:
-    """Load a registered handler here and call it with a payload; nothing is stored. Exit 1 if it fails."""
+    """Load a registered handler here and call it with a payload; nothing is stored.
+
+    Exit 1 and the code that a task would fail with: import_failed, entrypoint_missing, handler_error, or the handler's own.
+    """
     import asyncio
 
+    from treadle.agents.requirements import missing_requirements
     from treadle.agents.trying import try_handler
 
     given = parse_payload(payload, parameters or ()) or {}
@@ -106,13 +113,15 @@ async def try_out(
         now = engine.clock.now
     if facet not in found:
         raise HandlerNotFound(f"There is no registration for {facet}; `treadle handlers list` shows what there is.")
+    for missing in missing_requirements(found[facet].requirements):
+        tell_warning(f"the handler needs {missing}")
     settings = with_roots(session, roots)
     result = await asyncio.to_thread(try_handler, found[facet], given, settings.handler_roots, now)
     session.show(result, lambda: plain(pretty(result)))
 
 
 def _json(registration: HandlerRegistration) -> dict[str, Json]:
-    from treadle.agents.modules import missing_requirements
+    from treadle.agents.requirements import missing_requirements
 
     said = asdict(registration)
     created, updated = said.pop("created"), said.pop("updated")
@@ -123,7 +132,7 @@ def _json(registration: HandlerRegistration) -> dict[str, Json]:
 def _table(found: list[HandlerRegistration], now: int) -> RenderableType:
     if not found:
         return plain("No handlers. `treadle handlers register FACET MODULE` adds one.")
-    from treadle.agents.modules import missing_requirements
+    from treadle.agents.requirements import missing_requirements
 
     table = grid("facet", "module", "entry point", "version", ">timeout", "updated", "missing")
     for each in found:
