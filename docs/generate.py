@@ -217,7 +217,7 @@ def settings_page() -> str:
         "that makes no sense is an error at start (`invalid_input`), not a surprise later.",
     ]
     for name, default, text in settings():
-        variable = name.upper() if name.startswith("anthropic_") else f"TREADLE_{name.upper()}"
+        variable = name.upper() if name.startswith(("afl_", "anthropic_")) else f"TREADLE_{name.upper()}"
         parts.append(f"## `{variable}`\n\n{_capital(text)}\n\nDefault: `{default}`.")
     return _page(parts)
 

@@ -15,7 +15,7 @@ DEFAULT_MODEL = "claude-sonnet-4-6"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a process runs; the field `store` comes from `TREADLE_STORE`, and so on; those of the SDK keep their own names."""
+    """How a process runs; the field `store` comes from `TREADLE_STORE`, and so on; those of the SDKs keep their own names."""
 
     store: str = DEFAULT_STORE
     """`sqlite:///path`, `postgresql://...` or `memory://`."""
@@ -34,6 +34,10 @@ class Settings:
     """`text` or `json`."""
     handler_roots: tuple[str, ...] = ()
     """Folders from which runners load handler modules, joined by `:`; the working directory by default."""
+    afl_poll_interval_ms: int = 2000
+    """Milliseconds after which an agent looks for work by itself, unless its configuration says."""
+    afl_max_concurrent: int = 5
+    """Tasks that an agent handles at once, unless its configuration says."""
     anthropic_api_key: str = field(default="", repr=False)
     """The key for models; never shown."""
     anthropic_base_url: str = ""
@@ -65,6 +69,8 @@ def load_settings() -> Settings:
         log_level=_choice("TREADLE_LOG_LEVEL", (get("TREADLE_LOG_LEVEL") or "INFO").upper(), ("DEBUG", "INFO", "WARNING", "ERROR")),
         log_format=_choice("TREADLE_LOG_FORMAT", get("TREADLE_LOG_FORMAT") or "text", ("text", "json")),
         handler_roots=tuple(root for root in (get("TREADLE_HANDLER_ROOTS") or "").split(":") if root),
+        afl_poll_interval_ms=agent_poll_interval_ms(),
+        afl_max_concurrent=agent_max_concurrent(),
         anthropic_api_key=(get("ANTHROPIC_API_KEY") or "").strip(),
         anthropic_base_url=get("ANTHROPIC_BASE_URL") or "",
         llm_model=get("TREADLE_LLM_MODEL") or DEFAULT_MODEL,
@@ -74,6 +80,16 @@ def load_settings() -> Settings:
         llm_prices=get("TREADLE_LLM_PRICES") or "",
         crash_at=get("TREADLE_CRASH_AT") or "",
     )
+
+
+def agent_poll_interval_ms() -> int:
+    """What `AFL_POLL_INTERVAL_MS` says, for configurations of agents that do not; 2000 by default."""
+    return _whole("AFL_POLL_INTERVAL_MS", os.environ.get("AFL_POLL_INTERVAL_MS"), 2000, 86_400_000)  # noqa: TID251
+
+
+def agent_max_concurrent() -> int:
+    """What `AFL_MAX_CONCURRENT` says, for configurations of agents that do not; 5 by default."""
+    return _whole("AFL_MAX_CONCURRENT", os.environ.get("AFL_MAX_CONCURRENT"), 5, 10_000)  # noqa: TID251
 
 
 def child_environment(**values: str) -> dict[str, str]:
@@ -91,6 +107,12 @@ def _number(name: str, text: str | None, default: float, low: float, high: float
     if not low <= value <= high:
         raise InvalidInput(f"{name} must be from {low:g} to {high:g}, not {text}.")
     return value
+
+
+def _whole(name: str, text: str | None, default: int, high: int) -> int:
+    if text and not (text.strip().isascii() and text.strip().isdigit()):
+        raise InvalidInput(f"{name} must be a whole number, not {text!r}.")
+    return int(_number(name, text, default, 1, high))
 
 
 def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:

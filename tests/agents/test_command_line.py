@@ -94,11 +94,15 @@ def test_a_runner_with_tools_serves_a_status_page_and_stops_at_sigterm(treadle):
         "from treadle.agents import ToolRegistry\ntools = ToolRegistry()\n"
         "tools.register('ProcessPayment', lambda p: {'transaction_id': 'by-tool', 'status': ''})\n"
     )
-    with treadle.started("runner", "--tools", "mytools:tools", "--port", "18431", "--json") as runner:
+    serve = ("runner", "--tools", "mytools:tools", "--port", "18431", "--poll-interval", "0.5", "--json")
+    with treadle.started(*serve, AFL_MAX_CONCURRENT="3", AFL_POLL_INTERVAL_MS="9000") as runner:
         said = json.loads(runner.first)
         assert said["handlers"] == ["ProcessPayment", "afl:execute", "afl:resume"]
         with urllib.request.urlopen(f"http://127.0.0.1:{said['port']}/health", timeout=5) as answer:
             assert json.load(answer) == {"ok": True}
+        with urllib.request.urlopen(f"http://127.0.0.1:{said['port']}/status", timeout=5) as answer:
+            config = json.load(answer)["config"]
+        assert (config["max_concurrent"], config["poll_interval_ms"]) == (3, 500), "options win over the environment"
         ended = treadle("run", "flow.afl", "--input", "total=1.0", "--json")
         assert json.loads(ended.out)["outputs"] == {"receipt": "by-tool"}
         stopped = runner.stop()

@@ -72,7 +72,9 @@ def test_every_setting_has_a_heading():
 
     text = text_of("settings.md")
     for name in Settings.__dataclass_fields__:
-        assert f"## `TREADLE_{name.upper()}`" in text or (name.startswith("anthropic_") and f"## `{name.upper()}`" in text)
+        assert f"## `TREADLE_{name.upper()}`" in text or (
+            name.startswith(("afl_", "anthropic_")) and f"## `{name.upper()}`" in text
+        )
 
 
 def test_every_command_has_a_heading():

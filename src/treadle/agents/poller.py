@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.agents.agent import Agent
@@ -15,6 +15,7 @@ from treadle.agents.persistence import Persistence
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 from treadle.model.outcomes import Outcome
+from treadle.settings import agent_max_concurrent, agent_poll_interval_ms
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
@@ -30,8 +31,8 @@ class AgentPollerConfig:
     server_group: str = "default"
     server_name: str = ""
     task_list: str = "default"
-    poll_interval_ms: int = 2000
-    max_concurrent: int = 5
+    poll_interval_ms: int = field(default_factory=agent_poll_interval_ms)
+    max_concurrent: int = field(default_factory=agent_max_concurrent)
     heartbeat_interval_ms: int = 10000
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ from treadle.agents.requirements import missing_requirements
 from treadle.model.errors import InvalidInput, InvalidPolicy, StoreError
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.outcomes import Outcome
+from treadle.settings import agent_max_concurrent, agent_poll_interval_ms
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
@@ -36,8 +37,8 @@ class RegistryRunnerConfig:
     server_group: str = "default"
     server_name: str = ""
     task_list: str = "default"
-    poll_interval_ms: int = 2000
-    max_concurrent: int = 5
+    poll_interval_ms: int = field(default_factory=agent_poll_interval_ms)
+    max_concurrent: int = field(default_factory=agent_max_concurrent)
     heartbeat_interval_ms: int = 10000
     registry_refresh_interval_ms: int = 30000
     topics: list[str] = field(default_factory=list)

@@ -21,6 +21,7 @@ from treadle.agents.status import StatusServer
 from treadle.agents.tools import ToolRegistry
 from treadle.model.errors import InvalidPolicy, NonRetryable, NotFound, Refused, StoreError
 from treadle.model.states import RunState
+from treadle.settings import agent_max_concurrent, agent_poll_interval_ms
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
@@ -40,11 +41,11 @@ class RunnerConfig:
     server_name: str = ""
     topics: list[str] = field(default_factory=list)
     task_list: str = "default"
-    poll_interval_ms: int = 2000
+    poll_interval_ms: int = field(default_factory=agent_poll_interval_ms)
     heartbeat_interval_ms: int = 10000
     lock_duration_ms: int = 60000
     lock_extend_interval_ms: int = 20000
-    max_concurrent: int = 5
+    max_concurrent: int = field(default_factory=agent_max_concurrent)
     shutdown_timeout_ms: int = 30000
     http_port: int = 8080
     http_max_port_attempts: int = 20

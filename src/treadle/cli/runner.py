@@ -36,8 +36,11 @@ def runner(
         list[str] | None, typer.Option("--topic", metavar="GLOB", help="Only facets that match; may be repeated")
     ] = None,
     task_list: Annotated[str, typer.Option("--list", metavar="LIST", help="The task list to serve")] = DEFAULT_LIST,
-    concurrency: Annotated[int, typer.Option(min=1, help="Tasks at once")] = 5,
-    poll_interval: Annotated[float, typer.Option(metavar="SECONDS", min=0.01, help="Look for work at least that often")] = 2,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Tasks at once; default AFL_MAX_CONCURRENT or 5")] = None,
+    poll_interval: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.01, help="Look for work at least that often; default AFL_POLL_INTERVAL_MS or 2"),
+    ] = None,
     refresh: Annotated[float, typer.Option(metavar="SECONDS", min=0.01, help="Read the registrations again that often")] = 30,
     tools: Annotated[
         str | None,
@@ -57,6 +60,8 @@ def runner(
     arm_crash(session.settings.crash_at)
     settings = with_roots(session, roots)
     chosen = None if tools is None else load_tools(tools)
+    max_concurrent = settings.afl_max_concurrent if concurrency is None else concurrency
+    poll_interval_ms = settings.afl_poll_interval_ms if poll_interval is None else round(poll_interval * 1000)
     with Persistence(settings.store, settings=settings) as store:
         if llm:
             enable_llm(store.engine)
@@ -70,8 +75,8 @@ def runner(
                     server_group=group,
                     server_name=name,
                     task_list=task_list,
-                    poll_interval_ms=round(poll_interval * 1000),
-                    max_concurrent=concurrency,
+                    poll_interval_ms=poll_interval_ms,
+                    max_concurrent=max_concurrent,
                     registry_refresh_interval_ms=round(refresh * 1000),
                     topics=list(topics or ()),
                 ),
@@ -85,8 +90,8 @@ def runner(
                     server_group=group,
                     server_name=name,
                     task_list=task_list,
-                    poll_interval_ms=round(poll_interval * 1000),
-                    max_concurrent=concurrency,
+                    poll_interval_ms=poll_interval_ms,
+                    max_concurrent=max_concurrent,
                     lock_duration_ms=round(lock_duration * 1000),
                     lock_extend_interval_ms=round(lock_duration * 1000 / 3),
                     shutdown_timeout_ms=round(grace * 1000),
