@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from treadle.agents.calling import attempt
@@ -135,7 +136,8 @@ class Agent:
     def poll_once(self) -> int:
         """Claim what there is, up to `max_concurrent`, and handle it here, one after another; how many were dispatched.
 
-        No threads, no heartbeat, nothing left behind. Raises `WrongThread` inside a running event loop.
+        No threads, no heartbeat, nothing left behind. Prompts are asked too, after the rest, if the store's engine serves
+        them (`use_llm`). Raises `WrongThread` inside a running event loop.
         """
         forbid_event_loop("poll_once")
         self.prepare_once()
@@ -149,8 +151,9 @@ class Agent:
                 self._persistence.run(self._persistence.release(each, "those before it took long"))
                 continue
             self._handle(each, registry.find(each.task.name))
+        prompts = self._ask_prompts(registry, self._config.max_concurrent - len(held))
         self._persistence.run(self._persistence.engine.run_kernel.lines.flush())
-        return len(held)
+        return len(held) + prompts
 
     def prepare_once(self) -> None:
         """Called before one cycle."""
@@ -166,24 +169,48 @@ class Agent:
             lease_for,
         )
 
+    def _ask_prompts(self, registry: Registry, room: int) -> int:
+        """Let a model do tasks of prompts, one after another; how many that were. Each is claimed when its turn comes."""
+        persistence = self._persistence
+
+        def served(name: str) -> bool:
+            return registry.find(name) is not None
+
+        for number in range(room):
+            held = persistence.run(persistence.claim_prompt(self._config.task_list, served))
+            if held is None:
+                return number
+            self._end(held, partial(self._ask, held))
+        return max(room, 0)
+
+    def _ask(self, held: Held, context: Context) -> Outcome | None:
+        return self._persistence.run(self._persistence.ask_prompt(held, context))
+
     def _handle(self, held: Held, handler: Handler | None) -> None:
         """One task, in this thread, to its end; never raises for what a handler does."""
         task = held.task
-        lines: list[LogLine] = []
-        context = Context(task, self._persistence.engine.clock.now, lines.append)
-        started = self._monotonic()
-        outcome: Outcome
-        if (problem := refusal(task)) is not None:
-            outcome = Failed(problem)
-        elif handler is None:
-            self._persistence.run(self._persistence.release(held, "no handler here"))
-            return
-        else:
+
+        def work(context: Context) -> Outcome | None:
+            if handler is None:
+                return None
+            started = self._monotonic()
             outcome = attempt(handler.call, self._persistence.run(self._persistence.payload_of(task)), context)
             timeout_for = task.timeout_for if task.timeout_for is not None else handler.timeout_for
-            took = (self._monotonic() - started) * 1000
-            if timeout_for is not None and took > timeout_for:
-                outcome = Failed(Problem("timeout", f"The attempt took longer than {timeout_for / 1000:g} s."))
+            if timeout_for is not None and (self._monotonic() - started) * 1000 > timeout_for:
+                return Failed(Problem("timeout", f"The attempt took longer than {timeout_for / 1000:g} s."))
+            return outcome
+
+        self._end(held, work)
+
+    def _end(self, held: Held, work: Callable[[Context], Outcome | None]) -> None:
+        """Do the work for a task and settle it; give it back where that is nobody's work here."""
+        task = held.task
+        lines: list[LogLine] = []
+        problem = refusal(task)
+        outcome = work(Context(task, self._persistence.engine.clock.now, lines.append)) if problem is None else Failed(problem)
+        if outcome is None:
+            self._persistence.run(self._persistence.release(held, "no handler here"))
+            return
         self._settle(held, outcome)
         self._profile.counts.add(task.name, isinstance(outcome, Succeeded))
         try:

@@ -10,6 +10,7 @@ import atexit
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -38,6 +39,8 @@ _policy = msgspec.json.Decoder(RetryPolicy).decode
 
 LEASE_FOR = 120_000
 """Milliseconds that a claim holds which nobody renews (D52)."""
+PROMPT_FOR = 600_000
+"""Milliseconds that a prompt may take, and its claim holds, where nobody renews it."""
 
 
 class WrongThread(TreadleError):
@@ -180,6 +183,28 @@ class Connection:
             handler = handlers[each.task.kind]
             await self.settle(each, await call(handler, context, _NoExecutor()), handler.retry)
         return len(held)
+
+    async def claim_prompt(self, task_list: str, served: Callable[[str], bool]) -> Held | None:
+        """Claim one task of a prompt, if this engine serves prompts; none of a name that is `served` by a handler."""
+        fallback, namespace = self.engine.fallback, self.engine.settings.namespace
+        if fallback is None:
+            return None
+        lanes = [lane for lane in (await self.engine.store.list_lanes()).values() if lane.namespace == namespace]
+        await fallback.look(sorted({lane.name for lane in lanes if lane.kind == HANDLER and not served(lane.name)}))
+
+        def is_prompt(kind: str, name: str) -> bool:
+            return kind == HANDLER and not served(name) and fallback.find(name) is not None
+
+        return next(iter(await self.claim_where(is_prompt, task_list, 1, PROMPT_FOR)), None)
+
+    async def ask_prompt(self, held: Held, context: Context) -> Outcome | None:
+        """What the engine's own way of serving prompts makes of the task; None if it serves it no longer."""
+        handler = None if self.engine.fallback is None else self.engine.fallback.find(held.task.name)
+        if handler is None:
+            return None
+        held.task.payload = await self.engine.vault.open_text(held.task.payload)
+        bounded = handler if handler.timeout_for is not None else replace(handler, timeout_for=PROMPT_FOR)
+        return await call(bounded, context, _NoExecutor())
 
     async def append_lines(self, lines: list[LogLine]) -> None:
         """Store what handlers wrote."""
