@@ -13,7 +13,7 @@ from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 from tests.interfaces.llm_scene import FLOW, GOOD, KEY, OUTPUTS, TARGET, Words, desk
 
 from treadle.model.errors import RunFailed
-from treadle.model.usage import total
+from treadle.model.usage import Budget, total
 from treadle.testing.llm import MessagesServer, status, text, uses
 
 MANY = """workflow SortAll(letters: [String]) => (urgent: Boolean) andThen foreach letter in $.letters {
@@ -104,6 +104,31 @@ async def test_a_run_that_runs_out_of_budget_says_so(server):
         assert (row.state, row.cost_micros) == ("settled", 4600)
         failed = await engine.runs.get_run(run.id)
         assert "budget_exhausted" in (failed.error or "")
+    assert len(server.requests) == 1
+
+
+async def test_at_the_edge_of_a_budget_a_request_is_sent_only_if_all_that_it_can_cost_is_there(server):
+    server.script(*[uses((TARGET, GOOD))] * 2)
+    async with desk(server, max_tokens=1000) as engine:
+        run, _ = await run_of(engine, budget=1)
+        (row,) = await engine.store.list_usage(run.id)
+        most = row.reserved_micros
+        assert most >= 1000 * 5 + len(server.requests[0]["messages"][0]["content"])
+        exact, outputs = await run_of(engine, budget=most / 1e6)
+        assert (outputs, await engine.store.find_budget(exact.id)) == (OUTPUTS, Budget(most, 200))
+        assert (await failure_of(engine, budget=(most - 200) / 1e6))[0] == "budget_exhausted"
+    assert len(server.requests) == 2
+
+
+async def test_a_service_that_bills_more_than_was_possible_overruns_by_that_one_request_and_no_more(server):
+    """More output than was asked for, and more input than there was: what was billed counts, and nothing follows it."""
+    server.script(text("Let me think.", input_tokens=90_000, output_tokens=4000), uses((TARGET, GOOD)))
+    async with desk(server, max_tokens=1000) as engine:
+        code, error, run = await failure_of(engine, budget=0.02)
+        (row,) = await engine.store.list_usage(run.id)
+        assert (code, row.cost_micros) == ("budget_exhausted", 90_000 + 4000 * 5)
+        assert await engine.store.find_budget(run.id) == Budget(20_000, 110_000)
+        assert "may spend $0.02 and has spent or set aside $0.11" in error
     assert len(server.requests) == 1
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from treadle.agents.llm.answers import Assembler, Malformed
 from treadle.agents.llm.config import HIDDEN, scrubbed
-from treadle.agents.llm.prices import Price, Prices, estimate_tokens, parse_prices
+from treadle.agents.llm.prices import LIST_PRICES, LIST_PRICES_AS_OF, Price, Prices, most_tokens, parse_prices
 from treadle.agents.llm.prompts import fill
 from treadle.agents.llm.schemas import check_object, object_schema
 from treadle.agents.llm.toolnames import ToolNames
@@ -104,8 +107,28 @@ def test_costs_are_whole_millionths_rounded_up():
     assert price.cost(1000, 100) == 3000 + 1500
     assert price.cost(0, 0, cache_write_tokens=1000, cache_read_tokens=1000) == 3750 + 300
     assert Price(0.25, 1).cost(1, 0) == 1
-    assert estimate_tokens({"messages": "x" * 1000}) > 1000 / 4
     assert micros(0.5) == 500_000
+
+
+@given(st.text(), st.text(), st.integers(1, 5000), st.floats(0, 100), st.floats(0, 100))
+def test_a_reservation_is_never_less_than_what_a_request_can_cost(prompt, system, max_tokens, price_in, price_out):
+    """Whatever the tokenizer: no token is less than a byte, and no answer is longer than it may be."""
+    request = {"model": "m", "max_tokens": max_tokens, "system": system, "messages": [{"role": "user", "content": prompt}]}
+    price = Price(price_in, price_out)
+    reserved = price.cost(most_tokens(request), max_tokens)
+    longest = len((prompt + system).encode("utf-8", "replace"))
+    assert price.cost(longest, max_tokens) <= reserved
+    assert price.cost(longest // 2, max_tokens // 2) <= reserved
+
+
+def test_the_built_in_prices_are_dated_defaults_that_the_page_shows():
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "llm.md").read_text("utf-8")
+    assert f"list prices as of {LIST_PRICES_AS_OF}" in page
+    for model, price in LIST_PRICES.items():
+        assert f"| `{model}` | {price.input:g} | {price.output:g} |" in page
+    other = Prices(parse_prices('{"claude-haiku-4-5": [7, 8]}'))
+    assert (other.find("claude-haiku-4-5"), other.find("claude-haiku-4-5-20251001")) == (Price(7, 8), Price(7, 8))
+    assert other.find("claude-sonnet-4-6") == LIST_PRICES["claude-sonnet-4-6"]
 
 
 def test_prices_are_found_by_name_and_dated_name_and_can_be_given():

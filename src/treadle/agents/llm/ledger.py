@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.agents.llm.answers import Answer
 from treadle.agents.llm.errors import LLMError
-from treadle.agents.llm.prices import Price, Prices, estimate_tokens
+from treadle.agents.llm.prices import Price, Prices, most_tokens
 from treadle.kernel.usage import UsageStore
 from treadle.model.tasks import Task
 from treadle.model.usage import SETTLED, Usage
@@ -35,7 +35,7 @@ class TaskMeter:
             raise LLMError(
                 "price_unknown", f"The run has a budget, and nobody said what {model} costs: set TREADLE_LLM_PRICES for it."
             )
-        amount = (price or Price(0, 0)).cost(estimate_tokens(request), int(request["max_tokens"]))
+        amount = (price or Price(0, 0)).cost(most_tokens(request), int(request["max_tokens"]))
         while True:
             self._number += 1
             wish = Usage(

@@ -12,10 +12,8 @@ from treadle.model.errors import InvalidInput
 _WRITE, _READ = 1.25, 0.1
 """A token written to the prompt cache, and one read from it, in input tokens."""
 
-BYTES_PER_TOKEN = 2
-"""An estimate on the safe side: English has about four bytes in a token."""
 OVERHEAD_TOKENS = 600
-"""What a request costs beside its own text, for the use of tools."""
+"""What a request costs beside its own text, at most: services add instructions of their own for the use of tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,9 @@ LIST_PRICES: dict[str, Price] = {
     "claude-opus-4-5": Price(5, 25),
     "claude-opus-4-6": Price(5, 25),
 }
-"""List prices of some models when this was written; prices change: `TREADLE_LLM_PRICES` wins."""
+"""Defaults, for models that `TREADLE_LLM_PRICES` says nothing of: list prices as of `LIST_PRICES_AS_OF`. Prices change."""
+
+LIST_PRICES_AS_OF = "2026-02"
 
 
 class Prices:
@@ -69,6 +69,6 @@ def parse_prices(text: str) -> dict[str, Price]:
     return prices
 
 
-def estimate_tokens(request: Mapping[str, object]) -> int:
-    """How many tokens the request may have, on the safe side; needs no call."""
-    return len(json.dumps(request, ensure_ascii=False, default=str).encode()) // BYTES_PER_TOKEN + OVERHEAD_TOKENS
+def most_tokens(request: Mapping[str, object]) -> int:
+    """How many tokens the request has at most; needs no call. A token is at least one byte of text, and usually about four."""
+    return len(json.dumps(request, ensure_ascii=False, default=str).encode("utf-8", "replace")) + OVERHEAD_TOKENS
