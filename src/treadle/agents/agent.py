@@ -12,13 +12,14 @@ from typing import Any, Protocol
 from treadle.agents.calling import attempt
 from treadle.agents.claims import Held
 from treadle.agents.connection import LEASE_FOR, forbid_event_loop
+from treadle.agents.ending import Endings
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.hosting import OWN_KINDS, AgentHost, Profile
 from treadle.agents.persistence import Persistence
 from treadle.kernel.settle import refusal
-from treadle.model.errors import InvalidInput, InvalidPolicy, Refused, StoreError, TreadleError
+from treadle.model.errors import InvalidPolicy, Refused, StoreError
 from treadle.model.names import HANDLER, check_name
-from treadle.model.outcomes import Failed, Outcome, Problem, Retry, Succeeded
+from treadle.model.outcomes import Failed, Outcome, Problem, Succeeded
 from treadle.model.tasks import LogLine
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry
@@ -64,6 +65,7 @@ class Agent:
         self._monotonic = persistence.engine.clock.monotonic
         self._profile = Profile(config.server_group, config.service_name, config.server_name, topics, config.max_concurrent)
         self._asts: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+        self._endings = Endings(persistence, evaluator, self._asts)
         self._stop = threading.Event()
         self._state = threading.Lock()
         self._starting = False
@@ -211,37 +213,14 @@ class Agent:
         if outcome is None:
             self._persistence.run(self._persistence.release(held, "no handler here"))
             return
-        self._settle(held, outcome)
+        self._endings.end(held, outcome)
+        if task.step_id is not None:
+            self._endings.resume(task.run_id)
         self._profile.counts.add(task.name, isinstance(outcome, Succeeded))
         try:
             self._persistence.run(self._persistence.append_lines(lines))
         except StoreError as error:  # the work is done, and that is what counts
             _log.warning("%d line(s) about task %s could not be stored: %s", len(lines), task.id, error)
-
-    def _settle(self, held: Held, outcome: Outcome) -> None:
-        task, persistence = held.task, self._persistence
-        try:
-            if task.run_id is None or task.step_id is None or not isinstance(outcome, Succeeded | Failed | Retry):
-                persistence.claims.take(task.id)
-                persistence.run(persistence.settle(held, outcome))
-                return
-            if isinstance(outcome, Succeeded):
-                self._evaluator.continue_step(task.step_id, outcome.result)
-            else:
-                problem = outcome.problem
-                self._evaluator.fail_step(task.step_id, problem.message, code=problem.code, error_type=problem.type)
-        except InvalidInput as error:  # a result that cannot be stored
-            persistence.claims.take(task.id)
-            persistence.run(persistence.settle(held, Failed(Problem(error.code, str(error), type(error).__name__))))
-        self._resume(task.run_id)
-
-    def _resume(self, run_id: str | None) -> None:
-        if run_id is None:
-            return
-        try:
-            self._evaluator.resume(run_id, self._asts.get(run_id))
-        except TreadleError as error:
-            _log.error("run %s could not be resumed: %s", run_id, error)
 
     def _serve(self) -> None:
         config, run = self._config, self._persistence.run
@@ -255,6 +234,7 @@ class Agent:
             lease_for=self.lease_for,
             grace=self.grace,
             registry=self.registry(),
+            settle=self._endings.settle if self._endings.asked else None,
             owner_id=self._server_id,
             beat_every=config.heartbeat_interval_ms / 1000,
             poll_every=config.poll_interval_ms / 1000,

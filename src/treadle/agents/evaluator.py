@@ -131,12 +131,20 @@ class Evaluator:
             raise InvalidInput(f"A result is a dict (a JSON object), not {type(result).__name__}.")
         self.persistence.run(self._end_step(step_id, Succeeded(dict(result or {}))))
 
-    def fail_step(self, step_id: str, error_message: str, *, code: str = "failed", error_type: str | None = None) -> None:
+    def fail_step(
+        self,
+        step_id: str,
+        error_message: str,
+        *,
+        code: str = "failed",
+        error_type: str | None = None,
+        traceback: str | None = None,
+    ) -> None:
         """Fail a waiting event step and its task, in one commit; again is a no-op, and logged.
 
         `error_type` is what a `catch` of the flow sees, under a claim; without one it is the code.
         """
-        self.persistence.run(self._end_step(step_id, Failed(Problem(code, str(error_message), error_type))))
+        self.persistence.run(self._end_step(step_id, Failed(Problem(code, str(error_message), error_type, traceback))))
 
     def update_step(self, step_id: str, partial_result: Mapping[str, Json]) -> None:
         """Merge partial results into the returns of a step that goes on waiting."""

@@ -17,7 +17,7 @@ from treadle.workers.executor import SystemExecutor
 from treadle.workers.handlers import Registry
 from treadle.workers.keeper import KeeperThread, LeaseKeeper
 from treadle.workers.lines import LineWriter
-from treadle.workers.loop import POLL_EVERY, Worker, WorkerOptions
+from treadle.workers.loop import POLL_EVERY, Settle, Worker, WorkerOptions
 from treadle.workers.scripts import ScriptRunner
 from treadle.workers.waker import Waker
 
@@ -50,6 +50,7 @@ class WorkerHost:
         grace: float,
         name: str | None = None,
         registry: Registry | None = None,
+        settle: Settle | None = None,
         owner_id: str | None = None,
         emit: Emit | None = None,
         beat_every: float = BEAT_EVERY,
@@ -94,7 +95,7 @@ class WorkerHost:
             namespace=engine.settings.namespace,
             options=self._options,
             on_line=self._line,
-            settle=engine.run_kernel.settler.settle,
+            settle=settle or engine.run_kernel.settler.settle,
             open_payload=engine.vault.open_text,
             builtins=builtin_handlers(self._scripts, engine.retention),
             fallback=engine.fallback,
