@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.agents.scenes import until
 from tests.interfaces.engines import ALL, BOUND, url_of
 from tests.interfaces.llm_scene import FLOW, GOOD, OUTPUTS, TARGET, desk, settings_for
 
@@ -36,6 +37,12 @@ namespace shop {
 @pytest.fixture
 def server() -> Iterator[MessagesServer]:
     with MessagesServer() as made:
+        yield made
+
+
+@pytest.fixture
+def memory_store() -> Iterator[Persistence]:
+    with Persistence("memory://", settings=Settings()) as made:
         yield made
 
 
@@ -126,6 +133,77 @@ def test_its_task_is_held_while_it_works_so_that_no_worker_takes_it(server, tmp_
         thread.join(BOUND)
     assert results[0].outputs == OUTPUTS
     assert len(server.requests) == 2
+
+
+MANY = """
+namespace work {
+  event facet Item(n: Long) => (n: Long)
+  workflow Many(items: [Long]) => (done: [Long]) andThen foreach i in $.items {
+    s = Item(n = $.i)
+    yield Many(done = [s.n])
+  }
+}
+"""
+
+
+def tools_of(handler: Any) -> ToolRegistry:
+    tools = ToolRegistry()
+    tools.register("work.Item", handler)
+    return tools
+
+
+def test_its_tasks_are_born_taken_so_that_nobody_ever_sees_them_free(url):
+    """Also those of later steps, and those that wait for their turn."""
+    seen: list[list[tuple[int, bool, int]]] = []
+    with Persistence(url, settings=Settings()) as persistence:
+
+        def look(payload: dict[str, Any]) -> dict[str, Any]:
+            assert persistence.claim_task(["work.Item"]) is None
+            tasks = persistence.run(persistence.engine.list_tasks(states=("pending", "running")))
+            seen.append([(task.claim_version, task.owner_id is not None, task.attempt) for task in tasks])
+            return {"n": payload["n"]}
+
+        result = runner_of(persistence, tool_registry=tools_of(look)).run("work.Many", {"items": [1, 2, 3]}, MANY)
+        assert sorted(result.outputs["done"]) == [1, 2, 3]
+        assert seen == [[(1, True, 1)] * left for left in (3, 2, 1)]
+        assert persistence.run(persistence.engine.verify()).problems == ()
+
+
+def test_what_it_did_not_come_to_is_given_back_as_it_was(url):
+    with Persistence(url, settings=Settings()) as persistence:
+        runner = runner_of(persistence, tool_registry=tools_of(lambda payload: {"n": payload["n"]}), max_dispatches=1)
+        result = runner.run("work.Many", {"items": [1, 2, 3]}, MANY)
+        assert result.status == "PAUSED"
+        tasks = persistence.run(persistence.engine.list_tasks(states=("pending", "running")))
+        assert [(task.owner_id, task.attempt, task.takeovers) for task in tasks] == [(None, 1, 0)] * 2
+        assert persistence.claim_task(["work.Item"]) is not None
+
+
+def test_those_that_wait_for_their_turn_are_kept_too(url):
+    counts: list[int] = []
+    with Persistence(url, settings=Settings(lease=2.0)) as persistence:
+
+        def ends() -> dict[str, int]:
+            tasks = persistence.run(persistence.engine.list_tasks(states=("running",)))
+            return {task.id: task.wake_at or 0 for task in tasks}
+
+        def wait(payload: dict[str, Any]) -> dict[str, Any]:
+            before = ends()
+            counts.append(len(before))
+            until(lambda: all(end > before[task_id] for task_id, end in ends().items()))
+            return {"n": payload["n"]}
+
+        result = runner_of(persistence, tool_registry=tools_of(wait)).run("work.Many", {"items": [0, 1, 2]}, MANY)
+        assert (sorted(result.outputs["done"]), counts) == ([0, 1, 2], [3, 2, 1])
+
+
+def test_an_evaluator_that_knows_nothing_of_births_is_served_all_the_same(memory_store):
+    class Plain(Evaluator):
+        def execute(self, workflow_ast, inputs=None, program_ast=None):
+            return super().execute(workflow_ast, inputs, program_ast)
+
+    runner = ClaudeAgentRunner(Plain(memory_store), memory_store, tool_registry=tools_of(lambda payload: {"n": payload["n"]}))
+    assert sorted(runner.run("work.Many", {"items": [1, 2]}, MANY).outputs["done"]) == [1, 2]
 
 
 DYING = """

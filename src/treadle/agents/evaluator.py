@@ -24,7 +24,7 @@ from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER
 from treadle.model.outcomes import Failed, Problem, Succeeded
 from treadle.model.states import RunState
-from treadle.model.tasks import Task
+from treadle.model.tasks import Born, Task
 from treadle.model.values import Json
 
 _log = logging.getLogger("treadle.agents")
@@ -88,15 +88,17 @@ class Evaluator:
         wf_id: str = "",
         *,
         task_list: str = DEFAULT_LIST,
+        born: Born | None = None,
     ) -> ExecutionResult:
         """Start a run and drive it to its first fixed point.
 
         `program_ast` is a compiled program, or AFL text; `workflow_ast` the workflow in it, by name or compiled. Without
         `program_ast`, `workflow_ast` is the whole program (compiled, or AFL text) with one workflow. With `wf_id`, a second
-        call finds the run of the first.
+        call finds the run of the first. With `born`, the steps' tasks are taken by that owner from the start.
         """
         forbid_event_loop("execute")
-        run_id = self.persistence.run(self._start(workflow_ast, program_ast, dict(inputs or {}), runner_id or wf_id, task_list))
+        given = dict(inputs or {})
+        run_id = self.persistence.run(self._start(workflow_ast, program_ast, given, runner_id or wf_id, task_list, born))
         return self._drive(run_id, dispatcher)
 
     def resume(
@@ -166,7 +168,9 @@ class Evaluator:
 
     # inside
 
-    async def _start(self, workflow: object, program: object, inputs: dict[str, Json], key: str, task_list: str) -> str:
+    async def _start(
+        self, workflow: object, program: object, inputs: dict[str, Json], key: str, task_list: str, born: Born | None
+    ) -> str:
         engine = self.persistence.engine
         if program is None:
             workflow, program = None, workflow
@@ -183,7 +187,7 @@ class Evaluator:
         name = _name_of(workflow)
         entry = find_workflow(loaded, name)
         started = await engine.runs.start(
-            flow, entry.qualified_name, inputs, lenient=True, idempotency_key=key or None, task_list=task_list
+            flow, entry.qualified_name, inputs, lenient=True, idempotency_key=key or None, task_list=task_list, born=born
         )
         return started.id
 

@@ -47,7 +47,7 @@ from treadle.model.names import ADVANCE
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Run
 from treadle.model.states import Hold, RunState, TaskState
-from treadle.model.tasks import Claim, LogLine, NewTask, Task
+from treadle.model.tasks import Born, Claim, LogLine, NewTask, Task
 from treadle.model.values import Json, decode
 
 BATCH = 250
@@ -117,6 +117,8 @@ class Advancer:
         self._known: OrderedDict[str, Known] = OrderedDict()
         self._known_rows: dict[str, int] = {}
         self._rows_in_all = 0
+        self.driven: dict[str, Born] = {}
+        """Runs that somebody drives here: the tasks of their handlers are born taken by whoever that is."""
         self.on_line: list[Callable[[LogLine], None]] = []
         self.on_finished: list[Callable[[str], None]] = []
 
@@ -312,7 +314,7 @@ class Advancer:
             view.add_children(row_id, children)
 
     async def _commit(self, known: Known, batch: Sequence[_Wish], changes: Changes) -> Answer:
-        tasks, rows, stored = rows_of(known.run, changes, self._vault, batch[0].actor)
+        tasks, rows, stored = rows_of(known.run, changes, self._vault, batch[0].actor, self.driven.get(known.run.id))
         inbox = tuple(known.inbox)
         if not (batch[0].guard or tasks or rows or inbox):
             return Answer(Verdict.DONE)
@@ -354,6 +356,7 @@ class Advancer:
             for heard in self.on_line:
                 heard(line)
         if known.run.finished:
+            self.driven.pop(run.id, None)
             for told in self.on_finished:
                 told(run.id)
 

@@ -14,7 +14,7 @@ from treadle.model.ids import derived_id
 from treadle.model.names import ADVANCE, DEFAULT_LIST, HANDLER, SCRIPT, Lane
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState
-from treadle.model.tasks import NewTask, Task
+from treadle.model.tasks import Born, NewTask, Task
 from treadle.model.values import encode
 
 PARAM = "param:"
@@ -27,11 +27,11 @@ _ENDS = {RunState.COMPLETED: "succeed", RunState.FAILED: "fail"}
 
 
 def rows_of(
-    run: Run, changes: Changes, vault: Vault, actor: str | None = None
+    run: Run, changes: Changes, vault: Vault, actor: str | None = None, born: Born | None = None
 ) -> tuple[tuple[NewTask, ...], tuple[Row, ...], list[StepRow]]:
     """The tasks and rows that the changes come to, and the step rows as they will be read back.
 
-    `actor` is who starts or retries the run, if that is what happens.
+    `actor` is who starts or retries the run, if that is what happens, `born` who holds the tasks of handlers from the start.
     """
     rows: list[Row] = []
     stored: list[StepRow] = []
@@ -43,7 +43,7 @@ def rows_of(
             stored.append(slim)
             rows += blobs
         rows.append(PutSteps(run.id, tuple(steps), len(changes.created)))
-    tasks = [_step_task(run, wish, vault, rows) for wish in changes.tasks]
+    tasks = [_step_task(run, wish, vault, rows, born) for wish in changes.tasks]
     if changes.again:
         payload = expand_payload(changes.again)
         tasks.append(advance_task(run, derived_id(run.id, f"advance/{run.version + 1}"), payload))
@@ -110,7 +110,7 @@ def repair_move(run: Run, events: Iterable[Event], actor: str | None) -> list[Mo
     return [MoveRun(run.id, "repair", run.state, RUN.moves[(run.state, "repair")], actor=actor, data=data)]
 
 
-def _step_task(run: Run, wish: TaskWish, vault: Vault, rows: list[Row]) -> NewTask:
+def _step_task(run: Run, wish: TaskWish, vault: Vault, rows: list[Row], born: Born | None) -> NewTask:
     if wish.script is not None:
         kind, name = SCRIPT, SCRIPT
         attributes = {f"{PARAM}{param}": value for param, value in wish.payload.items()}
@@ -130,6 +130,7 @@ def _step_task(run: Run, wish: TaskWish, vault: Vault, rows: list[Row]) -> NewTa
         flow_id=run.flow_id,
         root_id=run.root_id,
         trace_id=run.trace_id,
+        born=born if kind == HANDLER else None,
     )
 
 

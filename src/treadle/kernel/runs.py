@@ -53,6 +53,7 @@ from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLE
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Flow, Run
 from treadle.model.states import LIVE_TASK_STATES, RUN, RunState, TaskState
+from treadle.model.tasks import Born
 from treadle.model.values import Json, decode, encode
 
 _TRIES = 10
@@ -144,12 +145,14 @@ class Runs:
         trace_id: str | None = None,
         parent_id: str | None = None,
         run_id: str | None = None,
+        born: Born | None = None,
     ) -> StartedRun:
         """Start a workflow of a published flow (name or digest) or of sources; durable when this returns.
 
         Inputs are checked against the workflow's parameters unless `lenient` (D59). The first steps are taken in the
         same commit. With an idempotency key, a second start names the first run and changes nothing. `run_id` is a new id
-        that something else refers to already.
+        that something else refers to already. With `born` that owner drives the run in this process: the tasks of its
+        handlers are taken by them from the start (D56).
         """
         stored: Flow | None = None
         if isinstance(flow, str):
@@ -181,12 +184,14 @@ class Runs:
         known = Known(run, View())
         known.view.blobs.update(folded.values)
         changes = await self._advancer.evaluate(known, [Started(folded.attributes)])
-        return await self._begin(run, stored, folded.blobs, known, changes)
+        return await self._begin(run, stored, folded.blobs, known, changes, born)
 
-    async def _begin(self, run: Run, flow: Flow | None, rows: tuple[Row, ...], known: Known, changes: Changes) -> StartedRun:
+    async def _begin(
+        self, run: Run, flow: Flow | None, rows: tuple[Row, ...], known: Known, changes: Changes, born: Born | None = None
+    ) -> StartedRun:
         """Store a new run with what it begins with."""
         known.run = msgspec.structs.replace(run, version=-1)  # this is the commit that brings it to version 0
-        tasks, made, steps = rows_of(known.run, changes, self._vault)
+        tasks, made, steps = rows_of(known.run, changes, self._vault, born=born)
         first: tuple[Row, ...] = () if flow is None else (PutFlow(flow),)
         new = PutRun(msgspec.structs.replace(run, steps=len(changes.created)))
         unit = Unit(tasks=tasks, rows=once([*first, new, *rows, *made]))
@@ -195,6 +200,8 @@ class Runs:
         reach("advance.after_commit")
         if run.idempotency_key is not None and run.idempotency_key in answer.existing:
             return StartedRun(answer.existing[run.idempotency_key], created=False)
+        if born is not None:
+            self._advancer.driven[run.id] = born
         self._advancer.committed(known, changes, steps)
         return StartedRun(run.id)
 

@@ -20,6 +20,13 @@ class Claim(msgspec.Struct, frozen=True):
     owner_id: str
 
 
+class Born(msgspec.Struct, frozen=True):
+    """Who holds a new task from its first moment, and for how many milliseconds."""
+
+    owner_id: str
+    lease_for: int
+
+
 class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     """A task to be stored. `id` is made by the kernel; inserting the same id twice is a no-op."""
 
@@ -54,6 +61,9 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     root_id: str | None = None
     """The tree that the task belongs to; None means that it is a tree of its own."""
     trace_id: str | None = None
+    born: Born | None = None
+    """It is inserted as taken by this owner, if others could take it at once: not if it has to wait, is held or over a limit,
+    or its lane is paused or has a rate. Then it is a task like any other."""
 
 
 class Task(msgspec.Struct, kw_only=True):

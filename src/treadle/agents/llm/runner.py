@@ -1,12 +1,13 @@
 """`ClaudeAgentRunner`: drives one workflow in the calling thread, with handlers where there are any and a model elsewhere.
 
-It does not poll: of the run that it started it takes each task as it comes, holds it under a lease that it renews, and
-settles it. If its process dies, the lease runs out, and whoever serves prompts goes on (D56).
+It does not poll: the tasks of the run that it started are born taken by it. It holds them under leases that it renews, and
+settles one after another. If its process dies, the leases run out, and whoever serves prompts goes on (D56).
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,14 +18,15 @@ from treadle.agents.llm.errors import LLMError
 from treadle.agents.llm.service import LLMService
 from treadle.agents.llm.tools import Tools, run_tool
 from treadle.agents.narrating import Narrator
-from treadle.kernel.ports import Renewal
+from treadle.kernel.ports import Park, Renewal, TaskFilter
 from treadle.kernel.settle import settlement
 from treadle.model.clock import milliseconds
 from treadle.model.errors import StoreError
 from treadle.model.names import HANDLER
 from treadle.model.outcomes import Failed, Outcome, Problem, Released
 from treadle.model.retry import NO_RETRY
-from treadle.model.tasks import LogLine, Task
+from treadle.model.states import TaskState
+from treadle.model.tasks import Born, Claim, LogLine, Task
 from treadle.model.values import Json, decode
 from treadle.workers.call import outcome_of, outcome_of_error
 from treadle.workers.context import Context
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from treadle.wiring.engine import Engine
 
 T = TypeVar("T")
+_LOOKED_AT = 1000
+"""Tasks of one run that are looked at to find those that are held here."""
 
 
 class Persistence(Protocol):
@@ -47,7 +51,7 @@ class Persistence(Protocol):
 class Evaluator(Protocol):
     """Drives runs to their fixed points."""
 
-    def execute(self, workflow_ast: Any, inputs: Any = None, program_ast: Any = None) -> Any: ...
+    def execute(self, workflow_ast: Any, inputs: Any = None, program_ast: Any = None, **options: Any) -> Any: ...
 
     def resume(self, workflow_id_val: str) -> Any: ...
 
@@ -77,6 +81,10 @@ class ClaudeAgentRunner:
         self._service = LLMService(engine, client=anthropic_client, tools=tool_registry, config=config)
         self._owner_id = engine.ids.new_id()
         self._lease_for = milliseconds(engine.settings.lease, "lease", positive=True)
+        self._held: list[Claim] = []
+        takes = "born" in inspect.signature(evaluator.execute).parameters
+        self._born: dict[str, Any] = {"born": Born(self._owner_id, self._lease_for)} if takes else {}
+        """What the evaluator is told, if it can be: who holds the tasks of the run from the start."""
 
     def run(
         self,
@@ -92,27 +100,47 @@ class ClaudeAgentRunner:
         the step. After `max_dispatches` steps the run is left as it is, PAUSED, for whoever goes on with it. Raises
         `RuntimeError` for a facet with neither handler nor model; its run stays, too.
         """
-        result = self._evaluator.execute(workflow_ast, inputs, program_ast)
+        run = self._persistence.run
+        result = self._evaluator.execute(workflow_ast, inputs, program_ast, **self._born)
+        keeping = run(self._start_keeping())
         left = self._max_dispatches
-        while result.status == "PAUSED" and left > 0:
-            task = self._persistence.run(self._take(result.workflow_id))
-            if task is None:
-                break
-            left -= 1
-            self._persistence.run(self._do(task, task_description))
-            result = self._evaluator.resume(result.workflow_id)
+        try:
+            while result.status == "PAUSED" and left > 0:
+                task = run(self._take(result.workflow_id))
+                if task is None:
+                    break
+                left -= 1
+                run(self._do(task, task_description))
+                result = self._evaluator.resume(result.workflow_id)
+        finally:
+            run(self._let_go(result.workflow_id, keeping))
         return result
 
     async def _take(self, run_id: str) -> Task | None:
-        """The next task of the run, held by this runner; None if none is free."""
+        """The next task of the run, held by this runner; None if none is free.
+
+        Those that were born taken come first. Others there are where somebody else advanced the run.
+        """
         store = self._persistence.engine.store
+        mine = await self._mine(run_id)
+        self._held = [task.claim for task in mine]
+        if mine:
+            return min(mine, key=lambda task: (task.priority, task.due_at, task.id))
         for task_id in await store.claim_of_run(run_id, HANDLER, self._owner_id, self._lease_for, 1):
-            return await store.find_task(task_id)
+            task = await store.find_task(task_id)
+            self._held = [] if task is None else [task.claim]
+            return task
         return None
+
+    async def _mine(self, run_id: str) -> list[Task]:
+        """Tasks of the run that this runner holds."""
+        running = TaskFilter(states=(TaskState.RUNNING,), kind=HANDLER, run_id=run_id)
+        return [
+            task for task in await self._persistence.engine.store.list_tasks(running, _LOOKED_AT) if task.owner_id == self._owner_id
+        ]
 
     async def _do(self, task: Task, description: str | None) -> None:
         engine = self._persistence.engine
-        keeping = asyncio.ensure_future(self._keep(task))
         lines: list[LogLine] = []
         narrator = Narrator(Context(task, engine.clock.now, lines.append), engine.clock.monotonic)
         narrator.begin()
@@ -121,9 +149,6 @@ class ClaudeAgentRunner:
         except RuntimeError:
             await self._settle(task, Released("neither a handler nor a model"))
             raise
-        finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
         await self._settle(task, outcome)
         engine.run_kernel.advancer.forget(task.run_id or "")
         with suppress(StoreError):  # the work is done, and that is what counts
@@ -153,8 +178,12 @@ class ClaudeAgentRunner:
         decided = settlement(task, outcome, NO_RETRY, 0.0, engine.settings.payload_limit)
         await engine.run_kernel.settler.settle(task, task.claim, decided)
 
-    async def _keep(self, task: Task) -> None:
-        """Renew the lease until canceled, from a thread of its own, as lease lines want it."""
+    async def _start_keeping(self) -> asyncio.Task[None]:
+        self._held = []
+        return asyncio.get_running_loop().create_task(self._keep())
+
+    async def _keep(self) -> None:
+        """Renew the leases of what is held until canceled, from a thread of its own, as lease lines want it."""
         engine = self._persistence.engine
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, thread_name_prefix="treadle-lease") as thread:
@@ -162,6 +191,17 @@ class ClaudeAgentRunner:
             try:
                 while True:
                     await engine.clock.sleep(self._lease_for / 3000)
-                    await loop.run_in_executor(thread, line.renew, [Renewal(task.claim)], self._lease_for)
+                    with suppress(StoreError):  # the next time, perhaps; else others take over
+                        await loop.run_in_executor(thread, line.renew, [Renewal(claim) for claim in self._held], self._lease_for)
             finally:
                 await asyncio.shield(loop.run_in_executor(thread, line.close))
+
+    async def _let_go(self, run_id: str, keeping: asyncio.Task[None]) -> None:
+        """Give back what was not come to, as it was: others may go on with it at once."""
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        self._persistence.engine.run_kernel.advancer.driven.pop(run_id, None)
+        while mine := await self._mine(run_id):
+            for task in mine:
+                released = Park("release", task.state, task.attempt, task.failures, task.takeovers, error=task.error)
+                await self._persistence.engine.run_kernel.settler.settle(task, task.claim, released)

@@ -19,11 +19,12 @@ from treadle.kernel.ports import CLAIM_LOST, DONE, Amend, Answer, Finish, Keep, 
 from treadle.model.names import Lane
 from treadle.model.states import Hold
 from treadle.model.tasks import Claim, NewTask
+from treadle.stores.births import has_births, list_births
 from treadle.stores.deduping import has_keys
 from treadle.stores.postgres import settlements
 from treadle.stores.postgres.connect import PACKAGE, Connection
 from treadle.stores.postgres.dedupe import settle_keys, take_keys
-from treadle.stores.postgres.inserts import Inserted, enter, insert_tasks
+from treadle.stores.postgres.inserts import Inserted, claim_born, enter, insert_tasks
 from treadle.stores.postgres.limits import Key, admit
 from treadle.stores.postgres.rows import has_rows, insert_runs, see_runs, write_rows
 from treadle.stores.postgres.settlements import End, Parking
@@ -64,6 +65,15 @@ class _Allowed(NamedTuple):
 
 async def commit(connection: Connection, lane_ids: Mapping[Lane, int], units: Sequence[Unit]) -> list[Answer]:
     """Do the units; answers in their order. All lanes of new tasks are in `lane_ids`."""
+    if not has_births(units):
+        return await _commit_keys(connection, lane_ids, units)
+    async with connection.transaction():
+        answers = await _commit_keys(connection, lane_ids, units)
+        await claim_born(connection, list_births(units, answers))
+    return answers
+
+
+async def _commit_keys(connection: Connection, lane_ids: Mapping[Lane, int], units: Sequence[Unit]) -> list[Answer]:
     if not has_keys(units):
         return await _commit(connection, lane_ids, units)
     async with connection.transaction():

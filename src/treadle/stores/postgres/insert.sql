@@ -25,6 +25,22 @@ select id::text from made
 union all
 select null from gate where shut;
 
+-- name: claim_born
+-- Give new tasks ($1 ids, $2 owners, $3 leases) to those who made them, where anybody could take them now.
+with taken as materialized (
+  select tasks.id, given.owner_id, given.lease_for
+  from unnest($1::uuid[], $2::text[], $3::bigint[]) as given (id, owner_id, lease_for)
+  join tasks on tasks.id = given.id
+  where tasks.claim_version = 0 and tasks.version = 0 and tasks.owner_id is null and tasks.wake_at is null and tasks.hold = 0
+    and not exists (select from lanes where lanes.id = tasks.lane_id and lanes.slowed)
+  for update of tasks skip locked
+)
+update tasks
+set owner_id = taken.owner_id, claim_version = 1, claimed_at = (select treadle_now()), heartbeat_at = (select treadle_now()),
+  progress_at = (select treadle_now()), wake_at = (select treadle_now()) + taken.lease_for
+from taken
+where tasks.id = taken.id;
+
 -- name: explain_refusals
 -- Of tasks not inserted ($1 ids, $2 namespaces, $3 unique keys, $4 steps): was the id there, who has the key, who has the step?
 select given.id::text, live.id is not null or ended.id is not null as known, holder.id::text as holder_id, rival.id::text as rival_id

@@ -11,6 +11,7 @@ from treadle.kernel.ports import Unit
 from treadle.model.errors import InvalidInput, StoreBusy
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask
+from treadle.stores.births import Birth
 from treadle.stores.postgres.connect import PACKAGE, Connection, sparse
 from treadle.stores.postgres.limits import Key
 from treadle.stores.postgres.lists import Guarded, check_entrance, lock_guarded
@@ -50,6 +51,12 @@ async def enter(connection: Connection, lane_ids: Mapping[Lane, int], units: Seq
     entered = [(guarded[lane_ids[task.lane]], task.lane, task.wait_for <= 0) for task in new if lane_ids[task.lane] in guarded]
     await check_entrance(connection, entered)
     return inserted
+
+
+async def claim_born(connection: Connection, births: Sequence[Birth]) -> None:
+    """Let tasks that were inserted by this transaction be held by those who made them."""
+    task_ids, owner_ids, leases = zip(*births, strict=True) if births else ((), (), ())
+    await connection.execute(_SQL["claim_born"], task_ids, owner_ids, leases)
 
 
 def _with_key(task: NewTask, lane: Guarded | None) -> NewTask:

@@ -18,9 +18,10 @@ import msgspec
 from treadle.kernel.ports import CLAIM_LOST, DONE, Answer, Unit, Verdict
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask
+from treadle.stores.births import has_births, list_births
 from treadle.stores.sqlite.batch import Batch, Batches
 from treadle.stores.sqlite.connection import read_value
-from treadle.stores.sqlite.insert import insert_tasks
+from treadle.stores.sqlite.insert import claim_born, insert_tasks
 from treadle.stores.sqlite.lanes import make_lanes
 from treadle.stores.sqlite.limits import Key, admit, put_limits
 from treadle.stores.sqlite.lists import Guarded, check_entrance, list_guarded
@@ -174,6 +175,8 @@ def commit(
     if keys and (lane_ids := admit(connection, keys)):
         done = next(index for index, answer in enumerate(answers) if answer.verdict is Verdict.DONE)
         answers[done] = replace(answers[done], lane_ids=tuple(lane_ids.union(answers[done].lane_ids)))
+    if has_births(units):
+        claim_born(connection, list_births(units, answers), now)
     return answers, known
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask
+from treadle.stores.births import Birth
 from treadle.stores.sqlite.connection import read_value
 from treadle.stores.statements import load_statements
 
@@ -21,6 +22,11 @@ Inserted = tuple[bool, str | None]
 
 _INSERTED: Inserted = (True, None)
 _LAST = 2**63 - 1
+
+
+def claim_born(connection: apsw.Connection, births: Sequence[Birth], now: int) -> None:
+    """Let tasks that were inserted by this transaction be held by those who made them."""
+    connection.execute(_SQL["claim_born"], {"rows": _encode(births).decode(), "now": now})
 
 
 def insert_tasks(connection: apsw.Connection, tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int], now: int) -> list[Inserted]:

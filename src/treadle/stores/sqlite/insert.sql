@@ -13,6 +13,16 @@ where not exists (select 1 from finished as f where f.id = r.value ->> 0)
 on conflict (id) do nothing
 on conflict (namespace, unique_key) where unique_key is not null do nothing;
 
+-- name: claim_born
+-- Give new tasks (id, owner, lease) to those who made them, where anybody could take them now.
+update tasks
+set owner_id = r.value ->> 1, claim_version = 1, claimed_at = :now, heartbeat_at = :now, progress_at = :now,
+  wake_at = :now + (r.value ->> 2)
+from jsonb_each(:rows) as r
+where tasks.id = r.value ->> 0 and tasks.claim_version = 0 and tasks.version = 0
+  and tasks.owner_id is null and tasks.wake_at is null and tasks.hold = 0
+  and not exists (select 1 from lanes where lanes.id = tasks.lane_id and lanes.slowed);
+
 -- name: explain_inserts
 -- For each row of `insert_tasks`: whether it was inserted (its rowid is after `:last_before`), and who has its key if that is why not.
 select json_group_array(json_array(
