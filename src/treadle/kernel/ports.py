@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from treadle.kernel.entities import EntityRow, EntityStore
 from treadle.kernel.usage import UsageStore
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.lists import LaneRule, Limit, TaskList
@@ -85,9 +86,11 @@ class Park:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The task stays claimed; only its checkpoint changes. No row in the log."""
+    """The task stays claimed; only its checkpoint changes. No row in the log, unless `move` is given: then that is logged."""
 
     checkpoint: str | None
+    move: str | None = None
+    data: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +206,16 @@ class CancelRunTasks:
     error: str
 
 
-Row = PutRun | MoveRun | PutSteps | PutInbox | ClearInbox | PutFlow | PutBlob | HoldRun | CancelRunTasks
+Row = PutRun | MoveRun | PutSteps | PutInbox | ClearInbox | PutFlow | PutBlob | HoldRun | CancelRunTasks | EntityRow
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
     """What happens together or not at all.
 
-    With a `Claim` guard, `settlement` is Finish, Park or Keep; with a `Seen` guard Finish or Park on a live task, or
-    Revive or Amend on a finished one. Without a guard there is no settlement, and the rows are written unconditionally.
+    With a `Claim` guard, `settlement` is Finish, Park, Keep or None; with a `Seen` guard Finish or Park on a live task, or
+    Revive or Amend on a finished one. Without a guard there is no settlement, and the rows are written unconditionally. A
+    unit with a claim and no settlement leaves its task as it is: several such units of one task may go in one call.
     `also` are further claimed tasks settled with it, `run` the run that it advances.
     """
 
@@ -237,7 +241,8 @@ class Answer:
 
     `lane_ids` are the lanes in which the unit made a task ready; workers of these may want to look. `lost` are, of a unit
     with several claims, those that are no longer held. `same` names, for the id of each new task whose idempotency key stood
-    for another already, that one.
+    for another already, that one. `held` says of a unit with a claim that stays (Keep, or no settlement) that its task was
+    held meanwhile, as its run was paused: what executes it should stop at its next opportunity.
     """
 
     verdict: Verdict
@@ -245,6 +250,7 @@ class Answer:
     lane_ids: tuple[int, ...] = ()
     lost: tuple[str, ...] = ()
     same: dict[str, str] = field(default_factory=dict)
+    held: bool = False
 
 
 DONE = Answer(Verdict.DONE)
@@ -480,7 +486,7 @@ class LeaseLine(Protocol):
         """Give the way back; idempotent."""
 
 
-class Store(UsageStore, Protocol):
+class Store(UsageStore, EntityStore, Protocol):
     """One database. Methods may be called concurrently from one event loop.
 
     A database that cannot be reached raises `StoreUnavailable` (nothing is known about a commit in flight: send it

@@ -18,6 +18,17 @@ SCRIPT = "afl.script"
 LOCK = "lock"
 """The kind of tasks that are locks on keys: live while one is held, due when it has run out."""
 
+FUNCTION = "function"
+"""The kind of tasks that execute a durable function; their name is `NAME@VERSION`."""
+APPROVAL = "approval"
+"""The kind of tasks that ask a person for a function."""
+SCHEDULE = "schedule"
+"""The kind of tasks that fire schedules, one for each."""
+WATCHER = "watcher"
+"""The kind of tasks that look at what is watched, one for each watcher."""
+NOTIFY = "engine.notify"
+"""The kind of tasks that tell the outside by a signed webhook."""
+
 PRUNE = "engine.prune"
 """The kind, name and unique key of the task that prunes a namespace."""
 

@@ -9,15 +9,15 @@ from treadle.model.states import RunState
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution of a workflow. JSON texts as `values.encode` makes them."""
+    """One execution of a workflow or of a durable function (`kind`). JSON texts as `values.encode` makes them."""
 
     id: str
     namespace: str = DEFAULT_NAMESPACE
     kind: str = "workflow"
     flow_id: str
-    """The digest of the flow that it is pinned to."""
+    """The digest of the flow that it is pinned to; of a function its version."""
     workflow: str
-    """The qualified name of its entry point."""
+    """The qualified name of its entry point; of a function its name."""
     state: str = RunState.PENDING
     version: int = 0
     """Rises with every commit that advances the run: whoever saw an older one has to look again."""
@@ -33,7 +33,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     failed_step_id: str | None = None
     idempotency_key: str | None = None
     parent_id: str | None = None
-    """The run that it was forked from or rerun for."""
+    """The run that it was forked from, rerun for or started by."""
+    parent_step_id: str | None = None
+    """The step of the parent that started it and is told of its end."""
+    awaiting: int = 0
+    """How much mail must still come before a function that waits is woken for it."""
     root_id: str
     trace_id: str | None = None
     created_at: int = 0

@@ -97,6 +97,7 @@ TASK_MOVES: dict[tuple[str, str], str] = {
     (_P, "ask"): _A,
     (_P, "release"): _P,
     (_P, "expire"): _P,
+    (_P, "tool_call.unknown"): _P,
     # what a poll of an outside job comes to
     (_X, "succeed"): _DONE,
     (_X, "fail"): _FAILED,
@@ -127,7 +128,9 @@ TASK_MOVES: dict[tuple[str, str], str] = {
     (_FAILED, "discard"): _CANCELED,
 }
 
-HELD_MOVES = frozenset({"succeed", "fail", "retry", "wait", "hand_off", "still_working", "ask", "release", "expire"})
+HELD_MOVES = frozenset(
+    {"succeed", "fail", "retry", "wait", "hand_off", "still_working", "ask", "release", "expire", "tool_call.unknown"}
+)
 """Moves that need an owner: they are made by the holder of the claim, or (`expire`) when its lease has run out."""
 
 TASK = Machine("task", _P, frozenset(FINAL_TASK_STATES), TASK_MOVES)
@@ -165,4 +168,42 @@ STEP = Machine(
     },
 )
 
-MACHINES: dict[str, Machine] = {machine.entity: machine for machine in (TASK, RUN, STEP)}
+APPROVAL = Machine(
+    "approval",
+    "pending",
+    frozenset({"approved", "denied", "expired", "canceled"}),
+    {
+        ("pending", "vote"): "pending",
+        ("pending", "remind"): "pending",
+        ("pending", "escalate"): "pending",
+        ("pending", "approve"): "approved",
+        ("pending", "deny"): "denied",
+        ("pending", "expire"): "expired",
+        ("pending", "cancel"): "canceled",
+    },
+)
+
+_ACTIVE_OR_PAUSED: dict[tuple[str, str], str] = {
+    ("active", "edit"): "active",
+    ("paused", "edit"): "paused",
+    ("active", "pause"): "paused",
+    ("paused", "resume"): "active",
+    ("active", "remove"): "removed",
+    ("paused", "remove"): "removed",
+}
+
+SCHEDULE = Machine(
+    "schedule",
+    "active",
+    frozenset({"finished", "removed"}),
+    {
+        **_ACTIVE_OR_PAUSED,
+        ("active", "fire"): "active",
+        ("paused", "fire"): "paused",
+        ("active", "finish"): "finished",
+    },
+)
+
+WATCHER = Machine("watcher", "active", frozenset({"removed"}), {**_ACTIVE_OR_PAUSED, ("active", "fire"): "active"})
+
+MACHINES: dict[str, Machine] = {machine.entity: machine for machine in (TASK, RUN, STEP, APPROVAL, SCHEDULE, WATCHER)}
