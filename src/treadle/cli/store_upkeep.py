@@ -65,6 +65,8 @@ def _words(report: PruneReport) -> str:
         "moves": report.moves,
         "lines": report.lines,
         "big values": report.blobs,
+        "records": report.records,
+        "outcomes of effects": report.outcomes,
         "idempotency keys": report.dedupe_keys,
         "servers": report.servers,
     }

@@ -422,6 +422,8 @@ class Pruned:
     runs: int = 0
     steps: int = 0
     blobs: int = 0
+    records: int = 0
+    outcomes: int = 0
     more: bool = False
 
 
@@ -559,6 +561,9 @@ class Store(UsageStore, EntityStore, Protocol):
           `claim_lost`, as an operator's act may rightly be repeated only after looking again.
         - A run guard is judged first: if the run's version has moved on, the unit is answered `deferred`, unless its claims
           show that it was committed before.
+        - A record that moved on is answered `deferred` likewise. A unit with a new run or record whose id is there already was
+          sent before, and is `done`.
+        - Mail is told after all else of the call has been done.
         - New tasks whose id or live unique key (per namespace) is there already are not inserted; `existing` tells.
         - A task has at most one limit key, its own or else its lane's. Whatever the units do, afterwards no more tasks of a
           key are admitted (the over-limit bit of `hold` is clear) than its limit allows, and the next in line are: by
@@ -659,7 +664,9 @@ class Store(UsageStore, EntityStore, Protocol):
         """The entity's moves in order of version; a finished task's end is the last of them."""
 
     async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
-        """The histories of up to `limit` tasks and runs with an id after `after_id`, in order of id, each as of one moment."""
+        """The histories of up to `limit` tasks, runs and records with an id after `after_id`, in order of id, each as of one
+        moment.
+        """
 
     # runs
 
@@ -713,14 +720,17 @@ class Store(UsageStore, EntityStore, Protocol):
         """Remove the trees, in one transaction, but no more than about `limit` rows: call again while there is `more`.
 
         Trees that may not be pruned (any more) are left alone, whole. Runs go last, so that what a crash leaves of a tree
-        is found by the next walk. A big value goes with the last tree that uses it.
+        is found by the next walk. A big value goes with the last tree that uses it. Records, mail and outcomes of effects go
+        with their tree.
         """
 
     async def set_keep(self, namespace: str, task_list: str, completed_for: int | None, failed_for: int | None) -> None:
         """From now on keep what ends in the list for so long; None means as the defaults say."""
 
-    async def prune_rest(self, limit: int, keep_servers_for: int) -> tuple[int, int]:
-        """Remove up to `limit` deduplication keys that are past their time, and servers not heard of for so long; how many."""
+    async def prune_rest(self, limit: int, keep_servers_for: int, keep_records_for: int) -> tuple[int, int, int]:
+        """Remove up to `limit` deduplication keys that are past their time, servers not heard of for so long, and up to `limit`
+        records of no tree that ended so long ago, with their moves; how many of each.
+        """
 
     async def compact(self, *, whole: bool = False) -> int:
         """Give free space back to the system, in a short step, or `whole` in a long one; bytes given back, 0 when done.

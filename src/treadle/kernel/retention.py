@@ -1,6 +1,6 @@
 """Retention: what has ended is kept for a while, then its whole tree is removed, a few hundred rows to a transaction.
 
-A tree is everything with one `root_id`: a task alone, or a run with its steps, tasks, moves, lines and big values. It is
+A tree is everything with one `root_id`: a task alone, or a run with its steps, tasks, moves, lines, records and big values. It is
 never cut while anything in it is live, and it goes only when everything in it is past its time. One pass walks the ends
 in the order in which they came, each once, and stops where nothing can be old enough. It is a task like all others
 (`engine.prune`, one per namespace, waiting an hour between passes), and can be asked for at any time.
@@ -28,6 +28,8 @@ DAY_FOR = 86_400_000
 KEEP_COMPLETED_FOR = 30 * DAY_FOR
 KEEP_FAILED_FOR = 90 * DAY_FOR
 KEEP_SERVERS_FOR = 7 * DAY_FOR
+KEEP_RECORDS_FOR = 30 * DAY_FOR
+"""For records of no tree, such as removed schedules."""
 
 WINDOW = 1000
 """Ends that one look takes in."""
@@ -49,6 +51,8 @@ class PruneReport:
     moves: int = 0
     lines: int = 0
     blobs: int = 0
+    records: int = 0
+    outcomes: int = 0
     dedupe_keys: int = 0
     servers: int = 0
     freed: int = 0
@@ -131,16 +135,17 @@ class Retention:
         while True:
             pruned = await self._store.prune_trees(rules, roots, ROWS)
             report.add(pruned)
-            if not pruned.more or not pruned.tasks + pruned.steps + pruned.lines:
+            if not pruned.more or not pruned.tasks + pruned.steps + pruned.lines + pruned.records + pruned.outcomes:
                 return
 
     async def _tidy(self, report: PruneReport) -> None:
-        """What belongs to no tree: old keys and servers; then space is given back, a little at a time."""
+        """What belongs to no tree: old keys, servers and records; then space is given back, a little at a time."""
         while True:
-            keys, servers = await self._store.prune_rest(ROWS, KEEP_SERVERS_FOR)
+            keys, servers, records = await self._store.prune_rest(ROWS, KEEP_SERVERS_FOR, KEEP_RECORDS_FOR)
             report.dedupe_keys += keys
             report.servers += servers
-            if keys < ROWS:
+            report.records += records
+            if max(keys, records) < ROWS:
                 break
         while freed := await self._store.compact():
             report.freed += freed

@@ -1,4 +1,5 @@
-"""A store whose texts beside the values go through the codec too: errors, checkpoints, progress, moves' data, handlers' lines.
+"""A store whose texts beside the values go through the codec too: errors, checkpoints, progress, moves' data, handlers' lines,
+the bodies and items of records, mail, and the responses of effects.
 
 Values (payloads, results, inputs, outputs, steps, flows) are sealed by the `Vault` where they are packed. What is left is
 sealed here, on its way into the store, and opened on its way out; so nothing that users wrote is readable in the
@@ -16,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from treadle.kernel.entities import ChangeRecord, PutItems, PutMail, PutOutcome, PutRecord, RecordFilter
 from treadle.kernel.ports import (
     Answer,
     CancelRunTasks,
@@ -36,6 +38,7 @@ from treadle.kernel.ports import (
     Unit,
 )
 from treadle.kernel.vault import Codec, UnreadableValue, Vault, seal
+from treadle.model.records import EffectOutcome, Mail, Record
 from treadle.model.runs import Run
 from treadle.model.tasks import LogLine, Move, Server, Task
 from treadle.model.values import encode
@@ -96,7 +99,7 @@ class SealedStore:
                     what, error=self._seal(what.error), data=self._seal(what.data), checkpoint=self._seal(what.checkpoint)
                 )
             case Keep():
-                return Keep(self._seal(what.checkpoint))
+                return replace(what, checkpoint=self._seal(what.checkpoint), data=self._seal(what.data))
             case _:
                 return what
 
@@ -106,6 +109,16 @@ class SealedStore:
                 return replace(row, error=self._seal(row.error), data=self._seal(row.data))
             case CancelRunTasks():
                 return replace(row, error=self._seal(row.error))
+            case PutRecord(record):
+                return PutRecord(msgspec.structs.replace(record, body=self._seal(record.body)))
+            case ChangeRecord():
+                return replace(row, body=self._seal(row.body), data=self._seal(row.data))
+            case PutItems(items=items):
+                return replace(row, items=tuple((key, self._seal(value)) for key, value in items))
+            case PutMail(mail):
+                return PutMail(msgspec.structs.replace(mail, body=self._seal(mail.body)))
+            case PutOutcome(outcome):
+                return PutOutcome(msgspec.structs.replace(outcome, response=self._seal(outcome.response)))
             case _:
                 return row
 
@@ -160,6 +173,41 @@ class SealedStore:
             msgspec.structs.replace(line, message=self._open(line.message, _words), details=self._open(line.details))
             for line in await self._inner.list_lines(task_id, limit)
         ]
+
+    async def find_record(self, record_id: str) -> Record | None:
+        """The record, opened."""
+        record = await self._inner.find_record(record_id)
+        return None if record is None else self._record(record)
+
+    async def find_record_named(self, namespace: str, entity: str, name: str) -> Record | None:
+        """The live record of that name, opened."""
+        record = await self._inner.find_record_named(namespace, entity, name)
+        return None if record is None else self._record(record)
+
+    async def list_records(self, which: RecordFilter, limit: int) -> list[Record]:
+        """Records, opened."""
+        return [self._record(record) for record in await self._inner.list_records(which, limit)]
+
+    async def list_items(self, record_id: str, after_key: str | None, limit: int) -> list[tuple[str, str]]:
+        """Items, opened."""
+        return [(key, self._open(value)) for key, value in await self._inner.list_items(record_id, after_key, limit)]
+
+    async def find_items(self, record_id: str, keys: Sequence[str]) -> dict[str, str]:
+        """Items by key, opened."""
+        return {key: self._open(value) for key, value in (await self._inner.find_items(record_id, keys)).items()}
+
+    async def list_mail(self, run_id: str, limit: int, after_seq: int = 0) -> list[Mail]:
+        """Mail, opened."""
+        found = await self._inner.list_mail(run_id, limit, after_seq)
+        return [msgspec.structs.replace(mail, body=self._open(mail.body)) for mail in found]
+
+    async def find_outcomes(self, keys: Sequence[str]) -> list[EffectOutcome]:
+        """Outcomes, opened."""
+        found = await self._inner.find_outcomes(keys)
+        return [msgspec.structs.replace(outcome, response=self._open(outcome.response)) for outcome in found]
+
+    def _record(self, record: Record) -> Record:
+        return msgspec.structs.replace(record, body=self._open(record.body))
 
     def _task(self, task: Task) -> Task:
         task.error, task.progress = self._open(task.error), self._open(task.progress)

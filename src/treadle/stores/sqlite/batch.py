@@ -33,10 +33,12 @@ class Batch:
 class Batches:
     """Guarded units of a call, each about another task."""
 
-    __slots__ = ("amends", "finishes", "keeps", "parks", "revivals")
+    __slots__ = ("amends", "finishes", "keeps", "logged_keeps", "parks", "revivals")
 
     def __init__(self, units: Sequence[Unit], indexes: Iterable[int]) -> None:
         self.finishes, self.parks, self.keeps, self.revivals, self.amends = (Batch() for _ in range(5))
+        self.logged_keeps = 0
+        """How many numbers the moves of keeps need: as many as there are keeps, if one of them makes a move."""
         for index in indexes:
             unit = units[index]
             guard, what = unit.guard, unit.settlement
@@ -46,6 +48,8 @@ class Batches:
                 self._add_seen(index, guard, what)
             else:
                 raise InvalidInput("A unit without a guard cannot settle anything: give the claim, or what was seen.")
+        if any(row[4] is not None for row in self.keeps.rows):
+            self.logged_keeps = len(self.keeps)
 
     def _add_held(self, index: int, guard: Claim, what: object) -> None:
         start = (guard.task_id, guard.version, guard.owner_id)
@@ -54,7 +58,7 @@ class Batches:
         elif isinstance(what, Park):
             self.parks.add(index, (*start, None, what.actor or guard.owner_id, *_park(what)))
         elif isinstance(what, Keep):
-            self.keeps.add(index, (*start, what.checkpoint))
+            self.keeps.add(index, (*start, what.checkpoint, what.move, what.data))
         else:
             raise InvalidInput(f"The holder of a claim finishes, parks or keeps its task; it cannot do {what!r}.")
 

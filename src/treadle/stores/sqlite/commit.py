@@ -17,9 +17,11 @@ import msgspec
 
 from treadle.kernel.ports import CLAIM_LOST, DONE, Answer, Unit, Verdict
 from treadle.model.names import Lane
-from treadle.model.tasks import NewTask
+from treadle.model.tasks import Claim, NewTask
 from treadle.stores.births import has_births, list_births
+from treadle.stores.checkpoints import kept_answer, list_checkpoints
 from treadle.stores.sqlite.batch import Batch, Batches
+from treadle.stores.sqlite.checkpoints import list_staying, put_checkpoints
 from treadle.stores.sqlite.connection import read_value
 from treadle.stores.sqlite.insert import claim_born, insert_tasks
 from treadle.stores.sqlite.lanes import make_lanes
@@ -46,19 +48,29 @@ class Settling:
         """Limit keys of settled tasks: others may go on instead."""
 
     def settle(self) -> None:
-        """Settle the guarded tasks; where several units name one task, the first that may change it does."""
+        """Settle the guarded tasks; where several units name one task, the first that may change it does.
+
+        Units whose claim stays are looked at before those that settle: of these, only those before them in the call matter.
+        """
         pending = [index for index, unit in enumerate(self._units) if unit.guard or unit.settlement]
         changed: set[str] = set()
         while pending:
             distinct: dict[str, int] = {}
+            staying: list[int] = []
             later: list[int] = []
             for index in pending:
                 guard = self._units[index].guard
                 task_id = guard.task_id if guard else ""
                 if task_id in distinct:
                     later.append(index)
-                elif task_id not in changed:
+                elif task_id in changed:
+                    continue
+                elif self._units[index].settlement is None and isinstance(guard, Claim):
+                    staying.append(index)
+                else:
                     distinct[task_id] = index
+            if staying:
+                self._stay(staying)
             self._settle(Batches(self._units, distinct.values()))
             if not later:
                 break
@@ -67,8 +79,9 @@ class Settling:
 
     def _settle(self, batches: Batches) -> None:
         finishes, parks, revivals, amends = batches.finishes, batches.parks, batches.revivals, batches.amends
+        logged = len(finishes) + len(parks) + len(revivals) + len(amends)
         first_seq = 0
-        if count := len(finishes) + len(parks) + len(revivals) + len(amends):
+        if count := logged + batches.logged_keeps:
             first_seq = read_value(self._connection, _SQL["take_seqs"], {"count": count}) - count + 1
         if finishes:
             self._finish(finishes, first_seq)
@@ -79,7 +92,12 @@ class Settling:
         if amends:
             self._amend(amends, first_seq + len(finishes) + len(parks) + len(revivals))
         if batches.keeps:
-            self._keep(batches.keeps)
+            self._keep(batches.keeps, first_seq + logged if batches.logged_keeps else None)
+
+    def _stay(self, indexes: Sequence[int]) -> None:
+        for position, hold in list_staying(self._connection, [self._units[index] for index in indexes]).items():
+            self.applied[indexes[position]] = True
+            self.answers[indexes[position]] = kept_answer(hold)
 
     def _finish(self, batch: Batch, first_seq: int) -> None:
         values = {"rows": _encode(batch.rows).decode(), "first_seq": first_seq, "count": len(batch), "now": self._now}
@@ -123,14 +141,20 @@ class Settling:
             found = _decode(read_value(self._connection, _SQL["list_just_finished"], values))
             self._note_applied(batch.indexes[key] for key in found)
 
-    def _keep(self, batch: Batch) -> None:
+    def _keep(self, batch: Batch, first_seq: int | None) -> None:
+        """Store checkpoints; where there are moves to log, their numbers begin at `first_seq`."""
         values = {"rows": _encode(batch.rows).decode()}
-        self._connection.execute(_SQL["keep"], values)
-        if self._connection.changes() == len(batch):
-            self._note_applied(batch.indexes)
-        else:
-            found = _decode(read_value(self._connection, _SQL["list_kept"], values))
-            self._note_applied(batch.indexes[key] for key in found)
+        if first_seq is not None:
+            numbers = values | {"first_seq": first_seq, "count": len(batch), "now": self._now}
+            self._connection.execute(_SQL["log_keeps"], numbers)
+            if self._connection.changes():
+                self._connection.execute(_SQL["count_keeps"], numbers)
+        kept: list[Any] = self._connection.execute(_SQL["keep"], values).fetchall()
+        holds: dict[str, int] = dict(kept)
+        for index, row in zip(batch.indexes, batch.rows, strict=True):
+            if row[0] in holds:
+                self.applied[index] = True
+                self.answers[index] = kept_answer(holds[row[0]])
 
     def _note_applied(self, indexes: Iterable[int]) -> None:
         applied, answers = self.applied, self.answers
@@ -163,6 +187,20 @@ def commit(
     connection: apsw.Connection, units: Sequence[Unit], known: Mapping[Lane, int], now: int
 ) -> tuple[list[Answer], Mapping[Lane, int]]:
     """Do the units inside a transaction of the caller's; returns their answers, and the lanes that there are after it."""
+    short = list_checkpoints(units)
+    if not short:
+        return _commit(connection, units, known, now)
+    answers = dict(zip(short, put_checkpoints(connection, [units[index] for index in short], now), strict=True))
+    rest = [index for index in range(len(units)) if index not in answers]
+    if rest:
+        others, known = _commit(connection, [units[index] for index in rest], known, now)
+        answers |= dict(zip(rest, others, strict=True))
+    return [answers[index] for index in range(len(units))], known
+
+
+def _commit(
+    connection: apsw.Connection, units: Sequence[Unit], known: Mapping[Lane, int], now: int
+) -> tuple[list[Answer], Mapping[Lane, int]]:
     keys: set[Key] = set()
     if not any(map(has_rows, units)):
         answers, known = _commit_tasks(connection, units, [unit.guard is None for unit in units], known, now, keys)
@@ -221,7 +259,7 @@ def _commit_tasks(
     put_limits(connection, limits)
     for index in lanes.keys() | existing.keys():
         lane_ids = tuple(lanes.get(index, answers[index].lane_ids))
-        answers[index] = Answer(Verdict.DONE, existing.get(index, {}), lane_ids)
+        answers[index] = replace(answers[index], existing=existing.get(index, {}), lane_ids=lane_ids)
     return answers, known
 
 

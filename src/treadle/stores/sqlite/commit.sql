@@ -62,16 +62,37 @@ select json_group_array(json_array(l.seq - :first_seq, iif(t.wake_at is null and
 from log as l cross join tasks as t on t.id = l.entity_id
 where l.seq >= :first_seq and l.seq < :first_seq + :count;
 
+-- name: log_keeps
+-- Log the moves of claims (id, version, owner, checkpoint, move, data) that are held and make one, each once.
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+  data)
+select :first_seq + r.key, :now, 'task', t.id, t.version + 1, r.value ->> 4, t.state, t.state, t.owner_id, t.claim_version, t.run_id,
+  t.root_id, t.trace_id, r.value ->> 5
+from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 0
+where t.claim_version = r.value ->> 1 and t.owner_id = r.value ->> 2 and r.value ->> 4 is not null
+  and not exists (
+    select 1
+    from log as l
+    where l.entity_id = t.id and l.claim_version = t.claim_version and l.move = r.value ->> 4 and l.data is r.value ->> 5
+  );
+
+-- name: count_keeps
+-- Count the moves that `log_keeps` has logged.
+update tasks
+set version = version + 1
+where id in (select entity_id from log where seq >= :first_seq and seq < :first_seq + :count);
+
 -- name: keep
--- Store checkpoints (id, version, owner, checkpoint) of claims that are held.
+-- Store checkpoints (id, version, owner, checkpoint, ...) of claims that are held; answers whose, and the tasks' hold.
 update tasks
 set checkpoint = r.value ->> 3
 from jsonb_each(:rows) as r
-where tasks.id = r.value ->> 0 and claim_version = r.value ->> 1 and owner_id = r.value ->> 2;
+where tasks.id = r.value ->> 0 and claim_version = r.value ->> 1 and owner_id = r.value ->> 2
+returning id, hold;
 
--- name: list_kept
--- Which rows of `keep` matched.
-select json_group_array(r.key)
+-- name: list_staying
+-- Which of the claims (id, version, owner) are held, and the tasks' hold.
+select json_group_array(json_array(r.key, t.hold))
 from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 0
 where t.claim_version = r.value ->> 1 and t.owner_id = r.value ->> 2;
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
@@ -22,6 +22,7 @@ _BEGIN_READING = _SQL["begin_reading"]
 _DATA_VERSION = _SQL["read_data_version"]
 _STEPS = (0.001, 0.01)
 _SHORT_STEPS = 500
+T = TypeVar("T")
 
 
 def connect(path: str | None, *, create: bool = True) -> apsw.Connection:
@@ -104,6 +105,18 @@ def find_value(connection: apsw.Connection, statement: str, values: Mapping[str,
     """The only value of the answer, or None if there is no row."""
     found = connection.execute(statement, values).fetchall()
     return found[0][0] if found else None
+
+
+def fetch_as(connection: apsw.Connection, kind: type[T], statement: str, values: Mapping[str, Any]) -> list[T]:
+    """Rows as records whose fields are the columns."""
+    cursor = connection.execute(statement, values)
+    names: list[str] = []
+    found = []
+    for row in cursor:
+        if not names:  # known only while there are rows
+            names = [column[0] for column in cursor.description]
+        found.append(kind(**dict(zip(names, row, strict=True))))
+    return found
 
 
 @contextmanager

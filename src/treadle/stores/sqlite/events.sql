@@ -9,7 +9,8 @@ from (
           coalesce(
             (select t.namespace from tasks as t where t.id = l.entity_id),
             (select f.namespace from finished as f where f.id = l.entity_id),
-            (select r.namespace from runs as r where r.id = l.entity_id)
+            (select r.namespace from runs as r where r.id = l.entity_id),
+            (select r.namespace from records as r where r.id = l.entity_id)
           ),
           json_object('seq', l.seq, 'at', l.at, 'entity', l.entity, 'entity_id', l.entity_id, 'version', l.version, 'move', l.move,
             'from_state', l.from_state, 'to_state', l.to_state, 'actor', l.actor, 'claim_version', l.claim_version,

@@ -86,13 +86,25 @@ def prune_trees(connection: apsw.Connection, rules: Rules, roots: Sequence[str],
         _change(connection, "delete_steps", ids=_json(steps))
         moves = _change(connection, "delete_log", ids=_json(members))
         _change(connection, "delete_finished", ids=_json(members))
+        outcomes = _change(connection, "delete_outcomes", roots=sure, limit=max(room, 0))
+        room -= outcomes
+        records = _decode(read_value(connection, _SQL["list_records"], {"roots": sure, "limit": max(room, 0)}))
+        room -= len(records)
+        moves += _delete_records(connection, records)
         if room <= 0:
             _change(connection, "bump_runs", ids=_json(runs))
-            return Pruned(0, len(members), moves, lines, 0, len(steps), more=True)
+            return Pruned(0, len(members), moves, lines, 0, len(steps), 0, len(records), outcomes, more=True)
         moves += _change(connection, "delete_log", ids=_json(runs))
         _change(connection, "delete_runs", ids=_json(runs))
         blobs = drop_uses(connection, _decode(sure))
-    return Pruned(len(_decode(sure)), len(members), moves, lines, len(runs), len(steps), blobs)
+    return Pruned(len(_decode(sure)), len(members), moves, lines, len(runs), len(steps), blobs, len(records), outcomes)
+
+
+def _delete_records(connection: apsw.Connection, records: Sequence[str]) -> int:
+    """Remove the records with their moves; how many moves there were."""
+    moves = _change(connection, "delete_log", ids=_json(records))
+    _change(connection, "delete_records", ids=_json(records))
+    return moves
 
 
 def drop_uses(connection: apsw.Connection, roots: Sequence[str]) -> int:
@@ -108,12 +120,17 @@ def _change(connection: apsw.Connection, name: str, **values: Any) -> int:
     return int(connection.changes())
 
 
-def prune_rest(connection: apsw.Connection, limit: int, keep_servers_for: int, now: int) -> tuple[int, int]:
-    """Remove keys past their time, and servers long gone."""
+def prune_rest(
+    connection: apsw.Connection, limit: int, keep_servers_for: int, keep_records_for: int, now: int
+) -> tuple[int, int, int]:
+    """Remove keys past their time, servers long gone, and records of no tree that ended long ago."""
     with writing(connection):
         keys = _change(connection, "delete_keys", now=now, limit=limit)
         servers = _change(connection, "delete_servers", now=now, keep_servers_for=keep_servers_for)
-    return keys, servers
+        old = {"now": now, "keep_records_for": keep_records_for, "limit": limit}
+        records = _decode(read_value(connection, _SQL["list_old_records"], old))
+        _delete_records(connection, records)
+    return keys, servers, len(records)
 
 
 def compact(connection: apsw.Connection, *, whole: bool) -> int:

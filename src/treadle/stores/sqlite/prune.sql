@@ -141,6 +141,33 @@ delete from steps where id in (select value from json_each(:ids));
 -- Runs.
 delete from runs where id in (select value from json_each(:ids));
 
+-- name: list_records
+-- Records of the trees.
+select json_group_array(id)
+from (select r.id from json_each(:roots) as w cross join records as r on r.root_id = w.value limit :limit);
+
+-- name: delete_records
+-- Records, and by that their items.
+delete from records where id in (select value from json_each(:ids));
+
+-- name: delete_outcomes
+-- What is known of the trees' effects.
+delete from idempotency_outcomes
+where rowid in (
+  select o.rowid from json_each(:roots) as w cross join idempotency_outcomes as o on o.root_id = w.value limit :limit
+);
+
+-- name: list_old_records
+-- Records of no tree that ended long ago.
+select json_group_array(id)
+from (
+  select id
+  from records
+  where root_id is null and ended_at is not null and ended_at <= :now - :keep_records_for
+  order by ended_at
+  limit :limit
+);
+
 -- name: bump_runs
 -- Whoever has read these runs has to look again.
 update runs set version = version + 1 where id in (select value from json_each(:ids));

@@ -107,6 +107,8 @@ from (
     select * from (select 'task', id, state, version from finished where id > :after_id order by id limit :limit)
     union all
     select * from (select 'run', id, state, moves from runs where id > :after_id order by id limit :limit)
+    union all
+    select * from (select entity, id, state, moves from records where id > :after_id order by id limit :limit)
   )
   order by id
   limit :limit

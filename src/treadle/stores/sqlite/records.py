@@ -1,4 +1,7 @@
-"""Servers and handlers' lines: rows beside the queue that nothing depends on."""
+"""Records in units: whether a unit may write them is judged first, then they are made and changed, then their items are.
+
+All of it happens inside a transaction of the caller's.
+"""
 
 from __future__ import annotations
 
@@ -7,42 +10,70 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from treadle.model.tasks import LogLine, Server
-from treadle.stores.sqlite.connection import read_value, writing
+from treadle.kernel.entities import ChangeRecord, PutItems, PutRecord
+from treadle.kernel.ports import DEFERRED, DONE, Answer, Row, Unit, Verdict
+from treadle.model.errors import IllegalMove
+from treadle.stores.sqlite.connection import find_value, read_value
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "records.sql")
+_TAKE_SEQS = load_statements(__package__, "commit.sql")["take_seqs"]
 _encode = msgspec.json.Encoder().encode
-_decode_servers = msgspec.json.Decoder(list[Server]).decode
-_decode_lines = msgspec.json.Decoder(list[LogLine]).decode
 
 
-def save_server(connection: apsw.Connection, server: Server, now: int) -> None:
-    """Insert or update the server's row."""
-    values = msgspec.structs.asdict(server)
-    values["handlers"] = _encode(server.handlers).decode()
-    values["task_lists"] = _encode(server.task_lists).decode()
-    values["topics"] = _encode(server.topics).decode()
-    values["counts"] = _encode(server.counts).decode()
-    values["now"] = now
-    with writing(connection):
-        connection.execute(_SQL["save_server"], values)
+def refuse_records(connection: apsw.Connection, unit: Unit) -> Answer | None:
+    """The answer to a unit whose records are there already, have moved on or have a name that is taken; None if it may happen."""
+    new = [row.record for row in unit.rows if isinstance(row, PutRecord)]
+    changes = [row for row in unit.rows if isinstance(row, ChangeRecord)]
+    if any(find_value(connection, _SQL["find_version"], {"id": record.id}) is not None for record in new):
+        return DONE
+    versions: dict[str, int | None] = {record.id: 0 for record in new}
+    for change in changes:
+        record_id = change.record_id
+        if record_id not in versions:
+            versions[record_id] = find_value(connection, _SQL["find_version"], {"id": record_id})
+        if versions[record_id] != change.version:
+            return DEFERRED
+        versions[record_id] = change.version + 1
+    ended = {change.record_id for change in changes if change.ended}
+    for record in new:
+        if record.name is not None:
+            values = {"namespace": record.namespace, "entity": record.entity, "name": record.name}
+            holder = find_value(connection, _SQL["find_holder"], values)
+            if holder is not None and holder not in ended:
+                return Answer(Verdict.DONE, existing={record.name: holder})
+    return None
 
 
-def list_servers(connection: apsw.Connection) -> list[Server]:
-    """All servers, newest first."""
-    found = read_value(connection, _SQL["list_servers"])
-    return _decode_servers(found)
+def write_records(connection: apsw.Connection, rows: Sequence[Row], now: int) -> None:
+    """Change the records that are there, which may free names; then make the new ones, and change these."""
+    new = [row.record for row in rows if isinstance(row, PutRecord)]
+    changes = [row for row in rows if isinstance(row, ChangeRecord)]
+    made = {record.id for record in new}
+    for change in changes:
+        if change.record_id not in made:
+            _change_record(connection, change, now)
+    for record in new:
+        connection.execute(_SQL["insert_record"], msgspec.structs.asdict(record) | {"now": now})
+    for change in changes:
+        if change.record_id in made:
+            _change_record(connection, change, now)
 
 
-def append_lines(connection: apsw.Connection, lines: Sequence[LogLine]) -> None:
-    """Store what handlers wrote."""
-    rows = [(line.task_id, line.at, line.level, line.message, line.details, line.run_id, line.step_id) for line in lines]
-    with writing(connection):
-        connection.execute(_SQL["append_lines"], {"rows": _encode(rows).decode()})
+def _change_record(connection: apsw.Connection, row: ChangeRecord, now: int) -> None:
+    values = {name: getattr(row, name) for name in row.__slots__} | {"now": now}
+    found = connection.execute(_SQL["change_record"], values).fetchall()
+    if not found:
+        raise IllegalMove("record", row.record_id, f"not {row.from_state}", row.move or "change")
+    if row.move is not None:
+        values["entity"], values["moves"], values["run_id"], values["root_id"], values["trace_id"] = found[0]
+        values["seq"] = read_value(connection, _TAKE_SEQS, {"count": 1})
+        connection.execute(_SQL["log_record"], values)
 
 
-def list_lines(connection: apsw.Connection, task_id: str, limit: int) -> list[LogLine]:
-    """The task's last lines, oldest first."""
-    found = read_value(connection, _SQL["list_lines"], {"task_id": task_id, "limit": max(limit, 0)})
-    return _decode_lines(found)
+def put_items(connection: apsw.Connection, row: PutItems) -> None:
+    """Keep values apart from the record's body, or remove them."""
+    values = {"record_id": row.record_id, "rows": _encode(row.items).decode()}
+    if any(value is None for _, value in row.items):
+        connection.execute(_SQL["remove_items"], values)
+    connection.execute(_SQL["put_items"], values)

@@ -13,6 +13,7 @@ from typing import assert_never
 import apsw
 import msgspec
 
+from treadle.kernel.entities import Await, ChangeRecord, PutItems, PutMail, PutOutcome, PutRecord, TakeMail
 from treadle.kernel.ports import (
     CLAIM_LOST,
     DEFERRED,
@@ -36,9 +37,14 @@ from treadle.kernel.ports import (
     Verdict,
 )
 from treadle.model.errors import IllegalMove
+from treadle.model.records import Mail
+from treadle.model.runs import Run, Step
 from treadle.model.tasks import Claim
 from treadle.stores.sqlite.connection import find_value, read_value
 from treadle.stores.sqlite.limits import Key, list_run_keys
+from treadle.stores.sqlite.mail import await_mail, put_mail, take_mail
+from treadle.stores.sqlite.outcomes import put_outcomes
+from treadle.stores.sqlite.records import put_items, refuse_records, write_records
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "rows.sql")
@@ -67,7 +73,7 @@ class Judged:
 
 
 def judge(connection: apsw.Connection, units: Sequence[Unit], now: int) -> Judged:
-    """Decide which units may happen; runs of those that may have their new version from now on."""
+    """Decide which units may happen; runs and records of those that may have their new version from now on."""
     judged = Judged()
     settled: set[str] = set()
     named = {guard[0] for unit in units if has_rows(unit) for guard in _guards(unit)}
@@ -75,11 +81,14 @@ def judge(connection: apsw.Connection, units: Sequence[Unit], now: int) -> Judge
         if not has_rows(unit) and (unit.guard is None or unit.guard.task_id not in named):
             judged.add(index, unit)
             continue
-        refusal = _refusal(connection, unit, settled, now)
+        refusal = _refusal(connection, unit, settled)
         if refusal is not None:
             judged.answers[index] = refusal
             continue
-        if unit.guard is not None:
+        for run in _new_runs(unit):
+            connection.execute(_SQL["insert_run"], msgspec.structs.asdict(run) | {"now": now})
+        write_records(connection, unit.rows, now)
+        if unit.guard is not None and unit.settlement is not None:
             settled.add(unit.guard.task_id)
         settled.update(claim.task_id for claim, _ in unit.also)
         added = sum(row.added for row in unit.rows if isinstance(row, PutSteps))
@@ -92,18 +101,22 @@ def judge(connection: apsw.Connection, units: Sequence[Unit], now: int) -> Judge
     return judged
 
 
-def _refusal(connection: apsw.Connection, unit: Unit, settled: set[str], now: int) -> Answer | None:
-    """The answer to a unit that must not happen, or None. A new run is inserted here, as only that tells."""
+def _refusal(connection: apsw.Connection, unit: Unit, settled: set[str]) -> Answer | None:
+    """The answer to a unit that must not happen, or None."""
     if unit.run is not None:
         version = find_value(connection, _SQL["find_run_version"], {"id": unit.run.run_id})
         if version is None or (unit.run.version is not None and version != unit.run.version):
             return DONE if _was_committed(connection, unit) else DEFERRED
     if lost := _lost(connection, unit, settled):
         return DONE if _was_committed(connection, unit) else Answer(Verdict.CLAIM_LOST, lost=lost)
-    for row in unit.rows:
-        if isinstance(row, PutRun) and (answer := _insert_run(connection, row, now)) is not None:
+    for run in _new_runs(unit):
+        if (answer := _refuse_run(connection, run)) is not None:
             return answer
-    return None
+    return refuse_records(connection, unit)
+
+
+def _new_runs(unit: Unit) -> list[Run]:
+    return [row.run for row in unit.rows if isinstance(row, PutRun)]
 
 
 def _guards(unit: Unit) -> list[tuple[str, int, str | None, int | None]]:
@@ -137,8 +150,7 @@ def _was_committed(connection: apsw.Connection, unit: Unit) -> bool:
     return len(_decode(read_value(connection, _COMMIT["list_settled"], {"rows": _encode(asked).decode()}))) == len(asked)
 
 
-def _insert_run(connection: apsw.Connection, row: PutRun, now: int) -> Answer | None:
-    run = row.run
+def _refuse_run(connection: apsw.Connection, run: Run) -> Answer | None:
     if find_value(connection, _SQL["find_run_version"], {"id": run.id}) is not None:
         return DONE
     if run.idempotency_key is not None:
@@ -146,22 +158,24 @@ def _insert_run(connection: apsw.Connection, row: PutRun, now: int) -> Answer | 
         holder = find_value(connection, _SQL["find_run_by_key"], values)
         if holder is not None:
             return Answer(Verdict.DONE, existing={run.idempotency_key: holder})
-    connection.execute(_SQL["insert_run"], msgspec.structs.asdict(run) | {"now": now})
     return None
 
 
 def write_rows(connection: apsw.Connection, rows: Sequence[tuple[int, Row]], now: int, keys: set[Key]) -> dict[int, set[int]]:
-    """Write the rows of units that happen; lanes in which that made tasks ready, by unit. Limit keys are added to `keys`."""
+    """Write the rows of units that happen; lanes in which that made tasks ready, by unit. Limit keys are added to `keys`.
+
+    Mail goes last: a run that ends or begins to wait in the same call has done so when it is told.
+    """
     lanes: dict[int, set[int]] = {}
+    told: list[tuple[int, Mail]] = []
     for index, row in rows:
         match row:
-            case PutRun():
-                pass  # inserted when it was judged
+            case PutRun() | PutRecord() | ChangeRecord():
+                pass  # written when it was judged
             case MoveRun():
                 _move_run(connection, row, now)
             case PutSteps(steps=steps):
-                values = [(s.id, s.run_id, s.parent_id, s.ordinal, s.kind, s.name, s.facet, s.state, s.body) for s in steps]
-                connection.execute(_SQL["put_steps"], {"rows": _encode(values).decode(), "now": now})
+                put_steps(connection, steps, now)
             case PutInbox(step_id, inbox):
                 connection.execute(_SQL["put_inbox"], {"step_id": step_id, "inbox": inbox})
             case ClearInbox(step_ids):
@@ -178,9 +192,27 @@ def write_rows(connection: apsw.Connection, rows: Sequence[tuple[int, Row]], now
             case CancelRunTasks():
                 keys.update(list_run_keys(connection, row.run_id))
                 _cancel_tasks(connection, row, now)
+            case PutItems():
+                put_items(connection, row)
+            case PutMail(mail):
+                told.append((index, mail))
+            case TakeMail():
+                take_mail(connection, row)
+            case Await():
+                await_mail(connection, row)
+            case PutOutcome(outcome):
+                put_outcomes(connection, [outcome], now)
             case _:
                 assert_never(row)
+    if told:
+        put_mail(connection, told, now, keys, lanes)
     return lanes
+
+
+def put_steps(connection: apsw.Connection, steps: Sequence[Step], now: int) -> None:
+    """Insert steps, or replace them but for their inbox."""
+    values = [(s.id, s.run_id, s.parent_id, s.ordinal, s.kind, s.name, s.facet, s.state, s.body) for s in steps]
+    connection.execute(_SQL["put_steps"], {"rows": _encode(values).decode(), "now": now})
 
 
 def _move_run(connection: apsw.Connection, row: MoveRun, now: int) -> None:
@@ -211,7 +243,7 @@ def merge(judged: Judged, simple: Sequence[Answer], lanes: dict[int, set[int]], 
             answers[owner] = answer
         elif answer is not DONE:
             existing, lane_ids = before.existing | answer.existing, (*before.lane_ids, *answer.lane_ids)
-            answers[owner] = Answer(answer.verdict, existing, lane_ids)
+            answers[owner] = replace(before, verdict=answer.verdict, existing=existing, lane_ids=lane_ids)
     for owner, more in lanes.items():
         answers[owner] = replace(answers[owner], lane_ids=tuple(more.union(answers[owner].lane_ids)))
     return [answers.get(index, CLAIM_LOST) for index in range(count)]

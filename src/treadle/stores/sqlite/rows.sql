@@ -27,9 +27,9 @@ update runs set version = version + 1, steps = steps + :added where id = :id;
 -- name: insert_run
 -- A new run.
 insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
-  failed_step_id, idempotency_key, parent_id, root_id, trace_id, created_at, finished_at)
+  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at, finished_at)
 values (:id, :namespace, :kind, :flow_id, :workflow, :state, :version, :moves, :steps, :task_list, :priority, :inputs, :outputs,
-  :error, :failed_step_id, :idempotency_key, :parent_id, :root_id, :trace_id, :now, null);
+  :error, :failed_step_id, :idempotency_key, :parent_id, :parent_step_id, :awaiting, :root_id, :trace_id, :now, null);
 
 -- name: move_run
 -- The run makes a move.

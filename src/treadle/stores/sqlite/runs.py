@@ -10,7 +10,7 @@ import msgspec
 
 from treadle.kernel.ports import RunFilter
 from treadle.model.runs import Flow, FlowVersion, Run, Step
-from treadle.stores.sqlite.connection import writing
+from treadle.stores.sqlite.connection import fetch_as, writing
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "runs.sql")
@@ -19,15 +19,7 @@ T = TypeVar("T")
 
 
 def _records(connection: apsw.Connection, kind: type[T], name: str, values: dict[str, Any]) -> list[T]:
-    """Rows as records whose fields are the columns."""
-    cursor = connection.execute(_SQL[name], values)
-    names: list[str] = []
-    records = []
-    for row in cursor:
-        if not names:  # known only while there are rows
-            names = [column[0] for column in cursor.description]
-        records.append(kind(**dict(zip(names, row, strict=True))))
-    return records
+    return fetch_as(connection, kind, _SQL[name], values)
 
 
 def find_run(connection: apsw.Connection, run_id: str) -> Run | None:

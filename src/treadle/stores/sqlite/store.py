@@ -38,11 +38,12 @@ from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import Claim, LogLine, Move, Server, Task
 from treadle.stores.deduping import has_keys
-from treadle.stores.sqlite import dead, dedupe, events, handlers, health, limits, lists, prune, queue, reads, records, runs
+from treadle.stores.sqlite import dead, dedupe, events, handlers, health, limits, lists, prune, queue, reads, runs, servers
 from treadle.stores.sqlite.channel import Channel, ClosedChannel, InlineChannel, ThreadChannel
 from treadle.stores.sqlite.commit import commit
 from treadle.stores.sqlite.connection import add_shapes, connect, make_durable, make_shrinkable, refuse_writes, writing
 from treadle.stores.sqlite.describe import describe
+from treadle.stores.sqlite.entities import EntityMethods
 from treadle.stores.sqlite.lanes import list_lanes, make_lanes
 from treadle.stores.sqlite.place import check_place
 from treadle.stores.sqlite.schema import NEWEST, check_version, migrate_to, read_version
@@ -51,7 +52,7 @@ from treadle.stores.sqlite.usage import UsageMethods
 from treadle.stores.sqlite.wal import Checkpointer
 
 
-class SqliteStore(UsageMethods):
+class SqliteStore(UsageMethods, EntityMethods):
     """One SQLite database: a file that several processes of one machine may share, or memory that only this store sees."""
 
     parallel_commits = 1
@@ -348,9 +349,12 @@ class SqliteStore(UsageMethods):
         """A list's own rules."""
         await self._writer.call(lambda connection: prune.set_keep(connection, namespace, task_list, completed_for, failed_for))
 
-    async def prune_rest(self, limit: int, keep_servers_for: int) -> tuple[int, int]:
-        """Remove old keys and servers."""
-        return await self._writer.call(lambda connection: prune.prune_rest(connection, limit, keep_servers_for, self._clock.now()))
+    async def prune_rest(self, limit: int, keep_servers_for: int, keep_records_for: int) -> tuple[int, int, int]:
+        """Remove old keys, servers and records of no tree."""
+        now = self._clock.now()
+        return await self._writer.call(
+            lambda connection: prune.prune_rest(connection, limit, keep_servers_for, keep_records_for, now)
+        )
 
     async def compact(self, *, whole: bool = False) -> int:
         """Give free pages back to the file system."""
@@ -379,20 +383,20 @@ class SqliteStore(UsageMethods):
 
     async def list_servers(self) -> list[Server]:
         """All servers, newest first."""
-        return await self._reader.call(records.list_servers)
+        return await self._reader.call(servers.list_servers)
 
     async def save_server(self, server: Server) -> None:
         """Insert or update the server's row."""
-        await self._writer.call(lambda connection: records.save_server(connection, server, self._clock.now()))
+        await self._writer.call(lambda connection: servers.save_server(connection, server, self._clock.now()))
 
     async def append_lines(self, lines: Sequence[LogLine]) -> None:
         """Store what handlers wrote."""
         if lines:
-            await self._writer.call(lambda connection: records.append_lines(connection, lines))
+            await self._writer.call(lambda connection: servers.append_lines(connection, lines))
 
     async def list_lines(self, task_id: str, limit: int) -> list[LogLine]:
         """The task's last lines, oldest first."""
-        return await self._reader.call(lambda connection: records.list_lines(connection, task_id, limit))
+        return await self._reader.call(lambda connection: servers.list_lines(connection, task_id, limit))
 
     # signals
 
@@ -453,7 +457,7 @@ class SqliteLine:
 
     def beat(self, server: Server) -> None:
         """Insert or update the server's row."""
-        self._writer.call_blocking(lambda connection: records.save_server(connection, server, self._clock.now()))
+        self._writer.call_blocking(lambda connection: servers.save_server(connection, server, self._clock.now()))
 
     def now(self) -> int:
         """The store's clock."""

@@ -24,6 +24,8 @@ create table records (
 ) strict;
 
 create unique index records_name on records (namespace, entity, name) where name is not null and ended_at is null;
+create index records_live on records (namespace, entity, id) where ended_at is null;
+create index records_ended on records (ended_at) where root_id is null and ended_at is not null;
 create index records_state on records (namespace, entity, state, id);
 create index records_task on records (task_id) where task_id is not null;
 create index records_run on records (run_id) where run_id is not null;

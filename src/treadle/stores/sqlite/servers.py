@@ -1,0 +1,48 @@
+"""Servers and handlers' lines: rows beside the queue that nothing depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+import msgspec
+
+from treadle.model.tasks import LogLine, Server
+from treadle.stores.sqlite.connection import read_value, writing
+from treadle.stores.statements import load_statements
+
+_SQL = load_statements(__package__, "servers.sql")
+_encode = msgspec.json.Encoder().encode
+_decode_servers = msgspec.json.Decoder(list[Server]).decode
+_decode_lines = msgspec.json.Decoder(list[LogLine]).decode
+
+
+def save_server(connection: apsw.Connection, server: Server, now: int) -> None:
+    """Insert or update the server's row."""
+    values = msgspec.structs.asdict(server)
+    values["handlers"] = _encode(server.handlers).decode()
+    values["task_lists"] = _encode(server.task_lists).decode()
+    values["topics"] = _encode(server.topics).decode()
+    values["counts"] = _encode(server.counts).decode()
+    values["now"] = now
+    with writing(connection):
+        connection.execute(_SQL["save_server"], values)
+
+
+def list_servers(connection: apsw.Connection) -> list[Server]:
+    """All servers, newest first."""
+    found = read_value(connection, _SQL["list_servers"])
+    return _decode_servers(found)
+
+
+def append_lines(connection: apsw.Connection, lines: Sequence[LogLine]) -> None:
+    """Store what handlers wrote."""
+    rows = [(line.task_id, line.at, line.level, line.message, line.details, line.run_id, line.step_id) for line in lines]
+    with writing(connection):
+        connection.execute(_SQL["append_lines"], {"rows": _encode(rows).decode()})
+
+
+def list_lines(connection: apsw.Connection, task_id: str, limit: int) -> list[LogLine]:
+    """The task's last lines, oldest first."""
+    found = read_value(connection, _SQL["list_lines"], {"task_id": task_id, "limit": max(limit, 0)})
+    return _decode_lines(found)

@@ -1,0 +1,48 @@
+-- name: save_server
+-- Insert the server, or update it; its heartbeat is now, its start stays what it was.
+insert into servers (id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at,
+  heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error)
+values (:id, :name, :host, :pid, :version, :state, :handlers, :task_lists, :concurrency, :heartbeat_every_for,
+  coalesce(nullif(:started_at, 0), :now), :now, :handled, :failed, :running,
+  :server_group, :service_name, :topics, :counts, :error)
+on conflict (id) do update
+set name = excluded.name, host = excluded.host, pid = excluded.pid, version = excluded.version, state = excluded.state,
+  handlers = excluded.handlers, task_lists = excluded.task_lists, concurrency = excluded.concurrency,
+  heartbeat_every_for = excluded.heartbeat_every_for, heartbeat_at = excluded.heartbeat_at, handled = excluded.handled,
+  failed = excluded.failed, running = excluded.running, server_group = excluded.server_group,
+  service_name = excluded.service_name, topics = excluded.topics, counts = excluded.counts, error = excluded.error;
+
+-- name: list_servers
+-- All servers, newest first.
+select coalesce('[' || group_concat(server, ',') || ']', '[]')
+from (
+  select json_object('id', id, 'name', name, 'host', host, 'pid', pid, 'version', version, 'state', state,
+    'handlers', json(handlers), 'task_lists', json(task_lists), 'concurrency', concurrency,
+    'heartbeat_every_for', heartbeat_every_for, 'started_at', started_at, 'heartbeat_at', heartbeat_at, 'handled', handled,
+    'failed', failed, 'running', running, 'server_group', server_group, 'service_name', service_name, 'topics', json(topics),
+    'counts', json(counts), 'error', error) as server
+  from servers
+  order by started_at desc, id desc
+);
+
+-- name: append_lines
+-- Store lines that handlers wrote.
+insert into lines (task_id, at, level, message, details, run_id, step_id)
+select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, r.value ->> 5, r.value ->> 6
+from jsonb_each(:rows) as r;
+
+-- name: list_lines
+-- The last lines of a task, oldest first.
+select coalesce('[' || group_concat(line, ',') || ']', '[]')
+from (
+  select line
+  from (
+    select id, json_object('task_id', task_id, 'at', at, 'level', level, 'message', message, 'details', details,
+      'run_id', run_id, 'step_id', step_id) as line
+    from lines
+    where task_id = :task_id
+    order by id desc
+    limit :limit
+  )
+  order by id
+);
