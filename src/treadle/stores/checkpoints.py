@@ -26,7 +26,7 @@ def is_checkpoint(unit: Unit) -> bool:
         and bool(unit.rows)
         and not unit.tasks
         and not unit.also
-        and all(type(row) is PutSteps for row in unit.rows)
+        and all(type(row) is PutSteps and row.steps for row in unit.rows)
     )
 
 

@@ -1,7 +1,7 @@
 """The one write: units, each with its guard, all in one transaction, with as few round trips as their kinds allow.
 
-The hot paths (every unit ends a claimed task and does nothing else; all units are new tasks of no step) are a single
-statement. That is whole for new tasks too: which of them are refused is decided in it. Otherwise the guarded rows are
+The hot paths (every unit ends a claimed task and does nothing else; all units are new tasks of no step; all are checkpoints)
+are a single statement. That is whole for new tasks too: which of them are refused is decided in it. Otherwise the guarded rows are
 locked in the order of their ids, the guards are evaluated here, one after the other, and each kind of settlement is one
 statement for all units. The hot statements leave tasks with a limit key, and lanes that were said something about, to that
 way: there, the last thing done is to admit the next tasks of the keys.
@@ -20,13 +20,17 @@ from treadle.model.names import Lane
 from treadle.model.states import Hold
 from treadle.model.tasks import Claim, NewTask
 from treadle.stores.births import has_births, list_births
+from treadle.stores.checkpoints import is_checkpoint
 from treadle.stores.deduping import has_keys
 from treadle.stores.postgres import settlements
+from treadle.stores.postgres.checkpoints import put_checkpoints
 from treadle.stores.postgres.connect import PACKAGE, Connection
 from treadle.stores.postgres.dedupe import settle_keys, take_keys
 from treadle.stores.postgres.inserts import Inserted, claim_born, enter, insert_tasks
 from treadle.stores.postgres.limits import Key, admit
-from treadle.stores.postgres.rows import has_rows, insert_runs, see_runs, write_rows
+from treadle.stores.postgres.mail import told_runs
+from treadle.stores.postgres.records import RecordsSeen, see_records, write_records
+from treadle.stores.postgres.rows import RunsSeen, has_rows, insert_runs, see_runs, take_back_runs, write_rows
 from treadle.stores.postgres.settlements import End, Parking
 from treadle.stores.statements import load_statements
 
@@ -87,6 +91,8 @@ async def _commit(connection: Connection, lane_ids: Mapping[Lane, int], units: S
         if await settlements.finish(connection, ends, limited=False) == len(ends):
             return [DONE] * len(ends)
     elif any(map(has_rows, units)):
+        if all(map(is_checkpoint, units)):
+            return await put_checkpoints(connection, units)
         async with connection.transaction():
             return await _commit_rows(connection, lane_ids, units)
     elif tasks := _plain_tasks(units):
@@ -107,38 +113,66 @@ async def _commit_rows(connection: Connection, lane_ids: Mapping[Lane, int], uni
     """Do units of which some advance runs: each is taken apart into the settlements of its tasks and its rows."""
     seen = await see_runs(connection, units)
     parts = [[Unit(unit.guard, unit.settlement), *(Unit(claim, finish) for claim, finish in unit.also)] for unit in units]
-    rows = await _lock(connection, [part for some in parts for part in some])
-    may_happen = {
-        position: unit
-        for position, unit in enumerate(units)
-        if seen.refusal(position, unit) is None and all(part.guard is None or _holds(part, rows) for part in parts[position])
-    }
-    await insert_runs(connection, seen, may_happen)
-    answers = [CLAIM_LOST] * len(units)
-    happening: dict[int, Unit] = {}
-    allowed: list[_Allowed] = []
-    for position, unit in enumerate(units):
-        refusal = seen.refusal(position, unit)
-        lost = tuple(part.guard.task_id for part in parts[position] if part.guard and not _holds(part, rows))
-        if refusal is not None or lost:
-            answers[position] = refusal or Answer(Verdict.CLAIM_LOST, lost=lost)
+    rows = await _lock(connection, [part for some in parts for part in some], told_runs(units))
+    records = await see_records(connection, units)
+    while True:
+        decided = _decide(units, parts, seen.fresh(), rows, records)
+        if not await insert_runs(connection, seen, decided.happening):
             continue
-        happening[position] = unit
-        seen.advance(unit)
-        for part in parts[position]:
-            row = rows.pop(_key(part), None) if part.guard and part.settlement else None
-            allowed.append(_Allowed(part, row))
+        if not (refused := await write_records(connection, decided.happening)):
+            break
+        seen.refused |= refused
+    happening, answers = decided.happening, decided.answers
+    await take_back_runs(connection, seen, happening)
     await _recognise(connection, parts, answers, happening)
-    locked = {one.row.id: one.row for one in allowed if one.row is not None}
-    keyed = await _settle(connection, allowed)
+    keyed = await _settle(connection, decided.allowed)
     inserted = await enter(connection, lane_ids, list(happening.values()))
     lanes = await write_rows(connection, happening, keyed.keys)
     ready = await _admit(connection, keyed.keys, inserted)
     for position, unit in happening.items():
-        answer = _answer(unit, locked.get(unit.guard.task_id) if unit.guard else None, inserted, lane_ids, keyed.task_ids)
+        answer = _answer(unit, decided.rows.get(position), inserted, lane_ids, keyed.task_ids)
         more = lanes.get(position, set()).union(answer.lane_ids)
-        answers[position] = Answer(Verdict.DONE, answer.existing, tuple(sorted(more)))
+        answers[position] = replace(answer, lane_ids=tuple(sorted(more))) if more else answer
     return _with_lanes(answers, ready)
+
+
+class _Decided(NamedTuple):
+    """Which units happen, what of their tasks is settled, the rows that their guards matched, and the answers of the others."""
+
+    happening: dict[int, Unit]
+    allowed: list[_Allowed]
+    rows: dict[int, _Row]
+    answers: list[Answer]
+
+
+def _decide(
+    units: Sequence[Unit],
+    parts: Sequence[Sequence[Unit]],
+    seen: RunsSeen,
+    locked: Mapping[tuple[str, bool], _Row],
+    records: RecordsSeen,
+) -> _Decided:
+    """Judge the units, one after the other, each as if those before it that may happen had happened."""
+    decided = _Decided({}, [], {}, [CLAIM_LOST] * len(units))
+    rows = dict(locked)
+    records = RecordsSeen(dict(records.versions))
+    for position, unit in enumerate(units):
+        refusal = seen.refusal(position, unit)
+        lost = tuple(part.guard.task_id for part in parts[position] if part.guard and not _holds(part, rows))
+        if refusal is None and not lost:
+            refusal = DONE if seen.made_before(unit) else records.refusal(unit)
+        if refusal is not None or lost:
+            decided.answers[position] = refusal or Answer(Verdict.CLAIM_LOST, lost=lost)
+            continue
+        decided.happening[position] = unit
+        seen.advance(unit)
+        records.advance(unit)
+        if unit.guard is not None:
+            decided.rows[position] = rows[_key(unit)]
+        for part in parts[position]:
+            row = rows.pop(_key(part), None) if part.guard and part.settlement else None
+            decided.allowed.append(_Allowed(part, row))
+    return decided
 
 
 async def _recognise(
@@ -221,14 +255,21 @@ async def _judge(connection: Connection, units: Sequence[Unit]) -> tuple[dict[in
     return allowed, answers
 
 
-async def _lock(connection: Connection, units: Sequence[Unit]) -> dict[tuple[str, bool], _Row]:
-    """The guarded tasks by id and whether they are finished; nobody else changes them until the transaction ends."""
+async def _lock(connection: Connection, units: Sequence[Unit], told: Set[str] = frozenset()) -> dict[tuple[str, bool], _Row]:
+    """The guarded tasks by id and whether they are finished; nobody else changes them until the transaction ends.
+
+    The own tasks of runs that are `told` something, which may wake them, are locked with them.
+    """
     wanted = {(unit.guard.task_id, isinstance(unit.settlement, _OF_FINISHED)) for unit in units if unit.guard is not None}
     rows: dict[tuple[str, bool], _Row] = {}
     for finished, statement in ((False, "lock_tasks"), (True, "lock_finished")):
-        if task_ids := sorted(task_id for task_id, ended in wanted if ended is finished):
-            for row in await connection.fetch(_SQL[statement], task_ids):
-                rows[row[0], finished] = _Row(*row)
+        task_ids = sorted(task_id for task_id, ended in wanted if ended is finished)
+        if told and not finished:
+            found = await connection.fetch(_SQL["lock_tasks_and_told"], task_ids, sorted(told))
+        else:
+            found = await connection.fetch(_SQL[statement], task_ids) if task_ids else []
+        for row in found:
+            rows[row[0], finished] = _Row(*row)
     return rows
 
 
@@ -270,7 +311,7 @@ async def _settle(connection: Connection, allowed: Iterable[_Allowed]) -> _Keyed
     keyed = _Keyed(set(), set())
     ends: list[End] = []
     parkings: list[Parking] = []
-    checkpoints: dict[str, str | None] = {}
+    keeps: dict[str, Keep] = {}
     revivals: dict[str, Revive] = {}
     amends: dict[str, Amend] = {}
     for unit, row in allowed:
@@ -285,8 +326,8 @@ async def _settle(connection: Connection, allowed: Iterable[_Allowed]) -> _Keyed
                 ends.append(End(row.id, row.claim_version, row.owner_id, finish.actor or owner_id, finish))
             case Park() as park:
                 parkings.append(Parking(row.id, row.state, park.actor or owner_id, park))
-            case Keep(checkpoint):
-                checkpoints[row.id] = checkpoint
+            case Keep() as kept:
+                keeps[row.id] = kept
             case Revive() as revival:
                 revivals[row.id] = revival
             case Amend() as amendment:
@@ -299,8 +340,8 @@ async def _settle(connection: Connection, allowed: Iterable[_Allowed]) -> _Keyed
         await settlements.finish(connection, ends)
     if parkings:
         await settlements.park(connection, parkings)
-    if checkpoints:
-        await settlements.keep(connection, checkpoints)
+    if keeps:
+        await settlements.keep(connection, keeps)
     if revivals:
         revived = await settlements.revive(connection, revivals)
         keyed.keys.update(revived.values())
@@ -341,4 +382,6 @@ def _answer(
         existing = {
             task.unique_key: inserted.holders[task.id] for task in unit.tasks if task.unique_key and task.id in inserted.holders
         }
-    return Answer(Verdict.DONE, existing, tuple(sorted(ready))) if ready or existing else DONE
+    stays = isinstance(unit.guard, Claim) and isinstance(unit.settlement, Keep | None)
+    held = stays and row is not None and bool(row.hold & Hold.RUN_PAUSED)
+    return Answer(Verdict.DONE, existing, tuple(sorted(ready)), held=held) if ready or existing or held else DONE

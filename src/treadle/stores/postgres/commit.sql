@@ -7,6 +7,19 @@ join unnest($1::uuid[]) as given (id) on tasks.id = given.id
 order by tasks.id
 for update of tasks;
 
+-- name: lock_tasks_and_told
+-- As `lock_tasks`, and the own tasks of the runs $2 with them.
+select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks.state, tasks.lane_id, tasks.hold,
+  tasks.namespace, tasks.limit_key
+from tasks
+join (
+  select given.id from unnest($1::uuid[]) as given (id)
+  union
+  select own.id from unnest($2::uuid[]) as given (run_id) join tasks as own on own.run_id = given.run_id and own.step_id is null
+) as wanted on tasks.id = wanted.id
+order by tasks.id
+for update of tasks;
+
 -- name: lock_finished
 -- What guards of finished tasks are compared with; the rows are ours until the transaction ends.
 select finished.id::text, finished.version, finished.claim_version, finished.owner_id, finished.state, finished.lane_id

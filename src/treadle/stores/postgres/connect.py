@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from uuid import UUID
 
 import asyncpg
 
@@ -117,6 +118,14 @@ async def close_connection(connection: Connection) -> None:
 def sparse(values: list[T]) -> list[T]:
     """A column for `unnest`, empty where it says nothing: `unnest` fills short columns up with nulls, and that costs less."""
     return [] if values.count(None) == len(values) else values  # type: ignore[arg-type]
+
+
+async def fetch_as(connection: Connection, kind: type[T], statement: str, *values: object) -> list[T]:
+    """Rows as records whose fields are the columns; ids become text."""
+    return [
+        kind(**{name: str(value) if isinstance(value, UUID) else value for name, value in row.items()})
+        for row in await connection.fetch(statement, *values)
+    ]
 
 
 def row_count(status: str) -> int:

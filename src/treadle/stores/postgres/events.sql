@@ -1,6 +1,6 @@
 -- name: list_events
 -- Up to $3 moves after the seq $1 and up to $2 in their order, with the namespaces of who made them.
-select coalesce(found.namespace, tasks.namespace, finished.namespace, runs.namespace) as row_namespace, found.seq, found.at,
+select coalesce(found.namespace, tasks.namespace, finished.namespace, runs.namespace, records.namespace) as row_namespace, found.seq, found.at,
   found.entity, found.entity_id, found.version, found.move, found.from_state, found.to_state, found.actor, found.claim_version,
   found.run_id, found.root_id, found.trace_id, found.data
 from (
@@ -30,6 +30,7 @@ from (
 left join tasks on found.namespace is null and tasks.id = found.entity_id
 left join finished on found.namespace is null and finished.id = found.entity_id
 left join runs on found.namespace is null and runs.id = found.entity_id
+left join records on found.namespace is null and records.id = found.entity_id
 order by found.seq;
 
 -- name: find_last_seq

@@ -79,13 +79,25 @@ async def prune_trees(connection: Connection, rules: Rules, roots: Sequence[str]
         await _change(connection, "delete_steps", steps)
         moves = await _change(connection, "delete_log", members)
         await _change(connection, "delete_finished", members)
+        outcomes = await _change(connection, "delete_outcomes", sorted(sure), max(room, 0))
+        room -= outcomes
+        records = [row[0] for row in await connection.fetch(_SQL["lock_records"], sorted(sure), max(room, 0))]
+        room -= len(records)
+        moves += await _delete_records(connection, records)
         if room <= 0 or not whole:
             await _change(connection, "bump_runs", runs)
-            return Pruned(0, len(members), moves, lines, 0, len(steps), more=bool(sure))
+            return Pruned(0, len(members), moves, lines, 0, len(steps), 0, len(records), outcomes, more=bool(sure))
         moves += await _change(connection, "delete_log", runs)
         await _change(connection, "delete_runs", runs)
         blobs = await drop_uses(connection, sorted(sure))
-    return Pruned(len(sure), len(members), moves, lines, len(runs), len(steps), blobs)
+    return Pruned(len(sure), len(members), moves, lines, len(runs), len(steps), blobs, len(records), outcomes)
+
+
+async def _delete_records(connection: Connection, records: Sequence[str]) -> int:
+    """Remove locked records with their moves; how many moves there were."""
+    moves = await _change(connection, "delete_log", records)
+    await _change(connection, "delete_records", records)
+    return moves
 
 
 async def drop_uses(connection: Connection, roots: Sequence[str]) -> int:
@@ -101,10 +113,14 @@ async def _change(connection: Connection, name: str, ids: Sequence[str], *more: 
     return row_count(await connection.execute(_SQL[name], ids, *more)) if ids else 0
 
 
-async def prune_rest(connection: Connection, limit: int, keep_servers_for: int) -> tuple[int, int]:
-    """Remove keys past their time, and servers long gone."""
+async def prune_rest(connection: Connection, limit: int, keep_servers_for: int, keep_records_for: int) -> tuple[int, int, int]:
+    """Remove keys past their time, servers long gone, and records of no tree that ended long ago."""
     keys = row_count(await connection.execute(_SQL["delete_keys"], limit))
-    return keys, row_count(await connection.execute(_SQL["delete_servers"], keep_servers_for))
+    servers = row_count(await connection.execute(_SQL["delete_servers"], keep_servers_for))
+    async with connection.transaction():
+        records = [row[0] for row in await connection.fetch(_SQL["lock_old_records"], limit, keep_records_for)]
+        await _delete_records(connection, records)
+    return keys, servers, len(records)
 
 
 async def set_keep(

@@ -150,6 +150,39 @@ delete from steps using unnest($1::uuid[]) as given (id) where steps.id = given.
 -- The runs $1.
 delete from runs using unnest($1::uuid[]) as given (id) where runs.id = given.id;
 
+-- name: lock_records
+-- Up to $2 records of the trees $1; nobody changes them until the transaction ends. Taken in the order of their ids.
+select records.id::text
+from records
+where records.id in (
+  select records.id from unnest($1::uuid[]) as given (id) join records on records.root_id = given.id limit $2::bigint
+)
+order by records.id
+for update;
+
+-- name: delete_records
+-- The records $1, and by that their items.
+delete from records using unnest($1::uuid[]) as given (id) where records.id = given.id;
+
+-- name: delete_outcomes
+-- Up to $2 outcomes of effects of the trees $1.
+delete from idempotency_outcomes
+where idempotency_key in (
+  select idempotency_outcomes.idempotency_key
+  from unnest($1::uuid[]) as given (id)
+  join idempotency_outcomes on idempotency_outcomes.root_id = given.id
+  limit $2::bigint
+);
+
+-- name: lock_old_records
+-- Up to $1 records of no tree that ended $2 ms ago or before.
+select id::text
+from records
+where root_id is null and ended_at is not null and ended_at <= (select treadle_now()) - $2::bigint
+order by ended_at
+limit $1::bigint
+for update skip locked;
+
 -- name: bump_runs
 -- Whoever has read the runs $1 has to look again.
 update runs set version = version + 1 from unnest($1::uuid[]) as given (id) where runs.id = given.id;

@@ -94,6 +94,8 @@ with page as materialized (
     (select 'task', id, state, version from finished where $1::uuid is null or id > $1 order by id limit $2::bigint)
     union all
     (select 'run', id, state, moves from runs where $1::uuid is null or id > $1 order by id limit $2::bigint)
+    union all
+    (select entity, id, state, moves from records where $1::uuid is null or id > $1 order by id limit $2::bigint)
   ) as either
   order by id
   limit $2::bigint

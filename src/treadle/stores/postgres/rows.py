@@ -1,5 +1,7 @@
 """Units that advance runs: the guards of their runs, and the rows that follow, one statement for each kind of row.
 
+Records are written where they are judged (`records`), and mail goes last.
+
 Runs are locked before tasks, both in the order of their ids (D8).
 """
 
@@ -11,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from treadle.kernel.entities import Await, PutItems, PutMail, PutOutcome, TakeMail
 from treadle.kernel.ports import (
     DEFERRED,
     DONE,
@@ -31,6 +34,9 @@ from treadle.kernel.ports import (
 from treadle.model.errors import IllegalMove, StoreBusy
 from treadle.stores.postgres.connect import PACKAGE, Connection, row_count, sparse
 from treadle.stores.postgres.limits import Key
+from treadle.stores.postgres.mail import await_mail, put_mail, take_mail, told_runs
+from treadle.stores.postgres.outcomes import put_outcomes
+from treadle.stores.postgres.records import put_items
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(PACKAGE, "rows.sql")
@@ -44,10 +50,18 @@ def has_rows(unit: Unit) -> bool:
 
 @dataclass(slots=True)
 class RunsSeen:
-    """The versions of the runs that units are guarded by, and what is known already of units that make new runs."""
+    """The versions of the runs that units are guarded by, and what is known already of units that make new runs or records."""
 
     versions: dict[str, int] = field(default_factory=dict)
     refused: dict[int, Answer] = field(default_factory=dict)
+    inserted: set[str] = field(default_factory=set)
+    """New runs that have been inserted."""
+    made: set[str] = field(default_factory=set)
+    """New runs of the units judged so far."""
+
+    def fresh(self) -> RunsSeen:
+        """As before the first unit was judged, but with what is known of refused ones."""
+        return RunsSeen(dict(self.versions), self.refused)
 
     def refusal(self, index: int, unit: Unit) -> Answer | None:
         """The answer to a unit whose run moved on, or that makes a run which is there already; None if neither."""
@@ -59,39 +73,59 @@ class RunsSeen:
                 return DEFERRED
         return None
 
+    def made_before(self, unit: Unit) -> bool:
+        """Whether an earlier unit makes a new run of this one: it was sent twice."""
+        return any(isinstance(row, PutRun) and row.run.id in self.made for row in unit.rows)
+
     def advance(self, unit: Unit) -> None:
         """The unit happens: its run has the next version for the units after it."""
         if unit.run is not None:
             self.versions[unit.run.run_id] += 1
+        self.made.update(row.run.id for row in unit.rows if isinstance(row, PutRun))
 
 
 async def see_runs(connection: Connection, units: Sequence[Unit]) -> RunsSeen:
-    """Lock the runs that units are guarded by."""
+    """Lock the runs that units are guarded by, or tell something."""
     seen = RunsSeen()
-    if run_ids := sorted({unit.run.run_id for unit in units if unit.run is not None}):
+    wanted = {unit.run.run_id for unit in units if unit.run is not None} | told_runs(units)
+    wanted |= {row.run_id for unit in units for row in unit.rows if isinstance(row, Await)}
+    if run_ids := sorted(wanted):
         seen.versions = {row[0]: row[1] for row in await connection.fetch(_SQL["lock_runs"], run_ids)}
     return seen
 
 
-async def insert_runs(connection: Connection, seen: RunsSeen, units: Mapping[int, Unit]) -> None:
-    """Insert the new runs of units that may happen, by index, as only that tells whether they are new."""
-    new = {index: row.run for index, unit in units.items() for row in unit.rows if isinstance(row, PutRun)}
+async def insert_runs(connection: Connection, seen: RunsSeen, units: Mapping[int, Unit]) -> bool:
+    """Insert the new runs of units that may happen, by index, as only that tells whether they are new.
+
+    False if some are not, and their units refused: what depends on these has to be judged again.
+    """
+    runs = [(index, row.run) for index, unit in units.items() for row in unit.rows if isinstance(row, PutRun)]
+    new = [(index, run) for index, run in runs if run.id not in seen.inserted]
     if not new:
-        return
-    text = msgspec.json.encode(sorted(new.values(), key=lambda run: (run.idempotency_key or "", run.id))).decode()
+        return True
+    text = msgspec.json.encode(sorted((run for _, run in new), key=lambda run: (run.idempotency_key or "", run.id))).decode()
     inserted = {row[0] for row in await connection.fetch(_SQL["insert_runs"], text)}
-    there = {index: run for index, run in new.items() if run.id not in inserted}
-    keys = [(run.namespace, run.idempotency_key) for run in there.values() if run.idempotency_key is not None]
+    seen.inserted |= inserted
+    there = [(index, run) for index, run in new if run.id not in inserted]
+    keys = [(run.namespace, run.idempotency_key) for _, run in there if run.idempotency_key is not None]
     holders: dict[Key, str] = {}
     if keys:
         found = await connection.fetch(_SQL["find_runs_by_key"], [key[0] for key in keys], [key[1] for key in keys])
         holders = {(row[0], row[1]): row[2] for row in found}
-    for index, run in there.items():
+    for index, run in there:
         key = run.idempotency_key
         holder = run.id if key is None else holders.get((run.namespace, key))
         if holder is None:
             raise StoreBusy(f"The run with the idempotency key {key} was pruned at this very moment; try again.")
         seen.refused[index] = DONE if holder == run.id else Answer(Verdict.DONE, existing={key or "": holder})
+    return not there
+
+
+async def take_back_runs(connection: Connection, seen: RunsSeen, units: Mapping[int, Unit]) -> None:
+    """Remove the runs that were inserted for units that do not happen after all."""
+    made = {row.run.id for unit in units.values() for row in unit.rows if isinstance(row, PutRun)}
+    if stale := seen.inserted - made:
+        await connection.execute(_SQL["take_back_runs"], sorted(stale))
 
 
 async def write_rows(connection: Connection, units: dict[int, Unit], keys: set[Key]) -> dict[int, set[int]]:
@@ -124,6 +158,10 @@ async def write_rows(connection: Connection, units: dict[int, Unit], keys: set[K
     if cleared := sorted({step_id for row in _of(rows, ClearInbox) for step_id in row.step_ids}):
         await connection.execute(_SQL["clear_inbox"], cleared)
     await _move_runs(connection, _of(rows, MoveRun))
+    await put_items(connection, _of(rows, PutItems))
+    await take_mail(connection, _of(rows, TakeMail))
+    await await_mail(connection, _of(rows, Await))
+    await put_outcomes(connection, [row.outcome for row in _of(rows, PutOutcome)])
     lanes: dict[int, set[int]] = {}
     for index, unit in units.items():
         for row in unit.rows:
@@ -136,6 +174,8 @@ async def write_rows(connection: Connection, units: dict[int, Unit], keys: set[K
                     continue
             lanes.setdefault(index, set()).update(each[0] for each in found if each[0] is not None)
             keys.update((each[1], each[2]) for each in found if each[2] is not None)
+    if told := [(index, row.mail) for index, unit in units.items() for row in unit.rows if isinstance(row, PutMail)]:
+        await put_mail(connection, told, keys, lanes)
     return lanes
 
 

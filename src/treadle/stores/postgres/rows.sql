@@ -5,12 +5,16 @@ select id::text, version from runs where id = any($1::uuid[]) order by id for up
 -- name: insert_runs
 -- New runs (as JSON); those whose id or idempotency key is there already are left out. Answers the ids of those inserted.
 insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
-  failed_step_id, idempotency_key, parent_id, root_id, trace_id, created_at)
+  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at)
 select id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
-  failed_step_id, idempotency_key, parent_id, root_id, trace_id, (select treadle_now())
+  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, (select treadle_now())
 from json_populate_recordset(null::runs, $1::json)
 on conflict do nothing
 returning id::text;
+
+-- name: take_back_runs
+-- Runs that were just inserted and must not be.
+delete from runs where id = any ($1::uuid[]);
 
 -- name: find_runs_by_key
 -- The runs that have these idempotency keys.

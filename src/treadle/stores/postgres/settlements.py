@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from treadle.kernel.ports import Amend, Finish, Park, Revive
+from treadle.kernel.ports import Amend, Finish, Keep, Park, Revive
 from treadle.stores.postgres.connect import PACKAGE, Connection, row_count, sparse
 from treadle.stores.postgres.limits import Key
 from treadle.stores.statements import load_statements
@@ -81,9 +81,13 @@ async def park(connection: Connection, parkings: Sequence[Parking]) -> None:
     )
 
 
-async def keep(connection: Connection, checkpoints: dict[str, str | None]) -> None:
-    """Store the checkpoints of locked tasks, by id."""
-    await connection.execute(_SQL["keep"], list(checkpoints), list(checkpoints.values()))
+async def keep(connection: Connection, keeps: dict[str, Keep]) -> None:
+    """Store the checkpoints of locked tasks, by id, and log the moves that there are."""
+    checkpoints, moves = [kept.checkpoint for kept in keeps.values()], [kept.move for kept in keeps.values()]
+    if moves.count(None) == len(moves):
+        await connection.execute(_SQL["keep"], list(keeps), checkpoints)
+    else:
+        await connection.execute(_SQL["keep_and_log"], list(keeps), checkpoints, moves, [kept.data for kept in keeps.values()])
 
 
 async def revive(connection: Connection, revivals: dict[str, Revive]) -> dict[str, Key]:

@@ -62,6 +62,32 @@ set checkpoint = given.checkpoint
 from unnest($1::uuid[], $2::text[]) as given (id, checkpoint)
 where tasks.id = given.id;
 
+-- name: keep_and_log
+-- Store the checkpoints of locked tasks ($1 ids, $2 checkpoints) and log their moves ($3, with data $4), each once.
+with given as materialized (
+  select given.*, given.move is not null and not exists (
+      select
+      from log
+      where log.entity_id = tasks.id and log.claim_version = tasks.claim_version and log.move = given.move
+        and log.data is not distinct from given.data
+    ) as is_new
+  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as given (id, checkpoint, move, data)
+  join tasks on tasks.id = given.id
+), kept as (
+  update tasks
+  set checkpoint = given.checkpoint, version = tasks.version + given.is_new::integer
+  from given
+  where tasks.id = given.id
+  returning tasks.id, tasks.version, tasks.state, tasks.owner_id, tasks.claim_version, tasks.run_id, tasks.root_id, tasks.trace_id,
+    given.move, given.data, given.is_new
+)
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+  data)
+select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, move, state, state, owner_id, claim_version, run_id,
+  root_id, trace_id, data
+from kept
+where is_new;
+
 -- name: revive
 -- Make locked finished tasks live again: their end goes to the log, and the move follows it. One without a limit key gets that
 -- of its lane; answers ids and keys.

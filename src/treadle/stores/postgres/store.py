@@ -33,6 +33,7 @@ from treadle.stores.postgres import dead, events, handlers, health, lease, limit
 from treadle.stores.postgres.address import parse_address
 from treadle.stores.postgres.commit import commit, make_way
 from treadle.stores.postgres.connect import HOT, READS, Connection, Connector, Pool
+from treadle.stores.postgres.entities import EntityMethods
 from treadle.stores.postgres.lease import PostgresLeaseLine
 from treadle.stores.postgres.places import Places
 from treadle.stores.postgres.problems import REPEATABLE, translated
@@ -42,7 +43,7 @@ from treadle.stores.postgres.usage import UsageMethods
 _REPEATS = 3
 
 
-class PostgresStore(UsageMethods):
+class PostgresStore(UsageMethods, EntityMethods):
     """A `Store` on a schema of a PostgreSQL database (13 or newer).
 
     Uses up to `pool_size` connections for work, two for lists, one each to hear and to say that there is work, and one
@@ -366,10 +367,10 @@ class PostgresStore(UsageMethods):
         async with self._working() as connection:
             await prune.set_keep(connection, namespace, task_list, completed_for, failed_for)
 
-    async def prune_rest(self, limit: int, keep_servers_for: int) -> tuple[int, int]:
-        """Remove old keys and servers."""
+    async def prune_rest(self, limit: int, keep_servers_for: int, keep_records_for: int) -> tuple[int, int, int]:
+        """Remove old keys, servers and records of no tree."""
         async with self._working() as connection:
-            return await prune.prune_rest(connection, limit, keep_servers_for)
+            return await prune.prune_rest(connection, limit, keep_servers_for, keep_records_for)
 
     async def compact(self, *, whole: bool = False) -> int:
         """Nothing: autovacuum does it."""
