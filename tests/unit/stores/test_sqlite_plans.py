@@ -54,7 +54,9 @@ INDEXES = {
         "park": set(),
         "list_just_parked": set(),
         "keep": set(),
-        "list_kept": set(),
+        "log_keeps": set(),
+        "count_keeps": set(),
+        "list_staying": set(),
         "log_revivals": set(),
         "log_ends": set(),
         "revive": {"tasks_unique_key"},
@@ -89,6 +91,15 @@ INDEXES = {
     },
     "dead": {"list_dead": {"finished_failed"}, "walk_dead": {"finished_failed"}, "count_dead": {"finished_failed"}},
     "events": {"list_events": {"finished_seq"}},
+    "mail": {"wake_told": {"tasks_run"}, "list_mail": {"mail_run"}, "list_children": {"runs_parent"}},
+    "records": {
+        "find_holder": {"records_name"},
+        "find_record_named": {"records_name"},
+        "list_live_records": {"records_live"},
+        "list_records_of_task": {"records_task"},
+        "list_records_of_run": {"records_run"},
+        "count_records": {"records_state"},
+    },
     "prune": {
         "find_window": {"finished_seq"},
         "list_prunable": {"tasks_root", "finished_root", "runs_root"},
@@ -99,6 +110,9 @@ INDEXES = {
         "delete_lines": {"lines_task"},
         "delete_keys": {"dedupe_expires"},
         "delete_blobs": {"blob_uses_digest"},
+        "list_records": {"records_root"},
+        "list_old_records": {"records_ended"},
+        "delete_outcomes": {"idempotency_outcomes_root"},
     },
 }
 
