@@ -656,6 +656,37 @@ async def test_the_end_of_a_revived_task_keeps_its_error_in_the_log(store):
     assert "why" in ((await store.list_moves(taken.id))[0].data or "")
 
 
+async def test_a_task_can_be_revived_for_later_with_its_failures_counted_on(store, clock):
+    taken = await put_and_claim(store)
+    await settle(store, taken.claim, park(taken, "retry", attempt=2, failures=1))
+    again = await claim_one(store)
+    await settle(store, again.claim, fail())
+    ended = await get(store, taken.id)
+    answer = await commit_one(store, seen(ended), Revive("requeue", "ann", failures=ended.failures + 1, wake_for=2_000))
+    assert (answer.verdict, answer.lane_ids) == (DONE, ())
+    revived = await get(store, taken.id)
+    assert (revived.attempt, revived.failures, revived.takeovers) == (3, 2, 0)
+    assert (revived.wake_at, revived.owner_id, revived.error) == (clock.now() + 2_000, None, None)
+    assert await claim(store) == []
+    await clock.advance(1_999)
+    assert (await store.wake(10)).count == 0
+    await clock.advance(1)
+    assert (await store.wake(10)).count == 1
+    assert (await claim_one(store)).id == taken.id
+
+
+async def test_a_limited_task_that_is_revived_for_later_takes_its_place_when_it_is_due(store, clock):
+    taken = await put_and_claim(store, limit_key="k", limit=1)
+    await settle(store, taken.claim, fail())
+    assert await settle(store, seen(await get(store, taken.id)), Revive("requeue", "ann", wake_for=1_000)) == DONE
+    other = await put_and_claim(store, limit_key="k", limit=1)
+    await clock.advance(1_000)
+    await store.wake(10)
+    assert await claim(store) == []
+    await settle(store, other.claim, succeed())
+    assert (await claim_one(store)).id == taken.id
+
+
 async def test_a_revived_task_starts_its_counters_anew_and_goes_on_counting_attempts(store):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, park(taken, "retry", attempt=2, failures=1, takeovers=3))

@@ -190,7 +190,8 @@ class Operator:
             if task.state == "failed" and self.dice.random() < 0.5:
                 units.append(Unit(seen(task), Amend("discard", "canceled", "ann")))
             elif task.finished:
-                units.append(Unit(seen(task), Revive("requeue", "ann", self.dice.choice((None, '{"new":1}')))))
+                payload, wake_for = self.dice.choice((None, '{"new":1}')), self.dice.choice((None, None, 4_000))
+                units.append(Unit(seen(task), Revive("requeue", "ann", payload, self.dice.choice((0, 2)), wake_for)))
             elif self.dice.random() < 0.5:
                 units.append(Unit(seen(task), cancel(), self.new_tasks(1)))
             else:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from treadle.kernel.ports import Answer, Finish, Park, Seen, Store, Unit, Verdict
+from treadle.kernel.ports import Answer, Finish, Park, Revive, Seen, Store, Unit, Verdict
 from treadle.kernel.telemetry import Emit, LoopError, StoreBack, StoreTrouble, log_event
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError, StoreUnavailable
@@ -220,6 +220,6 @@ class Committer:
 def _due_for(unit: Unit) -> int:
     """Milliseconds until the first task that the unit parked or made is due; never for those that are ready now."""
     waits = [task.wait_for for task in unit.tasks if task.wait_for > 0]
-    if isinstance(unit.settlement, Park) and unit.settlement.wake_for is not None:
+    if isinstance(unit.settlement, Park | Revive) and unit.settlement.wake_for is not None:
         waits.append(unit.settlement.wake_for)
     return min(waits, default=_NEVER)

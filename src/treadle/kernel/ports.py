@@ -97,13 +97,15 @@ class Keep:
 class Revive:
     """A finished task becomes live again (an operator's retry): its end stays in the log, and `move` follows it.
 
-    The counters start anew (attempt goes on from where it was: one more, if the task was ever taken). `payload` None keeps
-    the old one.
+    The counters start anew, `failures` from what is given (attempt goes on from where it was: one more, if the task was ever
+    taken). `payload` None keeps the old one. `wake_for` None makes it ready at once, else it is ready that much later.
     """
 
     move: str
     actor: str
     payload: str | None = None
+    failures: int = 0
+    wake_for: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from treadle.kernel.crashpoints import reach
 from treadle.kernel.ports import Amend, Finish, Park, PutBlob, Revive, Row, Seen, Settlement, Store, Unit, Verdict
 from treadle.kernel.vault import Vault
 from treadle.model.clock import Duration, instant, milliseconds
-from treadle.model.errors import IllegalMove, InvalidInput, Refused, TaskNotFound
+from treadle.model.errors import IllegalMove, InvalidInput, Refused, RetriesUsedUp, TaskNotFound
 from treadle.model.ids import Ids, parse_id
 from treadle.model.lists import check_count
 from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
-from treadle.model.retry import RetryPolicy, as_policy
+from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
 from treadle.model.states import TASK, Hold, TaskState
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, encode
@@ -29,6 +29,7 @@ PATIENCE = 15.0
 _TASKS_PER_UNIT = 500
 _TRIES = 10
 _PRIORITIES = range(-1_000_000, 1_000_001)
+_policy = msgspec.json.Decoder(RetryPolicy).decode
 
 
 Follow = Callable[[Task, Finish], Awaitable[tuple[tuple[NewTask, ...], tuple[Row, ...]]]]
@@ -47,7 +48,10 @@ class Enqueued(NamedTuple):
 
 
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One task to enqueue: the arguments of `enqueue`, for `enqueue_many`."""
+    """One task to enqueue: the arguments of `enqueue`, for `enqueue_many`.
+
+    `id` is for callers who may have to send it again: enqueueing an id that is there already is a no-op.
+    """
 
     name: str
     payload: Json = None
@@ -67,6 +71,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     deadline: Duration | None = None
     trace_id: str | None = None
     root_id: str | None = None
+    id: str | None = None
 
 
 class Queue:
@@ -146,12 +151,34 @@ class Queue:
 
         def revived(task: Task) -> Settlement:
             nonlocal blobs
-            if task.run_id is not None and task.kind != ADVANCE:
-                raise Refused(f"Task {task.id} belongs to run {task.run_id}; retry it there: `treadle runs retry {task.run_id}`.")
+            _refuse_of_run(task)
             text, blobs = (None, ()) if payload is None else self._payload(payload, task.root_id, self._payload_limit)
             return Revive("requeue", actor, text)
 
         return await self._operate(task_id, "requeue", revived, rows=lambda: blobs)
+
+    async def try_again(self, task_id: str, *, actor: str = "operator") -> Task:
+        """Make an ended task live again as its own policy would have: counted as a failure, and due after the policy's delay.
+
+        Raises `RetriesUsedUp` when the policy allows no more; `retry` starts the count anew.
+        """
+
+        def counted(task: Task) -> Settlement:
+            _refuse_of_run(task)
+            policy = policy_of(task)
+            delay_for = policy.delay_for(task.failures + 1, self._ids.random() if policy.jitter else 0.0)
+            if delay_for is None:
+                raise RetriesUsedUp(task.id, task.failures)
+            return Revive("requeue", actor, failures=task.failures + 1, wake_for=delay_for or None)
+
+        return await self._operate(task_id, "requeue", counted)
+
+    async def end(self, task_id: str, finish: Finish) -> Task:
+        """End a live task as was said, whoever holds it: its holder is fenced off at once. Returns it as it was.
+
+        A task that has ended so already is left as it is; one that has ended otherwise raises `IllegalMove`.
+        """
+        return await self._operate(task_id, finish.move, lambda _: finish, unless=finish.state)
 
     async def discard(self, task_id: str, *, actor: str = "operator") -> Task:
         """Take a failed task out of the dead letters: it is canceled from now on. Discarding a canceled one is a no-op."""
@@ -237,7 +264,7 @@ class Queue:
         if not isinstance(spec.priority, int) or spec.priority not in _PRIORITIES:
             raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {spec.priority!r}.")
         policy = as_policy(spec.retry)
-        task_id = self._ids.new_id()
+        task_id = self._ids.new_id() if spec.id is None else parse_id(spec.id, "task id")
         root_id = None if spec.root_id is None else parse_id(spec.root_id, "root id")
         payload, blobs = self._payload(spec.payload, root_id or task_id, self._payload_limit)
         task = NewTask(
@@ -280,6 +307,16 @@ class Queue:
         if not isinstance(payload, dict):
             raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
         return self._vault.pack(payload, root_id, "payload", limit)
+
+
+def _refuse_of_run(task: Task) -> None:
+    if task.run_id is not None and task.kind != ADVANCE:
+        raise Refused(f"Task {task.id} belongs to run {task.run_id}; retry it there: `treadle runs retry {task.run_id}`.")
+
+
+def policy_of(task: Task) -> RetryPolicy:
+    """The task's own retry policy, or none."""
+    return _policy(task.policy) if task.policy else NO_RETRY
 
 
 def _limit(spec: TaskSpec) -> int | None:

@@ -17,12 +17,15 @@ class Settler:
         self._vault = vault
         self._advancer = advancer
 
-    async def settle(self, task: Task, token: Claim, decided: Finish | Park) -> Answer:
-        """Commit it under the claim; the end of a run's task advances the run in the same unit."""
+    async def settle(self, task: Task, token: Claim, decided: Finish | Park, patience: float | None = None) -> Answer:
+        """Commit it under the claim; the end of a run's task advances the run in the same unit.
+
+        `patience` is that of the committer, for a task without a run: by default it waits for a store that cannot be reached.
+        """
         if isinstance(decided, Finish):
             if task.run_id is not None:
                 return await self._advancer.settle(task, token, decided)
             decided, rows = self._vault.pack_end(decided, task.root_id)
             if rows:
-                return await self._committer.submit(Unit(token, decided, rows=rows))
-        return await self._committer.submit(Unit(token, decided))
+                return await self._committer.submit(Unit(token, decided, rows=rows), patience)
+        return await self._committer.submit(Unit(token, decided), patience)

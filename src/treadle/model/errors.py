@@ -21,6 +21,7 @@
     ├── Refused                 it could be done, but a rule of the operator forbids it now
     │   ├── BacklogFull         the lane's cap on waiting tasks is reached
     │   ├── ListDraining        the task list takes no new work
+    │   ├── RetriesUsedUp       the task's retry policy allows no further attempt
     │   └── HandlerExists       two handlers of one name in one process
     ├── ClaimLost               the claim is no longer held; whatever was to be written was not
     ├── TaskFailed              raised to a caller who waits for the result of a task that failed
@@ -192,6 +193,17 @@ class ListDraining(Refused):
             f"`treadle lists resume {task_list}` opens it again."
         )
         self.task_list = task_list
+
+
+class RetriesUsedUp(Refused):
+    code = "retries_used_up"
+
+    def __init__(self, task_id: str, retries: int) -> None:
+        super().__init__(
+            f"Task {task_id} has been retried {retries} time(s), which is all that its policy allows; it stays as it is. "
+            "`treadle dlq retry` starts the count anew."
+        )
+        self.task_id, self.retries = task_id, retries
 
 
 class HandlerExists(Refused):

@@ -375,8 +375,9 @@ def _answer(
         if task.wait_for <= 0 and not task.hold and task.id in inserted.ids and task.id not in inserted.keys
     }
     match unit.settlement:
-        case Park(hold=0, wake_for=None) | Revive() if row is not None and not row.hold & Hold.RUN_PAUSED and row.id not in keyed:
-            ready.add(row.lane_id)
+        case Park(hold=0, wake_for=None) | Revive(wake_for=None) if row is not None and row.id not in keyed:
+            if not row.hold & Hold.RUN_PAUSED:
+                ready.add(row.lane_id)
     existing = {}
     if inserted.holders:
         existing = {

@@ -98,6 +98,8 @@ async def revive(connection: Connection, revivals: dict[str, Revive]) -> dict[st
         [revival.move for revival in revivals.values()],
         [revival.actor for revival in revivals.values()],
         [revival.payload for revival in revivals.values()],
+        [revival.failures for revival in revivals.values()],
+        [revival.wake_for for revival in revivals.values()],
     )
     return {task_id: (namespace, key) for task_id, namespace, key in rows if key is not None}
 

@@ -92,12 +92,15 @@ where is_new;
 -- Make locked finished tasks live again: their end goes to the log, and the move follows it. One without a limit key gets that
 -- of its lane; answers ids and keys.
 with given as materialized (
-  select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as given (id, move, actor, payload)
+  select *
+  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::bigint[])
+    as given (id, move, actor, payload, failures, wake_for)
 ), gone as (
   delete from finished
   using given
   where finished.id = given.id
-  returning finished.*, given.move as new_move, given.actor as new_actor, given.payload as new_payload
+  returning finished.*, given.move as new_move, given.actor as new_actor, given.payload as new_payload,
+    given.failures as new_failures, given.wake_for
 ), ended as (
   insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
     data)
@@ -109,13 +112,13 @@ with given as materialized (
     claim_version, run_id, root_id, trace_id
   from gone
 )
-insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_version, claimed_at, attempt, failures, takeovers,
-  version, created_at, timeout_for, progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key,
+insert into tasks (id, lane_id, namespace, priority, due_at, wake_at, hold, state, claim_version, claimed_at, attempt, failures,
+  takeovers, version, created_at, timeout_for, progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key,
   unique_key, policy, payload, checkpoint, error)
-select gone.id, gone.lane_id, gone.namespace, gone.priority, (select treadle_now()),
+select gone.id, gone.lane_id, gone.namespace, gone.priority, (select treadle_now()), (select treadle_now()) + gone.wake_for,
   (coalesce(gone.limit_key, lanes.limit_key) is not null)::integer, 'pending', gone.claim_version,
-  gone.claimed_at, gone.attempt + (gone.claim_version > 0)::integer, 0, 0, gone.version + 1, gone.created_at, gone.timeout_for, gone.progress_for,
-  gone.progress, gone.run_id, gone.step_id, gone.flow_id, gone.scope, gone.root_id, gone.trace_id,
+  gone.claimed_at, gone.attempt + (gone.claim_version > 0)::integer, gone.new_failures, 0, gone.version + 1, gone.created_at,
+  gone.timeout_for, gone.progress_for, gone.progress, gone.run_id, gone.step_id, gone.flow_id, gone.scope, gone.root_id, gone.trace_id,
   coalesce(gone.limit_key, lanes.limit_key),
   case
     when holder.id is null and row_number() over (partition by gone.namespace, gone.unique_key order by gone.id) = 1

@@ -69,7 +69,7 @@ class Batches:
         elif isinstance(what, Park):
             self.parks.add(index, (*start, what.actor, *_park(what)))
         elif isinstance(what, Revive):
-            self.revivals.add(index, (*start, what.actor, what.move, what.payload))
+            self.revivals.add(index, (*start, what.actor, what.move, what.payload, what.failures, what.wake_for))
         elif isinstance(what, Amend):
             self.amends.add(index, (*start, what.actor, what.state, what.move))
         else:

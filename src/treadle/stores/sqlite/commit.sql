@@ -116,10 +116,11 @@ where l.seq >= :first_seq and l.seq < :first_seq + :count;
 -- name: revive
 -- Insert live rows for tasks whose revival is logged; a unique key that is taken meanwhile is given up, and a task without a
 -- limit key gets that of its lane.
-insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_version, claimed_at, attempt, failures, takeovers,
-  version, created_at, timeout_for, progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key,
-  policy, payload, checkpoint, error)
-select f.id, f.lane_id, f.namespace, f.priority, :now, coalesce(f.limit_key, lane.limit_key) is not null, 'pending', f.claim_version, f.claimed_at, f.attempt + (f.claim_version > 0), 0, 0,
+insert into tasks (id, lane_id, namespace, priority, due_at, wake_at, hold, state, claim_version, claimed_at, attempt, failures,
+  takeovers, version, created_at, timeout_for, progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key,
+  unique_key, policy, payload, checkpoint, error)
+select f.id, f.lane_id, f.namespace, f.priority, :now, :now + (r.value ->> 8), coalesce(f.limit_key, lane.limit_key) is not null,
+  'pending', f.claim_version, f.claimed_at, f.attempt + (f.claim_version > 0), r.value ->> 7, 0,
   f.version + 1, f.created_at, f.timeout_for, f.progress_for, f.progress, f.run_id, f.step_id, f.flow_id, f.scope, f.root_id,
   f.trace_id, coalesce(f.limit_key, lane.limit_key),
   case
