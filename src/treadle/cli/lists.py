@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treadle.cli.session import Session
-from treadle.cli.shapes import limit_json, list_json
+from treadle.cli.shapes import limit_json, list_json, scaling_json
 from treadle.cli.words import ago, grid, plain, state
+from treadle.kernel.scaling import MOST_WORKERS, TARGET_LATENCY
 from treadle.model.errors import InvalidInput
 from treadle.model.lists import check_count, check_rate
 from treadle.model.names import DEFAULT_LIST
@@ -96,6 +97,26 @@ async def limit(
         if handler is not None and (backlog is not None or "backlog" in away):
             await engine.lists.limit_backlog(task_list, handler, backlog, actor=session.actor)
         await _show(session, engine, None)
+
+
+async def desired(
+    session: Session,
+    task_list: Annotated[str, typer.Argument(metavar="[LIST]", help="The task list's name")] = DEFAULT_LIST,
+    handler: Annotated[str | None, typer.Option(metavar="NAME", help="Only tasks of this handler")] = None,
+    target: Annotated[float, typer.Option(metavar="S", help="Seconds within which a ready task should start")] = TARGET_LATENCY,
+    concurrency: Annotated[
+        int | None, typer.Option(metavar="N", help="Tasks that one worker runs at once; default: as those that are there")
+    ] = None,
+    least: Annotated[int, typer.Option("--min", metavar="N", help="Never fewer")] = 0,
+    most: Annotated[int, typer.Option("--max", metavar="N", help="Never more")] = MOST_WORKERS,
+) -> None:
+    """Say how many workers a list could use, from its depth, its age and how long its tasks take."""
+    async with session.engine() as engine:
+        await engine.lists.get(task_list)
+        found = await engine.desired_workers(
+            task_list, name=handler, target_latency=target, concurrency=concurrency, minimum=least, maximum=most
+        )
+    session.show({"task_list": task_list, "name": handler} | scaling_json(found), lambda: plain(f"{found.desired}: {found.text}"))
 
 
 def _check(key: str | None, handler: str | None, away: frozenset[str], given: dict[str, float | None]) -> None:

@@ -16,6 +16,7 @@ from treadle.model.values import Json, decode
 if TYPE_CHECKING:
     from treadle.kernel.lists import ShownList
     from treadle.kernel.run_reads import ShownStep
+    from treadle.kernel.scaling import Scaling
 
 _HOLDS = {
     Hold.OVER_LIMIT: "over_limit",
@@ -219,4 +220,19 @@ def limit_json(limit: Limit) -> dict[str, Json]:
         "by_operator": limit.by_operator,
         "admitted": limit.admitted,
         "waiting": limit.waiting,
+    }
+
+
+def scaling_json(found: Scaling) -> dict[str, Json]:
+    """How many workers a list could use, and what that was made from; durations are milliseconds."""
+    return {
+        "desired": found.desired,
+        "workers": found.workers,
+        "concurrency": found.concurrency,
+        "ready": found.ready,
+        "running": found.running,
+        "oldest_for": found.oldest_for,
+        "service_for": found.service_for,
+        "target_for": found.target_for,
+        "text": found.text,
     }

@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.kernel.ports import LaneDepth, Store, TaskFilter
-from treadle.kernel.why import Around, Reason, shown_server_state, why
+from treadle.kernel.scaling import MOST_WORKERS, TARGET_LATENCY, Scaling, check_bounds, load_of, scaling
+from treadle.kernel.why import Around, Reason, serves, shown_server_state, why
+from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, TaskNotFound
 from treadle.model.ids import parse_id
 from treadle.model.lists import WAIT
-from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, check_name
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, Hold, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task
 
 PAGE_LIMIT = 1000
 _HOLDERS_SHOWN = 5
+_ENDS_LOOKED_AT = 200
+"""Ended tasks, the newest, from which it is told how long tasks take."""
 _SHOWN = frozenset([*LIVE_TASK_STATES, *FINAL_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED])
 
 
@@ -110,3 +114,43 @@ class Reads:
         """Depth of every lane of the namespace, and what has finished."""
         depths = [depth for depth in await self._store.list_depths() if depth.lane.namespace == self._namespace]
         return Overview(depths, await self._store.count_finished())
+
+    async def desired_workers(
+        self,
+        task_list: str = DEFAULT_LIST,
+        *,
+        name: str | None = None,
+        target_latency: Duration = TARGET_LATENCY,
+        concurrency: int | None = None,
+        minimum: int = 0,
+        maximum: int = MOST_WORKERS,
+    ) -> Scaling:
+        """How many workers the list (or one name in it) could use, so that what is ready starts within `target_latency`.
+
+        `concurrency` is that of one worker; by default that of the live servers of the list, or 1 where there is none. How
+        long tasks take is told from the last 200 that ended in the namespace: a name that is not among them counts as unknown.
+        """
+        check_name(task_list, "task list")
+        target_for = milliseconds(target_latency, "target_latency", positive=True)
+        check_bounds(target_for, concurrency, minimum, maximum)
+        rules = {
+            rule.lane_id: rule
+            for rule in await self._store.list_lane_rules()
+            if rule.lane.namespace == self._namespace
+            and rule.lane.kind == HANDLER
+            and rule.lane.task_list == task_list
+            and name in (None, rule.lane.name)
+        }
+        depths = [depth for depth in await self._store.list_depths() if depth.lane_id in rules]
+        ends = await self.list_tasks(states=(TaskState.COMPLETED, TaskState.FAILED), kind=HANDLER, limit=_ENDS_LOOKED_AT)
+        now = await self._store.now()
+        loads = [load_of(depth, rules[depth.lane_id], ends, now) for depth in depths]
+        live = [
+            server
+            for server in await self._store.list_servers()
+            if shown_server_state(server, now) == "running"
+            and task_list in server.task_lists
+            and (not rules or any(serves(server, rule.lane) for rule in rules.values()))
+        ]
+        slots = concurrency or max(round(sum(server.concurrency for server in live) / len(live)) if live else 1, 1)
+        return scaling(loads, target_for=target_for, workers=len(live), concurrency=slots, minimum=minimum, maximum=maximum)

@@ -16,6 +16,7 @@ from treadle.kernel.ports import Finish, Row, Store
 from treadle.kernel.queue import Enqueued, Queue, TaskSpec
 from treadle.kernel.reads import Reads
 from treadle.kernel.retention import Retention
+from treadle.kernel.scaling import Scaling
 from treadle.kernel.sealing import sealed_store
 from treadle.kernel.system import SystemClock, SystemIds
 from treadle.kernel.telemetry import Emit, log_event
@@ -388,6 +389,10 @@ class Engine:
     async def why(self, task: Enqueued | str) -> Reason:
         """Why the task is where it is."""
         return await self.reads.why(_id(task))
+
+    async def desired_workers(self, task_list: str = DEFAULT_LIST, **options: Any) -> Scaling:
+        """How many workers the list could use now, and why; options as for `Reads.desired_workers`."""
+        return await self.reads.desired_workers(task_list, **options)
 
     # runs
 

@@ -108,7 +108,7 @@ class WorkerHost:
             name=self._name,
             host=self._host,
             pid=os.getpid(),
-            version=_version(),
+            version=host_version(),
             state=self._state,
             handlers=[*self._registry.names(), *(() if self._engine.fallback is None else self._engine.fallback.names())],
             task_lists=list(self._options.task_lists),
@@ -208,7 +208,8 @@ class WorkerHost:
         self._lines.add(line)
 
 
-def _version() -> str:
+def host_version() -> str:
+    """The version of Treadle, as servers say it."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import, and not needed to enqueue
 
     try:

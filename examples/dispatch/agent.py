@@ -1,0 +1,29 @@
+"""A worker: takes one issue after the other until Ctrl-C. What `solve` raises is tried again after 1, 2 and 4 s."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from treadle import Context, Engine
+from treadle.agents.dispatch import AgentCoordinator, TaskState
+
+
+async def solve(task: TaskState, ctx: Context) -> dict[str, str]:
+    issue = task.issue
+    ctx.log(f"working on {issue.repository.full_name}#{issue.number}: {issue.title}")
+    if task.attempts == 0:
+        raise RuntimeError("the first idea did not pass the tests")
+    return {"branch": f"fix-{issue.number}"}
+
+
+async def main() -> None:
+    async with Engine() as engine:
+        coordinator = AgentCoordinator(engine)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, lambda: asyncio.ensure_future(coordinator.stop()))
+        print("ready", flush=True)
+        await coordinator.run(solve, worker_id="worker-1")
+
+
+asyncio.run(main())

@@ -1,0 +1,48 @@
+"""How a coordinator dispatches; the defaults are those of its specification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.model.clock import Duration, milliseconds
+from treadle.model.errors import InvalidPolicy
+from treadle.model.lists import check_count, handler_key
+from treadle.model.names import check_name
+from treadle.model.retry import RetryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchConfig:
+    """Durations are seconds or timedeltas. What makes no sense raises `InvalidPolicy` at once."""
+
+    max_retries: int = 3
+    """Executions after the first one, 1, 2, 4, ... s after the failure."""
+    poll_interval: Duration = 5
+    """Time after which an idle worker looks by itself, whatever signals it heard or missed."""
+    task_timeout: Duration = 3600
+    """Time that one execution may take; then it counts as failed."""
+    max_concurrent_tasks: int = 10
+    """Jobs that run at once, on all machines together, unless an operator says otherwise; and here."""
+    task_list: str = "dispatch"
+    name: str = "dispatch.Issue"
+    """The name of the jobs' tasks."""
+
+    def __post_init__(self) -> None:
+        if type(self.max_retries) is not int:
+            raise InvalidPolicy(f"max_retries must be a whole number, not {self.max_retries!r}.")
+        _ = self.retry
+        milliseconds(self.poll_interval, "poll_interval", positive=True)
+        milliseconds(self.task_timeout, "task_timeout", positive=True)
+        check_count(self.max_concurrent_tasks, "max_concurrent_tasks")
+        check_name(self.task_list, "task list")
+        check_name(self.name, "task name")
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """The policy that jobs are given: exactly 1, 2, 4, ... s."""
+        return RetryPolicy(retries=self.max_retries)
+
+    @property
+    def limit_key(self) -> str:
+        """The key under which the jobs that run are counted; that of the handler, so that operators can change it."""
+        return handler_key(self.name)

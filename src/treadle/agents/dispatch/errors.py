@@ -1,0 +1,56 @@
+"""The four errors of dispatch, with the codes and the HTTP statuses of its specification (D63).
+
+DispatchError
+├── JobNotFound             no job of that id
+├── MaxRetriesExceeded      the job was retried as often as its policy allows; it stays failed
+├── WorkerUnavailable       nothing can be dequeued now: this coordinator drains, or the limit of running jobs is reached
+└── StorageError            the store did not answer, three retries among it; nothing that was stored is lost
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from treadle.model.errors import NotFound, Refused, StoreError, TreadleError
+
+
+class DispatchError(TreadleError):
+    """Base of the errors that have an HTTP status of their own."""
+
+    code = "dispatch_error"
+    http_status: ClassVar[int] = 500
+
+
+class JobNotFound(NotFound, DispatchError):
+    code = "TASK_NOT_FOUND"
+    http_status = 404
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"Task {task_id} not found: there is no job of that id here. It may have been pruned.")
+        self.task_id = task_id
+
+
+class MaxRetriesExceeded(Refused, DispatchError):
+    code = "MAX_RETRIES_EXCEEDED"
+    http_status = 400
+
+    def __init__(self, task_id: str, retries: int) -> None:
+        super().__init__(
+            f"Task {task_id} exceeded max retries: it was retried {retries} time(s). It keeps its status; an operator's "
+            "`treadle dlq retry` starts the count anew."
+        )
+        self.task_id, self.retries = task_id, retries
+
+
+class WorkerUnavailable(Refused, DispatchError):
+    code = "WORKER_UNAVAILABLE"
+    http_status = 503
+
+
+class StorageError(StoreError, DispatchError):
+    code = "STORAGE_ERROR"
+    http_status = 500
+
+    def __init__(self, doing: str, tries: int, error: StoreError) -> None:
+        super().__init__(f"The store failed {tries} times while {doing}: {error}")
+        self.doing = doing
