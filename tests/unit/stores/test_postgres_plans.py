@@ -181,7 +181,7 @@ async def check_revive(connection: Connection) -> None:
     plan = await explain(connection, "commit.sql", "lock_finished", ids)
     assert plan.indexes("finished") == {"finished_pkey"}
     plan.reads_few_rows(4 * BATCH)
-    plan = await explain(connection, "settlements.sql", "revive", ids, words, words, "'{}'")
+    plan = await explain(connection, "settlements.sql", "revive", ids, words, words, "'{}'", "'{}'", "'{}'")
     assert plan.indexes("finished") == {"finished_pkey"}
     assert plan.indexes("tasks") == {"tasks_unique_key"}
     plan.reads_few_rows(4 * BATCH)

@@ -86,25 +86,33 @@ insert into blob_uses (root_id, digest) select * from unnest($1::uuid[], $2::tex
 
 -- name: hold_run
 -- Set the run-paused bit of the run's live tasks; those that nobody holds give up their place under a limit. Answers the keys.
-with held as (
+with locked as materialized (
+  select id from tasks where run_id = $1::uuid order by id for update
+), held as (
   update tasks
-  set hold = hold | 4 | (limit_key is not null and owner_id is null)::integer
-  where run_id = $1::uuid
-  returning namespace, limit_key
+  set hold = tasks.hold | 4 | (tasks.limit_key is not null and tasks.owner_id is null)::integer
+  from locked
+  where tasks.id = locked.id
+  returning tasks.namespace, tasks.limit_key
 )
 select distinct null::integer, namespace, limit_key from held where limit_key is not null;
 
 -- name: free_run
 -- Clear the run-paused bit of the run's live tasks; answers the lanes where that makes tasks ready, and limit keys.
-with freed as (
-  update tasks set hold = hold & ~4 where run_id = $1::uuid returning lane_id, hold, owner_id, wake_at, namespace, limit_key
+with locked as materialized (
+  select id from tasks where run_id = $1::uuid order by id for update
+), freed as (
+  update tasks set hold = tasks.hold & ~4 from locked where tasks.id = locked.id
+  returning tasks.lane_id, tasks.hold, tasks.owner_id, tasks.wake_at, tasks.namespace, tasks.limit_key
 )
 select distinct case when hold = 0 and owner_id is null and wake_at is null then lane_id end, namespace, limit_key from freed;
 
 -- name: cancel_run_tasks
 -- Move the run's live tasks to finished, as canceled by $2 with error $3; answers their limit keys.
-with ended as (
-  delete from tasks where run_id = $1::uuid returning *
+with locked as materialized (
+  select id from tasks where run_id = $1::uuid order by id for update
+), ended as (
+  delete from tasks using locked where tasks.id = locked.id returning tasks.*
 ), made as (
   insert into finished (id, seq, lane_id, namespace, state, move, from_state, actor, owner_id, claim_version, version, attempt,
     failures, takeovers, priority, created_at, due_at, claimed_at, finished_at, deadline_at, timeout_for, progress_for, progress,
