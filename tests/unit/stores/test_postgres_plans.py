@@ -178,10 +178,11 @@ async def check_insert(connection: Connection) -> None:
 async def check_revive(connection: Connection) -> None:
     ids = await literal(connection, "uuid", f"select id from finished order by id limit {BATCH}")
     words = f"array_fill('requeue'::text, array[{BATCH}])"
+    zeros = f"array_fill(0, array[{BATCH}])"
     plan = await explain(connection, "commit.sql", "lock_finished", ids)
     assert plan.indexes("finished") == {"finished_pkey"}
     plan.reads_few_rows(4 * BATCH)
-    plan = await explain(connection, "settlements.sql", "revive", ids, words, words, "'{}'", "'{}'", "'{}'")
+    plan = await explain(connection, "settlements.sql", "revive", ids, words, words, "'{}'", zeros, "'{}'")
     assert plan.indexes("finished") == {"finished_pkey"}
     assert plan.indexes("tasks") == {"tasks_unique_key"}
     plan.reads_few_rows(4 * BATCH)
