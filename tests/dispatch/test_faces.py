@@ -16,8 +16,10 @@ from tests.dispatch.scenes import issue
 from tests.interfaces.commands import Treadle
 from tests.interfaces.engines import ALL, SHARED, url_of
 
+from treadle import Engine
 from treadle.agents import Persistence, WrongThread
-from treadle.agents.dispatch import BlockingCoordinator, TaskState, TaskStatus
+from treadle.agents.dispatch import AgentCoordinator, BlockingCoordinator, TaskState, TaskStatus
+from treadle.codecs import Zlib
 from treadle.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +55,24 @@ def test_the_blocking_face_does_the_same(kind, request, tmp_path):
 
 async def _wrong(coordinator: BlockingCoordinator) -> None:
     coordinator.get_all_tasks()
+
+
+@pytest.mark.parametrize("kind", SHARED)
+async def test_jobs_are_sealed_by_a_codec_like_everything_else(kind, request, tmp_path):
+    url = url_of(kind, request, tmp_path)
+    async with Engine(url, settings=Settings(), codec=Zlib()) as engine, AgentCoordinator(engine) as coordinator:
+        task_id = await coordinator.enqueue(issue(title="a secret"), metadata={"by": "ann"})
+        await coordinator.dequeue("worker-1")
+        await coordinator.update_status(task_id, "failed", "a secret reason")
+        found = await coordinator.get_task(task_id)
+        assert (found.issue.title, found.error, found.metadata) == (
+            "a secret",
+            "a secret reason",
+            {"by": "ann", "worker_id": "worker-1"},
+        )
+    async with Engine(url, settings=Settings()) as plain:
+        stored = await plain.store.find_task(task_id)
+        assert all(text.startswith("@code:zlib:") for text in (stored.payload, stored.error, stored.checkpoint))
 
 
 @pytest.mark.parametrize("kind", SHARED)

@@ -17,8 +17,8 @@ from treadle.model.tasks import LogLine, Move, Server, Task
 
 PAGE_LIMIT = 1000
 _HOLDERS_SHOWN = 5
-_ENDS_LOOKED_AT = 200
-"""Ended tasks, the newest, from which it is told how long tasks take."""
+_MOVES_LOOKED_AT, _ENDS_LOOKED_AT = 1000, 200
+"""The last moves of the log, and the last ends among them, from which it is told how long tasks take."""
 _SHOWN = frozenset([*LIVE_TASK_STATES, *FINAL_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED])
 
 
@@ -128,7 +128,8 @@ class Reads:
         """How many workers the list (or one name in it) could use, so that what is ready starts within `target_latency`.
 
         `concurrency` is that of one worker; by default that of the live servers of the list, or 1 where there is none. How
-        long tasks take is told from the last 200 that ended in the namespace: a name that is not among them counts as unknown.
+        long tasks take is told from those that ended last (200 at most, among the last 1000 moves of the store): of a name
+        that is not among them nothing is known.
         """
         check_name(task_list, "task list")
         target_for = milliseconds(target_latency, "target_latency", positive=True)
@@ -142,7 +143,7 @@ class Reads:
             and name in (None, rule.lane.name)
         }
         depths = [depth for depth in await self._store.list_depths() if depth.lane_id in rules]
-        ends = await self.list_tasks(states=(TaskState.COMPLETED, TaskState.FAILED), kind=HANDLER, limit=_ENDS_LOOKED_AT)
+        ends = await self._list_last_ends()
         now = await self._store.now()
         loads = [load_of(depth, rules[depth.lane_id], ends, now) for depth in depths]
         live = [
@@ -154,3 +155,16 @@ class Reads:
         ]
         slots = concurrency or max(round(sum(server.concurrency for server in live) / len(live)) if live else 1, 1)
         return scaling(loads, target_for=target_for, workers=len(live), concurrency=slots, minimum=minimum, maximum=maximum)
+
+    async def _list_last_ends(self) -> list[Task]:
+        """The tasks of the namespace that were the last to complete or fail; no backlog and no history makes this longer."""
+        last_seq = await self._store.find_last_seq()
+        events = await self._store.list_events(max(last_seq - _MOVES_LOOKED_AT, 0), last_seq, _MOVES_LOOKED_AT)
+        ended = [
+            event.move.entity_id
+            for event in events
+            if event.namespace == self._namespace
+            and event.move.entity == "task"
+            and event.move.to_state in (TaskState.COMPLETED, TaskState.FAILED)
+        ]
+        return await self._store.find_finished(ended[-_ENDS_LOOKED_AT:])
