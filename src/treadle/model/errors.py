@@ -8,11 +8,15 @@
     │   ├── InvalidPolicy       a retry policy, limit or duration that makes no sense
     │   ├── InvalidStoreUrl     a store URL that names no store
     │   ├── InvalidFlow         AFL that does not compile; carries the diagnostics
+    │   ├── InvalidSchedule     a cron line, time zone, interval or policy of a schedule that makes no sense
+    │   ├── InvalidWatcher      a path, address or option of a watcher that makes no sense
     │   └── InvalidInputs       what a workflow was given does not fit its parameters
     ├── NotFound                no such thing
     │   ├── TaskNotFound
     │   ├── RunNotFound
     │   ├── StepNotFound
+    │   ├── ScheduleNotFound
+    │   ├── WatcherNotFound
     │   ├── FlowNotFound
     │   ├── WorkflowNotFound    the flow has no such workflow
     │   ├── ListNotFound        a task list that nobody has named
@@ -22,7 +26,9 @@
     │   ├── BacklogFull         the lane's cap on waiting tasks is reached
     │   ├── ListDraining        the task list takes no new work
     │   ├── RetriesUsedUp       the task's retry policy allows no further attempt
-    │   └── HandlerExists       two handlers of one name in one process
+    │   ├── HandlerExists       two handlers of one name in one process
+    │   ├── ScheduleExists      there is a schedule of that name
+    │   └── WatcherExists       there is a watcher of that name
     ├── ClaimLost               the claim is no longer held; whatever was to be written was not
     ├── TaskFailed              raised to a caller who waits for the result of a task that failed
     ├── TaskCanceled            raised to a caller who waits for the result of a task that was canceled
@@ -89,6 +95,14 @@ class InvalidFlow(InvalidInput):
         self.diagnostics = diagnostics
 
 
+class InvalidSchedule(InvalidInput):
+    code = "invalid_schedule"
+
+
+class InvalidWatcher(InvalidInput):
+    code = "invalid_watcher"
+
+
 class InvalidInputs(InvalidInput):
     code = "invalid_inputs"
 
@@ -111,6 +125,22 @@ class RunNotFound(NotFound):
     def __init__(self, run_id: str) -> None:
         super().__init__(f"There is no run {run_id}. It may have been pruned; `treadle runs list` shows what there is.")
         self.run_id = run_id
+
+
+class ScheduleNotFound(NotFound):
+    code = "schedule_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no schedule {name!r}; `treadle schedules list` shows what there is.")
+        self.name = name
+
+
+class WatcherNotFound(NotFound):
+    code = "watcher_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no watcher {name!r}; `treadle watchers list` shows what there is.")
+        self.name = name
 
 
 class StepNotFound(NotFound):
@@ -208,6 +238,14 @@ class RetriesUsedUp(Refused):
 
 class HandlerExists(Refused):
     code = "handler_exists"
+
+
+class ScheduleExists(Refused):
+    code = "schedule_exists"
+
+
+class WatcherExists(Refused):
+    code = "watcher_exists"
 
 
 class ClaimLost(TreadleError):

@@ -1,0 +1,110 @@
+"""Which ticks fire: each catch-up and overlap policy, clocks that jump, and ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from treadle.kernel.calendar import Every, Once, make_cron
+from treadle.kernel.catchup import COUNTED, Plan, admit, jitter_of, plan
+from treadle.model.schedules import ALL, ALLOW, CANCEL, LATEST, QUEUE, SKIP, WINDOW, CatchUp
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+HOURLY = Every(HOUR, 0)
+
+
+def hours(planned: Plan) -> list[float]:
+    return [tick / HOUR for tick in planned.fire]
+
+
+def test_nothing_is_due_before_the_next_tick() -> None:
+    assert plan(HOURLY, CatchUp(), 5 * HOUR, 6 * HOUR - 1) == Plan((), 0, 5 * HOUR, 6 * HOUR)
+
+
+@pytest.mark.parametrize("policy", [SKIP, LATEST, ALL, WINDOW])
+def test_a_tick_that_is_on_time_fires_under_every_policy(policy: str) -> None:
+    catch_up = CatchUp(policy=policy, window_for=0, grace_for=MINUTE)
+    for late in (0, 1, MINUTE):
+        assert plan(HOURLY, catch_up, 5 * HOUR, 6 * HOUR + late) == Plan((6 * HOUR,), 0, 6 * HOUR, 7 * HOUR)
+
+
+def test_down_for_a_day_each_policy_does_what_it_says() -> None:
+    now = 29 * HOUR + 30 * MINUTE  # the last tick that was considered was at 5
+    assert plan(HOURLY, CatchUp(policy=SKIP), 5 * HOUR, now) == Plan((), 24, 29 * HOUR, 30 * HOUR)
+    assert plan(HOURLY, CatchUp(policy=LATEST), 5 * HOUR, now) == Plan((29 * HOUR,), 23, 29 * HOUR, 30 * HOUR)
+    everything = plan(HOURLY, CatchUp(policy=ALL), 5 * HOUR, now)
+    assert (hours(everything), everything.skipped, everything.cursor) == (list(range(6, 30)), 0, 29 * HOUR)
+    some = plan(HOURLY, CatchUp(policy=ALL, limit=3), 5 * HOUR, now)
+    assert (hours(some), some.skipped, some.cursor) == ([27, 28, 29], 21, 29 * HOUR)
+    window = plan(HOURLY, CatchUp(policy=WINDOW, window_for=2 * HOUR + 30 * MINUTE), 5 * HOUR, now)
+    assert (hours(window), window.skipped) == ([27, 28, 29], 21)
+    bounded = plan(HOURLY, CatchUp(policy=WINDOW, window_for=10 * HOUR, limit=2), 5 * HOUR, now)
+    assert hours(bounded) == [28, 29]
+
+
+def test_the_latest_is_the_one_that_is_on_time_if_there_is_one() -> None:
+    planned = plan(HOURLY, CatchUp(policy=LATEST), 5 * HOUR, 29 * HOUR + 5)
+    assert (hours(planned), planned.skipped) == ([29], 23)
+
+
+def test_more_than_a_batch_fires_in_several_plans_and_none_is_lost() -> None:
+    fired: list[float] = []
+    cursor = 0
+    while True:
+        planned = plan(HOURLY, CatchUp(policy=ALL, limit=1000), cursor, 130 * HOUR, batch=50)
+        if not planned.fire:
+            break
+        assert len(planned.fire) <= 50
+        fired += hours(planned)
+        cursor = planned.cursor
+    assert fired == list(range(1, 131))
+
+
+def test_skipped_ticks_are_counted_up_to_a_bound() -> None:
+    every_second = make_cron("* * * * * *")
+    planned = plan(every_second, CatchUp(policy=LATEST, grace_for=0), 1_700_000_000_000, 1_700_000_000_000 + 365 * DAY)
+    assert planned.skipped == COUNTED
+    assert planned.cursor == 1_700_000_000_000 + 365 * DAY
+
+
+def test_a_clock_that_goes_back_fires_nothing_until_it_is_past_the_cursor() -> None:
+    assert plan(HOURLY, CatchUp(policy=ALL), 29 * HOUR, 3 * HOUR) == Plan((), 0, 29 * HOUR, 30 * HOUR)
+    assert hours(plan(HOURLY, CatchUp(policy=ALL), 29 * HOUR, 30 * HOUR)) == [30]
+
+
+def test_a_clock_that_leaps_is_time_that_was_missed() -> None:
+    assert hours(plan(HOURLY, CatchUp(policy=LATEST), 5 * HOUR, 1000 * HOUR + 30 * MINUTE)) == [1000]
+
+
+def test_what_ends_has_no_next_tick() -> None:
+    assert plan(Once(50), CatchUp(), 0, 10) == Plan((), 0, 0, 50)
+    assert plan(Once(50), CatchUp(), 0, 60) == Plan((50,), 0, 50, None)
+    assert plan(Once(50), CatchUp(policy=SKIP, grace_for=5), 0, 60) == Plan((), 1, 50, None)
+    assert plan(Once(50), CatchUp(), 50, 60) == Plan((), 0, 50, None)
+    assert plan(HOURLY, CatchUp(policy=ALL), 5 * HOUR, 100 * HOUR, end_at=7 * HOUR) == Plan((6 * HOUR, 7 * HOUR), 0, 7 * HOUR, None)
+    assert plan(HOURLY, CatchUp(), 7 * HOUR, 100 * HOUR, end_at=7 * HOUR) == Plan((), 0, 7 * HOUR, None)
+
+
+def test_jitter_is_fixed_for_a_schedule_and_spreads_them() -> None:
+    found = [jitter_of(f"schedule-{number}", 10 * MINUTE) for number in range(200)]
+    assert found == [jitter_of(f"schedule-{number}", 10 * MINUTE) for number in range(200)]
+    assert all(0 <= each <= 10 * MINUTE for each in found)
+    assert len(set(found)) > 190
+    assert jitter_of("schedule-1", 0) == 0
+
+
+def test_overlap_policies() -> None:
+    assert admit([1, 2], ALLOW, busy=True, waiting=None).start == (1, 2)
+    idle, busy = admit([1, 2, 3], SKIP, busy=False, waiting=None), admit([1, 2], SKIP, busy=True, waiting=None)
+    assert (idle.start, idle.skipped, busy.start, busy.skipped) == ((1,), (2, 3), (), (1, 2))
+    queued = admit([1, 2], QUEUE, busy=True, waiting=None)
+    assert (queued.start, queued.skipped, queued.waiting) == ((), (2,), 1)
+    still = admit([3], QUEUE, busy=True, waiting=1)
+    assert (still.start, still.skipped, still.waiting) == ((), (3,), 1)
+    freed = admit([3], QUEUE, busy=False, waiting=1)
+    assert (freed.start, freed.skipped, freed.waiting) == ((1,), (), 3)
+    canceled = admit([1, 2], CANCEL, busy=True, waiting=None)
+    assert (canceled.start, canceled.skipped, canceled.cancel) == ((2,), (1,), True)
+    assert not admit([1], CANCEL, busy=False, waiting=None).cancel
+    assert admit([], SKIP, busy=True, waiting=None).start == ()
