@@ -255,6 +255,10 @@ class Queue:
                 return task
         raise IllegalMove("task", task_id, "changing too fast", move)
 
+    def make(self, spec: TaskSpec) -> tuple[NewTask, tuple[PutBlob, ...]]:
+        """The task as it is stored, and its big values: for who stores it with something else."""
+        return self._new_task(spec, None)
+
     def _new_task(self, spec: TaskSpec, now: int | None) -> tuple[NewTask, tuple[PutBlob, ...]]:
         if spec.delay is not None and spec.at is not None:
             raise InvalidInput("Give either delay or at, not both.")
