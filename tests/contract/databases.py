@@ -73,7 +73,10 @@ class _ManualTime:
         return self.manual.now()
 
     async def advance(self, ms: int) -> None:
-        self.manual.advance(ms / 1000)
+        if ms < 0:  # somebody set the machine's clock back
+            self.manual._at += ms
+        else:
+            self.manual.advance(ms / 1000)
 
 
 class SqliteFile(Database):

@@ -37,7 +37,7 @@ SHORTEST_EVERY_FOR = 1000
 
 _FIELDS = ("second", "minute", "hour", "day of the month", "month", "day of the week")
 _HELP = "A line has five fields, minute hour day-of-month month day-of-week, or six with seconds first; e.g. '30 2 * * MON-FRI'."
-_NAIVE_START = datetime(2000, 1, 1)  # noqa: DTZ001 - a wall-clock time
+_NAIVE_START = datetime(2000, 1, 1)
 _SECOND = timedelta(seconds=1)
 _STRIDE = timedelta(days=7)
 """No zone changes its offset and changes it back within a week."""

@@ -106,6 +106,15 @@ class StartedRun:
     created: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run that is to be stored, the unit that does that, and what is called once it is done."""
+
+    run: Run
+    unit: Unit
+    committed: Callable[[], None]
+
+
 class Runs:
     """The runs of one namespace."""
 
@@ -154,6 +163,39 @@ class Runs:
         that something else refers to already. With `born` that owner drives the run in this process: the tasks of its
         handlers are taken by them from the start (D56).
         """
+        new = await self.prepare(
+            flow,
+            workflow,
+            inputs,
+            version=version,
+            lenient=lenient,
+            idempotency_key=idempotency_key,
+            task_list=task_list,
+            priority=priority,
+            trace_id=trace_id,
+            parent_id=parent_id,
+            run_id=run_id,
+            born=born,
+        )
+        return await self._begin(new)
+
+    async def prepare(
+        self,
+        flow: str | Sequence[Source],
+        workflow: str | None = None,
+        inputs: Mapping[str, Json] | None = None,
+        *,
+        version: int | None = None,
+        lenient: bool = False,
+        idempotency_key: str | None = None,
+        task_list: str = DEFAULT_LIST,
+        priority: int = 0,
+        trace_id: str | None = None,
+        parent_id: str | None = None,
+        run_id: str | None = None,
+        born: Born | None = None,
+    ) -> NewRun:
+        """What `start` would store, for who stores it with something else."""
         stored: Flow | None = None
         if isinstance(flow, str):
             found = await self._flows.get_flow(flow, version)
@@ -184,26 +226,34 @@ class Runs:
         known = Known(run, View())
         known.view.blobs.update(folded.values)
         changes = await self._advancer.evaluate(known, [Started(folded.attributes)])
-        return await self._begin(run, stored, folded.blobs, known, changes, born)
+        return self._new(run, stored, folded.blobs, known, changes, born)
 
-    async def _begin(
+    def _new(
         self, run: Run, flow: Flow | None, rows: tuple[Row, ...], known: Known, changes: Changes, born: Born | None = None
-    ) -> StartedRun:
-        """Store a new run with what it begins with."""
+    ) -> NewRun:
+        """A new run with what it begins with."""
         known.run = msgspec.structs.replace(run, version=-1)  # this is the commit that brings it to version 0
         tasks, made, steps = rows_of(known.run, changes, self._vault, born=born)
         first: tuple[Row, ...] = () if flow is None else (PutFlow(flow),)
         new = PutRun(msgspec.structs.replace(run, steps=len(changes.created)))
         unit = Unit(tasks=tasks, rows=once([*first, new, *rows, *made]))
+
+        def committed() -> None:
+            if born is not None:
+                self._advancer.driven[run.id] = born
+            self._advancer.committed(known, changes, steps)
+
+        return NewRun(run, unit, committed)
+
+    async def _begin(self, new: NewRun) -> StartedRun:
+        """Store a new run."""
         reach("advance.before_commit")
-        answer = await self._committer.submit(unit, self._patience)
+        answer = await self._committer.submit(new.unit, self._patience)
         reach("advance.after_commit")
-        if run.idempotency_key is not None and run.idempotency_key in answer.existing:
-            return StartedRun(answer.existing[run.idempotency_key], created=False)
-        if born is not None:
-            self._advancer.driven[run.id] = born
-        self._advancer.committed(known, changes, steps)
-        return StartedRun(run.id)
+        if new.run.idempotency_key is not None and new.run.idempotency_key in answer.existing:
+            return StartedRun(answer.existing[new.run.idempotency_key], created=False)
+        new.committed()
+        return StartedRun(new.run.id)
 
     # reads
 
@@ -349,7 +399,7 @@ class Runs:
         ref = RunRef(id=new_id, workflow=run.workflow)
         while isinstance(changes := fork(program, ref, rows, target.id, folded.attributes, changed, blobs), Need):
             blobs |= await self._vault.load(changes.blobs)
-        return await self._begin(new, None, folded.blobs, Known(new, View()), changes)
+        return await self._begin(self._new(new, None, folded.blobs, Known(new, View()), changes))
 
     async def repair(self, run_id: str, *, actor: str | None = None) -> list[str]:
         """See to it that a running run can go on; the ids of the steps and blocks that lacked something, named in its log.

@@ -7,10 +7,11 @@ tick does is in `kernel.firing`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -22,44 +23,20 @@ from treadle.kernel.crashpoints import reach
 from treadle.kernel.entities import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.ports import Finish, Row, Seen, Store, Unit, Verdict
 from treadle.kernel.queue import PATIENCE
-from treadle.kernel.starting import Occasion, Prepared, Starters, make_target
-from treadle.model.clock import Duration, as_text, instant, milliseconds
-from treadle.model.errors import (
-    IllegalMove,
-    InvalidInput,
-    InvalidSchedule,
-    ScheduleExists,
-    ScheduleNotFound,
-    StoreUnavailable,
-)
-from treadle.model.ids import Ids, derived_id, parse_id
-from treadle.model.lists import check_count
+from treadle.kernel.schedule_options import ScheduleOptions, check_options, edit_body, make_body
+from treadle.kernel.starting import Occasion, Prepared, Starters
+from treadle.model.clock import as_text, instant
+from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule, ScheduleExists, ScheduleNotFound, StoreUnavailable
+from treadle.model.ids import Ids, parse_id, uuid7
 from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, SCHEDULE, Lane, check_name
 from treadle.model.records import Record
-from treadle.model.retry import RetryPolicy, as_policy
-from treadle.model.schedules import (
-    ALLOW,
-    CATCH_UP_LIMIT,
-    CATCH_UP_POLICIES,
-    GRACE_FOR,
-    LATEST,
-    OVERLAP_POLICIES,
-    SKIP,
-    TASK,
-    WINDOW,
-    CatchUp,
-    Firing,
-    ScheduleBody,
-    Started,
-    Target,
-    When,
-)
+from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Started
 from treadle.model.states import SCHEDULE as MACHINE
 from treadle.model.states import TaskState
 from treadle.model.tasks import NewTask, Task
-from treadle.model.values import Json, encode
+from treadle.model.values import encode
 
-ACTIVE, PAUSED, FINISHED = "active", "paused", "finished"
+ACTIVE, PAUSED = "active", "paused"
 RECENT = 20
 """What became of so many ticks is kept in the record."""
 BACKFILL_LIMIT = 1000
@@ -143,85 +120,21 @@ class Schedules:
     # what people do
 
     async def create(
-        self,
-        name: str,
-        *,
-        cron: str | None = None,
-        zone: str = "UTC",
-        every: Duration | None = None,
-        anchor: datetime | None = None,
-        at: datetime | None = None,
-        task: str | None = None,
-        workflow: str | None = None,
-        function: str | None = None,
-        flow: str | None = None,
-        version: int | None = None,
-        inputs: Mapping[str, Json] | None = None,
-        tick_as: str | None = None,
-        task_list: str = "default",
-        priority: int = 0,
-        retry: RetryPolicy | int | None = None,
-        timeout: Duration | None = None,
-        catch_up: str = LATEST,
-        catch_up_limit: int = CATCH_UP_LIMIT,
-        catch_up_window: Duration | None = None,
-        grace: Duration = GRACE_FOR / 1000,
-        overlap: str = SKIP,
-        jitter: Duration = 0,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        paused: bool = False,
-        actor: str = "python",
+        self, name: str, *, paused: bool = False, actor: str = "python", **options: Unpack[ScheduleOptions]
     ) -> Schedule:
-        """Start a task, a workflow or a function by time: by a `cron` line in a time zone, `every` so often, or once, `at`.
+        """Start a task, a workflow or a function by time; see `ScheduleOptions` for when, what and how.
 
-        `inputs` are what is started with; under the name `tick_as` (for tasks `tick` by default) they have the tick as text.
-        `catch_up` says what becomes of ticks that are more than `grace` late: `skip`, `latest` (one for all), `all` (the newest
-        `catch_up_limit`) or `window` (those not older than `catch_up_window`). `overlap` says what becomes of a tick while what
-        was started last goes on: `allow`, `skip`, `queue` (one) or `cancel` (that one). With `jitter`, everything is later by a
-        time of up to that, which is fixed for the schedule. Only ticks from `start` to `end` count.
+        `InvalidSchedule` says what is wrong with it, `ScheduleExists` that the name is taken.
         """
         check_name(name, "schedule name")
         now = await self._store.now()
-        when = When(
-            cron=cron,
-            zone=zone,
-            every_for=None if every is None else milliseconds(every, "every", positive=True),
-            anchor_at=None if every is None else _maybe(anchor, "anchor") or _maybe(start, "start") or now,
-            at=_maybe(at, "at"),
-        )
-        target = make_target(
-            task=task,
-            workflow=workflow,
-            function=function,
-            flow=flow,
-            version=version,
-            inputs=inputs,
-            given_as=tick_as or ("tick" if task is not None else None),
-            task_list=check_name(task_list, "task list"),
-            priority=priority,
-            retry=as_policy(retry),
-            timeout_for=None if timeout is None else milliseconds(timeout, "timeout", positive=True),
-        )
-        body = ScheduleBody(
-            when=when,
-            target=target,
-            catch_up=_catch_up(catch_up, catch_up_limit, catch_up_window, grace),
-            overlap=overlap,
-            jitter_for=milliseconds(jitter, "jitter"),
-            start_at=_maybe(start, "start"),
-            end_at=_maybe(end, "end"),
-            cursor=now,
-        )
-        body = msgspec.structs.replace(body, cursor=_first_cursor(body, now))
+        body = make_body(options, now)
         self.check(body)
         return await self._put(name, body, now, paused=paused, actor=actor)
 
     def check(self, body: ScheduleBody) -> Calendar:
         """Raise what is wrong with a schedule; its calendar if nothing is."""
         calendar = make_calendar(body.when)
-        if body.overlap not in OVERLAP_POLICIES:
-            raise InvalidSchedule(f"overlap is one of {', '.join(OVERLAP_POLICIES)}, not {body.overlap!r}.")
         if body.end_at is not None and body.start_at is not None and body.end_at < body.start_at:
             raise InvalidSchedule(f"The schedule would end ({as_text(body.end_at)}) before it starts ({as_text(body.start_at)}).")
         first = calendar.next_after(body.cursor)
@@ -250,15 +163,15 @@ class Schedules:
             raise ScheduleExists(f"There is a schedule {name} already; edit it, or remove it first.")
         return await self.get(record.id)
 
-    async def edit(self, name: str, *, actor: str = "python", **changes: Any) -> Schedule:
+    async def edit(self, name: str, *, actor: str = "python", **changes: Unpack[ScheduleOptions]) -> Schedule:
         """Change anything that `create` takes; what is not given stays. Takes effect at once.
 
         A new time (cron, zone, every, at, start, end) counts from now on: ticks of the old one that were missed are gone.
         """
-        changed = _Changes(changes)
+        check_options(changes)
 
         def edited(body: ScheduleBody, now: int) -> ScheduleBody:
-            new = changed.apply(body, now)
+            new = edit_body(body, changes, now)
             self.check(new)
             return new
 
@@ -280,8 +193,7 @@ class Schedules:
         """Start what the schedule starts, once, now, beside its ticks and whatever the overlap policy says."""
         schedule = await self.get(name)
         tick = await self._store.now()
-        start_id = derived_id(schedule.id, f"now:{tick}:{self._ids.new_id()}")
-        (started,) = await self._start(schedule.id, [(tick, start_id)], actor, "run now")
+        (started,) = await self._start(schedule.id, [(tick, self._ids.new_id())], actor, "run now")
         return started
 
     async def backfill(
@@ -359,7 +271,7 @@ class Schedules:
         """The live schedule of that name, or the one of that id, or `ScheduleNotFound`."""
         return self._shown(await self._get_record(name))
 
-    async def list(self, *, ended: bool = False, limit: int = _PAGE, before_id: str | None = None) -> list[Schedule]:
+    async def list_schedules(self, *, ended: bool = False, limit: int = _PAGE, before_id: str | None = None) -> list[Schedule]:
         """A page of schedules, newest first: the live ones, with `ended` those that have ended as well."""
         which = RecordFilter(SCHEDULE, self._namespace, live=None if ended else True, before_id=before_id)
         return [self._shown(record) for record in await self._store.list_records(which, limit)]
@@ -459,7 +371,9 @@ class Schedules:
             trace_id=f"schedule:{schedule_id}",
         )
 
-    async def _operate(self, name: str, move: str, actor: str, decide: Any, unless: str | None = None) -> Schedule:
+    async def _operate(
+        self, name: str, move: str, actor: str, decide: Callable[[ScheduleBody, int], ScheduleBody], unless: str | None = None
+    ) -> Schedule:
         """Read, decide, commit under what was seen, with another task in place of the one there was; look again if it changed."""
         for _ in range(_TRIES):
             record = await self._get_record(name)
@@ -469,7 +383,7 @@ class Schedules:
             if state is None:
                 raise IllegalMove("schedule", record.name or record.id, record.state, move, MACHINE.possible(record.state))
             now = await self._store.now()
-            body: ScheduleBody = decide(load_body(record), now)
+            body = decide(load_body(record), now)
             tasks = (self.next_task(record.id, body, now),) if state == ACTIVE else ()
             change = ChangeRecord(
                 record.id,
@@ -520,8 +434,8 @@ async def prepare_tick(
 
 
 def tick_id(schedule_id: str, tick: int) -> str:
-    """The id of what a tick starts: the same whoever starts it."""
-    return derived_id(schedule_id, f"tick:{tick}")
+    """The id of what a tick starts: the same whoever starts it, sorted by its tick."""
+    return uuid7(tick, hashlib.sha256(f"{schedule_id}/tick:{tick}".encode()).digest())
 
 
 def plan_of(body: ScheduleBody, calendar: Calendar, now: int, **more: Any) -> Plan:
@@ -537,115 +451,3 @@ def load_body(record: Record) -> ScheduleBody:
 def save_body(body: ScheduleBody) -> str:
     """The body as it is stored."""
     return encode(msgspec.to_builtins(body), "schedule")
-
-
-def _first_cursor(body: ScheduleBody, now: int) -> int:
-    """From where on ticks count: from now, or from the start if that is later; a time that is asked for once, always."""
-    if body.when.at is not None:
-        return min(now, body.when.at - 1)
-    if body.start_at is not None and body.start_at > now:
-        return body.start_at - 1
-    return now
-
-
-def _catch_up(policy: str, limit: int, window: Duration | None, grace: Duration) -> CatchUp:
-    if policy not in CATCH_UP_POLICIES:
-        raise InvalidSchedule(f"catch_up is one of {', '.join(CATCH_UP_POLICIES)}, not {policy!r}.")
-    if (policy == WINDOW) != (window is not None):
-        raise InvalidSchedule("catch_up='window' and a catch_up_window go together: say how old a missed tick may be.")
-    return CatchUp(
-        policy=policy,
-        limit=check_count(limit, "catch_up_limit"),
-        window_for=None if window is None else milliseconds(window, "catch_up_window", positive=True),
-        grace_for=milliseconds(grace, "grace"),
-    )
-
-
-_TIMES = ("cron", "zone", "every", "anchor", "at", "start", "end")
-_TARGET = ("task", "workflow", "function", "flow", "version", "inputs", "tick_as", "task_list", "priority", "retry", "timeout")
-_POLICY = ("catch_up", "catch_up_limit", "catch_up_window", "grace", "overlap", "jitter")
-
-
-class _Changes:
-    """What an edit changes; names are those of `create`."""
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        if not given:
-            raise InvalidInput("Say what to change, e.g. cron='0 3 * * *'.")
-        if unknown := [name for name in given if name not in (*_TIMES, *_TARGET, *_POLICY)]:
-            raise InvalidInput(f"A schedule has no {unknown[0]!r}; it has {', '.join((*_TIMES, *_TARGET, *_POLICY))}.")
-        self._given = given
-
-    def apply(self, body: ScheduleBody, now: int) -> ScheduleBody:
-        given = self._given
-        new = msgspec.structs.replace(
-            body, target=self._target(body.target), catch_up=self._policy(body.catch_up), overlap=given.get("overlap", body.overlap)
-        )
-        if "jitter" in given:
-            new = msgspec.structs.replace(new, jitter_for=milliseconds(given["jitter"], "jitter"))
-        if any(name in given for name in _TIMES):
-            new = self._times(new, now)
-        return new
-
-    def _times(self, body: ScheduleBody, now: int) -> ScheduleBody:
-        given, old = self._given, body.when
-        starts = {name: _maybe(given[name], name) for name in ("start", "end") if name in given}
-        start_at, end_at = starts.get("start", body.start_at), starts.get("end", body.end_at)
-        if any(name in given for name in ("cron", "every", "at")):
-            old = When(zone=old.zone)
-        every_for = old.every_for if "every" not in given else milliseconds(given["every"], "every", positive=True)
-        anchor_at = _maybe(given.get("anchor"), "anchor") or old.anchor_at or start_at or now
-        when = When(
-            cron=given.get("cron", old.cron),
-            zone=given.get("zone", old.zone),
-            every_for=every_for,
-            anchor_at=None if every_for is None else anchor_at,
-            at=_maybe(given["at"], "at") if "at" in given else old.at,
-        )
-        new = msgspec.structs.replace(body, when=when, start_at=start_at, end_at=end_at, waiting=None, looks=0)
-        return msgspec.structs.replace(new, cursor=_first_cursor(new, now))
-
-    def _target(self, old: Target) -> Target:
-        given = self._given
-        if not any(name in given for name in _TARGET):
-            return old
-        kinds = {name: given[name] for name in ("task", "workflow", "function") if name in given}
-        kept: dict[str, Any] = {
-            "flow": old.flow,
-            "version": old.version,
-            "inputs": old.inputs,
-            "tick_as": old.given_as,
-            "task_list": old.task_list,
-            "priority": old.priority,
-        }
-        if kinds:
-            kept |= {"flow": None, "version": None, "tick_as": "tick" if TASK in kinds else None}
-        chosen = kept | {name: given[name] for name in kept if name in given}
-        return make_target(
-            **(kinds or {old.kind: old.name}),
-            flow=chosen["flow"],
-            version=chosen["version"],
-            inputs=chosen["inputs"],
-            given_as=chosen["tick_as"],
-            task_list=check_name(chosen["task_list"], "task list"),
-            priority=chosen["priority"],
-            retry=as_policy(given["retry"]) if "retry" in given else old.retry,
-            timeout_for=milliseconds(given["timeout"], "timeout", positive=True) if given.get("timeout") is not None else old.timeout_for,
-        )
-
-    def _policy(self, old: CatchUp) -> CatchUp:
-        given = self._given
-        if not any(name in given for name in ("catch_up", "catch_up_limit", "catch_up_window", "grace")):
-            return old
-        policy = given.get("catch_up", old.policy)
-        window = old.window_for / 1000 if old.window_for is not None and policy == WINDOW else None
-        return _catch_up(
-            policy,
-            given.get("catch_up_limit", old.limit),
-            given.get("catch_up_window", window),
-            given.get("grace", old.grace_for / 1000),
-        )
-
-
-def _maybe(at: datetime | None, what: str) -> int | None:
-    return None if at is None else instant(at, what)

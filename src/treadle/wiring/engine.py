@@ -43,8 +43,10 @@ if TYPE_CHECKING:
     from treadle.kernel.flows import Flows, Source
     from treadle.kernel.run_reads import RunReads
     from treadle.kernel.runs import Runs, StartedRun
+    from treadle.kernel.schedules import Schedules
     from treadle.wiring.host import WorkerHost
     from treadle.wiring.runs import RunKernel
+    from treadle.wiring.time import TimeKernel
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -125,6 +127,7 @@ class Engine:
         self.lists = Lists(self.store, self.committer, self.emit, namespace=namespace)
         self.queue.follow = self._follow
         self._run_kernel: RunKernel | None = None
+        self._time_kernel: TimeKernel | None = None
 
     @property
     def run_kernel(self) -> RunKernel:
@@ -150,6 +153,20 @@ class Engine:
     def run_reads(self) -> RunReads:
         """What interfaces show of runs."""
         return self.run_kernel.reads
+
+    @property
+    def time_kernel(self) -> TimeKernel:
+        """What acts by time; loaded when it is first used."""
+        if self._time_kernel is None:
+            from treadle.wiring.time import TimeKernel
+
+            self._time_kernel = TimeKernel(self)
+        return self._time_kernel
+
+    @property
+    def schedules(self) -> Schedules:
+        """What is started by time: create, edit, pause, run now, backfill, preview."""
+        return self.time_kernel.schedules
 
     async def _follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         return await self.run_kernel.advancer.follow(task, finish)

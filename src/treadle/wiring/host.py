@@ -97,7 +97,7 @@ class WorkerHost:
             on_line=self._line,
             settle=settle or engine.run_kernel.settler.settle,
             open_payload=engine.vault.open_text,
-            builtins=builtin_handlers(self._scripts, engine.retention),
+            builtins=builtin_handlers(self._scripts, engine.retention, lambda: engine.time_kernel.firer),
             fallback=engine.fallback,
         )
 
@@ -132,6 +132,7 @@ class WorkerHost:
             engine.committer.on_fenced.append(self.worker.fenced)
             self._unsubscribe = await engine.store.subscribe(self.worker.heard)
             await self._see_to_pruning()
+            await self._see_to_schedules()
             self._state = "running"
             await engine.store.save_server(self.describe())
         except BaseException:
@@ -174,6 +175,15 @@ class WorkerHost:
             await engine.committer.submit(Unit(tasks=(engine.retention.task(engine.ids.new_id()),)), PATIENCE)
         except Refused as error:  # an operator drains the engine's own list: that keeps nobody from working
             engine.emit(LoopError("worker", f"nothing will be pruned: {error}"))
+
+    async def _see_to_schedules(self) -> None:
+        """Give schedules a task again whose task somebody has ended."""
+        engine = self._engine
+        try:
+            for name in await engine.schedules.repair():
+                engine.emit(LoopError("worker", f"the schedule {name} had no task any more and has one again"))
+        except Refused as error:
+            engine.emit(LoopError("worker", f"no schedule was given a task: {error}"))
 
     def _keep(self) -> None:
         engine = self._engine

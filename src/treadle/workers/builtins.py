@@ -1,24 +1,30 @@
-"""Handlers of the engine's own kinds of task: scripts of flows, advancing runs, and pruning."""
+"""Handlers of the engine's own kinds of task: scripts of flows, advancing runs, pruning, and firing schedules."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from treadle.kernel.firing import Firer
 from treadle.kernel.retention import PRUNE_EVERY_FOR, Retention
 from treadle.kernel.run_rows import PARAM
-from treadle.model.names import ADVANCE, PRUNE, SCRIPT
+from treadle.model.names import ADVANCE, PRUNE, SCHEDULE, SCRIPT
 from treadle.model.outcomes import Failed, Problem, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
-from treadle.workers.handlers import Handler, make_handler
+from treadle.workers.context import Context
+from treadle.workers.handlers import Handler, Settled, make_handler
 from treadle.workers.scripts import ScriptError, ScriptRunner, ScriptUnavailable
 
+_PATIENT = RetryPolicy(retries=1_000_000, first_for=1000, cap_for=60_000)
+"""For what must go on, whatever keeps it from that for now."""
 _PERSISTENT = RetryPolicy(retries=1_000_000, first_for=60_000, cap_for=PRUNE_EVERY_FOR)
 
 
-def builtin_handlers(scripts: ScriptRunner, retention: Retention | None = None) -> dict[str, Handler]:
-    """The handlers by kind; without `retention`, nothing is pruned here."""
+def builtin_handlers(
+    scripts: ScriptRunner, retention: Retention | None = None, firer: Callable[[], Firer] | None = None
+) -> dict[str, Handler]:
+    """The handlers by kind; without `retention`, nothing is pruned here, and without `firer` no schedule fires."""
 
     async def run_script(payload: dict[str, Any]) -> dict[str, Json] | Failed:
         """Run the code out of process; what is wrong with it is final, and its type is that of what the script raised."""
@@ -42,7 +48,17 @@ def builtin_handlers(scripts: ScriptRunner, retention: Retention | None = None) 
     }
     if retention is not None:
         handlers[PRUNE] = make_handler(PRUNE, _pruning(retention), retry=_PERSISTENT)
+    if firer is not None:
+        handlers[SCHEDULE] = make_handler(SCHEDULE, _firing(firer), retry=_PATIENT, concurrency=16)
     return handlers
+
+
+def _firing(firer: Callable[[], Firer]) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:
+    async def fire(_: dict[str, Any], ctx: Context) -> Settled:
+        """Do what is due, and leave a task for the next tick."""
+        return Settled(await firer().fire(ctx.task))
+
+    return fire
 
 
 def _pruning(retention: Retention) -> Callable[[], Awaitable[Waiting]]:

@@ -13,7 +13,7 @@ from treadle.model.errors import NonRetryable, TreadleError
 from treadle.model.outcomes import Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.values import decode
 from treadle.workers.context import Context
-from treadle.workers.handlers import Handler
+from treadle.workers.handlers import Handler, Settled
 
 _TRACEBACK_LIMIT = 16 * 1024
 
@@ -31,7 +31,7 @@ class Executor(Protocol):
         """How many threads still run those handlers although nobody waits for them: their slots are taken."""
 
 
-async def call(handler: Handler, context: Context, executor: Executor) -> Outcome:
+async def call(handler: Handler, context: Context, executor: Executor) -> Outcome | Settled:
     """Run the handler once. Raises only `CancelledError`: every other end is an outcome."""
     task = context.task
     timeout_for = task.timeout_for if task.timeout_for is not None else handler.timeout_for
@@ -41,7 +41,8 @@ async def call(handler: Handler, context: Context, executor: Executor) -> Outcom
         timeout_for = left if timeout_for is None else min(timeout_for, left)
     try:
         if timeout_for is None:
-            return outcome_of(await _invoke(handler, context, executor))
+            returned = await _invoke(handler, context, executor)
+            return returned if isinstance(returned, Settled) else outcome_of(returned)
         try:
             async with asyncio.timeout(timeout_for / 1000) as limit:
                 returned = await _invoke(handler, context, executor)

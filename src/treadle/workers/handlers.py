@@ -7,12 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from treadle.kernel.ports import Answer
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.names import check_name, short_name
 from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
 
 Isolation = Literal["loop", "thread", "process"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a handler of the engine's own returns that has settled its task by itself, with other things; `answer` says how."""
+
+    answer: Answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import PAYLOAD_LIMIT
 from treadle.workers.call import Executor, call
 from treadle.workers.context import Context
-from treadle.workers.handlers import Fallback, Handler, Isolation, Registry
+from treadle.workers.handlers import Fallback, Handler, Isolation, Registry, Settled
 from treadle.workers.keeper import LeaseKeeper
 
 CLAIM_LIMIT = 250
@@ -397,7 +397,7 @@ class Worker:
             if execution.context.cancelled:
                 raise asyncio.CancelledError
             self._emit(TaskTaken(task.id, task.name, task.attempt))
-            decided = await self._attempt(execution)
+            decided = await self._attempt(execution, started)
             if decided is None or execution.lost:
                 return
             await self._settle(execution, decided, started)
@@ -416,7 +416,8 @@ class Worker:
             execution.group.running -= 1
             self._signal.set()
 
-    async def _attempt(self, execution: _Execution) -> Finish | Park | None:
+    async def _attempt(self, execution: _Execution, started: float) -> Finish | Park | None:
+        """What becomes of the task; None where its handler has settled it."""
         task, handler = execution.task, execution.handler
         if (problem := refusal(task, self._options.takeover_limit)) is not None:
             if isinstance(away := turned_away(task, problem), Park):
@@ -434,6 +435,9 @@ class Worker:
         reach("handler.before")
         outcome = await call(handler, execution.context, self._executor)
         reach("handler.after")
+        if isinstance(outcome, Settled):
+            self._settled(execution, outcome.answer, "succeed", None, started)
+            return None
         return self._decide(task, handler, outcome)
 
     def _without_handler(self, task: Task) -> Finish | Park:
@@ -457,17 +461,20 @@ class Worker:
         reach("settle.before_commit")
         answer = await self._commit(task, execution.context.token, decided)
         reach("settle.after_commit")
-        if answer.verdict is Verdict.CLAIM_LOST:
-            self._emit(ResultDropped(task.id, task.name, decided.move))
+        self._settled(execution, answer, decided.move, decided.error, started)
+
+    def _settled(self, execution: _Execution, answer: Answer, move: str, error: str | None, started: float) -> None:
+        """Count and tell what became of a settlement."""
+        task = execution.task
+        if answer.verdict is not Verdict.DONE:
+            self._emit(ResultDropped(task.id, task.name, move))
             return
-        if decided.move == "release":
+        if move == "release":
             self.released += 1
         else:
             self.handled += 1
-            self.failed += decided.move == "fail"
-        self._emit(
-            TaskSettled(task.id, task.name, decided.move, task.attempt, (self._clock.monotonic() - started) * 1000, decided.error)
-        )
+            self.failed += move == "fail"
+        self._emit(TaskSettled(task.id, task.name, move, task.attempt, (self._clock.monotonic() - started) * 1000, error))
 
     def _settle_alone(self, _: Task, token: Claim, decided: Finish | Park) -> Awaitable[Answer]:
         return self._committer.submit(Unit(token, decided))

@@ -1,0 +1,492 @@
+"""Schedules on every store: each tick fires once, edits take effect at once, and policies do what the preview said."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from tests.contract.databases import Database, StoreTime
+from tests.contract.timing import DAY, HOUR, MINUTE, SECOND, Timing
+
+from treadle.kernel.ports import Store, TaskFilter
+from treadle.model.clock import as_text
+from treadle.model.errors import (
+    IllegalMove,
+    InvalidInput,
+    InvalidName,
+    InvalidPolicy,
+    InvalidSchedule,
+    ScheduleExists,
+    ScheduleNotFound,
+)
+from treadle.model.names import SCHEDULE
+from treadle.model.values import decode
+
+
+@pytest.fixture
+def timing(store: Store, clock: StoreTime) -> Timing:
+    return Timing(store, clock)
+
+
+# --- firing ---
+
+
+async def test_each_tick_starts_a_task_that_knows_its_tick(timing: Timing) -> None:
+    made = await timing.schedules.create("tidy", every=60, task="job", inputs={"n": 1}, priority=3, overlap="allow")
+    assert (made.state, made.next_at) == ("active", timing.clock.now() + MINUTE)
+    began = timing.clock.now()
+    await timing.turns(5 * MINUTE, MINUTE)
+    tasks = await timing.started()
+    assert [decode(task.payload) for task in tasks] == [{"n": 1, "tick": as_text(began + n * MINUTE)} for n in range(1, 6)]
+    assert {task.priority for task in tasks} == {3}
+    assert [task.trace_id for task in tasks] == [f"schedule:tidy:{as_text(began + n * MINUTE)}" for n in range(1, 6)]
+    schedule = await timing.schedules.get("tidy")
+    assert (schedule.body.fired, schedule.body.skipped, schedule.next_at) == (5, 0, began + 6 * MINUTE)
+    assert [(firing.tick, firing.id) for firing in schedule.body.recent] == [
+        (began + n * MINUTE, task.id) for n, task in enumerate(tasks, start=1)
+    ]
+    await timing.check()
+
+
+async def test_nothing_fires_before_its_time(timing: Timing) -> None:
+    await timing.schedules.create("tidy", every=60, task="job")
+    await timing.pass_(MINUTE - 1)
+    assert await timing.turn() == []
+    await timing.pass_(1)
+    assert len(await timing.turn()) == 1
+
+
+async def test_two_schedulers_and_a_dead_one_fire_each_tick_once(timing: Timing, clock: StoreTime) -> None:
+    await timing.schedules.create("tidy", every=60, task="job", overlap="allow", catch_up="all")
+    other = Timing(timing.store, clock)
+    began = clock.now()
+    await timing.pass_(MINUTE)
+    (late,) = await timing.claim(SCHEDULE, lease_for=10 * SECOND)  # it dies now, or so it seems
+    await timing.pass_(11 * SECOND)
+    assert len(await other.turn()) == 1
+    answer = await timing.firer.fire(late)
+    assert answer.verdict == "claim_lost"
+    for _ in range(5):
+        await timing.pass_(MINUTE)
+        await asyncio.gather(timing.turn(), other.turn())
+    assert await timing.ticks() == [as_text(began + n * MINUTE) for n in range(1, 7)]
+    await timing.check()
+
+
+async def test_a_schedule_that_ticks_for_long_leaves_one_live_task_and_a_small_record(timing: Timing) -> None:
+    await timing.schedules.create("tidy", every=60, task="job", overlap="allow")
+    await timing.turns(40 * MINUTE, MINUTE)
+    live = await timing.store.list_tasks(TaskFilter(kind=SCHEDULE, states=("pending",)), 100)
+    assert len(live) == 1
+    schedule = await timing.schedules.get("tidy")
+    assert schedule.task_id == live[0].id
+    assert len(schedule.body.recent) == 20
+    assert await timing.store.list_moves(schedule.id) == []
+
+
+async def test_a_time_that_is_asked_for_once_ends_the_schedule(timing: Timing) -> None:
+    at = timing.in_(HOUR)
+    await timing.schedules.create("launch", at=at, task="job")
+    await timing.turns(2 * HOUR, 20 * MINUTE)
+    assert await timing.ticks() == [as_text(round(at.timestamp() * 1000))]
+    with pytest.raises(ScheduleNotFound):
+        await timing.schedules.get("launch")
+    (ended,) = await timing.schedules.list_schedules(ended=True)
+    assert (ended.state, ended.next_at) == ("finished", None)
+    assert await timing.schedules.list_schedules() == []
+    await timing.schedules.create("launch", at=timing.in_(HOUR), task="job")  # its name is free
+    await timing.check()
+
+
+async def test_a_time_that_has_passed_is_due_at_once(timing: Timing) -> None:
+    await timing.schedules.create("launch", at=timing.in_(-HOUR), task="job")
+    await timing.turn()
+    assert len(await timing.started()) == 1
+
+
+async def test_start_and_end_bound_the_ticks(timing: Timing) -> None:
+    began = timing.clock.now()
+    await timing.schedules.create(
+        "week", every=3600, start=timing.in_(5 * HOUR), end=timing.in_(7 * HOUR), task="job", overlap="allow"
+    )
+    await timing.turns(10 * HOUR, HOUR)
+    assert await timing.ticks() == [as_text(began + n * HOUR) for n in (5, 6, 7)]
+    assert (await timing.schedules.list_schedules(ended=True))[0].state == "finished"
+
+
+async def test_a_cron_line_fires_by_the_clock_of_its_zone_across_a_change(timing: Timing) -> None:
+    # The tests' time begins on 15 January 2027; the clocks of New York go forward on 14 March.
+    await timing.schedules.create("report", cron="30 2 * * *", zone="America/New_York", task="job", overlap="allow")
+    await timing.turns(62 * DAY, 6 * HOUR)
+    ticks = await timing.ticks()
+    assert len(ticks) == len(set(ticks)) == 62
+    assert {"2027-03-13T07:30:00.000Z", "2027-03-14T07:00:00.000Z", "2027-03-15T06:30:00.000Z"} <= set(ticks)
+
+
+async def test_jitter_delays_by_the_same_each_time_and_keeps_the_tick(timing: Timing) -> None:
+    began = timing.clock.now()
+    made = await timing.schedules.create("tidy", every=3600, task="job", jitter=1800, overlap="allow")
+    task = await timing.store.find_task(made.task_id or "")
+    assert task is not None
+    assert task.wake_at is not None
+    late = task.wake_at - (began + HOUR)
+    assert 0 < late <= 30 * MINUTE
+    await timing.pass_(HOUR + late - 1)
+    assert await timing.turn() == []
+    await timing.pass_(1)
+    await timing.turn()
+    await timing.pass_(HOUR)
+    await timing.turn()
+    assert await timing.ticks() == [as_text(began + HOUR), as_text(began + 2 * HOUR)]
+
+
+# --- a clock that jumps ---
+
+
+async def test_a_clock_that_goes_back_fires_nothing_twice(timing: Timing) -> None:
+    began = timing.clock.now()
+    await timing.schedules.create("tidy", every=60, task="job", overlap="allow")
+    await timing.turns(5 * MINUTE, MINUTE)
+    await timing.pass_(-4 * MINUTE)
+    await timing.turns(3 * MINUTE, MINUTE)
+    assert len(await timing.started()) == 5
+    await timing.turns(2 * MINUTE, MINUTE)
+    assert await timing.ticks() == [as_text(began + n * MINUTE) for n in range(1, 7)]
+
+
+async def test_a_clock_that_leaps_ahead_is_caught_up_with_as_the_policy_says(timing: Timing) -> None:
+    began = timing.clock.now()
+    await timing.schedules.create("tidy", every=60, task="job", overlap="allow")
+    await timing.pass_(10 * DAY + 30 * SECOND)
+    await timing.settle_turns()
+    assert await timing.ticks() == [as_text(began + 10 * DAY - MINUTE), as_text(began + 10 * DAY)]  # those that are on time
+    assert (await timing.schedules.get("tidy")).body.skipped == 1000  # or more
+
+
+# --- down for a day ---
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ({"catch_up": "skip"}, []),
+        ({"catch_up": "latest"}, [29]),
+        ({"catch_up": "all"}, list(range(6, 30))),
+        ({"catch_up": "all", "catch_up_limit": 3}, [27, 28, 29]),
+        ({"catch_up": "window", "catch_up_window": 4.5 * 3600}, [25, 26, 27, 28, 29]),
+    ],
+    ids=["skip", "latest", "all", "all-3", "window"],
+)
+async def test_down_for_a_day_each_policy_does_what_it_says_and_the_preview_said_so(
+    timing: Timing, policy: dict[str, object], expected: list[int]
+) -> None:
+    began = timing.clock.now()
+    await timing.schedules.create("report", every=3600, task="job", overlap="allow", **policy)  # type: ignore[arg-type]
+    await timing.turns(5 * HOUR, HOUR)
+    before = len(await timing.started())
+    assert before == 5
+    await timing.pass_(DAY + 30 * MINUTE)
+    wanted = [as_text(began + hour * HOUR) for hour in expected]
+    preview = await timing.schedules.preview("report", 3)
+    assert [as_text(tick) for tick in preview.due.fire] == wanted
+    assert preview.ticks == tuple(began + hour * HOUR for hour in (30, 31, 32))
+    (recovery,) = await timing.schedules.describe_recovery()
+    assert (recovery.name, recovery.missed, recovery.fires) == ("report", 24, preview.due.fire)
+    assert recovery.text.startswith("24 tick(s) are due; ")
+    await timing.settle_turns()
+    assert (await timing.ticks())[before:] == wanted
+    assert (await timing.schedules.get("report")).body.skipped == 24 - len(expected)
+    assert await timing.schedules.describe_recovery() == []
+    await timing.turns(HOUR, 30 * MINUTE)
+    assert (await timing.ticks())[before + len(expected) :] == [as_text(began + 30 * HOUR)]
+
+
+# --- overlap ---
+
+
+async def test_a_tick_is_skipped_while_the_last_one_goes_on(timing: Timing) -> None:
+    await timing.schedules.create("report", every=60, task="job", overlap="skip")
+    await timing.turns(3 * MINUTE, MINUTE)
+    (only,) = await timing.started()
+    schedule = await timing.schedules.get("report")
+    assert schedule.body.skipped == 2
+    assert schedule.body.recent[-1].note == "skipped: what was started before goes on"
+    await timing.finish([only.id])
+    await timing.turns(MINUTE, MINUTE)
+    assert len(await timing.started()) == 2
+
+
+async def test_one_tick_waits_for_the_end_of_the_last_one(timing: Timing) -> None:
+    began = timing.clock.now()
+    await timing.schedules.create("report", every=60, task="job", overlap="queue")
+    await timing.turns(4 * MINUTE, 5 * SECOND)
+    (only,) = await timing.started()
+    schedule = await timing.schedules.get("report")
+    assert (schedule.body.waiting, schedule.body.skipped) == (began + 2 * MINUTE, 2)
+    await timing.finish([only.id])
+    await timing.turns(20 * SECOND, 5 * SECOND)  # long before the next tick
+    assert await timing.ticks() == [as_text(began + MINUTE), as_text(began + 2 * MINUTE)]
+    assert (await timing.schedules.get("report")).body.waiting is None
+
+
+async def test_a_tick_cancels_the_last_one(timing: Timing) -> None:
+    await timing.schedules.create("report", every=60, task="job", overlap="cancel")
+    await timing.turns(3 * MINUTE, MINUTE)
+    tasks = await timing.started()
+    assert [task.state for task in tasks] == ["canceled", "canceled", "pending"]
+    assert "next tick" in decode(tasks[0].error)["message"]
+    await timing.check()
+
+
+async def test_the_last_tick_of_all_may_still_wait(timing: Timing) -> None:
+    await timing.schedules.create("report", every=60, end=timing.in_(2 * MINUTE), task="job", overlap="queue")
+    await timing.turns(5 * MINUTE, 30 * SECOND)
+    assert (await timing.schedules.get("report")).body.waiting is not None
+    await timing.finish([(await timing.started())[0].id])
+    await timing.turns(MINUTE, 15 * SECOND)
+    assert len(await timing.started()) == 2
+    assert (await timing.schedules.list_schedules(ended=True))[0].state == "finished"
+
+
+# --- workflows ---
+
+FLOW = """
+namespace time {
+    event facet job(day: String) => (n: Long)
+
+    workflow Daily(day: String) => (n: Long) andThen {
+        one = job(day = $.day)
+        yield Daily(n = one.n)
+    }
+}
+"""
+
+
+async def test_a_tick_starts_a_run_of_a_published_flow_once(timing: Timing) -> None:
+    await timing.flows.publish("daily", [("daily.afl", FLOW)])
+    began = timing.clock.now()
+    await timing.schedules.create("daily", every=60, workflow="time.Daily", flow="daily", tick_as="day", overlap="allow")
+    await timing.turns(2 * MINUTE, MINUTE)
+    schedule = await timing.schedules.get("daily")
+    runs = [await timing.runs.get_run(firing.id or "") for firing in schedule.body.recent]
+    assert [await timing.runs.inputs(run) for run in runs] == [{"day": as_text(began + n * MINUTE)} for n in (1, 2)]
+    assert {run.state for run in runs} == {"running"}
+    assert len(await timing.started("time.job")) == 2
+    await timing.check()
+
+
+async def test_a_run_that_goes_on_is_seen_by_the_overlap_policy(timing: Timing) -> None:
+    await timing.flows.publish("daily", [("daily.afl", FLOW)])
+    await timing.schedules.create("daily", every=60, workflow="time.Daily", flow="daily", tick_as="day", overlap="cancel")
+    await timing.turns(2 * MINUTE, MINUTE)
+    first, second = [await timing.runs.get_run(firing.id or "") for firing in (await timing.schedules.get("daily")).body.recent]
+    assert (first.state, second.state) == ("canceled", "running")
+
+
+async def test_what_cannot_be_started_is_said_tried_again_and_not_lost(timing: Timing) -> None:
+    began = timing.clock.now()
+    await timing.schedules.create("daily", every=600, workflow="time.Daily", flow="daily", tick_as="day")
+    await timing.turns(10 * MINUTE, MINUTE)
+    schedule = await timing.schedules.get("daily")
+    assert schedule.body.error is not None
+    assert schedule.body.error["code"] == "flow_not_found"
+    task = await timing.store.find_task(schedule.task_id or "")
+    assert task is not None
+    assert (task.failures, schedule.body.cursor) == (1, began)
+    await timing.flows.publish("daily", [("daily.afl", FLOW)])
+    await timing.turns(2 * SECOND, SECOND)
+    schedule = await timing.schedules.get("daily")
+    assert (schedule.body.error, schedule.body.fired) == (None, 1)
+    await timing.check()
+
+
+# --- what people do ---
+
+
+async def test_an_edit_takes_effect_at_once_and_the_old_ticks_are_gone(timing: Timing) -> None:
+    began = timing.clock.now()
+    await timing.schedules.create("report", cron="0 0 * * *", task="job")
+    made = await timing.schedules.edit("report", every=60, actor="ada")
+    assert made.next_at == began + MINUTE
+    await timing.turns(MINUTE, MINUTE)
+    assert await timing.ticks() == [as_text(began + MINUTE)]
+    made = await timing.schedules.edit("report", inputs={"n": 2}, overlap="allow", catch_up="all")
+    assert (made.body.when.every_for, made.body.target.inputs, made.body.catch_up.policy) == (MINUTE, {"n": 2}, "all")
+    await timing.turns(MINUTE, MINUTE)
+    assert decode((await timing.started())[-1].payload)["n"] == 2
+    made = await timing.schedules.edit("report", cron="@hourly", zone="Asia/Kolkata")
+    assert made.body.when.every_for is None
+    moves = await timing.store.list_moves(made.id)
+    assert [(move.move, move.actor) for move in moves] == [("edit", "ada"), ("edit", "python"), ("edit", "python")]
+    await timing.check()
+
+
+async def test_an_edit_fences_off_whoever_is_about_to_fire(timing: Timing) -> None:
+    await timing.schedules.create("report", every=60, task="job")
+    await timing.pass_(MINUTE)
+    (task,) = await timing.claim(SCHEDULE)
+    await timing.schedules.edit("report", every=3600)
+    assert (await timing.firer.fire(task)).verdict == "claim_lost"
+    assert await timing.started() == []
+    await timing.check()
+
+
+async def test_a_paused_schedule_fires_nothing_and_catches_up_when_it_is_resumed(timing: Timing) -> None:
+    began = timing.clock.now()
+    await timing.schedules.create("report", every=3600, task="job", overlap="allow", catch_up="all")
+    paused = await timing.schedules.pause("report", actor="ada")
+    assert (paused.state, paused.next_at) == ("paused", None)
+    assert (await timing.schedules.pause("report")).version == paused.version
+    await timing.turns(5 * HOUR, HOUR)
+    assert await timing.started() == []
+    assert (await timing.schedules.preview("report")).due.fire == tuple(began + n * HOUR for n in range(1, 6))
+    assert await timing.schedules.describe_recovery() == []  # by itself nothing will happen
+    await timing.schedules.resume("report", actor="ada")
+    await timing.settle_turns()
+    assert await timing.ticks() == [as_text(began + n * HOUR) for n in range(1, 6)]
+    await timing.schedules.resume("report")  # no-op
+    await timing.check()
+
+
+async def test_a_schedule_may_begin_paused(timing: Timing) -> None:
+    made = await timing.schedules.create("report", every=60, task="job", paused=True)
+    assert made.state == "paused"
+    await timing.turns(2 * MINUTE, MINUTE)
+    assert await timing.started() == []
+    await timing.check()
+
+
+async def test_a_removed_schedule_fires_nothing_and_its_name_is_free(timing: Timing) -> None:
+    await timing.schedules.create("report", every=60, task="job")
+    removed = await timing.schedules.remove("report")
+    assert removed.state == "removed"
+    await timing.turns(2 * MINUTE, MINUTE)
+    assert await timing.started() == []
+    with pytest.raises(IllegalMove):
+        await timing.schedules.pause(removed.id)
+    await timing.schedules.create("report", every=60, task="job")
+    await timing.check()
+
+
+async def test_run_now_starts_one_more_and_leaves_the_ticks_alone(timing: Timing) -> None:
+    began = timing.clock.now()
+    made = await timing.schedules.create("report", every=60, task="job", paused=True)
+    started = await timing.schedules.run_now("report", actor="ada")
+    assert (await timing.started())[0].id == started.id
+    again = await timing.schedules.get("report")
+    assert (again.body.cursor, again.body.fired) == (made.body.cursor, 1)
+    (_, fire) = await timing.store.list_moves(made.id)
+    assert (fire.move, fire.actor, decode(fire.data)["started"]) == ("fire", "ada", [started.id])
+    await timing.schedules.resume("report")
+    await timing.turns(MINUTE, MINUTE)
+    assert (await timing.schedules.get("report")).body.skipped == 1  # what was run by hand goes on
+    assert began + MINUTE == (await timing.schedules.get("report")).body.cursor
+    await timing.check()
+
+
+async def test_a_backfill_starts_what_was_not_started_and_nothing_twice(timing: Timing) -> None:
+    began = timing.clock.now()
+    await timing.schedules.create("report", every=3600, anchor=timing.in_(0), task="job", overlap="allow", catch_up="skip")
+    await timing.turns(2 * HOUR, HOUR)
+    await timing.pass_(3 * HOUR + 30 * MINUTE)
+    await timing.settle_turns()
+    assert len(await timing.started()) == 2
+    start, end = timing.in_(-6 * HOUR), timing.in_(0)
+    would = await timing.schedules.backfill("report", start, end, dry_run=True)
+    assert [each.tick for each in would.started] == [began, *(began + n * HOUR for n in (3, 4, 5))]
+    assert would.already == (began + HOUR, began + 2 * HOUR)
+    assert len(await timing.started()) == 2
+    did = await timing.schedules.backfill("report", start, end)
+    assert did.started == would.started
+    assert len(await timing.started()) == 6
+    again = await timing.schedules.backfill("report", start, end)
+    assert (again.started, len(again.already)) == ((), 6)
+    assert len(await timing.started()) == 6
+    await timing.check()
+
+
+async def test_what_was_backfilled_while_paused_is_not_started_again_by_catching_up(timing: Timing) -> None:
+    await timing.flows.publish("daily", [("daily.afl", FLOW)])
+    for kind in ({"task": "job"}, {"workflow": "time.Daily", "flow": "daily", "tick_as": "day"}):
+        await timing.schedules.create("report", every=3600, overlap="allow", catch_up="all", paused=True, **kind)  # type: ignore[arg-type]
+        await timing.pass_(3 * HOUR)
+        await timing.schedules.backfill("report", timing.in_(-2 * HOUR), timing.in_(0))
+        await timing.schedules.resume("report")
+        await timing.settle_turns()
+        await timing.schedules.remove("report")
+    assert len(await timing.started()) == 3
+    assert len(await timing.started("time.job")) == 3
+    await timing.check()
+
+
+async def test_a_schedule_whose_task_was_canceled_gets_another(timing: Timing) -> None:
+    made = await timing.schedules.create("report", every=60, task="job")
+    await timing.queue.cancel(made.task_id or "")
+    await timing.turns(MINUTE, MINUTE)
+    assert await timing.started() == []
+    assert await timing.schedules.repair() == ["report"]
+    assert await timing.schedules.repair() == []
+    await timing.turn()
+    assert len(await timing.started()) == 1
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"cron": "61 * * * *", "task": "job"}, InvalidSchedule, "minute"),
+        ({"cron": "0 0 * * *", "zone": "Mars/Base", "task": "job"}, InvalidSchedule, "time zone"),
+        ({"cron": "0 0 * * *", "every": 60, "task": "job"}, InvalidSchedule, "together"),
+        ({"task": "job"}, InvalidSchedule, "one of them is needed"),
+        ({"every": 0.5, "task": "job"}, InvalidSchedule, "one second"),
+        ({"every": -1, "task": "job"}, InvalidPolicy, "more than zero"),
+        ({"at": datetime(2027, 1, 1), "task": "job"}, InvalidPolicy, "time zone"),
+        ({"every": 60}, InvalidInput, "Say what to start"),
+        ({"every": 60, "task": "job", "workflow": "x"}, InvalidInput, "not task and workflow together"),
+        ({"every": 60, "workflow": "x"}, InvalidInput, "published flow"),
+        ({"every": 60, "task": "no good"}, InvalidName, "task name"),
+        ({"every": 60, "task": "job", "catch_up": "some"}, InvalidSchedule, "skip, latest, all, window"),
+        ({"every": 60, "task": "job", "catch_up": "window"}, InvalidSchedule, "catch_up_window"),
+        ({"every": 60, "task": "job", "overlap": "maybe"}, InvalidSchedule, "allow, skip, queue, cancel"),
+        ({"every": 60, "task": "job", "inputs": {"x": float("nan")}}, InvalidInput, "JSON"),
+        ({"every": 60, "task": "job", "nonsense": 1}, InvalidInput, "has no 'nonsense'"),
+        ({"cron": "0 0 1 1 *", "end": datetime(2027, 2, 1, tzinfo=UTC), "task": "job"}, InvalidSchedule, "never fire"),
+    ],
+)
+async def test_bad_input_is_refused_with_words_and_changes_nothing(
+    timing: Timing, options: dict[str, object], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        await timing.schedules.create("bad", **options)  # type: ignore[arg-type]
+    assert await timing.schedules.list_schedules(ended=True) == []
+
+
+async def test_names_are_unique_and_edits_are_checked(timing: Timing) -> None:
+    made = await timing.schedules.create("report", every=60, task="job")
+    with pytest.raises(ScheduleExists, match="report"):
+        await timing.schedules.create("report", every=60, task="job")
+    with pytest.raises(InvalidSchedule):
+        await timing.schedules.edit("report", cron="nonsense")
+    with pytest.raises(InvalidInput, match="what to change"):
+        await timing.schedules.edit("report")
+    assert (await timing.schedules.get("report")).version == made.version
+    for act in (timing.schedules.pause, timing.schedules.remove, timing.schedules.run_now, timing.schedules.preview):
+        with pytest.raises(ScheduleNotFound, match="nobody"):
+            await act("nobody")
+    with pytest.raises(InvalidInput, match="still to come"):
+        await timing.schedules.backfill("report", timing.in_(0), timing.in_(HOUR))
+    await timing.schedules.edit("report", cron="* * * * *")
+    with pytest.raises(InvalidInput, match="in parts"):
+        await timing.schedules.backfill("report", timing.in_(-30 * DAY), timing.in_(0))
+
+
+async def test_edits_at_the_same_time_both_count(timing: Timing, database: Database) -> None:
+    await timing.schedules.create("report", every=60, task="job")
+    await asyncio.gather(timing.schedules.edit("report", inputs={"n": 2}), timing.schedules.edit("report", overlap="allow"))
+    body = (await timing.schedules.get("report")).body
+    assert (body.target.inputs, body.overlap) == ({"n": 2}, "allow")
+    assert msgspec.to_builtins(body)["overlap"] == "allow"

@@ -1,0 +1,101 @@
+"""Schedules and watchers on a store whose time a test moves: the services, and turns of what a worker would do, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from tests.contract.databases import StoreTime
+
+from treadle.kernel.advancer import Advancer
+from treadle.kernel.committer import Committer
+from treadle.kernel.firing import Firer
+from treadle.kernel.flows import Flows
+from treadle.kernel.ports import Answer, Finish, Store, TaskFilter, Unit
+from treadle.kernel.queue import Queue
+from treadle.kernel.runs import Runs
+from treadle.kernel.schedules import Schedules
+from treadle.kernel.starting import Starters
+from treadle.kernel.system import SystemIds
+from treadle.kernel.vault import Vault
+from treadle.kernel.verify import verify
+from treadle.model.names import HANDLER, SCHEDULE
+from treadle.model.states import TaskState
+from treadle.model.tasks import Task
+from treadle.model.values import decode
+from treadle.testing import ManualClock
+
+SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
+
+
+class Timing:
+    """One process: its services on the store, under a worker's name of its own."""
+
+    def __init__(self, store: Store, clock: StoreTime, owner_id: str | None = None) -> None:
+        ids, waiting = SystemIds(), ManualClock()
+        self.store, self.clock = store, clock
+        self.owner_id = owner_id or ids.new_id()
+        self.committer = Committer(store, waiting)
+        vault = Vault(store, None)
+        self.queue = Queue(store, self.committer, ids, vault)
+        self.flows = Flows(store, vault)
+        advancer = Advancer(store, self.committer, self.flows, vault, waiting.now, lambda _: None)
+        self.runs = Runs(store, self.committer, advancer, self.flows, vault, ids)
+        self.starters = Starters(store, self.queue, lambda: self.runs)
+        self.schedules = Schedules(store, self.committer, ids, self.starters)
+        self.firer = Firer(store, self.committer, self.schedules, self.starters)
+
+    # time
+
+    def in_(self, ms: int) -> datetime:
+        """So much after the store's time, which stands still."""
+        return datetime.fromtimestamp(self.clock.now() / 1000, UTC) + timedelta(milliseconds=ms)
+
+    async def pass_(self, ms: int) -> None:
+        await self.clock.advance(ms)
+
+    # work
+
+    async def claim(self, kind: str, lease_for: int = MINUTE) -> list[Task]:
+        """Wake what is due and take the tasks of that kind."""
+        await self.store.wake(1000)
+        lanes = [lane_id for lane_id, lane in (await self.store.list_lanes()).items() if lane.kind == kind]
+        found: list[Task] = []
+        while lanes and (page := await self.store.claim(lanes, self.owner_id, lease_for, 100)):
+            found += page
+        return found
+
+    async def turn(self) -> list[Answer]:
+        """Fire what is due now, each schedule once."""
+        return [await self.firer.fire(task) for task in await self.claim(SCHEDULE)]
+
+    async def turns(self, ms: int, step: int) -> None:
+        """Let time pass in steps, with a turn after each."""
+        for _ in range(ms // step):
+            await self.pass_(step)
+            await self.turn()
+
+    async def settle_turns(self) -> None:
+        """Turns until nothing is due any more."""
+        while await self.turn():
+            pass
+
+    async def started(self, name: str = "job") -> list[Task]:
+        """All tasks of a handler that were ever made, oldest first."""
+        return (await self.store.list_tasks(TaskFilter(kind=HANDLER, name=name), 10_000))[::-1]
+
+    async def ticks(self, name: str = "job") -> list[str]:
+        """The ticks that they were started for."""
+        return [decode(task.payload)["tick"] for task in await self.started(name)]
+
+    async def finish(self, task_ids: Sequence[str]) -> None:
+        """Do those tasks."""
+        wanted = set(task_ids)
+        for task in await self.claim(HANDLER):
+            if task.id in wanted:
+                finish = Finish("succeed", TaskState.COMPLETED, result="{}")
+                await self.committer.submit(Unit(task.claim, finish))
+
+    async def check(self) -> None:
+        """The log explains every row."""
+        assert (await verify(self.store)).problems == ()
