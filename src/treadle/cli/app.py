@@ -19,6 +19,7 @@ from treadle.cli import (
     run,
     runner,
     runs,
+    schedules,
     servers,
     store,
     store_upkeep,
@@ -46,6 +47,7 @@ _runs = typer.Typer(help="Look at runs of workflows and operate them.", no_args_
 _flows = typer.Typer(help="AFL sources in the store, by name and version.", no_args_is_help=True)
 _lists = typer.Typer(help="Task lists: what is in them, and how their work is held back.", no_args_is_help=True)
 _handlers = typer.Typer(help="Handlers that runners load from the store.", no_args_is_help=True)
+_schedules = typer.Typer(help="Schedules: work that is started by time.", no_args_is_help=True)
 _dlq = typer.Typer(help="Dead letters: what failed for good.", no_args_is_help=True)
 _store = typer.Typer(help="The store: schema, log, contents.", no_args_is_help=True)
 
@@ -137,6 +139,18 @@ _lists.command("policy")(command(lists.policy))
 _lists.command("limit")(command(lists.limit))
 _lists.command("desired")(command(lists.desired))
 app.add_typer(_lists, name="lists")
+
+_schedules.command("add")(command(schedules.add))
+_schedules.command("edit")(command(schedules.edit))
+_schedules.command("list")(command(schedules.list_schedules))
+_schedules.command("show")(command(schedules.show))
+_schedules.command("preview")(command(schedules.preview))
+_schedules.command("pause")(command(schedules.pause))
+_schedules.command("resume")(command(schedules.resume))
+_schedules.command("remove")(command(schedules.remove))
+_schedules.command("run-now")(command(schedules.run_now))
+_schedules.command("backfill")(command(schedules.backfill))
+app.add_typer(_schedules, name="schedules")
 
 _dlq.command("list")(command(dlq.list_letters))
 _dlq.command("show")(command(dlq.show))

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,21 @@ def seconds(text: str | None, what: str) -> float | None:
     if match is None:
         raise InvalidPolicy(f"{what} must be a duration like 90, 1.5s, 200ms, 5m, 2h or 1d, not {text!r}.")
     return float(match[1]) * _UNITS[match[2] or ""]
+
+
+def moment(text: str | None, what: str, zone: str = "UTC") -> datetime | None:
+    """The instant of ISO 8601 text such as `2027-01-15T09:00`, in the time zone unless it names its own offset; None from None."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InvalidPolicy(f"{what} must be a time like 2027-01-15T09:00 or 2027-01-15T09:00:00+01:00, not {text!r}.") from None
+    if found.tzinfo is not None:
+        return found
+    from treadle.kernel.calendar import find_zone
+
+    return found.replace(tzinfo=find_zone(zone))
 
 
 def payload(text: str | None, parameters: Sequence[str] = ()) -> dict[str, Json] | None:
