@@ -127,6 +127,12 @@ async def run_operator(options: argparse.Namespace) -> None:
         await engine.cancel(options.task)
 
 
+async def run_scheduler(options: argparse.Namespace) -> None:
+    """Edit the one schedule that there is."""
+    async with Engine(emit=emit) as engine:
+        await engine.schedules.edit("tidy", every=60)
+
+
 async def run_starter(options: argparse.Namespace) -> None:
     """Start a run, with a key, so that doing it again is safe."""
     async with Engine(emit=emit) as engine:
@@ -135,7 +141,14 @@ async def run_starter(options: argparse.Namespace) -> None:
         tell("started", id=started.id, created=started.created)
 
 
-ROLES = {"starter": run_starter, "worker": run_worker, "enqueuer": run_enqueuer, "filler": run_filler, "operator": run_operator}
+ROLES = {
+    "starter": run_starter,
+    "worker": run_worker,
+    "enqueuer": run_enqueuer,
+    "filler": run_filler,
+    "operator": run_operator,
+    "scheduler": run_scheduler,
+}
 
 
 def main() -> None:

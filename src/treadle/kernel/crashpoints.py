@@ -22,6 +22,8 @@ POINTS = (
     "advance.after_commit",
     "leave.before_commit",
     "leave.after_commit",
+    "fire.before_commit",
+    "fire.after_commit",
 )
 
 _armed: Callable[[str], None] | None = None

@@ -164,9 +164,9 @@ class Firer:
         return await self._commit(Unit(task.claim, park, rows=(change,)))
 
     async def _commit(self, unit: Unit) -> Answer:
-        reach("settle.before_commit")
+        reach("fire.before_commit")
         answer = await self._committer.submit(unit)
-        reach("settle.after_commit")
+        reach("fire.after_commit")
         return answer
 
 
