@@ -18,8 +18,9 @@ from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.entities import ChangeRecord
 from treadle.kernel.ports import Answer, Finish, Park, Store, Unit, Verdict
-from treadle.kernel.schedules import ACTIVE, RECENT, Schedules, load_body, plan_of, prepare_tick, save_body, unit_of
+from treadle.kernel.schedules import RECENT, Schedules, plan_of, prepare_tick
 from treadle.kernel.starting import Prepared, Starters
+from treadle.kernel.timed import ACTIVE, unit_of
 from treadle.model.clock import as_text
 from treadle.model.errors import StoreError, TreadleError
 from treadle.model.names import SCHEDULE
@@ -80,7 +81,7 @@ class Firer:
         return await self._settle(turn, task)
 
     async def _work_out(self, record: Record, now: int) -> _Turn:
-        body = load_body(record)
+        body = self._schedules.load(record)
         planned = plan_of(body, make_calendar(body.when), now - jitter_of(record.id, body.jitter_for))
         live = [] if body.overlap == ALLOW else [each for each in body.live if await self._starters.is_live(each)]
         turn = _Turn(record, body, now, planned, live)
@@ -121,7 +122,7 @@ class Firer:
         change = ChangeRecord(
             record.id,
             record.version,
-            save_body(new),
+            self._schedules.save(new),
             move="finish" if over else None,
             from_state=ACTIVE if over else None,
             to_state=MACHINE.target(ACTIVE, "finish") if over else None,
@@ -148,7 +149,7 @@ class Firer:
     async def _put_off(self, record: Record, task: Task, error: TreadleError) -> Answer:
         """It cannot be started now: the tick stays due, the record and the task say why, and it is tried again."""
         problem: dict[str, Json] = {"code": error.code, "message": str(error)}
-        body = msgspec.structs.replace(load_body(record), error=problem)
+        body = msgspec.structs.replace(self._schedules.load(record), error=problem)
         wake_for = min(_FIRST_RETRY_FOR * 2 ** min(task.failures, 20), _LONGEST_RETRY_FOR)
         park = Park(
             "retry",
@@ -160,7 +161,7 @@ class Firer:
             error=encode(problem),
             data=encode(problem),
         )
-        change = ChangeRecord(record.id, record.version, save_body(body))
+        change = ChangeRecord(record.id, record.version, self._schedules.save(body))
         return await self._commit(Unit(task.claim, park, rows=(change,)))
 
     async def _commit(self, unit: Unit) -> Answer:

@@ -8,8 +8,7 @@ tick does is in `kernel.firing`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Unpack
 
@@ -18,32 +17,28 @@ import msgspec
 from treadle.kernel import catchup
 from treadle.kernel.calendar import Calendar, make_calendar, ticks_after
 from treadle.kernel.catchup import Plan, jitter_of, plan
-from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
-from treadle.kernel.entities import ChangeRecord, PutRecord, RecordFilter
-from treadle.kernel.ports import Finish, Row, Seen, Store, Unit, Verdict
-from treadle.kernel.queue import PATIENCE
+from treadle.kernel.entities import ChangeRecord, RecordFilter
+from treadle.kernel.ports import Verdict
 from treadle.kernel.schedule_options import ScheduleOptions, check_options, edit_body, make_body
 from treadle.kernel.starting import Occasion, Prepared, Starters
+from treadle.kernel.timed import ACTIVE, PAUSED, TRIES, Recovery, Timed, unit_of
 from treadle.model.clock import as_text, instant
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule, ScheduleExists, ScheduleNotFound, StoreUnavailable
-from treadle.model.ids import Ids, parse_id, uuid7
-from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, SCHEDULE, Lane, check_name
+from treadle.model.ids import uuid7
+from treadle.model.names import ENGINE_LIST, SCHEDULE, Lane, check_name
 from treadle.model.records import Record
 from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Started
 from treadle.model.states import SCHEDULE as MACHINE
-from treadle.model.states import TaskState
-from treadle.model.tasks import NewTask, Task
+from treadle.model.tasks import NewTask
 from treadle.model.values import encode
 
-ACTIVE, PAUSED = "active", "paused"
 RECENT = 20
 """What became of so many ticks is kept in the record."""
 BACKFILL_LIMIT = 1000
 """Ticks that one backfill takes at most."""
 
 _BACKFILL_BATCH = 50
-_TRIES = 10
 _PAGE = 1000
 _PREVIEW_LIMIT = 1000
 _decoder = msgspec.json.Decoder(ScheduleBody)
@@ -84,38 +79,12 @@ class Preview:
     policy: str
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """What a start-up finds of one schedule or watcher, and what will be done about it."""
-
-    entity: str
-    id: str
-    name: str
-    due_at: int | None
-    missed: int
-    fires: tuple[int, ...]
-    text: str
-
-
-class Schedules:
+class Schedules(Timed[ScheduleBody]):
     """The schedules of one namespace."""
 
-    def __init__(
-        self,
-        store: Store,
-        committer: Committer,
-        ids: Ids,
-        starters: Starters,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        patience: float = PATIENCE,
-    ) -> None:
-        self._store = store
-        self._committer = committer
-        self._ids = ids
-        self._starters = starters
-        self._namespace = namespace
-        self._patience = patience
+    machine = MACHINE
+    not_found = ScheduleNotFound
+    exists = ScheduleExists
 
     # what people do
 
@@ -130,7 +99,7 @@ class Schedules:
         now = await self._store.now()
         body = make_body(options, now)
         self.check(body)
-        return await self._put(name, body, now, paused=paused, actor=actor)
+        return await self.get(await self._put(name, body, paused=paused, actor=actor))
 
     def check(self, body: ScheduleBody) -> Calendar:
         """Raise what is wrong with a schedule; its calendar if nothing is."""
@@ -144,25 +113,6 @@ class Schedules:
         encode(body.target.inputs, "inputs")
         return calendar
 
-    async def _put(self, name: str, body: ScheduleBody, now: int, *, paused: bool, actor: str) -> Schedule:
-        record = Record(
-            id=self._ids.new_id(), namespace=self._namespace, entity=SCHEDULE, name=name, state=ACTIVE, body=save_body(body)
-        )
-        tasks: tuple[NewTask, ...] = ()
-        rows: tuple[Row, ...] = (PutRecord(record),)
-        if paused:
-            rows = (*rows, ChangeRecord(record.id, 0, record.body, "pause", ACTIVE, PAUSED, actor=actor))
-        else:
-            tasks = (self.next_task(record.id, body, now),)
-            record = msgspec.structs.replace(record, task_id=tasks[0].id)
-            rows = (PutRecord(record),)
-        reach("operate.before_commit")
-        answer = await self._committer.submit(Unit(tasks=tasks, rows=rows), self._patience)
-        reach("operate.after_commit")
-        if name in answer.existing:
-            raise ScheduleExists(f"There is a schedule {name} already; edit it, or remove it first.")
-        return await self.get(record.id)
-
     async def edit(self, name: str, *, actor: str = "python", **changes: Unpack[ScheduleOptions]) -> Schedule:
         """Change anything that `create` takes; what is not given stays. Takes effect at once.
 
@@ -175,19 +125,19 @@ class Schedules:
             self.check(new)
             return new
 
-        return await self._operate(name, "edit", actor, edited)
+        return self._shown(await self._operate(name, "edit", actor, edited))
 
     async def pause(self, name: str, *, actor: str = "python") -> Schedule:
         """From now on no tick fires; what was started goes on. Pausing a paused one is a no-op."""
-        return await self._operate(name, "pause", actor, lambda body, _: body, unless=PAUSED)
+        return self._shown(await self._operate(name, "pause", actor, lambda body, _: body, unless=PAUSED))
 
     async def resume(self, name: str, *, actor: str = "python") -> Schedule:
         """Let a paused schedule go on; what it missed is made up for as its catch-up policy says."""
-        return await self._operate(name, "resume", actor, lambda body, _: body, unless=ACTIVE)
+        return self._shown(await self._operate(name, "resume", actor, lambda body, _: body, unless=ACTIVE))
 
     async def remove(self, name: str, *, actor: str = "python") -> Schedule:
         """End the schedule; what was started goes on, and its name is free."""
-        return await self._operate(name, "remove", actor, lambda body, _: body)
+        return self._shown(await self._operate(name, "remove", actor, lambda body, _: body))
 
     async def run_now(self, name: str, *, actor: str = "python") -> Started:
         """Start what the schedule starts, once, now, beside its ticks and whatever the overlap policy says."""
@@ -229,11 +179,11 @@ class Schedules:
 
     async def _start(self, schedule_id: str, starts: list[tuple[int, str]], actor: str, note: str) -> list[Started]:
         """Start it for those ticks, by a person's wish: a move of the record, in the same unit."""
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             record = await self._get_record(schedule_id)
             if MACHINE.target(record.state, "fire") is None:
                 raise IllegalMove("schedule", record.name or record.id, record.state, "fire", MACHINE.possible(record.state))
-            body = load_body(record)
+            body = self.load(record)
             now = await self._store.now()
             made = [await prepare_tick(self._starters, record, body, tick, start_id) for tick, start_id in starts]
             started = [each for each, _ in made]
@@ -248,7 +198,7 @@ class Schedules:
             change = ChangeRecord(
                 record.id,
                 record.version,
-                save_body(body),
+                self.save(body),
                 "fire",
                 record.state,
                 record.state,
@@ -295,7 +245,7 @@ class Schedules:
         """What a start-up finds: the active schedules that have missed something, and what their policies will do about it."""
         now = await self._store.now()
         found = []
-        for schedule in await self._all_active():
+        for schedule in map(self._shown, await self._list_active()):
             due = self.preview_body(schedule.body, now, 1, schedule.id).due
             count = len(due.fire) + due.skipped
             if not count:
@@ -305,41 +255,8 @@ class Schedules:
             found.append(Recovery(SCHEDULE, schedule.id, schedule.name, due.cursor, count, due.fire, text))
         return found
 
-    async def repair(self) -> list[str]:
-        """Give active schedules a task again whose task is gone (somebody canceled it); their names. Idempotent."""
-        repaired = []
-        for schedule in await self._all_active():
-            task = None if schedule.task_id is None else await self._store.find_task(schedule.task_id)
-            if task is not None and not task.finished:
-                continue
-            new = self.next_task(schedule.id, schedule.body, await self._store.now())
-            change = ChangeRecord(schedule.id, schedule.version, save_body(schedule.body), task_id=new.id)
-            answer = await self._committer.submit(Unit(tasks=(new,), rows=(change,)), self._patience)
-            if answer.verdict is Verdict.DONE:
-                repaired.append(schedule.name)
-        return repaired
-
-    async def _all_active(self) -> list[Schedule]:
-        found: list[Schedule] = []
-        which = RecordFilter(SCHEDULE, self._namespace, states=(ACTIVE,), live=True)
-        while page := await self._store.list_records(which, _PAGE):
-            found += [self._shown(record) for record in page]
-            which = replace(which, before_id=page[-1].id)
-        return found
-
-    async def _get_record(self, name: str) -> Record:
-        record = await self._store.find_record_named(self._namespace, SCHEDULE, name)
-        if record is None:
-            try:
-                record = await self._store.find_record(parse_id(name))
-            except InvalidInput:
-                record = None
-        if record is None or record.namespace != self._namespace or record.entity != SCHEDULE:
-            raise ScheduleNotFound(name)
-        return record
-
     def _shown(self, record: Record) -> Schedule:
-        body = load_body(record)
+        body = self.load(record)
         following = make_calendar(body.when).next_after(body.cursor) if record.state == ACTIVE else None
         if following is not None and body.end_at is not None and following > body.end_at:
             following = None
@@ -357,6 +274,14 @@ class Schedules:
 
     # changing
 
+    def load(self, record: Record) -> ScheduleBody:
+        """The body of a schedule's record."""
+        return _decoder.decode(record.body)
+
+    def save(self, body: ScheduleBody) -> str:
+        """The body as it is stored."""
+        return encode(msgspec.to_builtins(body), "schedule")
+
     def next_task(self, schedule_id: str, body: ScheduleBody, now: int, next_at: int | None = None) -> NewTask:
         """The task that is due at the schedule's next tick (or at `next_at`), which may be now."""
         due_at = next_at
@@ -370,55 +295,6 @@ class Schedules:
             wait_for=wait_for,
             trace_id=f"schedule:{schedule_id}",
         )
-
-    async def _operate(
-        self, name: str, move: str, actor: str, decide: Callable[[ScheduleBody, int], ScheduleBody], unless: str | None = None
-    ) -> Schedule:
-        """Read, decide, commit under what was seen, with another task in place of the one there was; look again if it changed."""
-        for _ in range(_TRIES):
-            record = await self._get_record(name)
-            if record.state == unless:
-                return self._shown(record)
-            state = MACHINE.target(record.state, move)
-            if state is None:
-                raise IllegalMove("schedule", record.name or record.id, record.state, move, MACHINE.possible(record.state))
-            now = await self._store.now()
-            body = decide(load_body(record), now)
-            tasks = (self.next_task(record.id, body, now),) if state == ACTIVE else ()
-            change = ChangeRecord(
-                record.id,
-                record.version,
-                save_body(body),
-                move,
-                record.state,
-                state,
-                ended=state in MACHINE.final,
-                actor=actor,
-                task_id=tasks[0].id if tasks else None,
-            )
-            task = None if record.task_id is None else await self._store.find_task(record.task_id)
-            guard, settlement = replacing(task, actor, f"The schedule {record.name}: {move} by {actor}.")
-            reach("operate.before_commit")
-            answer = await self._committer.submit(Unit(guard, settlement, tasks, rows=(change,)), self._patience)
-            reach("operate.after_commit")
-            if answer.verdict is Verdict.DONE:
-                return await self.get(record.id)
-        raise StoreUnavailable(f"The schedule {name} changes too fast to {move} it; try again.")
-
-
-def replacing(task: Task | None, actor: str, reason: str) -> tuple[Seen | None, Finish | None]:
-    """Guard and settlement of a unit that puts another task in the place of this one, or none."""
-    if task is None or task.finished:
-        return None, None
-    error = encode({"code": "canceled", "message": reason})
-    finish = Finish("cancel", TaskState.CANCELED, error=error, error_code="canceled", actor=actor)
-    return Seen(task.id, task.version, task.claim_version), finish
-
-
-def unit_of(prepared: list[Prepared], rows: tuple[Row, ...], tasks: tuple[NewTask, ...] = (), **more: Any) -> Unit:
-    """A unit that starts what was prepared, beside what else it does."""
-    new = (*(task for each in prepared for task in each.tasks), *tasks)
-    return Unit(tasks=new, rows=(*(row for each in prepared for row in each.rows), *rows), **more)
 
 
 async def prepare_tick(
@@ -441,13 +317,3 @@ def tick_id(schedule_id: str, tick: int) -> str:
 def plan_of(body: ScheduleBody, calendar: Calendar, now: int, **more: Any) -> Plan:
     """The plan of a schedule at that time."""
     return plan(calendar, body.catch_up, body.cursor, now, end_at=body.end_at, **more)
-
-
-def load_body(record: Record) -> ScheduleBody:
-    """The body of a schedule's record."""
-    return _decoder.decode(record.body)
-
-
-def save_body(body: ScheduleBody) -> str:
-    """The body as it is stored."""
-    return encode(msgspec.to_builtins(body), "schedule")

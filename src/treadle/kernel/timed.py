@@ -1,0 +1,188 @@
+"""Records that have a task of their own while they are active: what schedules and watchers have in common.
+
+Whatever people change replaces that task in the same unit as the record: the change takes effect at once, and whoever holds
+the old task is fenced off.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+from treadle.kernel.committer import Committer
+from treadle.kernel.crashpoints import reach
+from treadle.kernel.entities import ChangeRecord, PutRecord, RecordFilter
+from treadle.kernel.ports import Finish, Row, Seen, Store, Unit, Verdict
+from treadle.kernel.queue import PATIENCE
+from treadle.kernel.starting import Prepared, Starters
+from treadle.model.errors import IllegalMove, InvalidInput, Refused, ScheduleNotFound, StoreUnavailable, WatcherNotFound
+from treadle.model.ids import Ids, parse_id
+from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.records import Record
+from treadle.model.states import Machine, TaskState
+from treadle.model.tasks import NewTask, Task
+from treadle.model.values import encode
+
+B = TypeVar("B")
+
+ACTIVE, PAUSED = "active", "paused"
+TRIES = 10
+
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What a start-up finds of one schedule or watcher, and what will be done about it."""
+
+    entity: str
+    id: str
+    name: str
+    due_at: int | None
+    missed: int
+    fires: tuple[int, ...]
+    text: str
+
+
+class Timed(ABC, Generic[B]):
+    """The live records of one entity in one namespace; `B` is what their bodies are."""
+
+    machine: ClassVar[Machine]
+    not_found: ClassVar[type[ScheduleNotFound | WatcherNotFound]]
+    exists: ClassVar[type[Refused]]
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        ids: Ids,
+        starters: Starters,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._ids = ids
+        self._starters = starters
+        self._namespace = namespace
+        self._patience = patience
+
+    @abstractmethod
+    def next_task(self, record_id: str, body: B, now: int) -> NewTask:
+        """The task that does what is due next, due when that is."""
+
+    @abstractmethod
+    def load(self, record: Record) -> B:
+        """The body of a record."""
+
+    @abstractmethod
+    def save(self, body: B) -> str:
+        """The body as it is stored."""
+
+    async def repair(self) -> list[str]:
+        """Give active ones a task again whose task is gone (somebody canceled it); their names. Idempotent."""
+        repaired = []
+        for record in await self._list_active():
+            task = None if record.task_id is None else await self._store.find_task(record.task_id)
+            if task is not None and not task.finished:
+                continue
+            new = self.next_task(record.id, self.load(record), await self._store.now())
+            change = ChangeRecord(record.id, record.version, record.body, task_id=new.id)
+            answer = await self._committer.submit(Unit(tasks=(new,), rows=(change,)), self._patience)
+            if answer.verdict is Verdict.DONE:
+                repaired.append(record.name or record.id)
+        return repaired
+
+    async def _list_active(self) -> list[Record]:
+        found: list[Record] = []
+        which = RecordFilter(self.machine.entity, self._namespace, states=(ACTIVE,), live=True)
+        while page := await self._store.list_records(which, _PAGE):
+            found += page
+            which = replace(which, before_id=page[-1].id)
+        return found
+
+    async def _get_record(self, name: str) -> Record:
+        """The live record of that name, or the one of that id."""
+        record = await self._store.find_record_named(self._namespace, self.machine.entity, name)
+        if record is None:
+            try:
+                record = await self._store.find_record(parse_id(name))
+            except InvalidInput:
+                record = None
+        if record is None or record.namespace != self._namespace or record.entity != self.machine.entity:
+            raise self.not_found(name)
+        return record
+
+    async def _put(self, name: str, body: B, *, paused: bool, actor: str) -> str:
+        """Store a new one, with its task unless it begins paused; its id."""
+        record_id, text = self._ids.new_id(), self.save(body)
+        tasks = () if paused else (self.next_task(record_id, body, await self._store.now()),)
+        record = Record(
+            id=record_id,
+            namespace=self._namespace,
+            entity=self.machine.entity,
+            name=name,
+            state=ACTIVE,
+            body=text,
+            task_id=tasks[0].id if tasks else None,
+        )
+        rows: tuple[Row, ...] = (PutRecord(record),)
+        if paused:
+            rows = (*rows, ChangeRecord(record_id, 0, text, "pause", ACTIVE, PAUSED, actor=actor))
+        reach("operate.before_commit")
+        answer = await self._committer.submit(Unit(tasks=tasks, rows=rows), self._patience)
+        reach("operate.after_commit")
+        if name in answer.existing:
+            raise self.exists(f"There is a {self.machine.entity} {name} already; edit it, or remove it first.")
+        return record_id
+
+    async def _operate(self, name: str, move: str, actor: str, decide: Callable[[B, int], B], unless: str | None = None) -> Record:
+        """Read, decide, commit under what was seen, with another task in place of the one there was; look again if it changed."""
+        entity = self.machine.entity
+        for _ in range(TRIES):
+            record = await self._get_record(name)
+            if record.state == unless:
+                return record
+            state = self.machine.target(record.state, move)
+            if state is None:
+                raise IllegalMove(entity, record.name or record.id, record.state, move, self.machine.possible(record.state))
+            now = await self._store.now()
+            body = decide(self.load(record), now)
+            tasks = (self.next_task(record.id, body, now),) if state == ACTIVE else ()
+            change = ChangeRecord(
+                record.id,
+                record.version,
+                self.save(body),
+                move,
+                record.state,
+                state,
+                ended=state in self.machine.final,
+                actor=actor,
+                task_id=tasks[0].id if tasks else None,
+            )
+            task = None if record.task_id is None else await self._store.find_task(record.task_id)
+            guard, settlement = replacing(task, actor, f"The {entity} {record.name}: {move} by {actor}.")
+            reach("operate.before_commit")
+            answer = await self._committer.submit(Unit(guard, settlement, tasks, rows=(change,)), self._patience)
+            reach("operate.after_commit")
+            if answer.verdict is Verdict.DONE:
+                return await self._get_record(record.id)
+        raise StoreUnavailable(f"The {entity} {name} changes too fast to {move} it; try again.")
+
+
+def replacing(task: Task | None, actor: str, reason: str) -> tuple[Seen | None, Finish | None]:
+    """Guard and settlement of a unit that puts another task in the place of this one, or none."""
+    if task is None or task.finished:
+        return None, None
+    error = encode({"code": "canceled", "message": reason})
+    finish = Finish("cancel", TaskState.CANCELED, error=error, error_code="canceled", actor=actor)
+    return Seen(task.id, task.version, task.claim_version), finish
+
+
+def unit_of(prepared: list[Prepared], rows: tuple[Row, ...], tasks: tuple[NewTask, ...] = (), **more: Any) -> Unit:
+    """A unit that starts what was prepared, beside what else it does."""
+    new = (*(task for each in prepared for task in each.tasks), *tasks)
+    return Unit(tasks=new, rows=(*(row for each in prepared for row in each.rows), *rows), **more)
