@@ -31,7 +31,6 @@ from treadle.wiring.engine import Engine
 from treadle.workers.builtins import builtin_handlers
 from treadle.workers.call import call
 from treadle.workers.context import Context
-from treadle.workers.handlers import Settled
 from treadle.workers.scripts import ScriptRunner
 from treadle.workers.waker import Waker
 
@@ -182,9 +181,7 @@ class Connection:
             each.task.payload = await self.engine.vault.open_text(each.task.payload)
             context = Context(each.task, self.engine.clock.now, lambda _: None)
             handler = handlers[each.task.kind]
-            outcome = await call(handler, context, _NoExecutor())
-            if not isinstance(outcome, Settled):
-                await self.settle(each, outcome, handler.retry)
+            await self.settle(each, await call(handler, context, _NoExecutor()), handler.retry)
         return len(held)
 
     async def claim_prompt(self, task_list: str, served: Callable[[str], bool]) -> Held | None:

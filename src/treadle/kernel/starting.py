@@ -65,24 +65,25 @@ class TaskStarter:
 
     def check(self, target: Target) -> None:
         """Name, list, priority and payload as for `enqueue`."""
-        self._queue.check([self._spec(target, dict(target.inputs), None, None)])
+        self._queue.check([self._spec(target, dict(target.inputs), None)])
 
     async def prepare(self, target: Target, inputs: dict[str, Json], occasion: Occasion) -> Prepared:
         """One new task."""
-        task, blobs = self._queue.make(self._spec(target, inputs, occasion.trace_id, occasion.key), occasion.id)
+        task, blobs = self._queue.make(self._spec(target, inputs, occasion))
         return Prepared((task,), blobs)
 
     @staticmethod
-    def _spec(target: Target, inputs: dict[str, Json], trace_id: str | None, key: str | None) -> TaskSpec:
+    def _spec(target: Target, inputs: dict[str, Json], occasion: Occasion | None) -> TaskSpec:
         return TaskSpec(
+            id=None if occasion is None else occasion.id,
             name=target.name,
             payload=inputs,
             priority=target.priority,
             task_list=target.task_list,
             retry=target.retry,
             timeout=None if target.timeout_for is None else target.timeout_for / 1000,
-            idempotency_key=key,
-            trace_id=trace_id,
+            idempotency_key=None if occasion is None else occasion.key,
+            trace_id=None if occasion is None else occasion.trace_id,
         )
 
 

@@ -31,8 +31,14 @@ class Executor(Protocol):
         """How many threads still run those handlers although nobody waits for them: their slots are taken."""
 
 
-async def call(handler: Handler, context: Context, executor: Executor) -> Outcome | Settled:
+async def call(handler: Handler, context: Context, executor: Executor) -> Outcome:
     """Run the handler once. Raises only `CancelledError`: every other end is an outcome."""
+    came = await attempt(handler, context, executor)
+    return outcome_of(came) if isinstance(came, Settled) else came
+
+
+async def attempt(handler: Handler, context: Context, executor: Executor) -> Outcome | Settled:
+    """As `call`, for a worker, whose own handlers may settle their tasks by themselves."""
     task = context.task
     timeout_for = task.timeout_for if task.timeout_for is not None else handler.timeout_for
     now = task.claimed_at or 0
@@ -51,7 +57,7 @@ async def call(handler: Handler, context: Context, executor: Executor) -> Outcom
                 return outcome_of_error(error)
             context.cancel()
             return _timed_out(context, timeout_for)
-        return outcome_of(returned)
+        return returned if isinstance(returned, Settled) else outcome_of(returned)
     except asyncio.CancelledError as error:
         runner = asyncio.current_task()
         if runner is not None and not runner.cancelling():  # nobody stops us: something that the handler awaited was canceled

@@ -28,7 +28,7 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import PAYLOAD_LIMIT
-from treadle.workers.call import Executor, call
+from treadle.workers.call import Executor, attempt
 from treadle.workers.context import Context
 from treadle.workers.handlers import Fallback, Handler, Isolation, Registry, Settled
 from treadle.workers.keeper import LeaseKeeper
@@ -433,7 +433,7 @@ class Worker:
             except TreadleError as error:
                 return failure(Problem(error.code, str(error), type(error).__name__))
         reach("handler.before")
-        outcome = await call(handler, execution.context, self._executor)
+        outcome = await attempt(handler, execution.context, self._executor)
         reach("handler.after")
         if isinstance(outcome, Settled):
             self._settled(execution, outcome.answer, "succeed", None, started)
