@@ -12,6 +12,7 @@ from treadle.agents.dispatch import (
     AgentCoordinator,
     DispatchConfig,
     GitHubIssue,
+    InvalidIssue,
     JobNotFound,
     MaxRetriesExceeded,
     TaskState,
@@ -470,6 +471,24 @@ async def test_desired_workers_follow_depth_and_service_time(coordinator, scene)
     assert found.desired == 4  # each ready one needs a slot to be on time, two to a worker
     assert (await coordinator.desired_workers(target_latency=3600, concurrency=1)).desired == 1
     assert (await coordinator.desired_workers()).concurrency == 10
+
+
+# --- what somebody else put there ---
+
+
+async def test_what_is_no_job_is_failed_when_it_is_dequeued_and_hides_no_others(coordinator, engine, caplog):
+    bad = await engine.enqueue("dispatch.Issue", {"issue": {"id": 1}}, task_list="dispatch", priority=-1)
+    good = await coordinator.enqueue(issue())
+    with caplog.at_level(logging.WARNING, "treadle.dispatch"):
+        assert [task.id for task in await coordinator.get_all_tasks()] == [good]
+        assert [task.id async for task in coordinator.iter_tasks()] == [good]
+    assert all(f"task {bad.id} is left out" in record.message for record in caplog.records)
+    with pytest.raises(InvalidIssue):
+        await coordinator.get_task(bad.id)
+    taken = await coordinator.dequeue("worker-1")
+    assert taken is not None
+    assert (taken.id, coordinator.holds(bad.id)) == (good, False)
+    assert (await engine.get_task(bad)).error_code == "invalid_issue"
 
 
 # --- lists, logs, keys ---

@@ -14,10 +14,11 @@ from treadle.agents.dispatch.config import DispatchConfig
 from treadle.agents.dispatch.errors import JobNotFound, MaxRetriesExceeded, StorageError, WorkerUnavailable
 from treadle.agents.dispatch.holding import Holder, Holding
 from treadle.agents.dispatch.hosting import DispatchHost, JobHandler
-from treadle.agents.dispatch.issues import GitHubIssue, issue_json, make_issue
+from treadle.agents.dispatch.issues import GitHubIssue, InvalidIssue, issue_json, make_issue
+from treadle.agents.dispatch.jobs import Jobs
 from treadle.agents.dispatch.lines import done_line, error_line
 from treadle.agents.dispatch.patience import Patience
-from treadle.agents.dispatch.records import SHOWN_STATES, WORKER_ID, TaskState, TaskStatus, notes_of, state_of, status_of
+from treadle.agents.dispatch.records import WORKER_ID, TaskState, TaskStatus, notes_of, status_of
 from treadle.kernel.ports import Finish, Keep, Park, Unit, Verdict
 from treadle.kernel.queue import Queue, TaskSpec, policy_of
 from treadle.kernel.reads import PAGE_LIMIT
@@ -25,12 +26,11 @@ from treadle.kernel.scaling import Scaling
 from treadle.kernel.settle import failure, refusal, settlement
 from treadle.kernel.telemetry import LoopError, StoreTrouble
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import ClaimLost, InvalidInput, Refused, RetriesUsedUp, StoreError, TaskNotFound
-from treadle.model.ids import parse_id
+from treadle.model.errors import ClaimLost, InvalidInput, Refused, RetriesUsedUp, StoreError
 from treadle.model.names import HANDLER, Lane, check_key
 from treadle.model.outcomes import Failed, Outcome, Problem, Released, Retry, Succeeded
 from treadle.model.tasks import LogLine, Task
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, encode
 from treadle.wiring.engine import Engine
 from treadle.workers.waker import Waker
 
@@ -63,6 +63,7 @@ class AgentCoordinator:
             patience=0,
         )
         self._stored = Patience(engine.clock, engine.emit)
+        self._jobs = Jobs(engine, self._lane, self._stored)
         self._holder = Holder(engine, self.config, self._time_out)
         self._waker = Waker(engine.store, engine.clock, self._holder.lease_for, engine.committer.tell, engine.emit)
         self._taking = 0
@@ -126,8 +127,8 @@ class AgentCoordinator:
         self._taking += 1
         try:
             while (holding := await self._stored("dequeueing a job", lambda: self._take(worker_id))) is not None:
-                if await self._assign(holding, worker_id):
-                    return await self._read(holding.task)
+                if (job := await self._assign(holding, worker_id)) is not None:
+                    return job
         finally:
             self._taking -= 1
         if await self._stored("looking at the limit", self._is_full):
@@ -154,7 +155,7 @@ class AgentCoordinator:
         if wanted is TaskStatus.CANCELED:
             await self.cancel(task_id, reason=error)
             return
-        task = await self._get(task_id)
+        task = await self._jobs.get(task_id)
         if status_of(task) is wanted:
             _log.info("task %s is %s already: nothing was done", task.id, wanted)
             return
@@ -184,7 +185,7 @@ class AgentCoordinator:
         Raises `MaxRetriesExceeded` when it has been retried as often as it may, and changes nothing then. One that is pending
         already is left as it is, which is logged.
         """
-        before = await self._get(task_id)
+        before = await self._jobs.get(task_id)
         if before.failures >= policy_of(before).retries:
             raise MaxRetriesExceeded(before.id, before.failures)
         if status_of(before) is TaskStatus.PENDING:
@@ -204,7 +205,7 @@ class AgentCoordinator:
 
     async def cancel(self, task_id: str, *, reason: str | None = None) -> None:
         """End a job that has not ended, whoever holds it; again is a no-op. One that has ended otherwise raises `IllegalMove`."""
-        task = await self._get(task_id)
+        task = await self._jobs.get(task_id)
         await self._stored("canceling a job", lambda: self._queue.cancel(task.id, actor=self._actor, reason=reason))
 
     # looking
@@ -212,42 +213,29 @@ class AgentCoordinator:
     async def get_task(self, task_id: str) -> TaskState | None:
         """The job, whatever has become of it, or None."""
         try:
-            task = await self._get(task_id)
+            task = await self._jobs.get(task_id)
         except JobNotFound:
             return None
-        return await self._read(task)
+        return await self._jobs.read(task)
 
     async def get_all_tasks(
         self, *, status: TaskStatus | str | None = None, before_id: str | None = None, limit: int = PAGE_LIMIT
     ) -> list[TaskState]:
         """Jobs, newest first, at most `limit` of them (1000); the last one's id is the `before_id` of the next page."""
-        states = () if status is None else SHOWN_STATES[TaskStatus.of(status)]
-
-        async def look() -> list[TaskState]:
-            tasks = await self.engine.reads.list_tasks(
-                states=states,
-                name=self.config.name,
-                task_list=self.config.task_list,
-                kind=HANDLER,
-                before_id=before_id,
-                limit=limit,
-            )
-            return [await self._shown(task) for task in tasks]
-
-        return await self._stored("listing jobs", look)
+        return (await self._jobs.page(status, before_id, limit))[0]
 
     async def iter_tasks(self, *, status: TaskStatus | str | None = None) -> AsyncIterator[TaskState]:
         """All jobs, newest first, read a page at a time; one that is enqueued meanwhile is not met."""
         before_id: str | None = None
-        while page := await self.get_all_tasks(status=status, before_id=before_id, limit=100):
+        more = True
+        while more:
+            page, before_id, more = await self._jobs.page(status, before_id, 100)
             for each in page:
                 yield each
-            before_id = page[-1].id
 
     async def get_logs(self, task_id: str, limit: int = 100) -> list[LogLine]:
         """What was written about the job, oldest first: how its executions ended, and what its handler said."""
-        task = await self._get(task_id)
-        return await self._stored("reading lines", lambda: self.engine.store.list_lines(task.id, limit))
+        return await self._jobs.lines(task_id, limit)
 
     def holds(self, task_id: str) -> bool:
         """Whether this object holds the job now: a caller who works for long may look whether it still has it."""
@@ -320,27 +308,6 @@ class AgentCoordinator:
     def _actor(self) -> str:
         return "dispatch"
 
-    async def _get(self, task_id: str) -> Task:
-        """The job's task, or `JobNotFound`; a task of another lane is none."""
-        try:
-            wanted = parse_id(task_id, "task id")
-        except InvalidInput:
-            raise JobNotFound(str(task_id)) from None
-        try:
-            task = await self._stored("reading a job", lambda: self.engine.reads.get_task(wanted))
-        except TaskNotFound:
-            raise JobNotFound(wanted) from None
-        if task.lane != self._lane:
-            raise JobNotFound(wanted)
-        return task
-
-    async def _read(self, task: Task) -> TaskState:
-        return await self._stored("reading a job", lambda: self._shown(task))
-
-    async def _shown(self, task: Task) -> TaskState:
-        text = await self.engine.vault.open_text(task.payload) if task.payload.startswith("@") else task.payload
-        return state_of(task, decode(text))
-
     async def _take(self, worker_id: str) -> Holding | None:
         """Claim one that may be executed, and hold it; what is due is made ready first, as nobody else may be there to do it."""
         store, clock = self.engine.store, self.engine.clock
@@ -362,20 +329,24 @@ class AgentCoordinator:
                 woken = True
                 await self._waker.tick()
 
-    async def _assign(self, holding: Holding, worker_id: str) -> bool:
-        """Store who has the job; False if it is not ours any more. If that cannot be stored, the job is left to its lease."""
+    async def _assign(self, holding: Holding, worker_id: str) -> TaskState | None:
+        """Store who has the job; None if it is not ours any more, or was never one. What cannot be stored is left to its lease."""
         task = holding.task
         task.checkpoint = encode({**notes_of(task), WORKER_ID: worker_id}, "metadata")
         unit = Unit(task.claim, Keep(task.checkpoint))
         try:
             answer = await self._stored("assigning a job", lambda: self.engine.committer.submit(unit, 0))
+            if answer.verdict is Verdict.DONE:
+                return await self._jobs.read(task)
+        except InvalidIssue as error:
+            with suppress(ClaimLost):
+                await self._settle(holding, Failed(Problem(error.code, str(error))))
+            return None
         except BaseException:
             self._holder.lose(holding)
             raise
-        if answer.verdict is Verdict.DONE:
-            return True
         self._holder.lose(holding)
-        return False
+        return None
 
     async def _is_full(self) -> bool:
         limits = await self.engine.store.list_limits(self._lane.namespace)

@@ -25,6 +25,9 @@ _LOST_KEPT = 1000
 """Lost claims that are remembered, so that a late caller does not settle what somebody else has by now."""
 
 
+_LOOK_AGAIN = 1.0
+
+
 @dataclass(slots=True, eq=False)
 class Holding:
     """A claim that is held here."""
@@ -143,7 +146,9 @@ class Holder:
 
     async def _watch(self, holding: Holding, seconds: float) -> None:
         await self._engine.clock.sleep(seconds)
-        if self._held.get(holding.task.id) is holding and not holding.settling:
+        while holding.settling:  # what is on its way decides; if that fails, the time is over all the same
+            await self._engine.clock.sleep(_LOOK_AGAIN)
+        if self._held.get(holding.task.id) is holding:
             try:
                 await self._timed_out(holding)
             except Exception as error:
