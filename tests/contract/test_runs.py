@@ -73,6 +73,18 @@ async def test_starting_a_run_again_is_done_and_changes_nothing(store: Store) ->
     assert await all_of(store, run) == before
 
 
+async def test_of_many_runs_those_are_found_that_are_finished(store: Store) -> None:
+    runs = [await begin(store, ROOT) for _ in range(5)]
+    ends = {"succeed": "completed", "fail": "failed", "cancel": "canceled", "pause": "paused"}
+    for run, (move, state) in zip(runs, ends.items(), strict=False):
+        await advance(store, run, rows=(MoveRun(run.id, move, "running", state),))
+    asked = [*(run.id for run in runs), UNKNOWN_ID, runs[0].id]
+    found = await store.find_finished_runs(asked)
+    assert sorted(run.state for run in found) == ["canceled", "completed", "failed"]
+    assert {run.id: run for run in found} == {run.id: await get_run(store, run.id) for run in runs[:3]}
+    assert await store.find_finished_runs([]) == []
+
+
 async def test_an_idempotency_key_that_is_taken_names_its_run_and_nothing_of_the_unit_is_done(store: Store) -> None:
     first = await begin(store, ROOT, idempotency_key="k")
     other = new_run(idempotency_key="k")

@@ -675,6 +675,9 @@ class Store(UsageStore, EntityStore, Protocol):
     async def find_run(self, run_id: str) -> Run | None:
         """The run."""
 
+    async def find_finished_runs(self, run_ids: Sequence[str]) -> list[Run]:
+        """Those of the runs that are finished."""
+
     async def list_runs(self, which: RunFilter, limit: int) -> list[Run]:
         """Up to `limit` runs, newest first (by id)."""
 

@@ -225,6 +225,7 @@ class Runs:
         )
         known = Known(run, View())
         known.view.blobs.update(folded.values)
+        known.view.add_absent(RunRef(id=run.id, workflow=run.workflow).root_id)  # it is new: nothing to look for
         changes = await self._advancer.evaluate(known, [Started(folded.attributes)])
         return self._new(run, stored, folded.blobs, known, changes, born)
 

@@ -163,6 +163,10 @@ class SealedStore:
         run = await self._inner.find_run(run_id)
         return None if run is None else self._run(run)
 
+    async def find_finished_runs(self, run_ids: Sequence[str]) -> list[Run]:
+        """Finished runs, opened."""
+        return [self._run(run) for run in await self._inner.find_finished_runs(run_ids)]
+
     async def list_runs(self, which: RunFilter, limit: int) -> list[Run]:
         """Runs, opened."""
         return [self._run(run) for run in await self._inner.list_runs(which, limit)]

@@ -182,7 +182,7 @@ class Engine:
         """Connect to the store, bringing its schema up to date unless told otherwise."""
         await self.store.open(migrate=migrate)
         self._results = Results(self.store.find_finished, self.clock, self.emit)
-        self._run_results = Results(self._find_finished_runs, self.clock, self.emit)
+        self._run_results = Results(self.store.find_finished_runs, self.clock, self.emit)
         self.committer.on_finished.append(self._results.finished)
 
     async def close(self) -> None:
@@ -460,10 +460,6 @@ class Engine:
         if found.state == RunState.CANCELED:
             raise RunCanceled(f"Run {found.id} was canceled: {message}")
         raise RunFailed(found.id, found.failed_step_id, message)
-
-    async def _find_finished_runs(self, run_ids: Sequence[str]) -> list[Run]:
-        found = [await self.store.find_run(run_id) for run_id in run_ids]
-        return [run for run in found if run is not None and run.finished]
 
     def _run_finished(self, run_id: str) -> None:
         self._run_results.finished([run_id])

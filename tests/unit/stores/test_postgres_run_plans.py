@@ -92,6 +92,10 @@ async def check_reads(connection: Connection) -> None:
     plan.reads_few_rows(BATCH)
     plan = await explain(connection, "runs.sql", "find_run", RUN)
     assert plan.indexes("runs") == {"runs_pkey"}
+    runs = await literal(connection, "uuid", f"select id from runs order by id limit {BATCH}")
+    plan = await explain(connection, "runs.sql", "find_finished_runs", runs)
+    assert plan.indexes("runs") == {"runs_pkey"}
+    plan.reads_few_rows(2 * BATCH)
     plan = await explain(connection, "runs.sql", "list_runs", "null", "'default'", "null", "null", "null", "50")
     assert plan.indexes("runs") <= {"runs_pkey"}
     plan.reads_few_rows(BATCH)

@@ -53,6 +53,7 @@ INDEXES: dict[str, dict[str, set[str]]] = {
     },
     "runs": {
         "find_run": set(),
+        "find_finished_runs": set(),
         "list_runs": set(),
         "count_runs": {"runs_state"},
         "load_near": {"steps_parent"},

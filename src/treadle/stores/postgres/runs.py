@@ -27,6 +27,11 @@ async def find_run(connection: Connection, run_id: str) -> Run | None:
     return next(iter(_records(Run, await connection.fetch(_SQL["find_run"], run_id))), None)
 
 
+async def find_finished_runs(connection: Connection, run_ids: Sequence[str]) -> list[Run]:
+    """Those of the runs that are finished."""
+    return _records(Run, await connection.fetch(_SQL["find_finished_runs"], sorted(set(run_ids))))
+
+
 async def list_runs(connection: Connection, which: RunFilter, limit: int) -> list[Run]:
     """Runs, newest first."""
     values = (list(which.states) or None, which.namespace, which.workflow, which.flow_id, which.before_id, max(limit, 0))

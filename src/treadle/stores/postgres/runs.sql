@@ -2,6 +2,13 @@
 -- The run.
 select * from runs where id = $1::uuid;
 
+-- name: find_finished_runs
+-- The finished ones among $1. (`offset 0` keeps the index by state out of it.)
+select found.*
+from unnest($1::uuid[]) as given (id)
+cross join lateral (select * from runs where runs.id = given.id offset 0) as found
+where found.state in ('completed', 'failed', 'canceled');
+
 -- name: list_runs
 -- Runs, newest first.
 select *

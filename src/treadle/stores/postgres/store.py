@@ -298,6 +298,11 @@ class PostgresStore(UsageMethods, EntityMethods):
         async with self._working() as connection:
             return await runs.find_run(connection, run_id)
 
+    async def find_finished_runs(self, run_ids: Sequence[str]) -> list[Run]:
+        """Those of the runs that are finished."""
+        async with self._working() as connection:
+            return await runs.find_finished_runs(connection, run_ids)
+
     async def list_runs(self, which: RunFilter, limit: int) -> list[Run]:
         """Runs, newest first."""
         async with self._reading() as connection:

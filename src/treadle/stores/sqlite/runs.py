@@ -27,6 +27,11 @@ def find_run(connection: apsw.Connection, run_id: str) -> Run | None:
     return next(iter(_records(connection, Run, "find_run", {"id": run_id})), None)
 
 
+def find_finished_runs(connection: apsw.Connection, run_ids: Sequence[str]) -> list[Run]:
+    """Those of the runs that are finished."""
+    return _records(connection, Run, "find_finished_runs", {"ids": _encode(list(dict.fromkeys(run_ids))).decode()})
+
+
 def list_runs(connection: apsw.Connection, which: RunFilter, limit: int) -> list[Run]:
     """Runs, newest first."""
     values = {

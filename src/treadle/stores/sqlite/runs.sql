@@ -2,6 +2,12 @@
 -- The run.
 select * from runs where id = :id;
 
+-- name: find_finished_runs
+-- Those of the runs that are finished.
+select runs.*
+from json_each(:ids) as wanted cross join runs on runs.id = wanted.value
+where runs.state in ('completed', 'failed', 'canceled');
+
 -- name: list_runs
 -- Runs, newest first.
 select *

@@ -291,6 +291,10 @@ class SqliteStore(UsageMethods, EntityMethods):
         """The run."""
         return await self._reader.call(lambda connection: runs.find_run(connection, run_id))
 
+    async def find_finished_runs(self, run_ids: Sequence[str]) -> list[Run]:
+        """Those of the runs that are finished."""
+        return await self._reader.call(lambda connection: runs.find_finished_runs(connection, run_ids))
+
     async def list_runs(self, which: RunFilter, limit: int) -> list[Run]:
         """Runs, newest first."""
         return await self._reader.call(lambda connection: runs.list_runs(connection, which, limit))
