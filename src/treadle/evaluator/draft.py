@@ -89,7 +89,7 @@ class Draft:
 
     def children(self, parent: StepRow) -> list[StepRow]:
         """All children, by ordinal."""
-        stored: list[str] = []
+        stored: list[str] | tuple[()] = ()
         if parent.id not in self.created:
             if parent.id not in self.view.children:
                 raise Missing(children_of=[parent.id])

@@ -22,7 +22,7 @@ Value = Json
 """The value of an attribute: JSON, or a `BlobRef`."""
 
 
-class StepError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StepError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Why a row failed: the root cause, the path of the step where it arose, and that step's id."""
 
     message: str
@@ -38,7 +38,7 @@ class StepError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.path}: {self.origin} failed: {self.message}" if self.origin else f"{self.path}: {self.message}"
 
 
-class StepRow(msgspec.Struct, kw_only=True, omit_defaults=True):
+class StepRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """One step or block of a run. Treat it as frozen: the evaluator hands out changed copies."""
 
     id: str
@@ -119,7 +119,7 @@ def path_of(place: str) -> str:
     return path
 
 
-class RunRef(msgspec.Struct, frozen=True, kw_only=True):
+class RunRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The run that is advanced. `rows`: how many rows it has, for the limit on all of them."""
 
     id: str
@@ -159,7 +159,7 @@ class Started(msgspec.Struct, frozen=True):
     inputs: dict[str, Any] = {}
 
 
-class Finished(msgspec.Struct, frozen=True):
+class Finished(msgspec.Struct, frozen=True, gc=False):
     """The handler, pre-script or script that a row waits for gave a result.
 
     With a `task_id` it counts only if the row waits for that very task, so that a late second delivery is not taken
@@ -217,14 +217,24 @@ class View:
     def __init__(self) -> None:
         self.rows: dict[str, StepRow | None] = {}
         """By id; None says that there is no such row."""
-        self.children: dict[str, list[str]] = {}
-        """Ids of all children of a row, by ordinal; only for rows whose children are loaded completely."""
+        self.children: dict[str, list[str] | tuple[()]] = {}
+        """Ids of all children of a row; only for rows whose children are loaded completely."""
         self.blobs: dict[str, Json] = {}
 
     def add(self, *rows: StepRow) -> None:
         """Rows that exist."""
         for row in rows:
             self.rows[row.id] = row
+
+    def add_new(self, row: StepRow) -> None:
+        """A row that was just made: it has no children, and its parent has one more."""
+        self.rows[row.id] = row
+        self.children[row.id] = ()
+        siblings = self.children.get(row.parent_id or "")
+        if isinstance(siblings, list):
+            siblings.append(row.id)
+        elif siblings is not None:
+            self.children[row.parent_id or ""] = [row.id]
 
     def add_absent(self, *ids: str) -> None:
         """Ids that no row has."""
@@ -260,7 +270,7 @@ class ScriptWish(msgspec.Struct, frozen=True, kw_only=True):
     line: int = 1
 
 
-class TaskWish(msgspec.Struct, frozen=True, kw_only=True):
+class TaskWish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A task to create in the same unit as the rows. Its id is derived; values of the payload may be `BlobRef`s."""
 
     id: str
@@ -293,7 +303,7 @@ class Ignored(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Changes(msgspec.Struct, kw_only=True):
+class Changes(msgspec.Struct, kw_only=True, gc=False):
     """What one call decided, all of it in a deterministic order; to be committed together or not at all."""
 
     created: list[StepRow] = []

@@ -133,10 +133,14 @@ class Advancer:
         if fresh:
             events = tuple(Expand(block_id) for block_id in decode(task.payload).get("expand", ()))
         elif task.step_id is not None and finish.state == TaskState.COMPLETED:
-            result: dict[str, Json] = decode(finish.result) or {}
-            if len(finish.result or "") > BIG:
+            text = finish.result or "{}"
+            result: dict[str, Json] = decode(text)
+            if len(text) > BIG:
                 result, rows, values = self._vault.fold(result, task.root_id)
-            finish = replace(finish, result=self._vault.pack(result, task.root_id, "result", VALUE_LIMIT)[0])
+                text, _ = self._vault.pack(result, task.root_id, "result", VALUE_LIMIT)
+            else:
+                text = self._vault.seal(text)
+            finish = finish if text == finish.result else replace(finish, result=text)
             events = (Finished(task.step_id, result, task.id),)
         elif task.step_id is not None:
             events = (_errored(task.step_id, finish.error, task.id),)
@@ -343,13 +347,10 @@ class Advancer:
         known.run = msgspec.structs.replace(run, version=run.version + 1, state=state, steps=run.steps + len(changes.created))
         known.inbox = {}
         for row in stored:
-            new = view.rows.get(row.id) is None
-            view.rows[row.id] = row
-            if new:
-                view.children.setdefault(row.id, [])
-                siblings = view.children.get(row.parent_id or "")
-                if siblings is not None and row.id not in siblings:
-                    siblings.append(row.id)
+            if view.rows.get(row.id) is None:
+                view.add_new(row)
+            else:
+                view.rows[row.id] = row
         view.blobs.clear()
         self.remember(known)
         for line in flow_lines(run.id, changes, self._now()):

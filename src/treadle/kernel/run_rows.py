@@ -79,7 +79,7 @@ def _moves(run: Run, changes: Changes, vault: Vault, rows: list[Row], actor: str
         move = _ENDS[status]
         outputs = None
         if changes.outputs is not None:
-            outputs, blobs = vault.pack(changes.outputs, run.root_id, "outputs", VALUE_LIMIT)
+            outputs, blobs = vault.pack_known(changes.outputs, run.root_id, "outputs", VALUE_LIMIT)
             rows += blobs
         error = None
         failed_step_id = None
@@ -117,7 +117,7 @@ def _step_task(run: Run, wish: TaskWish, vault: Vault, rows: list[Row], born: Bo
         attributes["script"] = msgspec.to_builtins(wish.script)
     else:
         kind, name, attributes = HANDLER, wish.facet, wish.payload
-    text, blobs = vault.pack(attributes, run.root_id, "payload", VALUE_LIMIT)
+    text, blobs = vault.pack_known(attributes, run.root_id, "payload", VALUE_LIMIT)
     rows += blobs
     return NewTask(
         id=wish.id,

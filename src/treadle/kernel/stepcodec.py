@@ -8,7 +8,7 @@ import msgspec
 
 from treadle.evaluator.records import StepRow
 from treadle.kernel.ports import PutBlob
-from treadle.kernel.vault import Vault, ref_json, unwrapped, wrapped
+from treadle.kernel.vault import Vault, ref_json, small_text, unwrapped, wrapped
 from treadle.model.runs import Step
 from treadle.model.values import BlobRef, decode, encode
 
@@ -19,6 +19,9 @@ _from_builtins = msgspec.convert
 
 def store_step(row: StepRow, vault: Vault, root_id: str) -> tuple[Step, StepRow, list[PutBlob]]:
     """The stored form, the row as it will be read back (big values replaced by references), and the big values."""
+    body = small_text(row)
+    if body is not None:
+        return _stored(row, vault.seal(body)), row, []
     blobs: list[PutBlob] = []
     parts: dict[str, Any] = msgspec.to_builtins(_without_attributes(row))
     replaced: dict[str, dict[str, Any]] = {}
@@ -31,7 +34,11 @@ def store_step(row: StepRow, vault: Vault, root_id: str) -> tuple[Step, StepRow,
         if kept is not attributes:
             replaced[name] = kept
     slim = msgspec.structs.replace(row, **replaced) if replaced else row
-    step = Step(
+    return _stored(row, vault.seal(encode(parts, "step", _ROW_LIMIT))), slim, blobs
+
+
+def _stored(row: StepRow, body: str) -> Step:
+    return Step(
         id=row.id,
         run_id=row.run_id,
         parent_id=row.parent_id,
@@ -40,9 +47,8 @@ def store_step(row: StepRow, vault: Vault, root_id: str) -> tuple[Step, StepRow,
         name=row.name,
         facet=row.facet,
         state=row.state,
-        body=vault.seal(encode(parts, "step", _ROW_LIMIT)),
+        body=body,
     )
-    return step, slim, blobs
 
 
 def load_step(step: Step, vault: Vault) -> StepRow:

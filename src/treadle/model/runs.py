@@ -8,7 +8,7 @@ from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
 from treadle.model.states import RunState
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One execution of a workflow or of a durable function (`kind`). JSON texts as `values.encode` makes them."""
 
     id: str
@@ -49,7 +49,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in (RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A step as it is stored: what is looked for by, and `body`, all of it as JSON."""
 
     id: str

@@ -12,7 +12,7 @@ from treadle.model.states import Hold, TaskState
 from treadle.model.values import Json, decode
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """The lease on a task: whoever holds it may write because of that task, until the version moves on."""
 
     task_id: str
@@ -27,7 +27,7 @@ class Born(msgspec.Struct, frozen=True):
     lease_for: int
 
 
-class NewTask(msgspec.Struct, frozen=True, kw_only=True):
+class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A task to be stored. `id` is made by the kernel; inserting the same id twice is a no-op."""
 
     id: str
@@ -66,7 +66,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     or its lane is paused or has a rate. Then it is a task like any other."""
 
 
-class Task(msgspec.Struct, kw_only=True):
+class Task(msgspec.Struct, kw_only=True, gc=False):
     """A live task as the store has it. Changing this object changes nothing durable."""
 
     id: str

@@ -14,7 +14,7 @@ Json = Any
 """A JSON value: None, bool, int, float, str, list or dict of such. `Any` stops here."""
 
 
-class BlobRef(msgspec.Struct, frozen=True):
+class BlobRef(msgspec.Struct, frozen=True, gc=False):
     """Stands for an attribute value that is stored elsewhere. Only whole attribute values are ever replaced by one."""
 
     digest: str

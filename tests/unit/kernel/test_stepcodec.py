@@ -12,6 +12,7 @@ from treadle.evaluator import BlobRef, State, StepError, StepKind, StepRow
 from treadle.kernel.run_rows import once
 from treadle.kernel.stepcodec import load_step, store_step
 from treadle.kernel.vault import BIG, UnreadableValue, Vault
+from treadle.model.errors import InvalidPayload
 from treadle.model.ids import uuid7
 
 RUN = uuid7(1_800_000_000_000, b"0123456789")
@@ -68,6 +69,27 @@ def test_a_big_value_leaves_the_row(value: Any, is_list: bool) -> None:
     assert row.params["v"] == value
     assert vault.fold({"v": value}, RUN).values == {blob.digest: value}
     assert once([blob, *blobs]) == (blob,)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "a\0b", "\ud800", {"deep": [float("-inf")]}, {"a\0": 1}])
+def test_what_no_store_takes_is_refused(value: Any) -> None:
+    row = StepRow(id=RUN, run_id=RUN, place="W", statement_id="W", name="W", kind=StepKind.WORKFLOW, params={"v": value})
+    with pytest.raises(InvalidPayload):
+        store_step(row, Vault(STORE), RUN)
+    with pytest.raises(InvalidPayload):
+        Vault(STORE).pack_known({"v": value}, RUN)
+
+
+@pytest.mark.parametrize(
+    "value", [None, "null", "@refs:x", {"digest": "d", "size": 1}, {"@blob": 1}, 2**70, 1e16, -0.0, "\\u0000", (1, 2)]
+)
+def test_what_looks_odd_comes_back_as_it_was(value: Any) -> None:
+    vault = Vault(STORE)
+    row = StepRow(id=RUN, run_id=RUN, place="W", statement_id="W", name="W", kind=StepKind.WORKFLOW, returns={"v": value})
+    back = load_step(store_step(row, vault, RUN)[0], vault).returns["v"]
+    assert back == (list(value) if isinstance(value, tuple) else value)
+    text, blobs = vault.pack_known({"v": value}, RUN)
+    assert (vault.unfold(text)["v"], blobs) == (back, ())
 
 
 def test_values_of_another_codec_are_told() -> None:
