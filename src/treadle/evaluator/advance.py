@@ -37,6 +37,8 @@ from treadle.evaluator.waiting import is_waiting, stop_waiting, wait_again
 from treadle.lang.program import Program
 from treadle.model.states import RunState
 
+_ENDS = (Finished, Errored)
+
 
 def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], limits: Limits | None = None) -> Changes | Need:
     """Take in the events, in order, and run on to where everything waits.
@@ -120,7 +122,7 @@ def _waiting(draft: Draft, event: Finished | Errored | Updated | Resend) -> Step
         return "there is no such step"
     if row.is_terminal or not is_waiting(draft, row):
         return f"`{row.path}` is not waiting, it is in {row.state}"
-    if isinstance(event, Finished | Errored) and event.task_id is not None and event.task_id != row.task_id:
+    if isinstance(event, _ENDS) and event.task_id is not None and event.task_id != row.task_id:
         return f"`{row.path}` waits for another task"
     return draft.edit(row.id)
 

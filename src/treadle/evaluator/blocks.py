@@ -151,7 +151,7 @@ def child_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
     if child.state is State.STATEMENT_COMPLETE and child.kind in (StepKind.STEP, StepKind.SCHEMA):
         plan = draft.plan.block(draft.block_of(row))
         for statement in plan.after.get(child.name, ()):
-            if all(_is_complete(draft, row, name) for name in statement.depends):
+            if all(name == child.name or _is_complete(draft, row, name) for name in statement.depends):
                 if isinstance(statement, Step) and draft.find_child(row, statement.name) is not None:
                     continue
                 _start(draft, row, statement)

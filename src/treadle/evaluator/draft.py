@@ -24,10 +24,12 @@ from treadle.evaluator.records import (
     View,
 )
 from treadle.evaluator.states import STEP_KINDS, State, StepKind
-from treadle.lang.program import Block, Facet, Mixin, Schema, Step
+from treadle.lang.program import Block, Facet, Mixin, Step
 from treadle.model.ids import derived_id
 from treadle.model.states import RunState
 from treadle.model.values import Json
+
+_STATEMENTS = (Step, Mixin, Facet)
 
 
 class Missing(Exception):
@@ -60,6 +62,8 @@ class Draft:
         self.status: RunState | None = None
         self.logged: set[tuple[str, str]] = set()
         self._born: dict[str, list[str]] = {}
+        self._ids: dict[str, str] = {}
+        """Ids that were worked out already, by place."""
 
     # --- rows ------------------------------------------------------------------------------------------------------
 
@@ -82,7 +86,7 @@ class Draft:
 
     def find_child(self, parent: StepRow, name: str) -> StepRow | None:
         """The child with this last segment of its place."""
-        child_id = derived_id(self.run.id, f"{parent.place}/{name}")
+        child_id = self._id_of(f"{parent.place}/{name}")
         if parent.id in self.created or parent.id in self.view.children:
             return self.created.get(child_id) or self.updated.get(child_id) or self.view.rows.get(child_id)
         return self.find(child_id)
@@ -103,6 +107,7 @@ class Draft:
         row = self.created.get(row_id) or self.updated.get(row_id)
         if row is None:
             row = self.updated[row_id] = copy.copy(self.get(row_id))
+            self._ids[row.place] = row_id
         return row
 
     def create(
@@ -112,7 +117,7 @@ class Draft:
         """A new row, to begin in its turn; its parent has one more open child."""
         place = f"{parent.place}/{name}" if parent else name
         row = StepRow(
-            id=derived_id(self.run.id, place), run_id=self.run.id, place=place, statement_id=statement_id, name=name,
+            id=self._id_of(place), run_id=self.run.id, place=place, statement_id=statement_id, name=name,
             kind=kind, facet=facet, ordinal=ordinal, loop=loop or {},
         )  # fmt: skip
         if parent is not None:
@@ -123,6 +128,12 @@ class Draft:
         self.created[row.id] = row
         self.agenda.append((Turn.BEGIN, row.id))
         return row
+
+    def _id_of(self, place: str) -> str:
+        found = self._ids.get(place)
+        if found is None:
+            found = self._ids[place] = derived_id(self.run.id, place)
+        return found
 
     @property
     def full(self) -> bool:
@@ -140,13 +151,12 @@ class Draft:
     def statement_of(self, row: StepRow) -> Step | Mixin | Facet:
         """The step, alias or workflow that a row of a step is about."""
         node = self.plan.program.find_node(row.statement_id)
-        if not isinstance(node, Step | Mixin | Facet):
+        if not isinstance(node, _STATEMENTS):
             raise LookupError(f"the program has no statement {row.statement_id}")
         return node
 
     def facet_of(self, row: StepRow) -> Facet | None:
-        callee = self.plan.callee(row.facet)
-        return None if isinstance(callee, Schema) else callee
+        return None if row.facet is None else self.plan.program.find_facet(row.facet)
 
     # --- values ----------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+import msgspec
+
 from treadle.kernel.entities import EntityRow, EntityStore
 from treadle.kernel.usage import UsageStore
 from treadle.model.handlers import HandlerRegistration
@@ -35,8 +37,7 @@ class Seen:
     claim_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunGuard:
+class RunGuard(msgspec.Struct, frozen=True, gc=False):
     """The run is still at `version`; doing the unit raises it by one. A version that moved on is answered `deferred`.
 
     None is any version, for what is decided by the run's state alone: a `MoveRun` says which.
@@ -151,8 +152,7 @@ class MoveRun:
     data: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PutSteps:
+class PutSteps(msgspec.Struct, frozen=True, gc=False):
     """Steps of one run, each inserted, or replaced whole but for its inbox; `added` of them are new."""
 
     run_id: str

@@ -28,10 +28,13 @@ def uuid7(at: int, entropy: bytes) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
+_VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+
+
 def derived_id(parent_id: str, place: str) -> str:
     """The id of what `parent_id` makes at `place`: the same each time, beside its parent in every index."""
-    digest = hashlib.sha256(f"{parent_id}/{place}".encode()).digest()
-    return uuid7(int(parent_id.replace("-", "")[:12], 16), digest)
+    text = hashlib.sha256(f"{parent_id}/{place}".encode()).hexdigest()
+    return f"{parent_id[:13]}-7{text[1:4]}-{_VARIANTS[text[4]]}{text[5:8]}-{text[8:20]}"  # as `uuid7`, without the arithmetic
 
 
 def parse_id(text: str, what: str = "id") -> str:

@@ -24,7 +24,7 @@ from treadle.stores.checkpoints import is_checkpoint
 from treadle.stores.deduping import has_keys
 from treadle.stores.postgres import settlements
 from treadle.stores.postgres.checkpoints import put_checkpoints
-from treadle.stores.postgres.connect import PACKAGE, Connection
+from treadle.stores.postgres.connect import PACKAGE, Connection, plain
 from treadle.stores.postgres.dedupe import settle_keys, take_keys
 from treadle.stores.postgres.inserts import Inserted, claim_born, enter, insert_tasks
 from treadle.stores.postgres.limits import Key, admit
@@ -112,7 +112,7 @@ async def _commit(connection: Connection, lane_ids: Mapping[Lane, int], units: S
 async def _commit_rows(connection: Connection, lane_ids: Mapping[Lane, int], units: Sequence[Unit]) -> list[Answer]:
     """Do units of which some advance runs: each is taken apart into the settlements of its tasks and its rows."""
     seen = await see_runs(connection, units)
-    parts = [[Unit(unit.guard, unit.settlement), *(Unit(claim, finish) for claim, finish in unit.also)] for unit in units]
+    parts = [[unit, *(Unit(claim, finish) for claim, finish in unit.also)] for unit in units]
     rows = await _lock(connection, [part for some in parts for part in some], told_runs(units))
     records = await see_records(connection, units)
     while True:
@@ -131,8 +131,9 @@ async def _commit_rows(connection: Connection, lane_ids: Mapping[Lane, int], uni
     ready = await _admit(connection, keyed.keys, inserted)
     for position, unit in happening.items():
         answer = _answer(unit, decided.rows.get(position), inserted, lane_ids, keyed.task_ids)
-        more = lanes.get(position, set()).union(answer.lane_ids)
-        answers[position] = replace(answer, lane_ids=tuple(sorted(more))) if more else answer
+        if position in lanes:
+            answer = replace(answer, lane_ids=tuple(sorted(lanes[position].union(answer.lane_ids))))
+        answers[position] = answer
     return _with_lanes(answers, ready)
 
 
@@ -267,7 +268,7 @@ async def _lock(connection: Connection, units: Sequence[Unit], told: Set[str] = 
         if told and not finished:
             found = await connection.fetch(_SQL["lock_tasks_and_told"], task_ids, sorted(told))
         else:
-            found = await connection.fetch(_SQL[statement], task_ids) if task_ids else []
+            found = await connection.fetch(_SQL[statement], plain(task_ids)) if task_ids else []
         for row in found:
             rows[row[0], finished] = _Row(*row)
     return rows

@@ -3,7 +3,7 @@
 select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks.state, tasks.lane_id, tasks.hold,
   tasks.namespace, tasks.limit_key
 from tasks
-join unnest($1::uuid[]) as given (id) on tasks.id = given.id
+join unnest($1::text::uuid[]) as given (id) on tasks.id = given.id
 order by tasks.id
 for update of tasks;
 
@@ -24,7 +24,7 @@ for update of tasks;
 -- What guards of finished tasks are compared with; the rows are ours until the transaction ends.
 select finished.id::text, finished.version, finished.claim_version, finished.owner_id, finished.state, finished.lane_id
 from finished
-join unnest($1::uuid[]) as given (id) on finished.id = given.id
+join unnest($1::text::uuid[]) as given (id) on finished.id = given.id
 order by finished.id
 for update of finished;
 

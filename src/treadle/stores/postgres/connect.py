@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from uuid import UUID
@@ -126,6 +126,22 @@ async def fetch_as(connection: Connection, kind: type[T], statement: str, *value
         kind(**{name: str(value) if isinstance(value, UUID) else value for name, value in row.items()})
         for row in await connection.fetch(statement, *values)
     ]
+
+
+def plain(values: Iterable[object]) -> str:
+    """A column of ids or numbers as the text of an array (`$1::text::uuid[]`): the driver takes that faster than a list."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def words(values: Sequence[str | None]) -> str:
+    """A column of short texts, some of them null, as the text of an array; empty where it says nothing."""
+    if values.count(None) == len(values):
+        return "{}"
+    column = "{" + ",".join(["null" if value is None else f'"{value}"' for value in values]) + "}"
+    if "\\" in column or column.count('"') != 2 * (len(values) - values.count(None)):
+        escaped = [value and value.replace("\\", "\\\\").replace('"', '\\"') for value in values]
+        column = "{" + ",".join(["null" if value is None else f'"{value}"' for value in escaped]) + "}"
+    return column
 
 
 def row_count(status: str) -> int:

@@ -12,7 +12,7 @@ from treadle.model.errors import InvalidInput, StoreBusy
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask
 from treadle.stores.births import Birth
-from treadle.stores.postgres.connect import PACKAGE, Connection, sparse
+from treadle.stores.postgres.connect import PACKAGE, Connection, plain, sparse, words
 from treadle.stores.postgres.limits import Key
 from treadle.stores.postgres.lists import Guarded, check_entrance, lock_guarded
 from treadle.stores.statements import load_statements
@@ -121,25 +121,25 @@ async def _explain(connection: Connection, refused: Mapping[str, NewTask], inser
     return free
 
 
-def _columns(tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int]) -> tuple[Sequence[object], ...]:
+def _columns(tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int]) -> tuple[str | Sequence[object], ...]:
     return (
-        [task.id for task in tasks],
-        [lane_ids[task.lane] for task in tasks],
-        [task.lane.namespace for task in tasks],
-        [task.priority for task in tasks],
-        [task.wait_for for task in tasks],
+        plain([task.id for task in tasks]),
+        plain([lane_ids[task.lane] for task in tasks]),
+        words([task.lane.namespace for task in tasks]),
+        plain([task.priority for task in tasks]),
+        plain([task.wait_for for task in tasks]),
         sparse([task.deadline_for for task in tasks]),
         sparse([task.timeout_for for task in tasks]),
         sparse([task.progress_for for task in tasks]),
-        sparse([task.run_id for task in tasks]),
-        sparse([task.step_id for task in tasks]),
-        sparse([task.flow_id for task in tasks]),
-        sparse([task.scope for task in tasks]),
-        sparse([task.root_id for task in tasks]),
-        sparse([task.trace_id for task in tasks]),
-        sparse([task.limit_key for task in tasks]),
-        sparse([task.unique_key for task in tasks]),
+        words([task.run_id for task in tasks]),
+        words([task.step_id for task in tasks]),
+        words([task.flow_id for task in tasks]),
+        words([task.scope for task in tasks]),
+        words([task.root_id for task in tasks]),
+        words([task.trace_id for task in tasks]),
+        words([task.limit_key for task in tasks]),
+        words([task.unique_key for task in tasks]),
         sparse([task.policy for task in tasks]),
         [task.payload for task in tasks],
-        [task.hold | (task.limit_key is not None) for task in tasks],
+        plain([task.hold | (task.limit_key is not None) for task in tasks]),
     )

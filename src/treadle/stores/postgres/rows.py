@@ -32,7 +32,7 @@ from treadle.kernel.ports import (
     Verdict,
 )
 from treadle.model.errors import IllegalMove, StoreBusy
-from treadle.stores.postgres.connect import PACKAGE, Connection, row_count, sparse
+from treadle.stores.postgres.connect import PACKAGE, Connection, plain, row_count, sparse, words
 from treadle.stores.postgres.limits import Key
 from treadle.stores.postgres.mail import await_mail, put_mail, take_mail, told_runs
 from treadle.stores.postgres.outcomes import put_outcomes
@@ -90,7 +90,7 @@ async def see_runs(connection: Connection, units: Sequence[Unit]) -> RunsSeen:
     wanted = {unit.run.run_id for unit in units if unit.run is not None} | told_runs(units)
     wanted |= {row.run_id for unit in units for row in unit.rows if isinstance(row, Await)}
     if run_ids := sorted(wanted):
-        seen.versions = {row[0]: row[1] for row in await connection.fetch(_SQL["lock_runs"], run_ids)}
+        seen.versions = {row[0]: row[1] for row in await connection.fetch(_SQL["lock_runs"], plain(run_ids))}
     return seen
 
 
@@ -142,10 +142,10 @@ async def write_rows(connection: Connection, units: dict[int, Unit], keys: set[K
         added[run_id] += count
     if len(added) == len(bumps):
         if added:
-            await connection.execute(_SQL["bump_runs"], list(added), list(added.values()))
+            await connection.execute(_SQL["bump_runs"], plain(added), plain(added.values()))
     else:  # several units of one run: each raises its version
         for run_id, count in bumps:
-            await connection.execute(_SQL["bump_runs"], [run_id], [count])
+            await connection.execute(_SQL["bump_runs"], plain([run_id]), plain([count]))
     if flows := [row.flow for row in _of(rows, PutFlow)]:
         columns = ([f.id for f in flows], [f.namespace for f in flows], [f.sources for f in flows], [f.program for f in flows])
         await connection.execute(_SQL["put_flows"], *columns)
@@ -185,14 +185,14 @@ async def _put_steps(connection: Connection, puts: Sequence[PutSteps]) -> None:
     if steps:
         await connection.execute(
             _SQL["put_steps"],
-            [step.id for step in steps],
-            [step.run_id for step in steps],
-            sparse([step.parent_id for step in steps]),
-            [step.ordinal for step in steps],
-            [step.kind for step in steps],
-            [step.name for step in steps],
-            sparse([step.facet for step in steps]),
-            [step.state for step in steps],
+            plain([step.id for step in steps]),
+            plain([step.run_id for step in steps]),
+            words([step.parent_id for step in steps]),
+            plain([step.ordinal for step in steps]),
+            words([step.kind for step in steps]),
+            words([step.name for step in steps]),
+            words([step.facet for step in steps]),
+            words([step.state for step in steps]),
             [step.body for step in steps],
         )
 

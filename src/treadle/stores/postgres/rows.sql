@@ -1,6 +1,6 @@
 -- name: lock_runs
 -- The versions of runs; the rows are ours until the transaction ends, taken in the order of their ids.
-select id::text, version from runs where id = any($1::uuid[]) order by id for update;
+select id::text, version from runs where id = any($1::text::uuid[]) order by id for update;
 
 -- name: insert_runs
 -- New runs (as JSON); those whose id or idempotency key is there already are left out. Answers the ids of those inserted.
@@ -25,7 +25,7 @@ join runs on runs.namespace = given.namespace and runs.idempotency_key = given.k
 -- name: bump_runs
 -- The runs have been advanced.
 update runs set version = version + 1, steps = steps + given.added
-from unnest($1::uuid[], $2::integer[]) as given (id, added)
+from unnest($1::text::uuid[], $2::text::integer[]) as given (id, added)
 where runs.id = given.id;
 
 -- name: move_runs
@@ -54,7 +54,8 @@ from moved;
 -- Insert steps, or replace them but for their inbox.
 insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, body, created_at, updated_at)
 select given.*, (select treadle_now()), (select treadle_now())
-from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::integer[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[])
+from unnest($1::text::uuid[], $2::text::uuid[], $3::text::uuid[], $4::text::integer[], $5::text::text[], $6::text::text[],
+  $7::text::text[], $8::text::text[], $9::text[])
   as given (id, run_id, parent_id, ordinal, kind, name, facet, state, body)
 on conflict (id) do update
 set ordinal = excluded.ordinal, kind = excluded.kind, name = excluded.name, facet = excluded.facet, state = excluded.state,

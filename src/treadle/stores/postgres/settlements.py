@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from treadle.kernel.ports import Amend, Finish, Keep, Park, Revive
-from treadle.stores.postgres.connect import PACKAGE, Connection, row_count, sparse
+from treadle.stores.postgres.connect import PACKAGE, Connection, plain, row_count, sparse, words
 from treadle.stores.postgres.limits import Key
 from treadle.stores.statements import load_statements
 
@@ -40,12 +40,12 @@ async def finish(connection: Connection, ends: Sequence[End], *, limited: bool =
     ends = sorted(ends)
     status = await connection.execute(
         _SQL["finish"],
-        [end[0] for end in ends],
-        [end[1] for end in ends],
-        [end[2] for end in ends],
-        [end[3] for end in ends],
-        [end[4].move for end in ends],
-        [end[4].state for end in ends],
+        plain([end[0] for end in ends]),
+        plain([end[1] for end in ends]),
+        words([end[2] for end in ends]),
+        words([end[3] for end in ends]),
+        words([end[4].move for end in ends]),
+        words([end[4].state for end in ends]),
         sparse([end[4].result for end in ends]),
         sparse([end[4].error for end in ends]),
         sparse([end[4].error_code for end in ends]),

@@ -3,8 +3,8 @@
 -- has to happen then.
 with ended as (
   delete from tasks
-  using unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
-    $10::text[]) as given (id, claim_version, owner_id, actor, move, end_state, result, end_error, error_code, fingerprint)
+  using unnest($1::text::uuid[], $2::text::integer[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[],
+    $7::text[], $8::text[], $9::text[], $10::text[]) as given (id, claim_version, owner_id, actor, move, end_state, result, end_error, error_code, fingerprint)
   where tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id is not distinct from given.owner_id
     and ($11::boolean or tasks.limit_key is null)
   returning tasks.*, given.move, given.end_state, given.actor, given.result, given.end_error, given.error_code, given.fingerprint
