@@ -14,4 +14,5 @@ with open_persistence() as store:
     )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: runner.stop())
+    runner.on_started = lambda: print(f"serving {', '.join(runner.registered_names()) or 'nothing yet'}; Ctrl-C stops", flush=True)
     runner.start()  # blocks; auto-loads handlers from the store

@@ -45,14 +45,17 @@ def test_the_complete_example_of_the_specification_runs(kind, request, tmp_path,
     treadle.store = url_of(kind, request, tmp_path)
     assert run_file(treadle, "register.py") == "registered: billing.ProcessPayment\n"
     environment = {**os.environ, "TREADLE_STORE": treadle.store}  # noqa: TID251
-    runner = subprocess.Popen([sys.executable, "serve.py"], cwd=treadle.folder, env=environment)
+    command = [sys.executable, "serve.py"]
+    runner = subprocess.Popen(command, cwd=treadle.folder, env=environment, stdout=subprocess.PIPE, text=True)
     try:
+        assert runner.stdout.readline() == "serving billing.ProcessPayment; Ctrl-C stops\n"
         ended = treadle("run", "flow.afl", "--input", "total=12.5", "--json")
         assert (ended.code, json.loads(ended.out)["outputs"]) == (0, {"receipt": "txn-USD-12.50"})
         assert [server["state"] for server in runners(treadle)] == ["running"]
     finally:
         runner.send_signal(signal.SIGTERM)
         assert runner.wait(30) == 0
+        runner.stdout.close()
     assert [server["state"] for server in runners(treadle)] == ["stopped"]
 
 

@@ -43,6 +43,14 @@ def test_a_live_unique_key_names_the_task_that_has_it(treadle: Treadle):
     assert first["id"] in treadle("enqueue", "greet", "--unique-key", "k").out
 
 
+def test_an_idempotency_key_names_the_task_that_had_it_first_also_when_that_has_ended(treadle: Treadle):
+    first = treadle.json("enqueue", "greet", "--idempotency-key", "order-7")
+    treadle("tasks", "cancel", first["id"])
+    again = treadle.json("enqueue", "greet", "--idempotency-key", "order-7")
+    assert (again["id"], first["created"], again["created"]) == (first["id"], True, False)
+    assert f"A task has that key already: {first['id']}" in treadle("enqueue", "greet", "--idempotency-key", "order-7").out
+
+
 def test_pages_follow_one_another(treadle: Treadle):
     ids = [treadle.json("enqueue", name)["id"] for name in ("one", "two", "three")]
     first = treadle.json("tasks", "list", "--limit", "2")
@@ -53,6 +61,12 @@ def test_pages_follow_one_another(treadle: Treadle):
     assert treadle.json("tasks", "list", "--state", "failed", "--state", "running")["tasks"] == []
     assert treadle("tasks", "list", "--list", "other").out == "No tasks.\n"
     assert f"--before {ids[1]}" in treadle("tasks", "list", "--limit", "2").out
+    said = ("--state", "pending", "--state", "failed", "--list", "default", "--limit", "2", "--store", treadle.store)
+    hint = treadle("tasks", "list", *said).out.splitlines()[-1]
+    shown = " ".join(said[:-2])
+    assert hint == f"More: treadle tasks list {shown} --before {ids[1]} --store {treadle.store}"
+    next_page = treadle(*hint.removeprefix("More: treadle ").split(), "--json").value
+    assert [task["id"] for task in next_page["tasks"]] == [ids[0]]
 
 
 def test_operators_pause_resume_cancel_and_retry(treadle: Treadle):
@@ -89,6 +103,13 @@ def test_looking_makes_no_database(treadle: Treadle):
     for looking in (["tasks", "list"], ["store", "verify"], ["doctor"]):
         treadle(*looking)
     assert not (treadle.folder / "treadle.db").exists()
+
+
+def test_the_help_shows_flags_without_something_that_they_would_take(treadle: Treadle):
+    for command in ([], ["tasks"], ["tasks", "list"], ["runner"]):
+        shown = treadle(*command, "--help").out
+        assert "--help" in shown
+        assert "bool" not in shown.lower()
 
 
 def test_the_help_tells_the_commands_and_the_exit_codes(treadle: Treadle):

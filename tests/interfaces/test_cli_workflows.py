@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.interfaces.commands import Ended, Treadle
 
-from treadle.cli import run as run_command
+from treadle.cli import execute as run_command
 
 FLOW = """\
 /** Tea. */
@@ -147,6 +147,7 @@ def test_a_run_prints_its_outputs_alone_and_its_steps_beside_them(tea: Treadle):
     assert "Brew.poured (tea.Pour): completed" in said.err
     assert 'log Brew: {"degrees":100}' in said.err
     (run,) = tea.json("runs", "list")["runs"]
+    assert f"run {run['id']} of tea.Brew" in said.err
     lines = tea.json("runs", "logs", run["id"])["lines"]
     assert [line["message"] for line in lines] == ["hot", 'Brew: {"degrees":100}']
     assert 'Brew.water: hot  {"litres":0.5}' in tea("runs", "logs", run["id"]).out

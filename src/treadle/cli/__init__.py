@@ -14,10 +14,10 @@ from treadle.model.errors import InvalidFlow, NonRetryable, TreadleError
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code; every error is one line (or a JSON object) on stderr."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(run(given))
+    sys.exit(execute(given))
 
 
-def run(arguments: list[str]) -> int:
+def execute(arguments: list[str]) -> int:
     """Run one command; its exit code."""
     from treadle.cli.app import app
 

@@ -30,11 +30,12 @@ from treadle.cli import (
     worker,
 )
 from treadle.cli.exits import EXIT_CODES
+from treadle.cli.helping import App
 from treadle.cli.session import Common, RootJsonOption, RootNamespaceOption, RootStoreOption, RootVerboseOption, Session, command
 
 _EPILOG = "Exit codes:\n\n" + "\n".join(f"- `{code}` {meaning}" for code, meaning in EXIT_CODES.items())
 
-app = typer.Typer(
+app = App(
     help="Treadle: a durable work engine for agents and long-running jobs.",
     epilog=_EPILOG,
     no_args_is_help=True,
@@ -42,14 +43,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-_tasks = typer.Typer(help="Look at tasks and operate them.", no_args_is_help=True)
-_runs = typer.Typer(help="Look at runs of workflows and operate them.", no_args_is_help=True)
-_flows = typer.Typer(help="AFL sources in the store, by name and version.", no_args_is_help=True)
-_lists = typer.Typer(help="Task lists: what is in them, and how their work is held back.", no_args_is_help=True)
-_handlers = typer.Typer(help="Handlers that runners load from the store.", no_args_is_help=True)
-_schedules = typer.Typer(help="Schedules: work that is started by time.", no_args_is_help=True)
-_dlq = typer.Typer(help="Dead letters: what failed for good.", no_args_is_help=True)
-_store = typer.Typer(help="The store: schema, log, contents.", no_args_is_help=True)
+_tasks = App(help="Look at tasks and operate them.", no_args_is_help=True)
+_runs = App(help="Look at runs of workflows and operate them.", no_args_is_help=True)
+_flows = App(help="AFL sources in the store, by name and version.", no_args_is_help=True)
+_lists = App(help="Task lists: what is in them, and how their work is held back.", no_args_is_help=True)
+_handlers = App(help="Handlers that runners load from the store.", no_args_is_help=True)
+_schedules = App(help="Schedules: work that is started by time.", no_args_is_help=True)
+_dlq = App(help="Dead letters: what failed for good.", no_args_is_help=True)
+_store = App(help="The store: schema, log, contents.", no_args_is_help=True)
 
 
 def _version(wanted: bool) -> None:

@@ -40,6 +40,9 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many; chan
 _SHOWN = 10
 
 
+_PAGE = 50
+
+
 async def list_letters(
     session: Session,
     name: Name = None,
@@ -48,7 +51,7 @@ async def list_letters(
     fingerprint: Fingerprint = None,
     older_than: OlderThan = None,
     newer_than: NewerThan = None,
-    limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = 50,
+    limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = _PAGE,
     before: Annotated[int | None, typer.Option(metavar="SEQ", help="The next page: only what failed before this")] = None,
 ) -> None:
     """List dead letters, the last to fail first."""
@@ -60,7 +63,10 @@ async def list_letters(
         now = await engine.store.now()
     more = found[-1].seq if len(found) == limit else None
     value = {"letters": [letter_json(task) for task in found], "next_before": more}
-    session.show(value, lambda: _letters(found, now, more))
+    given = {"name": name, "list": task_list, "code": code, "fingerprint": fingerprint}
+    times = {"older_than": older_than, "newer_than": newer_than, "limit": None if limit == _PAGE else limit}
+    hint = session.again("dlq list", **given, **times, before=more)
+    session.show(value, lambda: _letters(found, now, hint if more else None))
 
 
 async def show(
@@ -223,7 +229,7 @@ def _told(session: Session, done: Bulk, word: str) -> None:
     session.show(asdict(done), lambda: plain("; ".join(parts)))
 
 
-def _letters(found: list[Task], now: int, more: int | None) -> RenderableType:
+def _letters(found: list[Task], now: int, more: str | None) -> RenderableType:
     from rich.console import Group
 
     if not found:
@@ -240,7 +246,7 @@ def _letters(found: list[Task], now: int, more: int | None) -> RenderableType:
             ago(task.finished_at, now),
             plain(short(message)),
         )
-    return Group(table, plain(f"More: treadle dlq list --before {more}", "dim")) if more else table
+    return Group(table, plain(f"More: {more}", "dim")) if more else table
 
 
 def _groups(shown: list[tuple[DeadGroup, Json]], now: int) -> RenderableType:

@@ -33,6 +33,9 @@ async def enqueue(
     priority: Annotated[int, typer.Option(help="Smaller runs first")] = 0,
     task_list: Annotated[str, typer.Option("--list", metavar="LIST", help="The task list that workers choose")] = DEFAULT_LIST,
     unique_key: Annotated[str | None, typer.Option(metavar="KEY", help="While a task with it is live, that one is meant")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="For a week it stands for this task, also when that has ended")
+    ] = None,
     limit_key: Annotated[str | None, typer.Option(metavar="KEY", help="Counts against the limit of this key")] = None,
     key_limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", help="At most so many with the key run at once, unless an operator said")
@@ -56,6 +59,7 @@ async def enqueue(
         priority=priority,
         task_list=task_list,
         unique_key=unique_key,
+        idempotency_key=idempotency_key,
         limit_key=limit_key,
         limit=key_limit,
         retry=retry,
@@ -67,7 +71,7 @@ async def enqueue(
         if wait or limit is not None:
             await _wait(session, engine, task, name, limit)
         else:
-            said = f"Enqueued {name} as {task.id}" if task.created else f"A live task has that key already: {task.id}"
+            said = f"Enqueued {name} as {task.id}" if task.created else f"A task has that key already: {task.id}"
             session.show({"id": task.id, "name": name, "created": task.created}, lambda: plain(said))
 
 

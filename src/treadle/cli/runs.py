@@ -32,13 +32,14 @@ RunId = Annotated[str, typer.Argument(metavar="ID", help="The run's id")]
 StepName = Annotated[str, typer.Argument(metavar="STEP", help="A step's id, or its path as `runs show` has it: Checkout.pay")]
 
 _SHOWN_STEPS = 1000
+_PAGE = 50
 
 
 async def list_runs(
     session: Session,
     states: Annotated[list[str] | None, typer.Option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
     workflow: Annotated[str | None, typer.Option(help="Only of this workflow (qualified name)")] = None,
-    limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = 50,
+    limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = _PAGE,
     before: Annotated[str | None, typer.Option(metavar="ID", help="The next page: only runs older than this one")] = None,
 ) -> None:
     """List runs, newest first."""
@@ -46,7 +47,10 @@ async def list_runs(
         found = await engine.run_reads.list_runs(states=tuple(states or ()), workflow=workflow, before_id=before, limit=limit)
         now = await engine.store.now()
     more = found[-1].id if len(found) == limit else None
-    session.show({"runs": [run_json(run) for run in found], "next_before": more}, lambda: _table(found, now, more))
+    given = {"state": states, "workflow": workflow, "limit": None if limit == _PAGE else limit}
+    hint = session.again("runs list", **given, before=more)
+    value = {"runs": [run_json(run) for run in found], "next_before": more}
+    session.show(value, lambda: _table(found, now, hint if more else None))
 
 
 def _table(found: list[Run], now: int, more: str | None) -> RenderableType:
@@ -61,7 +65,7 @@ def _table(found: list[Run], now: int, more: str | None) -> RenderableType:
         table.add_row(
             run.id, plain(run.workflow), state(run.state), str(run.steps), ago(run.created_at, now), plain(short(note, 80))
         )
-    return Group(table, plain(f"More: treadle runs list --before {more}", "dim")) if more else table
+    return Group(table, plain(f"More: {more}", "dim")) if more else table
 
 
 async def show(session: Session, run_id: RunId) -> None:

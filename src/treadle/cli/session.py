@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import pwd
+import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -93,6 +94,16 @@ class Session:
 
         console = Console(markup=False, highlight=False, emoji=False)
         return console if console.is_terminal else Console(markup=False, highlight=False, emoji=False, width=240)
+
+    def again(self, command: str, **options: object) -> str:
+        """How to type that command with these options, on the same store; what is None, False or empty is not said."""
+        chosen = {"store": self.chosen.typed_store, "namespace": self.chosen.namespace}
+        words = ["treadle", *command.split()]
+        for name, value in (options | chosen).items():
+            values = value if isinstance(value, list | tuple) else [] if value in (None, False) else [value]
+            for each in values:
+                words += [f"--{name.replace('_', '-')}", *([] if each is True else [shlex.quote(str(each))])]
+        return " ".join(words)
 
     @asynccontextmanager
     async def engine(self, *, migrate: bool = False, first: Callable[[Engine], None] | None = None) -> AsyncIterator[Engine]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task's id")]
 
 _SHOWN_LINES = 100
+_PAGE = 50
 
 
 async def list_tasks(
@@ -31,7 +32,7 @@ async def list_tasks(
     name: Annotated[str | None, typer.Option(help="Only of this handler name")] = None,
     task_list: Annotated[str | None, typer.Option("--list", metavar="LIST", help="Only of this task list")] = None,
     every: Annotated[bool, typer.Option("--all", help="The engine's own too: scripts, advances of runs, pruning")] = False,
-    limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = 50,
+    limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = _PAGE,
     before: Annotated[str | None, typer.Option(metavar="ID", help="The next page: only tasks older than this one")] = None,
 ) -> None:
     """List tasks of handlers, newest first."""
@@ -42,7 +43,10 @@ async def list_tasks(
         )
         now = await engine.store.now()
     more = found[-1].id if len(found) == limit else None
-    session.show({"tasks": [task_json(task) for task in found], "next_before": more}, lambda: _table(found, now, more))
+    given = {"state": states, "name": name, "list": task_list, "all": every, "limit": None if limit == _PAGE else limit}
+    hint = session.again("tasks list", **given, before=more)
+    value = {"tasks": [task_json(task) for task in found], "next_before": more}
+    session.show(value, lambda: _table(found, now, hint if more else None))
 
 
 def _table(found: list[Task], now: int, more: str | None) -> RenderableType:
@@ -60,7 +64,7 @@ def _table(found: list[Task], now: int, more: str | None) -> RenderableType:
             ago(task.created_at, now),
             plain(_note(task, now)),
         )
-    return Group(table, plain(f"More: treadle tasks list --before {more}", "dim")) if more else table
+    return Group(table, plain(f"More: {more}", "dim")) if more else table
 
 
 def _note(task: Task, now: int) -> str:

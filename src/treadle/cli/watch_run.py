@@ -85,6 +85,8 @@ class Watcher:
         self._scene.tasks = {task.step_id or "": task for task in await reads.list_live_tasks(run.id, 100)}
         self._scene.run, self._scene.now = run, await self._engine.store.now()
         if not self._console.is_terminal:
+            if before is None:
+                self._say(f"run {run.id} of {run.workflow}")
             self._tell()
 
     def _tell(self) -> None:

@@ -10,7 +10,7 @@ from treadle.kernel.ports import PutFlow, Store, Unit
 from treadle.kernel.vault import Vault
 from treadle.lang.program import Facet, Program
 from treadle.model.errors import FlowNotFound, InvalidFlow, WorkflowNotFound
-from treadle.model.names import DEFAULT_NAMESPACE, check_name
+from treadle.model.names import DEFAULT_NAMESPACE, check_name, short_name
 from treadle.model.runs import Flow, FlowVersion
 from treadle.model.values import decode, encode
 
@@ -126,8 +126,11 @@ def find_workflow(program: Program, name: str | None) -> Facet:
     if name is None and len(program.workflows) == 1:
         return program.workflows[0]
     workflow = None if name is None else program.find_workflow(name)
-    if workflow is None:
-        names = ", ".join(sorted(each.qualified_name for each in program.workflows)) or "none"
-        wanted = "Name the workflow" if name is None else f"There is no workflow {name!r}, or several of that short name"
-        raise WorkflowNotFound(f"{wanted}; the flow has: {names}.")
-    return workflow
+    if workflow is not None:
+        return workflow
+    names = sorted(each.qualified_name for each in program.workflows)
+    same = [each for each in names if name is not None and short_name(each) == name]
+    if len(same) > 1:
+        raise WorkflowNotFound(f"There are several workflows {name!r}; say which by its whole name: {', '.join(same)}.")
+    wanted = "Name the workflow" if name is None else f"There is no workflow {name!r}"
+    raise WorkflowNotFound(f"{wanted}; the flow has: {', '.join(names) or 'none'}.")
