@@ -12,17 +12,48 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import asdict
 from tests.contract.databases import Database, Postgres, SqliteInline
 from tests.contract.queueing import MINUTE, OTHER, WORK, Line, cancel, fail, park, seen, succeed
+from tests.contract.running import new_step
 
-from treadle.kernel.ports import Amend, Keep, Renewal, Revive, Store, TaskFilter, Unit
+from treadle.kernel.entities import (
+    Await,
+    ChangeRecord,
+    PutItems,
+    PutMail,
+    PutOutcome,
+    PutRecord,
+    RecordFilter,
+    TakeMail,
+)
+from treadle.kernel.ports import (
+    Amend,
+    HoldRun,
+    Keep,
+    MoveRun,
+    PutRun,
+    PutSteps,
+    Renewal,
+    Revive,
+    Row,
+    RunFilter,
+    RunGuard,
+    Store,
+    TaskFilter,
+    Unit,
+)
 from treadle.kernel.verify import verify
 from treadle.model.names import Lane
+from treadle.model.records import EffectOutcome, Mail, Record
+from treadle.model.runs import Run
+from treadle.model.states import MACHINES
 from treadle.model.tasks import NewTask, Task
 from treadle.testing import SeededIds
 
 LANES = [WORK, OTHER, WORK._replace(namespace="elsewhere")]
-TABLES = ("tasks", "finished", "log", "lanes")
+TABLES = ("tasks", "finished", "log", "lanes", "runs", "steps", "records", "record_items", "mail", "idempotency_outcomes")
+KEYS = ("id", "entity_id", "record_id", "idempotency_key", "key")
 
 
 class Twins:
@@ -60,7 +91,7 @@ class Twins:
     async def commit(self, units: list[Unit]) -> list[Any]:
         answers = [await store.commit(units) for store in self.stores]
         for first, second in zip(*answers, strict=True):
-            assert (first.verdict, first.existing) == (second.verdict, second.existing)
+            assert (first.verdict, first.existing, first.held) == (second.verdict, second.existing, second.held)
             assert {self.lanes[0][lane_id] for lane_id in first.lane_ids} == {self.lanes[1][lane_id] for lane_id in second.lane_ids}
         return answers[0]
 
@@ -89,7 +120,7 @@ class Twins:
             if table == "lanes":
                 plain["id"] = lanes[plain["id"]]
             rows.append(plain)
-        return sorted(rows, key=lambda row: (str(row.get("id", row.get("entity_id"))), row.get("version", 0)))
+        return sorted(rows, key=lambda row: ([str(row.get(key)) for key in KEYS], row.get("version", 0)))
 
 
 def plain_task(task: Task) -> dict[str, Any]:
@@ -108,6 +139,7 @@ class Operator:
         await self.twins.advance(self.dice.choice((0, 1, 10, 1_000, 20_000)))
         operations = [self.insert, self.insert, self.claim, self.claim, self.settle, self.settle, self.settle]
         operations += [self.wake, self.renew, self.operate, self.repeat]
+        operations += [self.begin, self.record, self.record, self.tell, self.tell, self.execute, self.execute, self.pause]
         await self.dice.choice(operations)()
 
     def new_tasks(self, most: int) -> tuple[NewTask, ...]:
@@ -202,6 +234,88 @@ class Operator:
     async def repeat(self) -> None:
         chosen = self.dice.sample(self.units, min(len(self.units), 3))
         await self.twins.commit(chosen)
+
+    # functions, their mail and records
+
+    async def runs(self) -> list[Run]:
+        return await self.twins.stores[0].list_runs(RunFilter(), 100)
+
+    async def begin(self) -> None:
+        run_id = self.ids.new_id()
+        parent = self.dice.choice([None, *await self.runs()])
+        key = self.dice.choice((None, None, "once"))
+        run = Run(id=run_id, kind="function", flow_id="1", workflow="pay", root_id=run_id, idempotency_key=key)
+        if parent is not None:
+            run = Run(**asdict(run) | {"parent_id": parent.id, "parent_step_id": self.ids.new_id(), "root_id": parent.root_id})
+        rows = (PutRun(run), MoveRun(run_id, "start", "pending", "running"))
+        own = NewTask(id=self.ids.new_id(), lane=WORK, run_id=run_id, root_id=run.root_id, limit_key=self.dice.choice((None, "l")))
+        await self.twins.commit([Unit(tasks=(own,), rows=rows)])
+
+    async def record(self) -> None:
+        units = [Unit(rows=tuple([await self.record_row() for _ in range(self.dice.randint(1, 2))])) for _ in range(3)]
+        await self.twins.commit(units[: self.dice.randint(1, 3)])
+
+    async def record_row(self) -> Row:
+        dice, entity = self.dice, self.dice.choice(("schedule", "approval"))
+        machine = MACHINES[entity]
+        known = await self.twins.stores[0].list_records(RecordFilter(entity), 20)
+        if not known or dice.random() < 0.3:
+            name = dice.choice((None, "n1", "n2"))
+            return PutRecord(Record(id=self.ids.new_id(), entity=entity, name=name, state=machine.initial, body='{"ü":1}'))
+        record = dice.choice(known)
+        if dice.random() < 0.3:
+            return PutItems(record.id, tuple((dice.choice("abÄ"), dice.choice((None, "1", "2"))) for _ in range(3)))
+        version = record.version + dice.choice((0, 0, 0, 1))
+        moves = [(move, target) for (source, move), target in machine.moves.items() if source == record.state]
+        if not moves or dice.random() < 0.3:
+            return ChangeRecord(record.id, version, '{"edited":1}')
+        move, target = dice.choice(moves)
+        ended = target in machine.final
+        return ChangeRecord(record.id, version, "{}", move, record.state, target, ended, "ann", '{"why":1}')
+
+    async def tell(self) -> None:
+        runs, units = await self.runs(), []
+        for _ in range(self.dice.randint(1, 3) if runs else 0):
+            chosen = [self.dice.choice(runs).id for _ in range(self.dice.randint(1, 3))]
+            rows: list[Row] = [PutMail(Mail(id=self.ids.new_id(), run_id=run_id, name="s", body="{}")) for run_id in chosen]
+            units.append(Unit(rows=tuple(rows + self.dice.sample(rows, self.dice.randint(0, 1)))))
+        self.units += units
+        await self.twins.commit(units)
+
+    async def execute(self) -> None:
+        """What functions do: checkpoints, waits, ends; under claims that may have been lost, of runs that may have moved on."""
+        runs = {run.id: run for run in await self.runs()}
+        own = [task for task in self.claims if task.run_id in runs]
+        units = []
+        for task in self.dice.sample(own, min(len(own), 3)):
+            units += [await self.executed(task, runs[task.run_id or ""]) for _ in range(self.dice.randint(1, 2))]
+        await self.twins.commit(units)
+
+    async def executed(self, task: Task, run: Run) -> Unit:
+        step = PutSteps(run.id, (new_step(run, f"{task.id}/{self.dice.choice('ab')}", body=f'{{"n":{self.dice.random()}}}'),), 1)
+        guard = RunGuard(run.id, run.version)
+        taken = TakeMail(run.id, tuple(mail.id for mail in await self.twins.stores[0].list_mail(run.id, 2)))
+        status = self.dice.choice(("unknown", "succeeded", "failed"))
+        effect = EffectOutcome(
+            idempotency_key=self.dice.choice("pq"), tool_call_id="c", status=status, response="{}", root_id=run.root_id
+        )
+        match self.dice.randrange(6):
+            case 0 | 1:
+                return Unit(task.claim, rows=(step,))
+            case 2:
+                return Unit(task.claim, rows=(step, PutOutcome(effect)), tasks=self.new_tasks(1))
+            case 3:
+                return Unit(task.claim, Keep(None, "tool_call.unknown", self.dice.choice((None, "{}"))))
+            case 4:
+                waits = Await(run.id, self.dice.randint(0, 3), added=1)
+                return Unit(task.claim, park(task, wake_for=MINUTE), run=guard, rows=(step, taken, waits))
+            case _:
+                moved = (MoveRun(run.id, "succeed", "running", "completed"),) if run.state == "running" else ()
+                return Unit(task.claim, succeed(), run=guard, rows=(taken, *moved))
+
+    async def pause(self) -> None:
+        if runs := [run for run in await self.runs() if run.finished_at is None]:
+            await self.twins.commit([Unit(rows=(HoldRun(self.dice.choice(runs).id, self.dice.random() < 0.4),))])
 
 
 @pytest.mark.parametrize("seed", range(12))

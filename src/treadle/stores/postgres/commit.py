@@ -116,7 +116,7 @@ async def _commit_rows(connection: Connection, lane_ids: Mapping[Lane, int], uni
     rows = await _lock(connection, [part for some in parts for part in some], told_runs(units))
     records = await see_records(connection, units)
     while True:
-        decided = _decide(units, parts, seen.fresh(), rows, records)
+        decided = _decide(units, parts, seen.fresh(), dict(rows), records.fresh())
         if not await insert_runs(connection, seen, decided.happening):
             continue
         if not (refused := await write_records(connection, decided.happening)):
@@ -150,13 +150,11 @@ def _decide(
     units: Sequence[Unit],
     parts: Sequence[Sequence[Unit]],
     seen: RunsSeen,
-    locked: Mapping[tuple[str, bool], _Row],
+    rows: dict[tuple[str, bool], _Row],
     records: RecordsSeen,
 ) -> _Decided:
     """Judge the units, one after the other, each as if those before it that may happen had happened."""
     decided = _Decided({}, [], {}, [CLAIM_LOST] * len(units))
-    rows = dict(locked)
-    records = RecordsSeen(dict(records.versions))
     for position, unit in enumerate(units):
         refusal = seen.refusal(position, unit)
         lost = tuple(part.guard.task_id for part in parts[position] if part.guard and not _holds(part, rows))

@@ -26,7 +26,7 @@ def _name(record: Record) -> Name:
 
 @dataclass(slots=True)
 class RecordsSeen:
-    """The versions of the records that units write, as they are after the units judged so far, and the names that these give."""
+    """The versions of the records that units write, and who has the names of new ones, after the units judged so far."""
 
     versions: dict[str, int] = field(default_factory=dict)
     names: dict[Name, str] = field(default_factory=dict)
@@ -49,12 +49,17 @@ class RecordsSeen:
                 return Answer(Verdict.DONE, existing={record.name: holder})
         return None
 
+    def fresh(self) -> RecordsSeen:
+        """As before the first unit was judged."""
+        return RecordsSeen(dict(self.versions), dict(self.names))
+
     def advance(self, unit: Unit) -> None:
         """The unit happens."""
         for row in unit.rows:
             if isinstance(row, PutRecord):
                 self.versions[row.record.id] = 0
-                self.names[_name(row.record)] = row.record.id
+                if row.record.name is not None:
+                    self.names[_name(row.record)] = row.record.id
         for row in unit.rows:
             if isinstance(row, ChangeRecord):
                 self.versions[row.record_id] = row.version + 1
@@ -70,12 +75,23 @@ class _Taken(Exception):
 
 
 async def see_records(connection: Connection, units: Sequence[Unit]) -> RecordsSeen:
-    """Lock the records that units write."""
+    """Lock the records that units write, and look who has the names of new ones."""
+    new = [row.record for unit in units for row in unit.rows if isinstance(row, PutRecord)]
     wanted = {row.record_id for unit in units for row in unit.rows if isinstance(row, ChangeRecord)}
-    wanted |= {row.record.id for unit in units for row in unit.rows if isinstance(row, PutRecord)}
+    wanted |= {record.id for record in new}
     if not wanted:
         return RecordsSeen()
-    return RecordsSeen({row[0]: row[1] for row in await connection.fetch(_SQL["lock_records"], sorted(wanted))})
+    versions = {row[0]: row[1] for row in await connection.fetch(_SQL["lock_records"], sorted(wanted))}
+    return RecordsSeen(versions, await _find_holders(connection, [record for record in new if record.name is not None]))
+
+
+async def _find_holders(connection: Connection, records: Sequence[Record]) -> dict[Name, str]:
+    """The live records that have the names of these."""
+    if not records:
+        return {}
+    names = [_name(record) for record in records]
+    rows = await connection.fetch(_SQL["find_holders"], *([name[part] for name in names] for part in range(3)))
+    return {(row[0], row[1], row[2]): row[3] for row in rows}
 
 
 async def write_records(connection: Connection, units: Mapping[int, Unit]) -> dict[int, Answer]:
@@ -108,9 +124,7 @@ async def _insert(connection: Connection, new: Sequence[tuple[int, Record]]) -> 
         return
     ids = [record.id for _, record in refused]
     there = {row[0] for row in await connection.fetch(_SQL["list_there"], ids)}
-    names = [_name(record) for _, record in refused]
-    rows = await connection.fetch(_SQL["find_holders"], *([name[part] for name in names] for part in range(3)))
-    holders = {(row[0], row[1], row[2]): row[3] for row in rows}
+    holders = await _find_holders(connection, [record for _, record in refused])
     answers: dict[int, Answer] = {}
     for index, record in refused:
         holder = record.id if record.id in there else holders.get(_name(record))

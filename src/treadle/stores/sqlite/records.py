@@ -72,8 +72,8 @@ def _change_record(connection: apsw.Connection, row: ChangeRecord, now: int) -> 
 
 
 def put_items(connection: apsw.Connection, row: PutItems) -> None:
-    """Keep values apart from the record's body, or remove them."""
-    values = {"record_id": row.record_id, "rows": _encode(row.items).decode()}
+    """Keep values apart from the record's body, or remove them; of a key given twice, the last."""
+    values = {"record_id": row.record_id, "rows": _encode(list(dict(row.items).items())).decode()}
     if any(value is None for _, value in row.items):
         connection.execute(_SQL["remove_items"], values)
     connection.execute(_SQL["put_items"], values)
