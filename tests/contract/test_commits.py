@@ -410,6 +410,17 @@ async def test_a_repeated_park_is_recognised_after_someone_else_has_claimed_sinc
     assert await settle(store, second.claim, succeed()) == DONE
 
 
+async def test_a_repeat_is_recognised_beside_another_unit_of_its_task(store):
+    first = await put_and_claim(store)
+    parked = Unit(first.claim, park(first))
+    await store.commit([parked])
+    second = await claim_one(store, owner="owner-2")
+    ends = Unit(second.claim, succeed())
+    answers = await store.commit([ends, parked, ends])
+    assert [answer.verdict for answer in answers] == [DONE, DONE, CLAIM_LOST]
+    assert [(await store.commit([unit]))[0].verdict for unit in (parked, ends)] == [DONE, DONE]
+
+
 async def test_a_repeated_park_is_recognised_after_someone_else_has_finished_since(store):
     first = await put_and_claim(store)
     unit = Unit(first.claim, park(first), (new_task(OTHER),))

@@ -10,7 +10,7 @@ from tests.contract.recording import asleep, begin_function, new_mail, tell, wai
 from tests.contract.running import begin, get_run, new_step, step_task, unit_of
 
 from treadle.kernel.entities import Await, PutMail, TakeMail
-from treadle.kernel.ports import HoldRun, MoveRun, PutSteps, RunGuard, Unit
+from treadle.kernel.ports import CancelRunTasks, HoldRun, MoveRun, PutSteps, RunGuard, Unit
 from treadle.kernel.verify import verify
 
 reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
@@ -284,3 +284,18 @@ async def test_the_leases_of_the_dead_run_out_at_once(store, clock):
     assert (woken.count, woken.expired) == (2, 2)
     assert {task.id for task in await claim(store)} == {first.id, second.id}
     assert (await get(store, third.id)).owner_id == "alive"
+
+
+@reachable
+async def test_those_who_tell_one_another_do_not_block_one_another(database, store):
+    """Each settles its own task and tells the other's run: whoever locks tasks as they come to mind would wait for ever."""
+    other = await database.open_store()
+    for _ in range(10):
+        (one, own), (two, its) = await begin_function(store), await begin_function(store)
+        first = Unit(own.claim, asleep(own), rows=(PutMail(new_mail(two)),))
+        second = Unit(its.claim, asleep(its), rows=(PutMail(new_mail(one)),))
+        answers = await asyncio.gather(store.commit([first]), other.commit([second]))
+        assert [answer.verdict for (answer,) in answers] == ["done", "done"]
+        for task in await claim(store):
+            await store.commit([Unit(task.claim, succeed())])
+        await store.commit([Unit(rows=(CancelRunTasks(run.id, "ann", "{}"),)) for run in (one, two)])

@@ -14,7 +14,7 @@ from treadle.kernel.entities import ChangeRecord, PutItems, PutRecord, RecordFil
 from treadle.kernel.ports import Unit
 from treadle.kernel.retention import KEEP_RECORDS_FOR
 from treadle.kernel.verify import verify
-from treadle.model.errors import IllegalMove
+from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.states import MACHINES
 
 reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
@@ -78,6 +78,12 @@ async def test_what_ends_a_record_may_give_its_name_to_a_new_one(store, together
     units = [Unit(rows=rows)] if together else [Unit(rows=rows[1:]), Unit(rows=rows[:1])]
     assert {(answer.verdict, len(answer.existing)) for answer in await store.commit(units)} == {("done", 0)}
     assert (await store.find_record_named("default", "schedule", "nightly")).id == second.id
+
+
+async def test_a_unit_cannot_make_two_records_of_one_name(store):
+    with pytest.raises(InvalidInput):
+        await write(store, PutRecord(new_schedule()), PutRecord(new_schedule()))
+    assert await store.list_records(RecordFilter("schedule"), 10) == []
 
 
 async def test_of_two_units_in_one_call_the_first_gets_the_name(store):

@@ -24,7 +24,9 @@ from tests.contract.queueing import (
     settle,
     succeed,
 )
+from tests.contract.recording import new_mail, new_record, outcome, tell, write
 
+from treadle.kernel.entities import ChangeRecord, PutItems, PutOutcome, PutRecord
 from treadle.kernel.ports import MoveRun, PutBlob, PutRun, PutSteps, Revive, Rules, Store, Unit, Verdict
 from treadle.kernel.retention import DAY_FOR, Retention
 from treadle.kernel.verify import verify
@@ -99,6 +101,45 @@ async def test_each_end_is_kept_for_its_own_time(store, clock, settlement, days)
     await clock.advance(1)
     assert (await prune(store)).trees == 1
     assert await store.find_task(task.id) is None
+
+
+async def test_with_a_tree_go_its_records_mail_and_outcomes_and_no_others(database, store, clock):
+    run, live = await finished_run(store, state="running", tasks=1), await finished_run(store, state="running", tasks=1)
+    kept = await write(store, PutRecord(of_live := new_record(root_id=live.id, run_id=live.id)), PutOutcome(outcome(live.id)))
+    assert kept.verdict == "done"
+    records = [new_record(root_id=run.id) for _ in range(3)]
+    puts = [PutOutcome(outcome(run.id, idempotency_key=f"of-run-{n}")) for n in range(3)]
+    await write(store, *map(PutRecord, records), PutItems(records[0].id, (("a", "1"),)), *puts)
+    vote = {"move": "vote", "from_state": "pending", "to_state": "pending"}
+    await write(store, *(ChangeRecord(record.id, 0, "{}", **vote) for record in records))
+    await tell(store, new_mail(run), new_mail(live))
+    await write(store, MoveRun(run.id, "succeed", "running", "completed"))
+    await clock.advance(31 * DAY_FOR)
+    report = await prune(store)
+    assert (report.trees, report.runs, report.records, report.outcomes, report.moves) == (1, 1, 3, 3, 5)
+    assert [await store.find_record(record.id) for record in records] == [None] * 3
+    assert await store.list_moves(records[0].id) == []
+    assert await store.list_items(records[0].id, None, 10) == []
+    assert await store.list_mail(run.id, 10) == []
+    assert await store.find_outcomes([f"of-run-{n}" for n in range(3)]) == []
+    assert (await store.find_record(of_live.id)) is not None
+    assert len(await store.list_mail(live.id, 10)) == 1
+    assert len(await store.find_outcomes(["key-1"])) == 1
+    assert (await verify(store)).problems == ()
+
+
+async def test_records_and_outcomes_of_a_tree_go_in_bounded_transactions(store, clock):
+    run = await finished_run(store, tasks=1, steps=0)
+    await write(store, *(PutRecord(new_record(root_id=run.id)) for _ in range(7)))
+    await write(store, *(PutOutcome(outcome(run.id, idempotency_key=f"k{n}")) for n in range(7)))
+    await clock.advance(31 * DAY_FOR)
+    pruned = []
+    while not pruned or pruned[-1].more:
+        pruned.append(await store.prune_trees(RULES, [run.id], 4))
+        assert pruned[-1].tasks + pruned[-1].records + pruned[-1].outcomes <= 4
+        assert len(pruned) < 10
+    assert [sum(getattr(each, name) for each in pruned) for name in ("records", "outcomes", "runs", "trees")] == [7, 7, 1, 1]
+    assert await store.find_run(run.id) is None
 
 
 async def test_with_a_tree_goes_all_that_belongs_to_it(store, clock):

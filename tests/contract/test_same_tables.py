@@ -252,26 +252,28 @@ class Operator:
         await self.twins.commit([Unit(tasks=(own,), rows=rows)])
 
     async def record(self) -> None:
-        units = [Unit(rows=tuple([await self.record_row() for _ in range(self.dice.randint(1, 2))])) for _ in range(3)]
-        await self.twins.commit(units[: self.dice.randint(1, 3)])
+        units = []
+        for _ in range(self.dice.randint(1, 3)):
+            first = await self.record_row(("n1", "n2"))
+            units.append(Unit(rows=(first, await self.record_row((None,)))[: self.dice.randint(1, 2)]))
+        await self.twins.commit(units)
 
-    async def record_row(self) -> Row:
+    async def record_row(self, names: tuple[str | None, ...]) -> Row:
         dice, entity = self.dice, self.dice.choice(("schedule", "approval"))
         machine = MACHINES[entity]
         known = await self.twins.stores[0].list_records(RecordFilter(entity), 20)
         if not known or dice.random() < 0.3:
-            name = dice.choice((None, "n1", "n2"))
+            name = dice.choice(names)
             return PutRecord(Record(id=self.ids.new_id(), entity=entity, name=name, state=machine.initial, body='{"ü":1}'))
         record = dice.choice(known)
         if dice.random() < 0.3:
             return PutItems(record.id, tuple((dice.choice("abÄ"), dice.choice((None, "1", "2"))) for _ in range(3)))
-        version = record.version + dice.choice((0, 0, 0, 1))
         moves = [(move, target) for (source, move), target in machine.moves.items() if source == record.state]
         if not moves or dice.random() < 0.3:
-            return ChangeRecord(record.id, version, '{"edited":1}')
+            return ChangeRecord(record.id, record.version + dice.choice((0, 0, 0, 1)), '{"edited":1}')
         move, target = dice.choice(moves)
         ended = target in machine.final
-        return ChangeRecord(record.id, version, "{}", move, record.state, target, ended, "ann", '{"why":1}')
+        return ChangeRecord(record.id, record.version, "{}", move, record.state, target, ended, "ann", '{"why":1}')
 
     async def tell(self) -> None:
         runs, units = await self.runs(), []

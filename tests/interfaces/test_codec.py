@@ -15,8 +15,15 @@ from tests.interfaces.engines import ALL, BOUND, url_of
 
 from treadle import Context, Engine, NonRetryable, TaskFailed, Waiting
 from treadle.codecs import Zlib
+from treadle.kernel.entities import ChangeRecord, PutItems, PutMail, PutOutcome, PutRecord, RecordFilter
+from treadle.kernel.ports import Keep, PutRun, Unit
+from treadle.kernel.system import SystemIds
 from treadle.kernel.vault import UnreadableValue
 from treadle.model.errors import TreadleError
+from treadle.model.names import Lane
+from treadle.model.records import EffectOutcome, Mail, Record
+from treadle.model.runs import Run
+from treadle.model.tasks import NewTask
 from treadle.settings import Settings
 
 MARKER = "gooseberry-4711"
@@ -104,12 +111,38 @@ async def do_everything(engine: Engine) -> dict[str, Any]:
             await engine.result(failing)
     canceled = await engine.enqueue("nobody", {"text": MARKER})
     await engine.cancel(canceled, reason=f"because of {MARKER}")
+    await write_entities(engine)
     lines = await engine.reads.list_lines(small.id)
     moves = await engine.reads.list_moves(failing.id)
     seen = [move.data or "" for move in moves]
     assert MARKER in lines[0].message
     assert all(MARKER in data for data in seen)
     return ends
+
+
+async def write_entities(engine: Engine) -> None:
+    """Records with items, mail and outcomes, as the engine's store stores them, and as it reads them."""
+    store, ids, text = engine.store, SystemIds(), f'{{"text":"{MARKER}"}}'
+    run = Run(id=(run_id := ids.new_id()), flow_id="1", workflow="pay", root_id=run_id)
+    record = Record(id=ids.new_id(), entity="approval", name=f"n{run_id}", state="pending", body=text)
+    mail = Mail(id=ids.new_id(), run_id=run_id, body=text)
+    outcome = EffectOutcome(idempotency_key=run_id, tool_call_id="c", status="succeeded", response=text, root_id=run_id)
+    rows = (PutRun(run), PutRecord(record), PutItems(record.id, (("k", text),)), PutMail(mail), PutOutcome(outcome))
+    await store.commit([Unit(rows=rows)])
+    vote = ChangeRecord(record.id, 0, text, "vote", "pending", "pending", actor="ann", data=text)
+    await store.commit([Unit(rows=(vote,))])
+    task = NewTask(id=ids.new_id(), lane=Lane("default", "handler", "default", "kept"))
+    await store.commit([Unit(tasks=(task,))])
+    (kept,) = await store.claim(list((await store.lane_ids([task.lane])).values()), "me", 60_000, 1)
+    await store.commit([Unit(kept.claim, Keep(text, "tool_call.unknown", text))])
+    found = [await store.find_record(record.id), await store.find_record_named("default", "approval", f"n{run_id}")]
+    found += await store.list_records(RecordFilter("approval"), 10)
+    assert [each.body for each in found if each] == [text] * 3
+    assert await store.list_items(record.id, None, 10) == [("k", text)]
+    assert await store.find_items(record.id, ["k"]) == {"k": text}
+    assert [each.body for each in await store.list_mail(run_id, 10)] == [text]
+    assert [each.response for each in await store.find_outcomes([run_id])] == [text]
+    assert [move.data for entity in (record.id, kept.id) for move in await store.list_moves(entity)] == [text] * 2
 
 
 @pytest.mark.parametrize("kind", ALL)

@@ -69,6 +69,7 @@ async def connection(postgres_url: str, request: pytest.FixtureRequest) -> Async
 async def test_statements_about_runs_use_their_indexes(connection: Connection) -> None:
     await check_reads(connection)
     await check_writes(connection)
+    await check_functions(connection)
     await check_tasks_of_a_run(connection)
 
 
@@ -125,6 +126,35 @@ async def check_writes(connection: Connection) -> None:
     plan = await explain(connection, "rows.sql", "clear_inbox", steps)
     assert plan.indexes("steps") == {"steps_pkey"}
     plan.reads_few_rows(2 * BATCH)
+
+
+async def check_functions(connection: Connection) -> None:
+    runs = await literal(connection, "uuid", f"select id from runs order by id limit {BATCH}")
+    steps = await literal(connection, "uuid", ITEM_STEPS)
+    tasks = await literal(connection, "uuid", f"select id from tasks order by id limit {BATCH}")
+    ones, words = f"array_fill(1, array[{BATCH}])", f"array_fill('x'::text, array[{BATCH}])"
+    given = (ones, tasks, ones, words, steps, runs, "'{}'", ones, words, words, "'{}'", words, words)
+    plan = await explain(connection, "checkpoints.sql", "put_checkpoints", *given)
+    assert plan.indexes("tasks") == {"tasks_pkey"}
+    plan.reads_few_rows(3 * BATCH)
+    plan = await explain(connection, "commit.sql", "lock_tasks_and_told", tasks, runs)
+    assert plan.indexes("tasks") == {"tasks_pkey", "tasks_run"}
+    plan.reads_few_rows(15 * BATCH)  # each run has ten tasks
+    ids = await literal(connection, "uuid", f"select gen_random_uuid() from generate_series(1, {BATCH})")
+    plan = await explain(connection, "mail.sql", "put_mail", ids, runs, "'{}'", "'{}'", words)
+    assert plan.indexes("tasks") == {"tasks_run"}
+    assert plan.indexes("runs") == {"runs_pkey"}
+    plan.reads_few_rows(15 * BATCH)
+    plan = await explain(connection, "mail.sql", "list_mail", RUN, "100", "0")
+    assert plan.indexes("mail") == {"mail_run"}
+    plan = await explain(connection, "mail.sql", "list_children", RUN)
+    assert plan.indexes("runs") == {"runs_parent"}
+    plan = await explain(connection, "records.sql", "lock_records", ids)
+    assert plan.indexes("records") == {"records_pkey"}
+    plan = await explain(connection, "records.sql", "find_holders", words, words, words)
+    assert plan.indexes("records") == {"records_name"}
+    plan = await explain(connection, "outcomes.sql", "find_outcomes", words)
+    assert plan.indexes("idempotency_outcomes") == {"idempotency_outcomes_pkey"}
 
 
 async def check_tasks_of_a_run(connection: Connection) -> None:

@@ -1,6 +1,7 @@
 -- name: put_mail
 -- Tell unfinished runs ($1 ids, $2 runs, $3 steps, $4 names, $5 bodies), each piece once: their version rises, and the own tasks
--- of those that await nothing more are ready, if they sleep without an owner. One that is held then has no place under its limit.
+-- of those that await nothing more are ready, if they sleep without an owner. One that is held then has no place under its limit. (`is false` keeps
+-- the index of all that sleeps out of it.)
 with inserted as (
   insert into mail (id, run_id, step_id, name, body, at)
   select given.id, given.run_id, given.step_id, given.name, given.body, (select treadle_now())
@@ -23,7 +24,7 @@ update tasks
 set wake_at = null, hold = case when tasks.limit_key is not null and tasks.hold <> 0 then tasks.hold | 1 else tasks.hold end
 from told
 where told.awaiting = 0 and tasks.run_id = told.id and tasks.step_id is null and tasks.owner_id is null
-  and tasks.wake_at is not null and tasks.state = 'pending'
+  and (tasks.wake_at is null) is false and tasks.state = 'pending'
 returning tasks.run_id::text, tasks.lane_id, tasks.hold, tasks.namespace, tasks.limit_key;
 
 -- name: take_mail

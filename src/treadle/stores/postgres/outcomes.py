@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from treadle.model.records import EffectOutcome
 from treadle.stores.postgres.connect import PACKAGE, Connection, sparse
 from treadle.stores.statements import load_statements
@@ -16,8 +18,10 @@ async def put_outcomes(connection: Connection, given: Iterable[EffectOutcome]) -
     last: dict[str, EffectOutcome] = {}
     for outcome in given:
         before = last.get(outcome.idempotency_key)
-        if before is None or before.status == "unknown":
+        if before is None:
             last[outcome.idempotency_key] = outcome
+        elif before.status == "unknown":
+            last[outcome.idempotency_key] = msgspec.structs.replace(outcome, root_id=before.root_id)
     outcomes = [last[key] for key in sorted(last)]
     if outcomes:
         await connection.execute(

@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.kernel.entities import ChangeRecord, PutItems, PutRecord
 from treadle.kernel.ports import DEFERRED, DONE, Answer, Unit, Verdict
-from treadle.model.errors import IllegalMove, StoreBusy
+from treadle.model.errors import IllegalMove, InvalidInput, StoreBusy
 from treadle.model.records import Record
 from treadle.stores.postgres.connect import PACKAGE, Connection, sparse
 from treadle.stores.statements import load_statements
@@ -36,6 +36,9 @@ class RecordsSeen:
         new = [row.record for row in unit.rows if isinstance(row, PutRecord)]
         if any(record.id in self.versions for record in new):
             return DONE
+        names = [_name(record) for record in new if record.name is not None]
+        if len(set(names)) < len(names):
+            raise InvalidInput(f"A unit cannot make two records of one name; each needs its own, but these are given: {names}.")
         changes = [row for row in unit.rows if isinstance(row, ChangeRecord)]
         versions: dict[str, int] = {record.id: 0 for record in new}
         for change in changes:

@@ -69,6 +69,10 @@ class Settling:
                     staying.append(index)
                 else:
                     distinct[task_id] = index
+            if later:  # before anything of this call is written: that does not make them repeats
+                repeats = Batches(self._units, [index for index in later if self._units[index].settlement is not None])
+                self._recognise_repeats(repeats.finishes)
+                self._recognise_repeats(repeats.parks)
             if staying:
                 self._stay(staying)
             self._settle(Batches(self._units, distinct.values()))
