@@ -133,7 +133,8 @@ async def check_functions(connection: Connection) -> None:
     steps = await literal(connection, "uuid", ITEM_STEPS)
     tasks = await literal(connection, "uuid", f"select id from tasks order by id limit {BATCH}")
     ones, words = f"array_fill(1, array[{BATCH}])", f"array_fill('x'::text, array[{BATCH}])"
-    given = (ones, tasks, ones, words, steps, runs, "'{}'", ones, words, words, "'{}'", words, words)
+    columns = (ones, tasks, ones, words, steps, runs, "'{}'", ones, words, words, "'{}'", words)
+    given = (*(f"{column}::text" for column in columns), words)
     plan = await explain(connection, "checkpoints.sql", "put_checkpoints", *given)
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(3 * BATCH)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from treadle.kernel.ports import CLAIM_LOST, Answer, PutSteps, Unit
 from treadle.model.tasks import Claim
 from treadle.stores.checkpoints import kept_answer
-from treadle.stores.postgres.connect import PACKAGE, Connection, sparse
+from treadle.stores.postgres.connect import PACKAGE, Connection, plain, words
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(PACKAGE, "checkpoints.sql")
@@ -26,18 +26,18 @@ async def put_checkpoints(connection: Connection, units: Sequence[Unit]) -> list
     steps = [step for _, _, step in given]
     rows = await connection.fetch(
         _SQL["put_checkpoints"],
-        [position for position, _, _ in given],
-        [claim.task_id for _, claim, _ in given],
-        [claim.version for _, claim, _ in given],
-        [claim.owner_id for _, claim, _ in given],
-        [step.id for step in steps],
-        [step.run_id for step in steps],
-        sparse([step.parent_id for step in steps]),
-        [step.ordinal for step in steps],
-        [step.kind for step in steps],
-        [step.name for step in steps],
-        sparse([step.facet for step in steps]),
-        [step.state for step in steps],
+        plain([position for position, _, _ in given]),
+        plain([claim.task_id for _, claim, _ in given]),
+        plain([claim.version for _, claim, _ in given]),
+        words([claim.owner_id for _, claim, _ in given]),
+        plain([step.id for step in steps]),
+        plain([step.run_id for step in steps]),
+        words([step.parent_id for step in steps]),
+        plain([step.ordinal for step in steps]),
+        words([step.kind for step in steps]),
+        words([step.name for step in steps]),
+        words([step.facet for step in steps]),
+        words([step.state for step in steps]),
         [step.body for step in steps],
     )
     answers = [CLAIM_LOST] * len(units)

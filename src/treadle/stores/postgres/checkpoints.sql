@@ -3,8 +3,9 @@
 -- given twice, the last. Answers the units, and the hold of their tasks. Those are locked in the order of their ids.
 with kept as materialized (
   select given.*, tasks.hold
-  from unnest($1::integer[], $2::uuid[], $3::integer[], $4::text[], $5::uuid[], $6::uuid[], $7::uuid[], $8::integer[], $9::text[],
-    $10::text[], $11::text[], $12::text[], $13::text[]) with ordinality
+  from unnest($1::text::integer[], $2::text::uuid[], $3::text::integer[], $4::text::text[], $5::text::uuid[], $6::text::uuid[],
+    $7::text::uuid[], $8::text::integer[], $9::text::text[], $10::text::text[], $11::text::text[], $12::text::text[],
+    $13::text[]) with ordinality
     as given (unit, task_id, claim_version, owner_id, id, run_id, parent_id, ordinal, kind, name, facet, state, body, number)
   join tasks on tasks.id = given.task_id and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id
   order by tasks.id
