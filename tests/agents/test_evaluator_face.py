@@ -21,6 +21,22 @@ def test_execute_returns_paused_at_a_fixed_point_with_a_waiting_step(persistence
     assert [task.name for task in persistence.get_pending_tasks()] == ["billing.Pay"]
 
 
+def test_the_task_of_a_waiting_step_is_there_when_execute_returns(persistence):
+    """2.1: made together with the step, in the same commit."""
+    run_id, step_id = one(Evaluator(persistence), 2.5)
+    step, task = persistence.get_step(step_id), persistence.get_task_for_step(step_id)
+    assert (step.state, step.task_id) == ("state.EventTransmit", task.uuid)
+    assert (task.name, task.state, task.step_id, task.workflow_id, task.data) == (
+        "billing.Pay",
+        TaskState.PENDING,
+        step_id,
+        run_id,
+        {"amount": 2.5},
+    )
+    version = persistence.run(persistence.engine.runs.get_run(run_id)).version
+    assert version == 0, "one commit has brought the run here"
+
+
 def test_a_workflow_goes_from_claim_to_continue_to_resume_to_its_end(persistence):
     evaluator = Evaluator(persistence)
     run_id = evaluator.execute(PAY, {"total": 1.0}).workflow_id

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.agents.scenes import ONE, add, one, started, until
+from tests.interfaces.engines import SHARED, url_of
 
 from treadle.agents import (
     Evaluator,
@@ -20,6 +21,7 @@ from treadle.agents import (
 )
 from treadle.agents.modules import Modules, OutsideRoots
 from treadle.model.errors import InvalidInput, NonRetryable
+from treadle.settings import Settings
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -178,6 +180,35 @@ def test_registrations_are_picked_up_without_a_restart(persistence, tmp_path):
         until(lambda: evaluator.status(run_id).status is ExecutionStatus.COMPLETED)
         until(lambda: persistence.get_server(runner.server_id).handled)
     assert persistence.get_server(runner.server_id).handlers == ["billing.Pay"]
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_registrations_survive_restarts(kind, request, tmp_path):
+    write(tmp_path, "reg_kept.py", "def handle(p):\n    return {'id': 'kept', 'status': ''}\n")
+    url, settings = url_of(kind, request, tmp_path), Settings(handler_roots=(str(tmp_path),))
+    with Persistence(url, settings=settings) as store:
+        a_runner(store).register_handler("billing.Pay", "reg_kept", version="2.1", metadata={"a": 1})
+    with Persistence(url, settings=settings) as store:
+        runner = a_runner(store)
+        run_id, _ = one(Evaluator(store))
+        assert (runner.poll_once(), runner.registered_names()) == (1, ["billing.Pay"])
+        assert Evaluator(store).status(run_id).outputs == {"receipt": "kept"}
+        (found,) = store.list_handler_registrations()
+        assert (found.version, found.metadata) == ("2.1", {"a": 1})
+
+
+def test_a_registration_is_found_by_its_exact_name_first_then_by_its_short_name(memory, tmp_path):
+    write(tmp_path, "reg_short.py", "def handle(p):\n    return {'id': 'short'}\ndef exact(p):\n    return {'id': 'exact'}\n")
+    runner = a_runner(memory)
+    runner.register_handler("Pay", "reg_short")
+    runner.register_handler("shop.Pay", "reg_short", "exact")
+    billing, shop = add(memory, "billing.Pay"), add(memory, "shop.Pay")
+    assert runner.poll_once() == 2
+
+    def result(task_id: str) -> str:
+        return memory.run(memory.engine.get_task(task_id)).result
+
+    assert (result(billing), result(shop)) == ('{"id":"short"}', '{"id":"exact"}')
 
 
 def test_topics_choose_facets_by_glob(memory, tmp_path):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
+import sys
+import threading
 import urllib.error
 import urllib.request
 from dataclasses import asdict
 
 import pytest
-from tests.agents.scenes import ONE, PAY, add, one, started, until
+from tests.agents.scenes import BOUND, ONE, PAY, add, one, started, until
 from tests.interfaces.engines import SHARED, url_of
 
 from treadle.agents import (
@@ -18,12 +22,14 @@ from treadle.agents import (
     Persistence,
     RunnerConfig,
     RunnerService,
+    ServerState,
     TaskDefinition,
     TaskState,
     ToolRegistry,
 )
 from treadle.agents.status import NoFreePort
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
+from treadle.model.tasks import Task
 from treadle.settings import Settings
 
 
@@ -218,6 +224,70 @@ def test_work_that_does_not_end_within_shutdown_timeout_is_released_for_others(m
         until(lambda: memory.get_task(task_id).state == TaskState.RUNNING)
     assert memory.get_task(task_id).state == TaskState.PENDING
     gate.touch()
+
+
+def test_a_lock_on_a_work_item_is_extended_while_it_is_processed_so_that_no_other_runner_takes_it(persistence):
+    """7.4, 10.5: the handler goes on for longer than the lock's duration, by the store's own times."""
+    gate = threading.Event()
+
+    def slow(_: dict) -> dict:
+        assert gate.wait(BOUND)
+        return {}
+
+    service = a_service(persistence, tools_of(x__Slow=slow), lock_duration_ms=1500, lock_extend_interval_ms=300)
+    with started(service):
+        task_id = add(persistence, "x.Slow")
+        until(lambda: persistence.get_task(task_id).state == TaskState.RUNNING)
+
+        def held() -> Task:
+            return persistence.run(persistence.engine.get_task(task_id))
+
+        first = held()
+        assert (first.owner_id, (first.wake_at or 0) - (first.claimed_at or 0)) == (service.server_id, 1500)
+        until(lambda: (held().heartbeat_at or 0) > (first.wake_at or 0))
+        assert persistence.claim_task(["x.Slow"]) is None
+        assert held().claim == first.claim
+        gate.set()
+        until(lambda: persistence.get_task(task_id).state == TaskState.COMPLETED)
+
+
+def test_a_service_handles_max_concurrent_work_items_at_once_in_threads(memory):
+    meet = threading.Barrier(3, timeout=BOUND)
+    names: set[str] = set()
+
+    def work(_: dict) -> dict:
+        meet.wait()
+        names.add(threading.current_thread().name)
+        return {}
+
+    with started(a_service(memory, tools_of(x__Work=work), max_concurrent=3)):
+        ids = [add(memory, "x.Work") for _ in range(6)]
+        until(lambda: all(memory.get_task(each).state == TaskState.COMPLETED for each in ids))
+    assert len(names) == 3
+
+
+SERVING = """
+import sys
+from treadle.agents import Evaluator, RunnerConfig, RunnerService, ToolRegistry, open_persistence
+store = open_persistence(sys.argv[1])
+service = RunnerService(store, Evaluator(store), RunnerConfig(http_port=int(sys.argv[2])), ToolRegistry())
+service.on_started = lambda: print(service.server_id, flush=True)
+service.start()
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_service_in_a_main_thread_stops_at_sigterm_and_sigint(tmp_path, number):
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    command = [sys.executable, "-c", SERVING, url, str(free_port())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+        server_id = service.stdout.readline().strip()
+        service.send_signal(number)
+        assert service.stdout.read() == "ended\n"
+        assert service.wait(30) == 0
+    with Persistence(url, settings=Settings()) as store:
+        assert store.get_server(server_id).state == ServerState.SHUTDOWN
 
 
 def lose_tasks(store: Persistence, request: pytest.FixtureRequest) -> None:

@@ -19,6 +19,7 @@ from treadle.agents import (
     TaskState,
 )
 from treadle.model.errors import StoreUnavailable
+from treadle.model.tasks import Server
 from treadle.settings import Settings
 from treadle.testing import ManualClock
 
@@ -49,6 +50,23 @@ def test_the_handlers_of_a_server_must_be_the_names_that_it_can_process(persiste
         assert (server.service_name, server.server_group, server.server_name) == ("pay-service", "eu", "box-1")
         assert server.state == ServerState.RUNNING
         assert server.start_time > 0
+    assert persistence.get_server(poller.server_id).state == ServerState.SHUTDOWN
+
+
+def test_a_server_goes_from_startup_to_running_to_shutdown(persistence, monkeypatch):
+    """5.2, 5.3: as it is saved, and so as others see it."""
+    store, states = persistence.engine.store, []
+    save = store.save_server
+
+    async def noted(server: Server) -> None:
+        await save(server)
+        states.append(server.state)
+
+    monkeypatch.setattr(store, "save_server", noted)
+    poller = a_poller(persistence)
+    with started(poller):
+        assert persistence.get_server(poller.server_id).state == ServerState.RUNNING
+    assert states[:2] == ["starting", "running"]
     assert persistence.get_server(poller.server_id).state == ServerState.SHUTDOWN
 
 
