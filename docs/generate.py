@@ -35,6 +35,11 @@ _SNIPPET = re.compile(r"<!-- snippet: (?P<path>\S+) -->\n```(?P<lang>\w+)\n(?P<c
 
 PROBLEMS = {
     "handler_error": "The handler raised. It is tried again while its retry policy allows.",
+    "step_error": "A step of a durable function raised. It is tried again while the step's retry policy allows.",
+    "function_error": "A durable function raised. Its run fails; `treadle runs retry` goes on from there.",
+    "invalid_result": "A step or a function returned what is not JSON, or too much of it. Final.",
+    "nondeterministic": "The code of a durable function does not do what its run has recorded. It is tried again, later and "
+    "later; code that fits passes.",
     "non_retryable": "The handler raised `NonRetryable` without a code of its own.",
     "timeout": "The attempt took longer than its timeout and was stopped. Counts as a failure, so the policy applies.",
     "deadline_exceeded": "The task's deadline passed before or while it was worked on. Final.",
@@ -64,6 +69,7 @@ REASONS = {
     "approval": "it waits for a person's decision",
     "backoff": "it has failed, and its next attempt is due later",
     "delayed": "it is not due yet",
+    "nondeterministic": "(functions) the code does not do what the run has recorded; a rollback heals it",
     "finished_canceled": "it was canceled",
     "finished_completed": "it is done",
     "finished_failed": "it failed for good",

@@ -32,6 +32,8 @@ class Settings:
     log_level: str = "INFO"
     log_format: str = "text"
     """`text` or `json`."""
+    warm_functions: int = 1000
+    """Suspended durable functions that a process keeps in memory; all others are replayed when they go on."""
     handler_roots: tuple[str, ...] = ()
     """Folders from which runners load handler modules, joined by `:`; the working directory by default."""
     afl_poll_interval_ms: int = 2000
@@ -68,6 +70,7 @@ def load_settings() -> Settings:
         keep_failed=_number("TREADLE_KEEP_FAILED", get("TREADLE_KEEP_FAILED"), 90 * 86_400, 0, 1e10),
         log_level=_choice("TREADLE_LOG_LEVEL", (get("TREADLE_LOG_LEVEL") or "INFO").upper(), ("DEBUG", "INFO", "WARNING", "ERROR")),
         log_format=_choice("TREADLE_LOG_FORMAT", get("TREADLE_LOG_FORMAT") or "text", ("text", "json")),
+        warm_functions=int(_number("TREADLE_WARM_FUNCTIONS", get("TREADLE_WARM_FUNCTIONS"), 1000, 0, 1_000_000)),
         handler_roots=tuple(root for root in (get("TREADLE_HANDLER_ROOTS") or "").split(":") if root),
         afl_poll_interval_ms=agent_poll_interval_ms(),
         afl_max_concurrent=agent_max_concurrent(),

@@ -56,7 +56,7 @@ def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
     @engine.handler("note")
     async def note(payload: Any, ctx: Context) -> dict[str, Any]:
         effect("note", ctx)
-        return {"pid": os.getpid()}
+        return {"pid": os.getpid(), "done": "note"}
 
     @engine.handler("work", retry=5)
     async def work(payload: Any, ctx: Context) -> dict[str, Any]:
@@ -91,6 +91,38 @@ def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
         return {"pid": os.getpid()}
 
 
+def add_functions(engine: Engine, effects: Path) -> None:
+    async def effect(what: str, ctx: Any) -> str:
+        with effects.open("ab", buffering=0) as file:
+            file.write(f"{what} {ctx.run_id} 1 {os.getpid()}\n".encode())
+        return what
+
+    @engine.function("ten")
+    async def ten(payload: Any, ctx: Any) -> Any:
+        """Ten steps of all kinds, each with an effect that can be counted."""
+        done = [await ctx.step(effect, f"step{number}", ctx, name=f"step{number}") for number in range(4)]
+        await ctx.sleep(0.01)
+        done.append((await ctx.call("note"))["done"])
+        done += await ctx.gather(*(ctx.step(effect, f"branch{number}", ctx, name="branch") for number in range(3)))
+        child = await ctx.start("one", {"of": ctx.run_id})
+        done.append(await child.result())
+        done.append(await ctx.step(effect, "last", ctx, name="last"))
+        return done
+
+    @engine.function("one")
+    async def one(payload: Any, ctx: Any) -> Any:
+        return await ctx.step(effect, "child", ctx, name="child")
+
+
+async def run_function_starter(options: argparse.Namespace) -> None:
+    """Start a function, with a key, so that doing it again is safe."""
+    engine = Engine(emit=emit)
+    add_functions(engine, options.effects)
+    async with engine:
+        started = await engine.start_function("ten", idempotency_key="only")
+        tell("started", id=started.id, created=started.created)
+
+
 async def run_worker(options: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -101,6 +133,7 @@ async def run_worker(options: argparse.Namespace) -> None:
 async def run_one_worker(options: argparse.Namespace, stop: asyncio.Event) -> None:
     engine = Engine(emit=emit)
     add_handlers(engine, options.effects, options.go)
+    add_functions(engine, options.effects)
     lease: Duration = options.lease
     async with engine, engine.worker(lease=lease, grace=options.grace, concurrency=options.concurrency) as host:
         tell("ready", owner_id=host.owner_id)
@@ -143,6 +176,7 @@ async def run_starter(options: argparse.Namespace) -> None:
 
 ROLES = {
     "starter": run_starter,
+    "function_starter": run_function_starter,
     "worker": run_worker,
     "enqueuer": run_enqueuer,
     "filler": run_filler,

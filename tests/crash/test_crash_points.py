@@ -23,10 +23,10 @@ KILLED = -signal.SIGKILL
 
 def test_every_named_point_is_died_at() -> None:
     """`leave.*` is passed only when two advance one run at once, or while it is paused: see the tests of runs. `fire.*` and
-    `look.*` are those of schedules and watchers: see their tests.
+    `look.*` are those of schedules and watchers, `function.*` those of functions: see their tests.
     """
     here = {*ENQUEUE_POINTS, *WORKER_POINTS, *ADVANCE_POINTS, *OPERATOR_POINTS}
-    assert here >= {point for point in POINTS if not point.startswith(("leave.", "fire.", "look."))}
+    assert here >= {point for point in POINTS if not point.startswith(("leave.", "fire.", "look.", "function."))}
 
 
 @pytest.mark.parametrize("point", ENQUEUE_POINTS)

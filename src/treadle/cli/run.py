@@ -113,7 +113,8 @@ async def _pause(session: Session, engine: Engine, run_id: str) -> RunFailed | R
         if run.state == RunState.PAUSED:
             return None
         try:
-            return await engine.run_result(run_id)
+            outputs: dict[str, object] = await engine.run_result(run_id)
+            return outputs
         except (RunFailed, RunCanceled) as error:
             return error
     return None

@@ -73,7 +73,8 @@ class Watcher:
         error = result.exception()
         if isinstance(error, RunFailed | RunCanceled):
             return error
-        return result.result()
+        returned: dict[str, Json] = result.result()
+        return returned
 
     async def _look(self) -> None:
         if self._session.json:

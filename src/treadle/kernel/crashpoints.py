@@ -20,6 +20,8 @@ POINTS = (
     "wake.after",
     "advance.before_commit",
     "advance.after_commit",
+    "function.before_commit",
+    "function.after_commit",
     "leave.before_commit",
     "leave.after_commit",
     "fire.before_commit",

@@ -24,6 +24,8 @@ from treadle.kernel.advancer import Advancer, Known
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.flows import Flows, Source, find_workflow
+from treadle.kernel.function_rows import is_function
+from treadle.kernel.function_runs import FunctionRuns
 from treadle.kernel.inputs import check_inputs
 from treadle.kernel.ports import (
     CancelRunTasks,
@@ -126,6 +128,7 @@ class Runs:
         flows: Flows,
         vault: Vault,
         ids: Ids,
+        of_functions: FunctionRuns | None = None,
         *,
         namespace: str = DEFAULT_NAMESPACE,
         patience: float = PATIENCE,
@@ -136,6 +139,7 @@ class Runs:
         self._flows = flows
         self._vault = vault
         self._ids = ids
+        self._of_functions = of_functions
         self._namespace = namespace
         self._patience = patience
         self._repairs = Repairs(store, advancer, flows, vault)
@@ -311,11 +315,17 @@ class Runs:
 
     # operators
 
+    async def _functions_for(self, run_id: str) -> FunctionRuns | None:
+        """Who operates the run, if it is one of a durable function."""
+        return self._of_functions if is_function((await self.get_run(run_id)).flow_id) else None
+
     async def pause(self, run_id: str, *, actor: str = "operator") -> Run:
         """Hold the run: nothing of it is taken from now on; attempts in progress finish, and their results are kept (D20).
 
         Pausing a paused run is a no-op.
         """
+        if (functions := await self._functions_for(run_id)) is not None:
+            return await functions.pause(run_id, actor=actor)
         return await self._operate(run_id, "pause", actor, lambda run: (HoldRun(run.id, True),), unless=(RunState.PAUSED,))
 
     async def resume(self, run_id: str, *, actor: str = "operator") -> Run:
@@ -324,6 +334,8 @@ class Runs:
         A running run is looked over: results that nobody took in, blocks that nobody went on with, steps whose task is
         gone; what was missing is named in its log. On one that lacks nothing, or is finished, this is a no-op.
         """
+        if (functions := await self._functions_for(run_id)) is not None:
+            return await functions.resume(run_id, actor=actor)
         run = await self.get_run(run_id)
         if run.state == RunState.PAUSED:
             unless = (RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
@@ -334,6 +346,8 @@ class Runs:
 
     async def cancel(self, run_id: str, *, actor: str = "operator", reason: str | None = None) -> Run:
         """End the run and all its live tasks now; its steps stay as they are. Canceling twice is a no-op."""
+        if (functions := await self._functions_for(run_id)) is not None:
+            return await functions.cancel(run_id, actor=actor, reason=reason)
         error = encode({"code": "canceled", "message": reason or f"Canceled by {actor}."})
         running = TaskFilter(states=(TaskState.RUNNING,), run_id=(await self.get_run(run_id)).id)
         held = [task.id for task in await self._store.list_tasks(running, _LOOKED_AT)]
@@ -348,6 +362,8 @@ class Runs:
 
         A block, or a step that failed because of others, means all that failed below it.
         """
+        if (functions := await self._functions_for(run_id)) is not None:
+            return await functions.retry(run_id, step_id, actor=actor)
         run = await self.get_run(run_id)
         if run.state not in (RunState.FAILED, RunState.RUNNING):
             raise IllegalMove("run", run.id, run.state, "retry", RUN.possible(run.state))
@@ -363,6 +379,8 @@ class Runs:
         """Start the same workflow of the same flow again, with the same inputs unless others are given."""
         run = await self.get_run(run_id)
         given = await self.inputs(run) if inputs is None else inputs
+        if is_function(run.flow_id) and self._of_functions is not None:
+            return StartedRun(await self._of_functions.rerun(run, given))
         return await self.start(
             run.flow_id, run.workflow, given, task_list=run.task_list, priority=run.priority, parent_id=run.id, lenient=True
         )
@@ -374,6 +392,8 @@ class Runs:
         old run's: what is done again sees them, while what is kept (results, defaults, pre-scripts) does not change. Costs
         as much as the old run has steps.
         """
+        if (functions := await self._functions_for(run_id)) is not None:
+            return StartedRun(await functions.fork(run_id, step_id, payload=inputs))
         run = await self.get_run(run_id)
         target = await self.get_step(run.id, step_id)
         program = await self._flows.program(run.flow_id)

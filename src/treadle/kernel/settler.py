@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from treadle.kernel.advancer import Advancer
 from treadle.kernel.committer import Committer
+from treadle.kernel.function_rows import is_function
+from treadle.kernel.functions import Functions
 from treadle.kernel.ports import Answer, Finish, Park, Unit
 from treadle.kernel.vault import Vault
 from treadle.model.tasks import Claim, Task
@@ -12,10 +14,11 @@ from treadle.model.tasks import Claim, Task
 class Settler:
     """The one way from a worker's decision to the store."""
 
-    def __init__(self, committer: Committer, vault: Vault, advancer: Advancer) -> None:
+    def __init__(self, committer: Committer, vault: Vault, advancer: Advancer, functions: Functions) -> None:
         self._committer = committer
         self._vault = vault
         self._advancer = advancer
+        self._functions = functions
 
     async def settle(self, task: Task, token: Claim, decided: Finish | Park, patience: float | None = None) -> Answer:
         """Commit it under the claim; the end of a run's task advances the run in the same unit.
@@ -23,6 +26,8 @@ class Settler:
         `patience` is that of the committer, for a task without a run: by default it waits for a store that cannot be reached.
         """
         if isinstance(decided, Finish):
+            if is_function(task.flow_id):
+                return await self._functions.settle(task, token, decided)
             if task.run_id is not None:
                 return await self._advancer.settle(task, token, decided)
             decided, rows = self._vault.pack_end(decided, task.root_id)

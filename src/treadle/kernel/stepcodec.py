@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from treadle.evaluator.records import StepRow
+from treadle.kernel.function_reads import shown_row
+from treadle.kernel.function_rows import read_step
 from treadle.kernel.ports import PutBlob
 from treadle.kernel.vault import Vault, ref_json, small_text, unwrapped, wrapped
 from treadle.model.runs import Step
@@ -52,8 +54,10 @@ def _stored(row: StepRow, body: str) -> Step:
 
 
 def load_step(step: Step, vault: Vault) -> StepRow:
-    """The row that was stored; big values are `BlobRef`s."""
+    """The row that was stored; big values are `BlobRef`s. A step of a function is shown as one of its own kind."""
     parts = decode(vault.plain(step.body))
+    if "statement_id" not in parts:
+        return shown_row(read_step(step, vault), step.run_id)
     for name in _ATTRIBUTES:
         if attributes := parts.get(name):
             parts[name] = {key: unwrapped(value) for key, value in attributes.items()}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from treadle.model.clock import as_text
 from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
-from treadle.model.names import ENGINE_LIST, HANDLER, Lane, short_name
+from treadle.model.names import ENGINE_LIST, FUNCTION, HANDLER, Lane, short_name
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Server, Task
 from treadle.model.values import decode
@@ -43,6 +43,8 @@ def shown_server_state(server: Server, now: int) -> str:
 
 def serves(server: Server, task: Task | Lane) -> bool:
     """Whether the server's handlers and task lists include those of the task or lane; every worker has the engine's own kinds."""
+    if task.kind == FUNCTION:
+        return task.name in server.handlers and task.task_list in server.task_lists
     known = task.kind != HANDLER or task.name in server.handlers or short_name(task.name) in server.handlers
     own = task.kind != HANDLER and task.task_list == ENGINE_LIST
     return known and (own or task.task_list in server.task_lists)
@@ -70,10 +72,13 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around:
         return _why_over_limit(task, around)
     live = [server for server in servers if shown_server_state(server, now) == "running" and serves(server, task)]
     if not live:
-        wanted = f"no live worker serves {task.name} in list" if task.kind == HANDLER else "there is no live worker of list"
+        named = task.kind in (HANDLER, FUNCTION)
+        wanted = f"no live worker serves {task.name} in list" if named else "there is no live worker of list"
         what = "start one with `treadle worker --handlers MODULE`"
         if task.kind == HANDLER and around.no_handler == IGNORE:
             what = "the list ignores such tasks: one of its workers will end it"
+        if task.kind == FUNCTION:
+            what = f"start one that has that version, or let another go on with `treadle functions adopt {task.run_id} --version N`"
         return Reason("no_worker", f"{wanted} {task.task_list}; {what}")
     if around.rule is not None and (token_for := around.rule.next_token_for(now)):
         until = as_text(now + token_for)
@@ -116,6 +121,9 @@ def _why_waiting(task: Task, now: int) -> Reason:
         return Reason("next_poll", f"an outside job is working; next poll at {at}{due}")
     if task.state == TaskState.AWAITING_APPROVAL:
         return Reason("approval", f"waits for a person's decision until {at}{due}")
+    if task.kind == FUNCTION and task.error:
+        message = (decode(task.error) or {}).get("message", "")
+        return Reason("nondeterministic", f"{message}; next try at {at}{due}, which code that fits what is recorded will pass")
     if task.failures and task.error:
         message = (decode(task.error) or {}).get("message", "")
         return Reason("backoff", f"failed {task.failures} time(s), next attempt at {at}{due}: {message}")

@@ -10,7 +10,10 @@
     │   ├── InvalidFlow         AFL that does not compile; carries the diagnostics
     │   ├── InvalidSchedule     a cron line, time zone, interval or policy of a schedule that makes no sense
     │   ├── InvalidWatcher      a path, address or option of a watcher that makes no sense
-    │   └── InvalidInputs       what a workflow was given does not fit its parameters
+    │   ├── InvalidInputs       what a workflow was given does not fit its parameters
+    │   ├── InvalidPlan         a declarative plan whose steps make no sense
+    │   ├── RepeatedKey         an explicit key that a function has given to two steps
+    │   └── MisusedContext      an operation of a function's ctx where it cannot be done
     ├── NotFound                no such thing
     │   ├── TaskNotFound
     │   ├── RunNotFound
@@ -20,6 +23,7 @@
     │   ├── FlowNotFound
     │   ├── WorkflowNotFound    the flow has no such workflow
     │   ├── ListNotFound        a task list that nobody has named
+    │   ├── FunctionNotFound    no durable function of that name is known
     │   └── NothingMatches      a filter for bulk work that fits nothing
     ├── IllegalMove             the state table has no such move from here
     ├── Refused                 it could be done, but a rule of the operator forbids it now
@@ -35,6 +39,11 @@
     ├── TaskIgnored             raised to a caller who waits for the result of a task that was ignored
     ├── RunFailed               raised to a caller who waits for the outputs of a run that failed
     ├── RunCanceled             raised to a caller who waits for the outputs of a run that was canceled
+    ├── StepFailed              raised in a durable function whose step failed for good
+    ├── SignalTimeout           raised in a durable function whose signal did not come in time
+    ├── ApprovalDenied          raised in a durable function whose question was answered with no
+    ├── ApprovalExpired         raised in a durable function whose question nobody answered in time
+    ├── TooManySteps            raised in a durable function that has reached its cap on steps
     ├── NonRetryable            raised by handlers: this attempt failed and no retry can help
     └── StoreError              the database, not the caller
         ├── StoreUnavailable    cannot be reached now; retrying later may help
@@ -107,6 +116,18 @@ class InvalidInputs(InvalidInput):
     code = "invalid_inputs"
 
 
+class InvalidPlan(InvalidInput):
+    code = "invalid_plan"
+
+
+class RepeatedKey(InvalidInput):
+    code = "repeated_key"
+
+
+class MisusedContext(InvalidInput):
+    code = "misused_context"
+
+
 class NotFound(TreadleError, LookupError):
     code = "not_found"
 
@@ -173,6 +194,15 @@ class ListNotFound(NotFound):
     def __init__(self, task_list: str, known: tuple[str, ...]) -> None:
         super().__init__(f"There is no task list {task_list}; there are: {', '.join(known)}.")
         self.task_list, self.known = task_list, known
+
+
+class FunctionNotFound(NotFound):
+    code = "function_not_found"
+
+    def __init__(self, name: str, version: int | None = None) -> None:
+        which = name if version is None else f"{name}@{version}"
+        super().__init__(f"No durable function {which} is known; `treadle functions list` shows what there is.")
+        self.name, self.version = name, version
 
 
 _ACTS = {
@@ -288,6 +318,43 @@ class RunFailed(TreadleError):
 
 class RunCanceled(TreadleError):
     code = "run_canceled"
+
+
+class StepFailed(TreadleError):
+    """A step of a durable function failed for good; `error` is what it came to, and `type` the kind of what it raised."""
+
+    code = "step_failed"
+
+    def __init__(self, step: str, error_code: str, message: str, kind: str | None = None) -> None:
+        super().__init__(f"Step {step} failed: {message} ({error_code})")
+        self.step, self.error_code, self.error, self.type = step, error_code, message, kind
+
+
+class SignalTimeout(TreadleError, TimeoutError):
+    code = "signal_timeout"
+
+    def __init__(self, signal: str) -> None:
+        super().__init__(f"The signal {signal} did not come in time.")
+        self.signal = signal
+
+
+class ApprovalDenied(TreadleError):
+    code = "approval_denied"
+
+
+class ApprovalExpired(TreadleError):
+    code = "approval_expired"
+
+
+class TooManySteps(TreadleError):
+    code = "too_many_steps"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"This run has {limit} steps, which is the cap of its function, as replay grows with them. Go on with "
+            "`ctx.continue_as_new(...)`, or raise max_steps."
+        )
+        self.limit = limit
 
 
 class NonRetryable(TreadleError):

@@ -112,8 +112,14 @@ class BlockingEngine:
     def start_run(self, flow: str | Sequence[Source], *arguments: Any, **options: Any) -> StartedRun:
         return self.run(self._engine.start_run(flow, *arguments, **options))
 
-    def run_result(self, run: StartedRun | str, **options: Any) -> dict[str, Json]:
+    def run_result(self, run: StartedRun | str, **options: Any) -> Json:
         return self.run(self._engine.run_result(run, **options))
+
+    def start_function(self, name: str, payload: dict[str, Json] | None = None, **options: Any) -> StartedRun:
+        return self.run(self._engine.start_function(name, payload, **options))
+
+    def signal(self, run: StartedRun | str, name: str, payload: Json = None, **options: Any) -> bool:
+        return self.run(self._engine.signal(run, name, payload, **options))
 
     def verify(self) -> VerifyReport:
         return self.run(self._engine.verify())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from treadle.kernel.committer import Committer
 from treadle.kernel.deadletters import DeadLetters
 from treadle.kernel.events import Events
+from treadle.kernel.function_rows import is_function
 from treadle.kernel.lists import Lists
 from treadle.kernel.ports import Finish, Row, Store
 from treadle.kernel.queue import Enqueued, Queue, TaskSpec
@@ -36,7 +37,9 @@ from treadle.model.values import Json, decode, encode
 from treadle.settings import Settings, load_settings
 from treadle.stores import make_store
 from treadle.wiring.blocking import BlockingEngine, NotOpen
+from treadle.wiring.functions import FunctionFace
 from treadle.wiring.results import Results
+from treadle.workers.functions.registry import FunctionRegistry
 from treadle.workers.handlers import Fallback, Handler, Isolation, Registry, make_handler
 
 if TYPE_CHECKING:
@@ -60,7 +63,7 @@ class AlreadyOpen(TreadleError):
     code = "already_open"
 
 
-class Engine:
+class Engine(FunctionFace):
     """A store and what is done with it: enqueue, wait, cancel, retry, look, and run handlers.
 
         engine = Engine("sqlite:///treadle.db")
@@ -93,6 +96,7 @@ class Engine:
         self.ids: Ids = ids or SystemIds()
         self.emit = emit
         self.registry = Registry()
+        self.function_registry = FunctionRegistry()
         self.fallback: Fallback | None = None
         """Serves names without a handler: see `treadle.agents.llm.use_llm`."""
         self._results: Results[Task] | None = None
@@ -137,6 +141,7 @@ class Engine:
 
             self._run_kernel = RunKernel(self)
             self._run_kernel.advancer.on_finished.append(self._run_finished)
+            self._run_kernel.functions.on_finished.append(self._run_finished)
         return self._run_kernel
 
     @property
@@ -169,7 +174,8 @@ class Engine:
         return self.time_kernel.schedules
 
     async def _follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
-        return await self.run_kernel.advancer.follow(task, finish)
+        follow = self.run_kernel.functions.follow if is_function(task.flow_id) else self.run_kernel.advancer.follow
+        return await follow(task, finish)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -438,8 +444,8 @@ class Engine:
                 await self.store.forget_budget(run_id)
         return started
 
-    async def run_result(self, run: StartedRun | str, *, timeout: Duration | None = None) -> dict[str, Json]:
-        """Wait for the run and return its outputs.
+    async def run_result(self, run: StartedRun | str, *, timeout: Duration | None = None) -> Json:
+        """Wait for the run and return its outputs; of a durable function, what it (or the run that goes on for it) returned.
 
         Raises `RunFailed` or `RunCanceled` for those ends, and `TimeoutError` when `timeout` passes first (the run goes on).
         """
@@ -455,7 +461,12 @@ class Engine:
             except TimeoutError:
                 raise TimeoutError(f"Run {run_id} has not ended after {seconds:g} s; it goes on. `why` says more.") from None
         if found.state == RunState.COMPLETED:
-            return await self.runs.outputs(found)
+            outputs = await self.runs.outputs(found)
+            if not is_function(found.flow_id):
+                return outputs
+            if (successor := outputs.get("continued_as")) is not None:
+                return await self.run_result(str(successor), timeout=timeout)
+            return outputs.get("result")
         message = (decode(found.error) or {}).get("message", "")
         if found.state == RunState.CANCELED:
             raise RunCanceled(f"Run {found.id} was canceled: {message}")

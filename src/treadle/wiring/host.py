@@ -14,6 +14,8 @@ from treadle.model.errors import Refused, StoreError
 from treadle.model.tasks import Claim, LogLine, Server
 from treadle.workers.builtins import builtin_handlers
 from treadle.workers.executor import SystemExecutor
+from treadle.workers.functions.runtime import Runtime
+from treadle.workers.functions.warm import FunctionRunner
 from treadle.workers.handlers import Registry
 from treadle.workers.keeper import KeeperThread, LeaseKeeper
 from treadle.workers.lines import LineWriter
@@ -83,6 +85,23 @@ class WorkerHost:
         self._unsubscribe: Callable[[], None] | None = None
         self._keeper_thread: KeeperThread | None = None
         self._expect: Callable[[int], None] | None = None
+        kernel = engine.run_kernel
+        self.functions = FunctionRunner(
+            engine.function_registry,
+            Runtime(
+                engine.store,
+                engine.committer,
+                engine.vault,
+                engine.clock,
+                engine.ids,
+                self._executor,
+                kernel.functions.resolve,
+                kernel.functions.finished,
+                engine.settings.namespace,
+                engine.settings.payload_limit,
+            ),
+            engine.settings.warm_functions,
+        )
         self.worker = Worker(
             engine.store,
             engine.committer,
@@ -99,6 +118,7 @@ class WorkerHost:
             open_payload=engine.vault.open_text,
             builtins=builtin_handlers(self._scripts, engine.retention, lambda: engine.time_kernel.firer),
             fallback=engine.fallback,
+            functions=self.functions,
         )
 
     def describe(self) -> Server:
@@ -110,7 +130,7 @@ class WorkerHost:
             pid=os.getpid(),
             version=host_version(),
             state=self._state,
-            handlers=[*self._registry.names(), *(() if self._engine.fallback is None else self._engine.fallback.names())],
+            handlers=self._served(),
             task_lists=list(self._options.task_lists),
             concurrency=self._options.concurrency,
             heartbeat_every_for=round(self._beat_every * 1000),
@@ -118,6 +138,11 @@ class WorkerHost:
             failed=self.worker.failed,
             running=self.worker.running,
         )
+
+    def _served(self) -> list[str]:
+        """The names of handlers here, and `NAME@VERSION` of functions."""
+        fallback = self._engine.fallback
+        return [*self._registry.names(), *(fallback.names() if fallback else ()), *self._engine.function_registry.names()]
 
     async def start(self) -> None:
         """Register, then start to claim. When this raises, nothing of it runs."""
@@ -161,6 +186,7 @@ class WorkerHost:
         waking.cancel()
         await asyncio.gather(claiming, waking, return_exceptions=True)
         await self.worker.stop()
+        self.functions.close()
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
         await self._lines.flush()

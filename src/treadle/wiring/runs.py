@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from treadle.kernel.advancer import Advancer
 from treadle.kernel.flows import Flows
+from treadle.kernel.function_runs import FunctionRuns
+from treadle.kernel.functions import Functions
 from treadle.kernel.run_reads import RunReads
 from treadle.kernel.runs import Runs
 from treadle.kernel.settler import Settler
@@ -23,9 +25,20 @@ class RunKernel:
         store, committer, vault = engine.store, engine.committer, engine.vault
         self.flows = Flows(store, vault, namespace=namespace)
         self.advancer = Advancer(store, committer, self.flows, vault, engine.clock.now, engine.emit)
-        self.runs = Runs(store, committer, self.advancer, self.flows, vault, engine.ids, namespace=namespace)
         self.reads = RunReads(store, vault, namespace=namespace)
-        self.settler = Settler(committer, vault, self.advancer)
+        self.functions = Functions(
+            store,
+            committer,
+            vault,
+            engine.ids,
+            engine.function_registry.newest,
+            namespace=namespace,
+            payload_limit=engine.settings.payload_limit,
+        )
+        limit = engine.settings.payload_limit
+        self.function_runs = FunctionRuns(store, committer, vault, engine.ids, self.functions, payload_limit=limit)
+        self.runs = Runs(store, committer, self.advancer, self.flows, vault, engine.ids, self.function_runs, namespace=namespace)
+        self.settler = Settler(committer, vault, self.advancer, self.functions)
         self.lines = SoonWriter(store, engine.emit)
         """What flows log: written once for the whole engine, however many workers it has."""
         self.advancer.on_line.append(self.lines.add)

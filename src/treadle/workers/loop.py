@@ -22,7 +22,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, StoreError, TreadleError
 from treadle.model.ids import Ids
 from treadle.model.lists import IGNORE
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, ENGINE_LIST, HANDLER, Lane
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, ENGINE_LIST, FUNCTION, HANDLER, Lane
 from treadle.model.outcomes import Outcome, Problem, Released
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
@@ -30,6 +30,7 @@ from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import PAYLOAD_LIMIT
 from treadle.workers.call import Executor, attempt
 from treadle.workers.context import Context
+from treadle.workers.functions.warm import FunctionRunner
 from treadle.workers.handlers import Fallback, Handler, Isolation, Registry, Settled
 from treadle.workers.keeper import LeaseKeeper
 
@@ -133,6 +134,7 @@ class Worker:
         open_payload: Callable[[str], Awaitable[str]] | None = None,
         builtins: Mapping[str, Handler] | None = None,
         fallback: Fallback | None = None,
+        functions: FunctionRunner | None = None,
     ) -> None:
         self._store = store
         self._committer = committer
@@ -149,6 +151,7 @@ class Worker:
         self._open_payload = open_payload
         self._builtins = dict(builtins or {})
         self._fallback = fallback
+        self._functions = functions
         self.keeper: LeaseKeeper | None = None
         self._groups: dict[str, _Group] = {}
         self._lanes: dict[int, Lane] = {}
@@ -333,6 +336,8 @@ class Worker:
         """The handler of a lane: a user's by name, or the engine's own by kind."""
         if kind == HANDLER:
             return self._registry.find(name) or (self._fallback.find(name) if self._fallback is not None else None)
+        if kind == FUNCTION:
+            return None if self._functions is None else self._functions.find(name)
         return self._builtins.get(kind)
 
     def _group(self, handler: Handler) -> _Group:
@@ -425,6 +430,8 @@ class Worker:
             return away
         if handler is None:
             return self._without_handler(task)
+        if task.kind == FUNCTION and self._functions is not None:
+            return await self._drive(execution, self._functions, started)
         if self._open_payload is not None and task.payload.startswith("@"):
             try:
                 task.payload = await self._open_payload(task.payload)
@@ -469,12 +476,32 @@ class Worker:
         if answer.verdict is not Verdict.DONE:
             self._emit(ResultDropped(task.id, task.name, move))
             return
+        self._note_settled(task, move, error, started)
+
+    def _note_settled(self, task: Task, move: str, error: str | None, started: float) -> None:
         if move == "release":
             self.released += 1
         else:
             self.handled += 1
             self.failed += move == "fail"
         self._emit(TaskSettled(task.id, task.name, move, task.attempt, (self._clock.monotonic() - started) * 1000, error))
+
+    async def _drive(self, execution: _Execution, functions: FunctionRunner, started: float) -> Park | Finish | None:
+        """Execute a durable function, which settles its task itself."""
+        task = execution.task
+
+        def settling(on: bool) -> None:
+            execution.settling = on
+
+        try:
+            settled = await functions.execute(task, execution.context, settling)
+        except StoreError as error:
+            return self._decide(task, execution.handler, Released(f"the run could not be read: {error}"))
+        if settled is not None:
+            self._note_settled(task, settled.move, settled.error, started)
+        else:
+            self._emit(ResultDropped(task.id, task.name, "checkpoint"))
+        return None
 
     def _settle_alone(self, _: Task, token: Claim, decided: Finish | Park) -> Awaitable[Answer]:
         return self._committer.submit(Unit(token, decided))

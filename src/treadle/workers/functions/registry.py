@@ -1,0 +1,79 @@
+"""Durable functions by name and version: what a process can execute, and start."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.kernel.function_rows import check_version, lane_name
+from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
+from treadle.model.names import check_name
+from treadle.workers.handlers import Handler, make_handler
+
+MAX_STEPS = 10_000
+"""Steps that one run may have, unless its function says otherwise: replay grows with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """Code of one version of a function."""
+
+    name: str
+    version: int
+    handler: Handler
+    max_steps: int = MAX_STEPS
+
+    @property
+    def lane_name(self) -> str:
+        """The name of the lane of its tasks."""
+        return self.handler.name
+
+
+def make_function(
+    name: str, call: Callable[..., Any], *, version: int = 1, max_steps: int = MAX_STEPS, concurrency: int | None = None
+) -> Function:
+    """A function from an `async def` of (payload), (payload, ctx) or nothing, checked."""
+    check_name(name, "function name")
+    check_version(version)
+    if not inspect.iscoroutinefunction(call):
+        raise InvalidInput(f"The function {name} must be an `async def`: it awaits what `ctx` offers.")
+    if type(max_steps) is not int or max_steps < 1:
+        raise InvalidPolicy(f"max_steps must be 1 or more, not {max_steps!r}.")
+    made = make_handler(name, call, concurrency=concurrency)
+    handler = Handler(lane_name(name, version), call, made.arguments, "loop", concurrency=concurrency)
+    return Function(name, version, handler, max_steps)
+
+
+class FunctionRegistry:
+    """The functions of a process; several versions of a name are fine."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, Function] = {}
+        self._newest: dict[str, int] = {}
+
+    def add(self, function: Function) -> None:
+        """Add it; a second one of the same name and version raises `HandlerExists`."""
+        if function.lane_name in self._functions:
+            raise HandlerExists(f"There is a function {function.lane_name} already; give the new one another version.")
+        self._functions[function.lane_name] = function
+        self._newest[function.name] = max(function.version, self._newest.get(function.name, 0))
+
+    def find(self, lane_name: str) -> Function | None:
+        """The function for tasks of that lane: `NAME@VERSION`."""
+        return self._functions.get(lane_name)
+
+    def newest(self, name: str) -> int | None:
+        """The newest version of the name that is registered here."""
+        return self._newest.get(name)
+
+    def names(self) -> list[str]:
+        """`NAME@VERSION` of all, sorted."""
+        return sorted(self._functions)
+
+    def __iter__(self) -> Iterator[Function]:
+        return iter(self._functions.values())
+
+    def __len__(self) -> int:
+        return len(self._functions)

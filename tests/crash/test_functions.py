@@ -1,0 +1,57 @@
+"""A process that executes a ten-step function is killed at each of its writes; the next one finishes it, and does nothing twice
+but what was in flight."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+
+import pytest
+from tests.crash.scene import BOUND, Scene
+
+POINTS = ("function.before_commit", "function.after_commit")
+WRITES = 14
+"""Commits that the function and its child make, so that each is died at."""
+STEPS = [*(f"step{number}" for number in range(4)), "branch0", "branch1", "branch2", "child", "last"]
+RESULT = ["step0", "step1", "step2", "step3", "note", "branch0", "branch1", "branch2", "child", "last"]
+KILLED = -signal.SIGKILL
+
+
+_ALL = [
+    pytest.param(number, marks=[] if number in (1, 2, 5, 8, 10, 12, 14) else [pytest.mark.soak]) for number in range(1, WRITES + 1)
+]
+
+
+@pytest.mark.parametrize("number", _ALL)
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_function_whose_process_is_killed_at_any_write_comes_to_the_same(scene: Scene, point: str, number: int) -> None:
+    starter = scene.start("function_starter")
+    run_id = (await starter.told("started"))["id"]
+    assert await starter.ended() == 0
+    first = scene.start("worker", "--lease", 1, "--crash-at", f"{point}:{number}")
+    code = await first.ended() if number <= 10 else None
+    if code is not None:
+        assert code == KILLED
+    await scene.start_worker("--lease", 1)
+    assert await scene.engine.run_result(run_id, timeout=BOUND) == RESULT
+    counts = Counter(what for what, *_ in scene.effects() if what != "note")
+    assert set(counts) == set(STEPS)
+    again = [what for what, count in counts.items() if count > 1]
+    in_flight = 3 if set(again) <= {"branch0", "branch1", "branch2"} else 1
+    assert len(again) <= in_flight, counts
+    assert max(counts.values()) <= 2
+    report = await scene.engine.verify()
+    assert report.problems == ()
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_starter_that_dies_and_starts_again_starts_one_run(scene: Scene, point: str) -> None:
+    first = scene.start("function_starter", "--crash-at", point)
+    assert await first.ended() == KILLED
+    again = scene.start("function_starter")
+    told = await again.told("started")
+    assert await again.ended() == 0
+    assert told["created"] == (point == POINTS[0])
+    await scene.start_worker()
+    assert await scene.engine.run_result(told["id"], timeout=BOUND) == RESULT
+    assert [run.id for run in await scene.engine.run_reads.list_runs(workflow="ten")] == [told["id"]]
