@@ -179,6 +179,53 @@ def test_what_it_did_not_come_to_is_given_back_as_it_was(url):
         assert persistence.claim_task(["work.Item"]) is not None
 
 
+def test_a_run_that_an_operator_pauses_is_left_to_whoever_resumes_it(url):
+    with Persistence(url, settings=Settings()) as persistence:
+        engine = persistence.engine
+
+        def work(payload: dict[str, Any]) -> dict[str, Any]:
+            (run,) = persistence.get_runners_by_state("running")
+            persistence.run(engine.runs.pause(run.uuid))
+            return {"n": payload["n"]}
+
+        result = runner_of(persistence, tool_registry=tools_of(work)).run("work.Many", {"items": [1, 2, 3]}, MANY)
+        assert result.status == "PAUSED"
+        tasks = [task for task in persistence.run(engine.list_tasks(states=("paused", "running"))) if task.name == "work.Item"]
+        assert [(task.owner_id, task.shown_state, task.attempt) for task in tasks] == [(None, "paused", 1)] * 2
+        persistence.run(engine.runs.resume(result.workflow_id))
+        persistence.run(persistence.work_own_kinds())
+        assert {persistence.claim_task(["work.Item"]).state for _ in range(2)} == {"running"}
+
+
+def test_two_runs_at_once_of_one_runner_keep_their_tasks_apart(url):
+    with Persistence(url, settings=Settings(lease=2.0)) as persistence:
+        meet = threading.Barrier(2, timeout=BOUND)
+
+        def work(payload: dict[str, Any]) -> dict[str, Any]:
+            meet.wait()
+            before = {task.id: task.wake_at for task in persistence.run(persistence.engine.list_tasks(states=("running",)))}
+            until(lambda: _later(persistence, before))
+            meet.wait()
+            return {"n": payload["n"]}
+
+        runner = runner_of(persistence, tool_registry=tools_of(work))
+        results: list[Any] = []
+        threads = [
+            threading.Thread(target=lambda: results.append(runner.run("work.Many", {"items": [1, 2]}, MANY))) for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(2 * BOUND)
+        assert [sorted(result.outputs["done"]) for result in results] == [[1, 2], [1, 2]]
+
+
+def _later(persistence: Persistence, before: dict[str, Any]) -> bool:
+    """Whether all leases have been renewed since."""
+    tasks = persistence.run(persistence.engine.list_tasks(states=("running",)))
+    return all(task.wake_at > before[task.id] for task in tasks if task.id in before)
+
+
 def test_those_that_wait_for_their_turn_are_kept_too(url):
     counts: list[int] = []
     with Persistence(url, settings=Settings(lease=2.0)) as persistence:

@@ -221,7 +221,7 @@ class Evaluator:
             if still == _STILL_FOR and (await runs.get_run(run_id)).state == RunState.RUNNING:
                 still = 0
                 with suppress(Refused):  # it changes too fast to need that
-                    await runs.resume(run_id)
+                    await runs.repair(run_id, actor=self.persistence.owner_id)
             await self.persistence.engine.clock.sleep(_PAUSE)  # others are at it
         return ExecutionResult(
             False, run_id, {}, f"still moving after {self._max_iterations} looks", self._max_iterations, ExecutionStatus.TIMEOUT

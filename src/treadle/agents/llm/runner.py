@@ -81,7 +81,6 @@ class ClaudeAgentRunner:
         self._service = LLMService(engine, client=anthropic_client, tools=tool_registry, config=config)
         self._owner_id = engine.ids.new_id()
         self._lease_for = milliseconds(engine.settings.lease, "lease", positive=True)
-        self._held: list[Claim] = []
         takes = "born" in inspect.signature(evaluator.execute).parameters
         self._born: dict[str, Any] = {"born": Born(self._owner_id, self._lease_for)} if takes else {}
         """What the evaluator is told, if it can be: who holds the tasks of the run from the start."""
@@ -102,11 +101,12 @@ class ClaudeAgentRunner:
         """
         run = self._persistence.run
         result = self._evaluator.execute(workflow_ast, inputs, program_ast, **self._born)
-        keeping = run(self._start_keeping())
+        held: list[Claim] = []
+        keeping = run(self._start_keeping(held))
         left = self._max_dispatches
         try:
             while result.status == "PAUSED" and left > 0:
-                task = run(self._take(result.workflow_id))
+                task = run(self._take(result.workflow_id, held))
                 if task is None:
                     break
                 left -= 1
@@ -116,28 +116,27 @@ class ClaudeAgentRunner:
             run(self._let_go(result.workflow_id, keeping))
         return result
 
-    async def _take(self, run_id: str) -> Task | None:
-        """The next task of the run, held by this runner; None if none is free.
+    async def _take(self, run_id: str, held: list[Claim]) -> Task | None:
+        """The next task of the run, held by this runner; None if none is free, or an operator holds the run.
 
         Those that were born taken come first. Others there are where somebody else advanced the run.
         """
         store = self._persistence.engine.store
-        mine = await self._mine(run_id)
-        self._held = [task.claim for task in mine]
+        mine = await self._mine(run_id, TaskState.RUNNING)
+        held[:] = [task.claim for task in mine]
         if mine:
             return min(mine, key=lambda task: (task.priority, task.due_at, task.id))
         for task_id in await store.claim_of_run(run_id, HANDLER, self._owner_id, self._lease_for, 1):
             task = await store.find_task(task_id)
-            self._held = [] if task is None else [task.claim]
+            held[:] = [] if task is None else [task.claim]
             return task
         return None
 
-    async def _mine(self, run_id: str) -> list[Task]:
+    async def _mine(self, run_id: str, *states: str) -> list[Task]:
         """Tasks of the run that this runner holds."""
-        running = TaskFilter(states=(TaskState.RUNNING,), kind=HANDLER, run_id=run_id)
-        return [
-            task for task in await self._persistence.engine.store.list_tasks(running, _LOOKED_AT) if task.owner_id == self._owner_id
-        ]
+        which = TaskFilter(states=states, kind=HANDLER, run_id=run_id)
+        found = await self._persistence.engine.store.list_tasks(which, _LOOKED_AT)
+        return [task for task in found if task.owner_id == self._owner_id]
 
     async def _do(self, task: Task, description: str | None) -> None:
         engine = self._persistence.engine
@@ -178,11 +177,10 @@ class ClaudeAgentRunner:
         decided = settlement(task, outcome, NO_RETRY, 0.0, engine.settings.payload_limit)
         await engine.run_kernel.settler.settle(task, task.claim, decided)
 
-    async def _start_keeping(self) -> asyncio.Task[None]:
-        self._held = []
-        return asyncio.get_running_loop().create_task(self._keep())
+    async def _start_keeping(self, held: list[Claim]) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(self._keep(held))
 
-    async def _keep(self) -> None:
+    async def _keep(self, held: list[Claim]) -> None:
         """Renew the leases of what is held until canceled, from a thread of its own, as lease lines want it."""
         engine = self._persistence.engine
         loop = asyncio.get_running_loop()
@@ -192,7 +190,7 @@ class ClaudeAgentRunner:
                 while True:
                     await engine.clock.sleep(self._lease_for / 3000)
                     with suppress(StoreError):  # the next time, perhaps; else others take over
-                        await loop.run_in_executor(thread, line.renew, [Renewal(claim) for claim in self._held], self._lease_for)
+                        await loop.run_in_executor(thread, line.renew, [Renewal(claim) for claim in held], self._lease_for)
             finally:
                 await asyncio.shield(loop.run_in_executor(thread, line.close))
 
@@ -201,7 +199,7 @@ class ClaudeAgentRunner:
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
         self._persistence.engine.run_kernel.advancer.driven.pop(run_id, None)
-        while mine := await self._mine(run_id):
+        while mine := await self._mine(run_id, TaskState.RUNNING, TaskState.PAUSED):
             for task in mine:
                 released = Park("release", task.state, task.attempt, task.failures, task.takeovers, error=task.error)
                 await self._persistence.engine.run_kernel.settler.settle(task, task.claim, released)
