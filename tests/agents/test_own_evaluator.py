@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.agents.scenes import one, started, until
+from tests.agents.scenes import BOUND, one, started, until
 
 from treadle.agents import (
     Agent,
@@ -122,3 +123,31 @@ def test_where_a_handler_failed_is_kept_with_its_task(persistence):
         error = persistence.get_task_for_step(step_id).error
         assert error["type"] == "RuntimeError"
         assert 'raise RuntimeError("no money in it")' in error["traceback"]
+
+
+@pytest.mark.parametrize("way", [by_poll_once, by_start])
+def test_what_a_durable_function_calls_is_handled_without_asking_the_evaluator(memory, way):
+    engine = memory.engine
+
+    @engine.function("pays")
+    async def pays(payload: dict, ctx) -> object:
+        return await ctx.call("billing.Pay", {"amount": payload["amount"]})
+
+    spy = Spy(memory)
+
+    async def until_called() -> None:
+        async with engine.worker():
+            while not await engine.list_tasks(name="billing.Pay", states=("pending",)):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    run = memory.run(engine.start_function("pays", {"amount": 1.0}))
+    memory.run(asyncio.wait_for(until_called(), BOUND))
+    (task,) = memory.run(engine.list_tasks(name="billing.Pay"))
+    way(an_agent(AgentPoller, memory, spy), lambda: memory.get_task(task.id).state == TaskState.COMPLETED)
+    assert spy.told == []
+
+    async def result() -> object:
+        async with engine.worker():
+            return await engine.run_result(run, timeout=BOUND)
+
+    assert memory.run(result()) == {"id": "t-1", "status": "ok"}

@@ -330,3 +330,18 @@ def test_the_sweep_leaves_a_run_alone_that_lacks_nothing(memory, evaluator):
     service = RunnerService(memory, evaluator, RunnerConfig(), tools_of())
     assert [service.sweep() for _ in range(3)] == [0, 0, 0]
     assert [move.move for move in memory.run(memory.engine.store.list_moves(run_id))] == ["start"]
+
+
+def test_the_sweep_leaves_durable_functions_alone(memory, evaluator):
+    """These see to their own tasks; there is no flow to look them over by."""
+    engine = memory.engine
+
+    @engine.function("waits")
+    async def waits(payload: dict, ctx: object) -> None:
+        return None
+
+    run_id = memory.run(engine.start_function("waits", {})).id
+    service = RunnerService(memory, evaluator, RunnerConfig(), tools_of())
+    assert [service.sweep() for _ in range(3)] == [0, 0, 0]
+    assert memory.run(engine.runs.repair(run_id)) == []
+    assert [move.move for move in memory.run(engine.store.list_moves(run_id))] == ["start"]

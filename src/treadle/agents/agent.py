@@ -215,7 +215,7 @@ class Agent:
             return
         self._endings.end(held, outcome)
         if task.step_id is not None:
-            self._endings.resume(task.run_id)
+            self._endings.resume(task)
         self._profile.counts.add(task.name, isinstance(outcome, Succeeded))
         try:
             self._persistence.run(self._persistence.append_lines(lines))

@@ -15,6 +15,7 @@ from typing import Any
 from treadle.agents.claims import Held
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.persistence import Persistence
+from treadle.kernel.function_rows import is_function
 from treadle.kernel.ports import DONE, Answer, Finish, Park
 from treadle.model.errors import InvalidInput, StoreError, TreadleError
 from treadle.model.outcomes import Failed, Outcome, Problem, Retry, Succeeded
@@ -40,7 +41,7 @@ class Endings:
     def end(self, held: Held, outcome: Outcome) -> None:
         """Give a step its result or its error, and its task its end, in the calling thread."""
         task = held.task
-        if task.run_id is not None and task.step_id is not None and isinstance(outcome, Succeeded | Failed | Retry):
+        if _of_flow(task) and task.step_id is not None and isinstance(outcome, Succeeded | Failed | Retry):
             try:
                 self._tell(task.step_id, outcome)
             except StoreError:
@@ -69,9 +70,10 @@ class Endings:
         options: dict[str, Any] = {name: value for name, value in said.items() if name in self._fail_options}
         self._evaluator.fail_step(step_id, problem.message, **options)
 
-    def resume(self, run_id: str | None) -> None:
-        """Drive the run on; what is wrong with it is told, and ends nothing."""
-        if run_id is None:
+    def resume(self, task: Task) -> None:
+        """Drive the task's run on; what is wrong with it is told, and ends nothing. A durable function goes on by itself."""
+        run_id = task.run_id
+        if run_id is None or is_function(task.flow_id):
             return
         try:
             self._evaluator.resume(run_id, self._asts.get(run_id))
@@ -80,7 +82,7 @@ class Endings:
 
     async def settle(self, task: Task, claim: Claim, decided: Finish | Park) -> Answer:
         """What the loop of `start` settles with, for an evaluator that is to be asked: in a thread, as its methods block."""
-        if task.run_id is None or task.step_id is None or not isinstance(decided, Finish):
+        if not _of_flow(task) or task.step_id is None or not isinstance(decided, Finish):
             return await self._persistence.engine.run_kernel.settler.settle(task, claim, decided)
         held = Held(task, self._persistence.engine.clock.monotonic())
         self._persistence.claims.add(held)
@@ -90,7 +92,12 @@ class Endings:
     def _end_and_resume(self, held: Held, outcome: Outcome) -> None:
         self.end(held, outcome)
         if self._resumes:
-            self.resume(held.task.run_id)
+            self.resume(held.task)
+
+
+def _of_flow(task: Task) -> bool:
+    """Whether it is the task of a workflow's step."""
+    return task.run_id is not None and not is_function(task.flow_id)
 
 
 def _unstorable(error: InvalidInput) -> Failed:

@@ -425,9 +425,10 @@ class Runs:
     async def repair(self, run_id: str, *, actor: str | None = None) -> list[str]:
         """See to it that a running run can go on; the ids of the steps and blocks that lacked something, named in its log.
 
-        On a run that lacks nothing, or does not run, this is a no-op.
+        On a run that lacks nothing, does not run, or is that of a durable function, this is a no-op.
         """
-        return await self._repairs.repair((await self.get_run(run_id)).id, actor)
+        run = await self.get_run(run_id)
+        return [] if is_function(run.flow_id) else await self._repairs.repair(run.id, actor)
 
     async def _operate(
         self,
