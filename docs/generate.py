@@ -52,6 +52,14 @@ PROBLEMS = {
     "reserved_key": "The payload of an agent's task has a key that starts with an underscore; such keys are added by runners.",
     "import_failed": "The module of a registered handler is not there or cannot be imported; the message says why.",
     "import_timeout": "The module of a registered handler does not come to the end of its import.",
+    "approval_denied": "A person denied the approval that the task waited for. Final, whatever its policy says.",
+    "approval_expired": "Nobody decided in time on the approval that the task waited for. Final, whatever its policy says.",
+    "approval_lost": "The approval that the task waited for is not in the store any more. Retry the task to ask again.",
+    "effect_unavailable": "The handler makes an effect in a way that does not fit it; the message says which does. Final.",
+    "invalid_effect_response": "An effect was made, but what it returned is no JSON. Final, as it must not be made again.",
+    "webhook_unsigned": "`TREADLE_WEBHOOK_SECRET` is not set; nothing is sent unsigned. Final.",
+    "webhook_not_allowed": "An approval names a webhook of its own that `TREADLE_WEBHOOK_ALLOW` does not allow. Final.",
+    "webhook_not_set": "There is no usable `TREADLE_APPROVAL_WEBHOOK` where the notification was to be sent. Final.",
     "entrypoint_missing": "The module of a registered handler has no function of that name.",
 }
 """Codes that failed tasks carry beside those of the error tree."""

@@ -54,6 +54,12 @@ class Settings:
     """Dollars that a run may spend on models, unless it was started with a budget of its own; without a limit by default."""
     llm_prices: str = field(default="", repr=False)
     """Prices of models as JSON, `{"some-model": [3, 15]}`: dollars for a million tokens in and out."""
+    approval_webhook: str = field(default="", repr=False)
+    """The URL that is told of approvals that wait for a decision; nobody is told by default."""
+    webhook_secret: str = field(default="", repr=False)
+    """What webhooks are signed with; without it none is sent. Never shown."""
+    webhook_allow: tuple[str, ...] = ()
+    """Beginnings of URLs, joined by spaces, that an approval may name as its own webhook; none by default."""
     crash_at: str = ""
     """For tests: `point` or `point:n` kills the process when the named crash point is reached for the n-th time."""
 
@@ -81,6 +87,9 @@ def load_settings() -> Settings:
         llm_timeout=_number("TREADLE_LLM_TIMEOUT", get("TREADLE_LLM_TIMEOUT"), 120.0, 0.1, 3600),
         llm_budget=_number("TREADLE_LLM_BUDGET", get("TREADLE_LLM_BUDGET"), 0.0, 0, 1e9) if get("TREADLE_LLM_BUDGET") else None,
         llm_prices=get("TREADLE_LLM_PRICES") or "",
+        approval_webhook=(get("TREADLE_APPROVAL_WEBHOOK") or "").strip(),
+        webhook_secret=(get("TREADLE_WEBHOOK_SECRET") or "").strip(),
+        webhook_allow=tuple((get("TREADLE_WEBHOOK_ALLOW") or "").split()),
         crash_at=get("TREADLE_CRASH_AT") or "",
     )
 

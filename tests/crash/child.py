@@ -13,7 +13,9 @@ import os
 import signal
 import sys
 import time
+import urllib.request
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,29 @@ async def run_function_starter(options: argparse.Namespace) -> None:
         tell("started", id=started.id, created=started.created)
 
 
+def add_payers(engine: Engine) -> None:
+    """Handlers with effects at a server that is told the keys; each makes as many as the payload says, one after another."""
+
+    def pay_one(url: str, number: int, ctx: Context) -> Any:
+        headers = {"Idempotency-Key": ctx.idempotency_key, "Dedupe-Key": ctx.dedupe_key, "Attempt": str(ctx.attempt)}
+        request = urllib.request.Request(f"{url}/step-{number}", b"", headers, method="POST")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    @engine.handler("pay")
+    async def pay(payload: Any, ctx: Context) -> dict[str, Any]:
+        receipts = []
+        for number in range(payload["steps"]):
+            work = partial(asyncio.to_thread, pay_one, payload["url"], number, ctx)
+            receipts.append(await ctx.effect(f"pay-{number}", work, {"step": number}))
+        return {"receipts": receipts}
+
+    @engine.handler("pay_sync")
+    def pay_sync(payload: Any, ctx: Context) -> dict[str, Any]:
+        pay = [partial(pay_one, payload["url"], number, ctx) for number in range(payload["steps"])]
+        return {"receipts": [ctx.effect_blocking(f"pay-{n}", call, {"step": n}) for n, call in enumerate(pay)]}
+
+
 async def run_worker(options: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -134,6 +159,7 @@ async def run_one_worker(options: argparse.Namespace, stop: asyncio.Event) -> No
     engine = Engine(emit=emit)
     add_handlers(engine, options.effects, options.go)
     add_functions(engine, options.effects)
+    add_payers(engine)
     lease: Duration = options.lease
     async with engine, engine.worker(lease=lease, grace=options.grace, concurrency=options.concurrency) as host:
         tell("ready", owner_id=host.owner_id)

@@ -23,6 +23,7 @@ from treadle.model.errors import InvalidInput, TreadleError
 from treadle.model.names import ADVANCE, HANDLER, SCRIPT, short_name
 from treadle.model.outcomes import Failed, Outcome, Released
 from treadle.model.retry import NO_RETRY, RetryPolicy
+from treadle.model.states import TaskState
 from treadle.model.tasks import LogLine, Task
 from treadle.model.values import Json, decode
 from treadle.settings import Settings
@@ -132,6 +133,9 @@ class Connection:
                 if not tasks:
                     break
                 for task in tasks:
+                    if task.state == TaskState.AWAITING_APPROVAL:  # a reminder or its expiry is due: no handler's business
+                        await self.engine.approvals.tend(task, task.claim)
+                        continue
                     held = Held(task, sent_at + lease_for / 1000)
                     claimed.append(held)
                     self.claims.add(held)

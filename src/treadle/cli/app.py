@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from treadle.cli import compile as compiling
 from treadle.cli import (
+    approvals,
     dlq,
     doctor,
     enqueue,
@@ -16,6 +16,7 @@ from treadle.cli import (
     graph,
     handlers,
     lists,
+    recover,
     run,
     runner,
     runs,
@@ -29,6 +30,7 @@ from treadle.cli import (
     usage,
     worker,
 )
+from treadle.cli import compile as compiling
 from treadle.cli.exits import EXIT_CODES
 from treadle.cli.helping import App
 from treadle.cli.session import Common, RootJsonOption, RootNamespaceOption, RootStoreOption, RootVerboseOption, Session, command
@@ -49,6 +51,7 @@ _flows = App(help="AFL sources in the store, by name and version.", no_args_is_h
 _lists = App(help="Task lists: what is in them, and how their work is held back.", no_args_is_help=True)
 _handlers = App(help="Handlers that runners load from the store.", no_args_is_help=True)
 _schedules = App(help="Schedules: work that is started by time.", no_args_is_help=True)
+_approvals = App(help="Approvals: what waits for a person's decision.", no_args_is_help=True)
 _dlq = App(help="Dead letters: what failed for good.", no_args_is_help=True)
 _store = App(help="The store: schema, log, contents.", no_args_is_help=True)
 
@@ -99,6 +102,7 @@ app.command("submit")(command(submit.submit))
 app.command("why")(command(tasks.why))
 app.command("servers")(command(servers.servers))
 app.command("doctor")(command(doctor.doctor))
+app.command("recover")(command(recover.recover))
 
 _tasks.command("list")(command(tasks.list_tasks))
 _tasks.command("show")(command(tasks.show))
@@ -152,6 +156,12 @@ _schedules.command("remove")(command(schedules.remove))
 _schedules.command("run-now")(command(schedules.run_now))
 _schedules.command("backfill")(command(schedules.backfill))
 app.add_typer(_schedules, name="schedules")
+
+_approvals.command("list")(command(approvals.list_approvals))
+_approvals.command("show")(command(approvals.show))
+_approvals.command("approve")(command(approvals.approve))
+_approvals.command("deny")(command(approvals.deny))
+app.add_typer(_approvals, name="approvals")
 
 _dlq.command("list")(command(dlq.list_letters))
 _dlq.command("show")(command(dlq.show))

@@ -55,6 +55,11 @@ def payload(text: str | None, parameters: Sequence[str] = ()) -> dict[str, Json]
     return None if text is None else _object(text, "payload")
 
 
+def edits(text: str | None) -> dict[str, Json] | None:
+    """What is laid over the context of an approval, from JSON, `@file` or `-` (stdin); None if nothing is given."""
+    return None if text is None else _object(text, "edits")
+
+
 def workflow_inputs(workflow: Facet, whole: str | None, pairs: Sequence[str]) -> dict[str, Json]:
     """A workflow's inputs from a JSON object (or `@file`, `-`) with `key=value` pairs over it.
 

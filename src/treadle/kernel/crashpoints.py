@@ -26,6 +26,10 @@ POINTS = (
     "leave.after_commit",
     "fire.before_commit",
     "fire.after_commit",
+    "effect.before_begin",
+    "effect.begun",
+    "effect.made",
+    "effect.recorded",
 )
 
 _armed: Callable[[str], None] | None = None

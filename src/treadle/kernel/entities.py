@@ -136,6 +136,9 @@ class EntityStore(Protocol):
     async def find_outcomes(self, keys: Sequence[str]) -> list[EffectOutcome]:
         """What is known of the effects with these keys."""
 
+    async def count_unknown(self, root_ids: Sequence[str]) -> int:
+        """How many effects of those trees are `unknown`: begun, and nobody knows how they ended."""
+
     async def expire_leases_of(self, owner_ids: Sequence[str]) -> int:
         """Make the leases of those owners run out now, so that the next `wake` takes them over; how many there were.
 

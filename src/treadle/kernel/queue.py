@@ -94,6 +94,8 @@ class Queue:
         self._vault = vault
         self.follow: Follow | None = None
         """What follows from the end of a run's task; set where runs are wired."""
+        self.closing: Callable[[Task], Awaitable[tuple[Row, ...]]] | None = None
+        """What is stored with the end of any task, such as that of the approval it waits for; set where that is wired."""
         self._namespace = check_name(namespace, "namespace")
         self._payload_limit = payload_limit
         self._patience = patience
@@ -248,6 +250,8 @@ class Queue:
             if isinstance(decided, Finish) and task.run_id is not None and self.follow is not None:
                 tasks, followed = await self.follow(task, decided)
                 more = (*more, *followed)
+            if isinstance(decided, Finish) and self.closing is not None:
+                more = (*more, *await self.closing(task))
             reach("operate.before_commit")
             answer = await self._committer.submit(Unit(seen, decided, tasks, rows=more), self._patience)
             reach("operate.after_commit")

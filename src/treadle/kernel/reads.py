@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from treadle.kernel.ports import LaneDepth, Store, TaskFilter
@@ -44,6 +45,8 @@ class Reads:
     def __init__(self, store: Store, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
         self._namespace = namespace
+        self.why_awaiting: Callable[[Task], Awaitable[Reason | None]] | None = None
+        """Says what a task waits for that awaits a person; set where that is wired."""
 
     async def get_task(self, task_id: str) -> Task:
         """The task, or `TaskNotFound`."""
@@ -100,6 +103,8 @@ class Reads:
 
     async def _around(self, task: Task) -> Around:
         """What is said about the task's lane, list and limit key, where that may be what it waits for."""
+        if not task.finished and task.state == TaskState.AWAITING_APPROVAL and self.why_awaiting is not None:
+            return Around(waits_for=await self.why_awaiting(task))
         if task.finished or task.owner_id is not None or task.wake_at is not None:
             return Around()
         rule = next((rule for rule in await self._store.list_lane_rules() if rule.lane_id == task.lane_id), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -142,6 +142,8 @@ class Runs:
         self._of_functions = of_functions
         self._namespace = namespace
         self._patience = patience
+        self.closing: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None
+        """What is stored with the cancel of a run, such as that of approvals that it waits for; set where that is wired."""
         self._repairs = Repairs(store, advancer, flows, vault)
 
     async def start(
@@ -449,15 +451,18 @@ class Runs:
             if target is None:
                 raise IllegalMove("run", run.id, run.state, move, RUN.possible(run.state))
             moved = MoveRun(run.id, move, run.state, target, actor=actor, outputs=run.outputs, error=error, data=error)
-            unit = Unit(run=RunGuard(run.id, None), rows=(moved, *rows(run)))
+            closed = await self.closing(run) if self.closing is not None and target == RunState.CANCELED else ()
+            unit = Unit(run=RunGuard(run.id, None), rows=(moved, *rows(run), *closed))
             reach("operate.before_commit")
             try:
-                await self._committer.submit(unit, self._patience)
+                answer = await self._committer.submit(unit, self._patience)
             except IllegalMove:
                 continue  # it changed its state meanwhile
             finally:
                 self._advancer.forget(run.id)
             reach("operate.after_commit")
+            if answer.verdict is Verdict.DEFERRED:
+                continue  # something of what is closed with it has changed
             for told in self._advancer.on_finished if target == RunState.CANCELED else ():
                 told(run.id)
             return await self.get_run(run_id)
@@ -513,6 +518,8 @@ class Runs:
             task = None if row.task_id is None else await self._store.find_task(row.task_id)
             if task is None or task.finished:
                 return False
+            if task.state == TaskState.AWAITING_APPROVAL:
+                raise Refused(f"The step waits for an approval; decide that first: `treadle why {task.id}` names it.")
             answer = await self._advancer.settle(task, Seen(task.id, task.version, task.claim_version), finish)
             if answer.verdict is Verdict.DONE:
                 return True

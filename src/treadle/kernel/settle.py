@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import dataclass
 from typing import assert_never
 
 from treadle.kernel.ports import Finish, Park
+from treadle.model.approvals import ApprovalRequest, open_approval, with_decisions_of
 from treadle.model.names import ADVANCE, LOCK, PRUNE
-from treadle.model.outcomes import Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting
+from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Task
-from treadle.model.values import encode
+from treadle.model.values import Json, decode, encode
 
 TAKEOVER_LIMIT = 5
 """Lease expiries in a row after which a handler's task goes to the dead letters instead of being tried again."""
@@ -25,6 +27,13 @@ _OWN_KINDS = frozenset({ADVANCE, PRUNE, LOCK})
 
 _ERROR_LIMIT = 64 * 1024
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+|'[^']*'|\"[^\"]*\"")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Park):
+    """The task waits for a person: the settler stores the approval with it."""
+
+    request: ApprovalRequest | None = None
 
 
 def settlement(
@@ -56,8 +65,19 @@ def settlement(
                 data=_error_text(problem),
             )
         case Waiting(wait_for, checkpoint):
-            kept = task.checkpoint if checkpoint is None else encode(checkpoint, "checkpoint")
+            kept = _kept(task, checkpoint)
             return Park("wait", TaskState.PENDING, task.attempt, task.failures, 0, wake_for=wait_for or None, checkpoint=kept)
+        case AwaitingApproval(request, checkpoint):
+            return Ask(
+                "ask",
+                TaskState.AWAITING_APPROVAL,
+                task.attempt,
+                task.failures,
+                0,
+                wake_for=open_approval(request, 0, task.name).wait_for(0),
+                checkpoint=_kept(task, checkpoint),
+                request=request,
+            )
         case Paused(reason):
             return Park(
                 "pause",
@@ -83,6 +103,13 @@ def settlement(
             )
         case _:
             assert_never(outcome)
+
+
+def _kept(task: Task, checkpoint: Json) -> str | None:
+    """What is stored for the next entry: what the handler leaves (None: what it left before), and decisions it was given."""
+    if checkpoint is None or task.checkpoint is None:
+        return task.checkpoint if checkpoint is None else encode(checkpoint, "checkpoint")
+    return encode(with_decisions_of(decode(task.checkpoint), checkpoint), "checkpoint")
 
 
 def failure(problem: Problem) -> Finish:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from treadle.kernel.advancer import Advancer
+from treadle.kernel.approvals import Approvals
 from treadle.kernel.committer import Committer
 from treadle.kernel.function_rows import is_function
 from treadle.kernel.functions import Functions
 from treadle.kernel.ports import Answer, Finish, Park, Unit
+from treadle.kernel.settle import Ask
 from treadle.kernel.vault import Vault
 from treadle.model.tasks import Claim, Task
 
@@ -14,17 +16,20 @@ from treadle.model.tasks import Claim, Task
 class Settler:
     """The one way from a worker's decision to the store."""
 
-    def __init__(self, committer: Committer, vault: Vault, advancer: Advancer, functions: Functions) -> None:
+    def __init__(self, committer: Committer, vault: Vault, advancer: Advancer, functions: Functions, approvals: Approvals) -> None:
         self._committer = committer
         self._vault = vault
         self._advancer = advancer
         self._functions = functions
+        self._approvals = approvals
 
     async def settle(self, task: Task, token: Claim, decided: Finish | Park, patience: float | None = None) -> Answer:
-        """Commit it under the claim; the end of a run's task advances the run in the same unit.
+        """Commit it under the claim, in one unit with what follows: a run goes on after its task, a question is stored.
 
         `patience` is that of the committer, for a task without a run: by default it waits for a store that cannot be reached.
         """
+        if isinstance(decided, Ask):
+            return await self._approvals.ask(task, token, decided)
         if isinstance(decided, Finish):
             if is_function(task.flow_id):
                 return await self._functions.settle(task, token, decided)

@@ -91,6 +91,17 @@ class ShortLease:
 
 
 @dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a start-up found of those before it, and has seen to."""
+
+    expired_leases: int
+    own_tasks: int
+    unknown_effects: int
+    orphaned_approvals: int
+    missed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Operated:
     """An operator changed how a list, a lane or a limit behaves."""
 
@@ -111,6 +122,7 @@ Event = (
     | LoopError
     | ClockJumped
     | ShortLease
+    | Recovered
     | Operated
 )
 Emit = Callable[[Event], None]
@@ -153,6 +165,12 @@ def _words(event: Event) -> tuple[int, str]:
             return logging.ERROR, f"{loop}: {error}"
         case ClockJumped(by_ms, quiet_for):
             return logging.WARNING, f"the store's clock jumped by {by_ms} ms; no lease is expired for {quiet_for} ms"
+        case Recovered(expired_leases, own_tasks, unknown_effects, orphaned_approvals, missed):
+            return logging.WARNING, (
+                f"recovered: {expired_leases} expired lease(s), {own_tasks} task(s) of this server's earlier process, "
+                f"{unknown_effects} effect(s) unknown, {orphaned_approvals} approval(s) without a task"
+                + "".join(f"; {each}" for each in missed)
+            )
         case Operated(act, actor):
             return logging.INFO, f"{act}, by {actor}"
         case ShortLease(lease_for):

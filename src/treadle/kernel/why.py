@@ -33,6 +33,8 @@ class Around:
     limit: Limit | None = None
     holders: Sequence[str] = ()
     """Some of the tasks that are admitted under the task's limit key."""
+    waits_for: Reason | None = None
+    """What a task that awaits something waits for, where that is known better than its state tells."""
 
 
 def shown_server_state(server: Server, now: int) -> str:
@@ -64,7 +66,7 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around:
     if task.owner_id is not None:
         return _why_running(task, servers, now)
     if task.wake_at is not None:
-        return _why_waiting(task, now)
+        return around.waits_for or _why_waiting(task, now)
     if around.rule is not None and around.rule.paused:
         resume = f"`treadle lists resume {task.task_list}` lets it go on"
         return Reason("list_paused", f"its task list {task.task_list} is paused; {resume}")

@@ -7,6 +7,7 @@
     │   ├── PayloadTooLarge     over the size limit
     │   ├── InvalidPolicy       a retry policy, limit or duration that makes no sense
     │   ├── InvalidStoreUrl     a store URL that names no store
+    │   ├── InvalidApproval     a question to people that cannot be asked so
     │   ├── InvalidFlow         AFL that does not compile; carries the diagnostics
     │   ├── InvalidSchedule     a cron line, time zone, interval or policy of a schedule that makes no sense
     │   ├── InvalidWatcher      a path, address or option of a watcher that makes no sense
@@ -22,6 +23,7 @@
     │   ├── WatcherNotFound
     │   ├── FlowNotFound
     │   ├── WorkflowNotFound    the flow has no such workflow
+    │   ├── ApprovalNotFound
     │   ├── ListNotFound        a task list that nobody has named
     │   ├── FunctionNotFound    no durable function of that name is known
     │   └── NothingMatches      a filter for bulk work that fits nothing
@@ -30,6 +32,11 @@
     │   ├── BacklogFull         the lane's cap on waiting tasks is reached
     │   ├── ListDraining        the task list takes no new work
     │   ├── RetriesUsedUp       the task's retry policy allows no further attempt
+    │   ├── MayNotDecide        somebody who may not decide the approval
+    │   ├── AlreadyDecided      the approval is not pending any more
+    │   ├── AlreadyVoted        the same person decides a second time
+    │   ├── DecidedTooLate      the time to decide has passed
+    │   ├── EditsNotAllowed     the approval's context may not be changed by who approves
     │   ├── HandlerExists       two handlers of one name in one process
     │   ├── ScheduleExists      there is a schedule of that name
     │   └── WatcherExists       there is a watcher of that name
@@ -45,6 +52,8 @@
     ├── ApprovalExpired         raised in a durable function whose question nobody answered in time
     ├── TooManySteps            raised in a durable function that has reached its cap on steps
     ├── NonRetryable            raised by handlers: this attempt failed and no retry can help
+    ├── EffectFailed            raised to handlers: the effect was not made, as is known from an attempt that was lost
+    ├── EffectUnknown           raised by effects: nobody can say whether it was made
     └── StoreError              the database, not the caller
         ├── StoreUnavailable    cannot be reached now; retrying later may help
         ├── StoreReadOnly       it can be read, but not written
@@ -92,6 +101,10 @@ class InvalidPolicy(InvalidInput):
 
 class InvalidStoreUrl(InvalidInput):
     code = "invalid_store_url"
+
+
+class InvalidApproval(InvalidInput):
+    code = "invalid_approval"
 
 
 class InvalidFlow(InvalidInput):
@@ -178,6 +191,14 @@ class FlowNotFound(NotFound):
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no flow {name}; `treadle flows list` shows what is published.")
         self.name = name
+
+
+class ApprovalNotFound(NotFound):
+    code = "approval_not_found"
+
+    def __init__(self, approval_id: str) -> None:
+        super().__init__(f"There is no approval {approval_id}; `treadle approvals list` shows what waits for a decision.")
+        self.approval_id = approval_id
 
 
 class WorkflowNotFound(NotFound):
@@ -278,6 +299,51 @@ class WatcherExists(Refused):
     code = "watcher_exists"
 
 
+class MayNotDecide(Refused):
+    code = "may_not_decide"
+
+    def __init__(self, approval_id: str, actor: str, deciders: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{actor} may not decide approval {approval_id}; those who may: {', '.join(deciders)}. Nothing was changed."
+        )
+        self.approval_id, self.actor, self.deciders = approval_id, actor, deciders
+
+
+class AlreadyDecided(Refused):
+    code = "already_decided"
+
+    def __init__(self, approval_id: str, state: str, by: str | None) -> None:
+        whom = f" by {by}" if by else ""
+        super().__init__(f"Approval {approval_id} is {state} already{whom}; a decision is final.")
+        self.approval_id, self.state = approval_id, state
+
+
+class AlreadyVoted(Refused):
+    code = "already_voted"
+
+    def __init__(self, approval_id: str, actor: str, votes: int, quorum: int) -> None:
+        super().__init__(
+            f"{actor} has decided approval {approval_id} already ({votes} of {quorum} votes); each decider has one vote."
+        )
+        self.approval_id, self.actor = approval_id, actor
+
+
+class DecidedTooLate(Refused):
+    code = "decided_too_late"
+
+    def __init__(self, approval_id: str, expired_at: str) -> None:
+        super().__init__(f"The time to decide approval {approval_id} passed at {expired_at}; nothing was changed.")
+        self.approval_id, self.expired_at = approval_id, expired_at
+
+
+class EditsNotAllowed(Refused):
+    code = "edits_not_allowed"
+
+    def __init__(self, approval_id: str) -> None:
+        super().__init__(f"The context of approval {approval_id} may not be changed; approve it as it is, or deny it.")
+        self.approval_id = approval_id
+
+
 class ClaimLost(TreadleError):
     code = "claim_lost"
 
@@ -365,6 +431,18 @@ class NonRetryable(TreadleError):
     def __init__(self, message: str, code: str | None = None) -> None:
         super().__init__(message)
         self.error_code = code or self.code
+
+
+class EffectFailed(TreadleError):
+    """The effect is known not to have been made. Raise it in an effect to say so; it is retried by policy like other errors."""
+
+    code = "effect_failed"
+
+
+class EffectUnknown(TreadleError):
+    """Raise it in an effect to say that nobody knows whether it was made; it is retried by policy like other errors."""
+
+    code = "effect_unknown"
 
 
 class StoreError(TreadleError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from treadle.model.approvals import ApprovalRequest
 from treadle.model.values import Json
 
 
@@ -56,6 +57,17 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitingApproval:
+    """A person has to decide; no worker is held meanwhile. The handler is entered again with the decision, and `checkpoint`.
+
+    If it is denied, or expires without being asked again, the task fails and the handler is not entered.
+    """
+
+    request: ApprovalRequest
+    checkpoint: Json = None
+
+
+@dataclass(frozen=True, slots=True)
 class Paused:
     """Held until an operator resumes it."""
 
@@ -69,4 +81,4 @@ class Released:
     reason: str = "worker stopped"
 
 
-Outcome = Succeeded | Retry | Failed | Waiting | Paused | Released
+Outcome = Succeeded | Retry | Failed | Waiting | AwaitingApproval | Paused | Released

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from treadle.kernel.ports import Unit
 from treadle.kernel.queue import PATIENCE
-from treadle.kernel.telemetry import Emit, LoopError, ShortLease, WorkerStarted, WorkerStopped
+from treadle.kernel.recovery import Place
+from treadle.kernel.telemetry import Emit, LoopError, Recovered, ShortLease, WorkerStarted, WorkerStopped
 from treadle.model.errors import Refused, StoreError
 from treadle.model.tasks import Claim, LogLine, Server
 from treadle.workers.builtins import builtin_handlers
+from treadle.workers.effects import EffectKernel
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.functions.runtime import Runtime
 from treadle.workers.functions.warm import FunctionRunner
@@ -35,6 +37,10 @@ BEAT_EVERY = 10.0
 
 CLAIM_WAIT = 5.0
 """Seconds that a claim in flight gets to come back when the worker stops."""
+
+
+_HERE: set[str] = set()
+"""The owner ids of this process: alive as long as it is."""
 
 
 class WorkerHost:
@@ -74,6 +80,7 @@ class WorkerHost:
         )
         host = socket.gethostname()
         self.owner_id = owner_id or engine.ids.new_id()
+        _HERE.add(self.owner_id)
         self._name = name or f"{host}-{os.getpid()}"
         self._host = host
         self._state = "starting"
@@ -116,9 +123,11 @@ class WorkerHost:
             on_line=self._line,
             settle=settle or engine.run_kernel.settler.settle,
             open_payload=engine.vault.open_text,
-            builtins=builtin_handlers(self._scripts, engine.retention, lambda: engine.time_kernel.firer),
+            builtins=builtin_handlers(self._scripts, engine.retention, lambda: engine.time_kernel.firer, engine.notifier),
             fallback=engine.fallback,
             functions=self.functions,
+            effects=EffectKernel(engine.store, engine.committer, engine.vault),
+            tend=engine.approvals.tend,
         )
 
     def describe(self) -> Server:
@@ -156,8 +165,8 @@ class WorkerHost:
             engine.committer.on_ready.append(self.worker.heard)
             engine.committer.on_fenced.append(self.worker.fenced)
             self._unsubscribe = await engine.store.subscribe(self.worker.heard)
+            await self._recover()
             await self._see_to_pruning()
-            await self._see_to_schedules()
             self._state = "running"
             await engine.store.save_server(self.describe())
         except BaseException:
@@ -195,21 +204,30 @@ class WorkerHost:
         await self._let_go()
         engine.emit(WorkerStopped(self.owner_id, self.worker.handled, self.worker.released))
 
+    async def _recover(self) -> None:
+        """See to what those before have left, before anything is claimed here."""
+        place = Place(self._name, self._host, is_alive, _HERE)
+        report = await self._engine.recovery.recover(place)
+        if report.did:
+            missed = [f"{service} {each.name}: {each.text}" for service, found in report.others.items() for each in found]
+            missed += [f"{service} {name}: has a task again" for service, names in report.repaired.items() for name in names]
+            missed += report.problems
+            self._emit(
+                Recovered(
+                    report.expired_leases,
+                    report.own_tasks,
+                    report.unknown_effects,
+                    len(report.orphaned_approvals),
+                    tuple(missed),
+                )
+            )
+
     async def _see_to_pruning(self) -> None:
         engine = self._engine
         try:
             await engine.committer.submit(Unit(tasks=(engine.retention.task(engine.ids.new_id()),)), PATIENCE)
         except Refused as error:  # an operator drains the engine's own list: that keeps nobody from working
             engine.emit(LoopError("worker", f"nothing will be pruned: {error}"))
-
-    async def _see_to_schedules(self) -> None:
-        """Give schedules a task again whose task somebody has ended."""
-        engine = self._engine
-        try:
-            for name in await engine.schedules.repair():
-                engine.emit(LoopError("worker", f"the schedule {name} had no task any more and has one again"))
-        except Refused as error:
-            engine.emit(LoopError("worker", f"no schedule was given a task: {error}"))
 
     def _keep(self) -> None:
         engine = self._engine
@@ -242,6 +260,19 @@ class WorkerHost:
 
     def _line(self, line: LogLine) -> None:
         self._lines.add(line)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this host has that pid; ours counts for none, as what has it now is this new one."""
+    if pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # it is somebody else's
+    return True
 
 
 def host_version() -> str:

@@ -1,4 +1,4 @@
-"""Handlers of the engine's own kinds of task: scripts of flows, advancing runs, pruning, and firing schedules."""
+"""Handlers of the engine's own kinds of task: scripts of flows, advancing runs, pruning, schedules, asking and telling people."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 from treadle.kernel.firing import Firer
 from treadle.kernel.retention import PRUNE_EVERY_FOR, Retention
 from treadle.kernel.run_rows import PARAM
-from treadle.model.names import ADVANCE, PRUNE, SCHEDULE, SCRIPT
-from treadle.model.outcomes import Failed, Problem, Waiting
+from treadle.model.approvals import ApprovalRequest
+from treadle.model.errors import InvalidApproval
+from treadle.model.names import ADVANCE, APPROVAL, NOTIFY, PRUNE, SCHEDULE, SCRIPT
+from treadle.model.outcomes import AwaitingApproval, Failed, Problem, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Settled, make_handler
+from treadle.workers.notify import NOTIFY_RETRY, SEND_WITHIN, Notifier
 from treadle.workers.scripts import ScriptError, ScriptRunner, ScriptUnavailable
 
 _PATIENT = RetryPolicy(retries=1_000_000, first_for=1000, cap_for=60_000)
@@ -22,9 +25,12 @@ _PERSISTENT = RetryPolicy(retries=1_000_000, first_for=60_000, cap_for=PRUNE_EVE
 
 
 def builtin_handlers(
-    scripts: ScriptRunner, retention: Retention | None = None, firer: Callable[[], Firer] | None = None
+    scripts: ScriptRunner,
+    retention: Retention | None = None,
+    firer: Callable[[], Firer] | None = None,
+    notifier: Notifier | None = None,
 ) -> dict[str, Handler]:
-    """The handlers by kind; without `retention`, nothing is pruned here, and without `firer` no schedule fires."""
+    """The handlers by kind; nothing is pruned here without `retention`, fired without `firer`, told without `notifier`."""
 
     async def run_script(payload: dict[str, Any]) -> dict[str, Json] | Failed:
         """Run the code out of process; what is wrong with it is final, and its type is that of what the script raised."""
@@ -45,7 +51,10 @@ def builtin_handlers(
     handlers = {
         SCRIPT: make_handler(SCRIPT, run_script, retry=3, concurrency=16),
         ADVANCE: make_handler(ADVANCE, take_in),
+        APPROVAL: make_handler(APPROVAL, _ask),
     }
+    if notifier is not None:
+        handlers[NOTIFY] = make_handler(NOTIFY, notifier.notify, retry=NOTIFY_RETRY, timeout=2 * SEND_WITHIN, concurrency=4)
     if retention is not None:
         handlers[PRUNE] = make_handler(PRUNE, _pruning(retention), retry=_PERSISTENT)
     if firer is not None:
@@ -59,6 +68,16 @@ def _firing(firer: Callable[[], Firer]) -> Callable[[dict[str, Any], Context], A
         return Settled(await firer().fire(ctx.task))
 
     return fire
+
+
+async def _ask(payload: dict[str, Any], ctx: Context) -> dict[str, Json] | AwaitingApproval | Failed:
+    """Ask a person for a function; entered again, the decision is the result."""
+    if ctx.approval is not None:
+        return ctx.approval
+    try:
+        return AwaitingApproval(ApprovalRequest.from_json(payload))
+    except InvalidApproval as error:
+        return Failed(Problem(error.code, str(error), type(error).__name__))
 
 
 def _pruning(retention: Retention) -> Callable[[], Awaitable[Waiting]]:

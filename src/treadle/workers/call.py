@@ -8,9 +8,10 @@ import traceback
 from collections.abc import Awaitable, Iterable
 from typing import Any, Protocol, assert_never
 
+from treadle.model.approvals import ApprovalRequest, check_request
 from treadle.model.clock import LONGEST_FOR
-from treadle.model.errors import NonRetryable, TreadleError
-from treadle.model.outcomes import Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting
+from treadle.model.errors import InvalidApproval, NonRetryable, TreadleError
+from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.values import decode
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Settled
@@ -90,7 +91,7 @@ def outcome_of(returned: Any) -> Outcome:
         return Succeeded()
     if isinstance(returned, dict):
         return Succeeded(returned)
-    if isinstance(returned, Succeeded | Retry | Failed | Waiting | Paused | Released):
+    if isinstance(returned, Succeeded | Retry | Failed | Waiting | AwaitingApproval | Paused | Released):
         return _checked(returned)
     kind = type(returned).__name__
     if inspect.iscoroutine(returned):
@@ -109,6 +110,8 @@ def _checked(outcome: Outcome) -> Outcome:
             wrong = _wrong_problem(problem)
         case Waiting(wait_for):
             wrong = _wrong_duration(wait_for)
+        case AwaitingApproval(request):
+            wrong = _wrong_request(request)
         case Paused(reason) | Released(reason):
             wrong = None if isinstance(reason, str) else f"a reason is text, not a {type(reason).__name__}"
         case _:
@@ -125,6 +128,16 @@ def _wrong_problem(problem: object) -> str | None:
     texts: tuple[object, ...] = (problem.code, problem.message, problem.type or "", problem.traceback or "")
     if not all(isinstance(text, str) for text in texts):
         return "the parts of a Problem are text"
+    return None
+
+
+def _wrong_request(request: object) -> str | None:
+    if not isinstance(request, ApprovalRequest):
+        return f"it takes an ApprovalRequest, not a {type(request).__name__}"
+    try:
+        check_request(request)
+    except InvalidApproval as error:
+        return str(error).rstrip(".")
     return None
 
 

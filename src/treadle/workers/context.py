@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from treadle.model.errors import InvalidInput
+from treadle.kernel.effects import current_keys
+from treadle.model.approvals import split_checkpoint
+from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import Json, decode, encode
+from treadle.workers.effects import AttemptEffects, EffectKernel
 
 _LEVELS = ("debug", "info", "success", "warning", "error")
 _LONGEST_MESSAGE = 4096
@@ -18,7 +23,18 @@ _flagging = threading.Lock()
 class Context:
     """One attempt at one task, as its handler sees it."""
 
-    __slots__ = ("_cancelled", "_now", "_on_line", "_on_progress", "progress_text", "progressed", "task", "token")
+    __slots__ = (
+        "_cancelled",
+        "_effect_kernel",
+        "_effects",
+        "_now",
+        "_on_line",
+        "_on_progress",
+        "progress_text",
+        "progressed",
+        "task",
+        "token",
+    )
 
     def __init__(
         self,
@@ -26,12 +42,15 @@ class Context:
         now: Callable[[], int],
         on_line: Callable[[LogLine], None],
         on_progress: Callable[[str], None] | None = None,
+        effects: EffectKernel | None = None,
     ) -> None:
         self.task = task
         self.token: Claim = task.claim
         self._now = now
         self._on_line = on_line
         self._on_progress = on_progress
+        self._effect_kernel = effects
+        self._effects: AttemptEffects | None = None
         self._cancelled: threading.Event | None = None
         self.progressed = False
         self.progress_text: str | None = None
@@ -58,8 +77,23 @@ class Context:
 
     @property
     def checkpoint(self) -> Json:
-        """What this handler left with `Waiting(..., checkpoint=...)`, or None."""
-        return decode(self.task.checkpoint)
+        """What this handler left with `Waiting(..., checkpoint=...)` or `AwaitingApproval(...)`, or None."""
+        return split_checkpoint(decode(self.task.checkpoint))[1]
+
+    @property
+    def approvals(self) -> list[dict[str, Json]]:
+        """The approvals that were given to this task so far, oldest first; each as `approval` has it."""
+        return split_checkpoint(decode(self.task.checkpoint))[0]
+
+    @property
+    def approval(self) -> dict[str, Json] | None:
+        """The last approval that was given, once a handler that returned `AwaitingApproval` is entered again; else None.
+
+        `by`, `at` and `reason` say who decided, when and why; `context` is what was approved, and `edited` whether who approved
+        has changed it. What is denied fails the task, so that a handler never sees it.
+        """
+        given = self.approvals
+        return given[-1] if given else None
 
     @property
     def cancelled(self) -> bool:
@@ -79,6 +113,75 @@ class Context:
             if self._cancelled is None:
                 self._cancelled = threading.Event()
             return self._cancelled
+
+    # effects
+
+    def effect(
+        self,
+        action: str,
+        call: Callable[[], Any],
+        request: Json = None,
+        *,
+        key: str | None = None,
+        unknown: tuple[type[BaseException], ...] = (),
+    ) -> Coroutine[Any, Any, Any]:
+        """`await` it: call `call()` once, as far as that can be known, however often this task is attempted; what it returned.
+
+        What it returns (JSON) is stored before the task settles; a later attempt that comes here gets that, and `call` is not
+        called. `action` and `request` (JSON, the same in each attempt) say which effect it is; give a `key` where the request
+        would differ. Two effects alike in one attempt are two effects.
+
+        What `call` raises comes out of here. It means that the effect was not made, unless it is about time, connections or
+        cancellation, `EffectUnknown`, or a type in `unknown`: then nobody knows. An attempt after one of which nobody knows how it
+        ended calls again, under a new `idempotency_key` and the same `dedupe_key`, and the log says `tool_call.unknown`.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise NonRetryable(
+                "ctx.effect(...) is for async handlers; a sync one uses ctx.effect_blocking(...).", "effect_unavailable"
+            ) from None
+        return self._own_effects().make(action, call, request, key, unknown)
+
+    def effect_blocking(
+        self,
+        action: str,
+        call: Callable[[], Any],
+        request: Json = None,
+        *,
+        key: str | None = None,
+        unknown: tuple[type[BaseException], ...] = (),
+    ) -> Any:
+        """`effect` for sync handlers: `call` runs here, in the handler's thread."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._own_effects().make_blocking(action, call, request, key, unknown)
+        raise NonRetryable(
+            "ctx.effect_blocking(...) is for sync handlers; an async one awaits ctx.effect(...).", "effect_unavailable"
+        )
+
+    @property
+    def idempotency_key(self) -> str:
+        """The key of the effect in progress, new for each attempt; only while the function given to `effect` runs."""
+        return current_keys().idempotency_key
+
+    @property
+    def dedupe_key(self) -> str:
+        """The key of the effect in progress that stays the same for all attempts: for services that deduplicate."""
+        return current_keys().dedupe_key
+
+    def _own_effects(self) -> AttemptEffects:
+        if self._effects is not None:
+            return self._effects
+        if self._effect_kernel is None:
+            raise NonRetryable(
+                "There are no effects here: they need a worker of an engine, and a handler that runs in its process "
+                "(async or in a thread, not isolation='process').",
+                "effect_unavailable",
+            )
+        self._effects = AttemptEffects(self._effect_kernel, self.task, self.token)
+        return self._effects
 
     def progress(self, fraction: float | None = None, message: str | None = None) -> None:
         """Say that the work gets on: a sign of life for the progress deadline, and a fraction (0 to 1) and text for people.

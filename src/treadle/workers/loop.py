@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from treadle.kernel.approvals import Tend
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.ports import Answer, Finish, Park, Store, Unit, Verdict
@@ -30,6 +31,7 @@ from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import PAYLOAD_LIMIT
 from treadle.workers.call import Executor, attempt
 from treadle.workers.context import Context
+from treadle.workers.effects import EffectKernel
 from treadle.workers.functions.warm import FunctionRunner
 from treadle.workers.handlers import Fallback, Handler, Isolation, Registry, Settled
 from treadle.workers.keeper import LeaseKeeper
@@ -135,6 +137,8 @@ class Worker:
         builtins: Mapping[str, Handler] | None = None,
         fallback: Fallback | None = None,
         functions: FunctionRunner | None = None,
+        effects: EffectKernel | None = None,
+        tend: Tend | None = None,
     ) -> None:
         self._store = store
         self._committer = committer
@@ -152,6 +156,8 @@ class Worker:
         self._builtins = dict(builtins or {})
         self._fallback = fallback
         self._functions = functions
+        self._effects = effects
+        self._tend = tend
         self.keeper: LeaseKeeper | None = None
         self._groups: dict[str, _Group] = {}
         self._lanes: dict[int, Lane] = {}
@@ -210,6 +216,8 @@ class Worker:
 
     async def run(self) -> None:
         """Claim and run until `stop`; store trouble is told and survived."""
+        if self._effects is not None:
+            self._effects.loop = asyncio.get_running_loop()
         trouble = False
         while not self._stopping:
             try:
@@ -381,7 +389,7 @@ class Worker:
         return took
 
     def _start(self, task: Task, group: _Group, sent_at: float) -> None:
-        context = Context(task, self._clock.now, self._on_line)
+        context = Context(task, self._clock.now, self._on_line, effects=self._effects)
         handler = self._find(task.kind, task.name)
         execution = _Execution(task, context, group, handler)
         if (older := self._executions.get(task.id)) is not None:
@@ -402,6 +410,11 @@ class Worker:
             if execution.context.cancelled:
                 raise asyncio.CancelledError
             self._emit(TaskTaken(task.id, task.name, task.attempt))
+            if task.state == TaskState.AWAITING_APPROVAL and self._tend is not None:
+                execution.settling = True
+                tended = await self._tend(task, execution.context.token)
+                self._settled(execution, tended.answer, tended.settlement.move, tended.settlement.error, started)
+                return
             decided = await self._attempt(execution, started)
             if decided is None or execution.lost:
                 return

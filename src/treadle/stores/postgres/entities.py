@@ -73,6 +73,11 @@ class EntityMethods:
         async with self._working() as connection:
             return await fetch_as(connection, EffectOutcome, _OUTCOMES["find_outcomes"], list(dict.fromkeys(keys)))
 
+    async def count_unknown(self, root_ids: Sequence[str]) -> int:
+        """How many effects of the trees are unknown."""
+        async with self._working() as connection:
+            return int(await connection.fetchval(_OUTCOMES["count_unknown"], list(dict.fromkeys(root_ids))))
+
     async def expire_leases_of(self, owner_ids: Sequence[str]) -> int:
         """Make the leases of those owners run out."""
         async with self._reading() as connection:

@@ -14,3 +14,7 @@ where idempotency_outcomes.status = 'unknown';
 select idempotency_outcomes.*
 from unnest($1::text[]) as wanted (key)
 join idempotency_outcomes on idempotency_outcomes.idempotency_key = wanted.key;
+
+-- name: count_unknown
+-- How many effects of these trees nobody knows the end of.
+select count(*) from idempotency_outcomes where root_id = any($1::uuid[]) and status = 'unknown';

@@ -78,6 +78,11 @@ class EntityMethods:
         values = {"keys": _encode(list(dict.fromkeys(keys))).decode()}
         return await self._reader.call(lambda connection: fetch_as(connection, EffectOutcome, _OUTCOMES["find_outcomes"], values))
 
+    async def count_unknown(self, root_ids: Sequence[str]) -> int:
+        """How many effects of the trees are unknown."""
+        values = {"roots": _encode(list(dict.fromkeys(root_ids))).decode()}
+        return int((await self._pairs(_OUTCOMES["count_unknown"], values))[0][0])
+
     async def expire_leases_of(self, owner_ids: Sequence[str]) -> int:
         """Make the leases of those owners run out."""
 

@@ -13,3 +13,7 @@ where status = 'unknown';
 -- name: find_outcomes
 -- What is known of effects by their keys.
 select o.* from json_each(:keys) as wanted cross join idempotency_outcomes as o on o.idempotency_key = wanted.value;
+
+-- name: count_unknown
+-- How many effects of these trees nobody knows the end of.
+select count(*) from json_each(:roots) as tree cross join idempotency_outcomes as o on o.root_id = tree.value where o.status = 'unknown';

@@ -1,0 +1,218 @@
+"""Recovery: what a start-up does before its workers claim anything. Idempotent, and never at the cost of others' live work (D21).
+
+In this order: pending approvals are checked to have the task that waits for them; work whose lease has run out, or that an
+earlier incarnation of this very server held, is made ready again; schedules and watchers see to what was missed. Then the
+loops start. The same rules hold all the time, by leases: a start-up only does at once what would come about anyway.
+
+What becomes of an effect that work was in the middle of is decided when the work is done again (`kernel.effects`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import msgspec
+
+from treadle.kernel.approvals import ENTITY as APPROVAL
+from treadle.kernel.approvals import PENDING, Approvals
+from treadle.kernel.entities import RecordFilter
+from treadle.kernel.ports import Store, TaskFilter, Woken
+from treadle.model.errors import Refused
+from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.records import Record
+from treadle.model.states import TaskState
+from treadle.model.tasks import Server, Task
+
+_PAGE = 1000
+_LOOKED_AT = 20_000
+"""Approvals, and running tasks, that one recovery looks at, at most; the rest is met when it is due."""
+_ONE_BY_ONE = 1000
+_OVER = ("stopped", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found of one schedule or watcher, and what is done about it."""
+
+    name: str
+    text: str
+
+
+class Recoverer(Protocol):
+    """A service with things that may have been missed while nobody was there."""
+
+    async def describe_recovery(self) -> Sequence[Described]:
+        """What was missed, and what will be done about it; changes nothing."""
+
+    async def repair(self) -> Sequence[str]:
+        """Give those a task again that have lost theirs; their names. Idempotent."""
+
+
+class Described(Protocol):
+    """One thing that missed something."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Who recovers: a server by its name and host, and how to tell whether a process of that host is alive."""
+
+    name: str
+    host: str
+    is_alive: Callable[[int], bool]
+    owner_ids: Collection[str] = ()
+    """Of servers in this process, which are alive whatever else is known."""
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What was done, or would be."""
+
+    dry_run: bool
+    pending_approvals: int = 0
+    """Restored: each has the task that waits for it, and that is woken when something is due."""
+    overdue_approvals: int = 0
+    """Of these, those whose time has passed; they expire now."""
+    orphaned_approvals: list[str] = field(default_factory=list)
+    """Those whose task is gone; they are canceled."""
+    expired_leases: int = 0
+    """Tasks whose lease has run out, whoever held them."""
+    own_servers: list[str] = field(default_factory=list)
+    """Earlier incarnations of this server that ended without saying so."""
+    own_tasks: int = 0
+    """Tasks that those held."""
+    unknown_effects: int = 0
+    """Effects of all these tasks of which nobody knows whether they were made."""
+    others: dict[str, list[Found]] = field(default_factory=dict)
+    """By service (`schedules`, `watchers`): what was missed, and what is done about it."""
+    repaired: dict[str, list[str]] = field(default_factory=dict)
+    """By service: what had lost its task, and has one again."""
+    problems: list[str] = field(default_factory=list)
+    """What could not be seen to now."""
+
+    @property
+    def did(self) -> bool:
+        """Whether there was anything to recover."""
+        return bool(
+            self.orphaned_approvals
+            or self.expired_leases
+            or self.own_servers
+            or any(self.others.values())
+            or any(self.repaired.values())
+            or self.problems
+        )
+
+
+class Recovery:
+    """Recovers one namespace; but leases and servers are those of the whole store."""
+
+    def __init__(
+        self,
+        store: Store,
+        approvals: Approvals,
+        services: Mapping[str, Callable[[], Recoverer]],
+        tell: Callable[[tuple[int, ...]], None] = lambda _: None,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> None:
+        self._store = store
+        self._approvals = approvals
+        self._services = services
+        self._tell = tell
+        self._namespace = namespace
+
+    async def recover(self, place: Place | None = None, *, dry_run: bool = False) -> RecoveryReport:
+        """Do all of it, or with `dry_run` only say what would be done; without a `place`, no server's leases are cut short."""
+        report = RecoveryReport(dry_run)
+        await self._recover_approvals(report)
+        await self._recover_work(report, place)
+        for name, service in self._services.items():
+            found = await service().describe_recovery()
+            report.others[name] = [Found(each.name, each.text) for each in found]
+            try:
+                report.repaired[name] = [] if dry_run else list(await service().repair())
+            except Refused as error:  # an operator drains the list that it needs: that keeps nobody from starting
+                report.problems.append(f"{name}: {error}")
+        return report
+
+    async def _recover_approvals(self, report: RecoveryReport) -> None:
+        now = await self._store.now()
+        records = await self._pending()
+        waiting = await self._tasks((TaskState.AWAITING_APPROVAL,)) if len(records) > _ONE_BY_ONE else []
+        known = {task.id: task for task in waiting}
+        for record in records:
+            task = known.get(record.task_id or "") or await self._store.find_task(record.task_id or "")
+            if task is None or task.state != TaskState.AWAITING_APPROVAL:
+                if report.dry_run or await self._approvals.close_orphan(record):
+                    report.orphaned_approvals.append(record.id)
+                continue
+            report.pending_approvals += 1
+            due = task.wake_at is None or task.wake_at <= now
+            report.overdue_approvals += due and await self._approvals.is_over(record, now)
+
+    async def _recover_work(self, report: RecoveryReport, place: Place | None) -> None:
+        dead = [] if place is None else self._earlier(await self._store.list_servers(), place)
+        overdue = report.dry_run or (await self._wake(expire_leases=False)).overdue
+        if overdue or dead:  # else nothing is lost, and the tasks that run need not be looked at
+            await self._count(report, {server.id for server in dead})
+        if not report.dry_run and dead:
+            await self._store.expire_leases_of([server.id for server in dead])
+            for server in dead:
+                await self._store.save_server(msgspec.structs.replace(server, state="stopped", running=0))
+        if not report.dry_run and (overdue or dead):
+            await self._wake(expire_leases=True)
+
+    async def _count(self, report: RecoveryReport, owner_ids: set[str]) -> None:
+        now = await self._store.now()
+        held = await self._tasks((TaskState.RUNNING, TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL))
+        lost = [task for task in held if task.owner_id is not None and (task.wake_at or 0) <= now]
+        own = [task for task in held if task.owner_id in owner_ids and (task.wake_at or 0) > now]
+        report.expired_leases = len(lost)
+        report.own_servers = sorted(owner_ids)
+        report.own_tasks = len(own)
+        if roots := sorted({task.root_id for task in (*lost, *own)}):
+            report.unknown_effects = await self._store.count_unknown(roots)
+
+    async def _wake(self, *, expire_leases: bool) -> Woken:
+        """Wake all that is due now."""
+        while True:
+            woken = await self._store.wake(_PAGE, expire_leases=expire_leases)
+            if woken.lane_ids:
+                self._tell(woken.lane_ids)
+            if woken.count < _PAGE:
+                return woken
+
+    @staticmethod
+    def _earlier(servers: Sequence[Server], place: Place) -> list[Server]:
+        """Servers of this name on this host that never said that they stopped, and whose process is no more."""
+        return [
+            server
+            for server in servers
+            if (server.name, server.host) == (place.name, place.host)
+            and server.state not in _OVER
+            and server.id not in place.owner_ids
+            and not place.is_alive(server.pid)
+        ]
+
+    async def _pending(self) -> list[Record]:
+        found: list[Record] = []
+        which = RecordFilter(APPROVAL, namespace=self._namespace, states=(PENDING,))
+        while len(found) < _LOOKED_AT and (page := await self._store.list_records(which, _PAGE)):
+            found += page
+            which = replace(which, before_id=page[-1].id)
+        return found
+
+    async def _tasks(self, states: tuple[str, ...]) -> list[Task]:
+        found: list[Task] = []
+        which = TaskFilter(states=states)
+        while len(found) < _LOOKED_AT and (page := await self._store.list_tasks(which, _PAGE)):
+            found += page
+            which = replace(which, before_id=page[-1].id)
+        return found

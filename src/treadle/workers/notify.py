@@ -1,0 +1,153 @@
+"""Telling the outside about approvals: a signed POST, made again with backoff until it is taken.
+
+Where it goes is said by the settings of the worker. An approval may name a place of its own only where the settings allow
+that, so that what is in a payload cannot make this process send requests to anywhere. Redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import ssl
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from treadle.kernel.approvals import Approvals, ShownApproval
+from treadle.model.clock import as_text
+from treadle.model.errors import ApprovalNotFound, NonRetryable, TreadleError
+from treadle.model.retry import RetryPolicy
+from treadle.model.values import Json
+from treadle.model.webhooks import EVENT_HEADER, ID_HEADER, SIGNATURE_HEADER, sign
+from treadle.workers.context import Context
+
+NOTIFY_RETRY = RetryPolicy.of(10, first=2, longest=600, jitter=0.2)
+"""About an hour in all; then the notification is in the dead letters."""
+
+SEND_WITHIN = 10.0
+"""Seconds without a sign of life from who is told."""
+
+_ENDS_TOLD = ("approval.expired",)
+
+
+class WebhookFailed(TreadleError):
+    """The webhook was not taken; it is sent again."""
+
+    code = "webhook_failed"
+
+
+class Notifier:
+    """Sends what tasks of kind `engine.notify` say."""
+
+    def __init__(
+        self, approvals: Approvals, now: Callable[[], int], *, url: str = "", secret: str = "", allowed: tuple[str, ...] = ()
+    ) -> None:
+        self._approvals = approvals
+        self._now = now
+        self._url = url
+        self._secret = secret
+        self._allowed = allowed
+
+    async def notify(self, payload: dict[str, Any], ctx: Context) -> dict[str, Json]:
+        """Tell of one event of an approval; what is decided already is not told any more."""
+        event: str = payload["event"]
+        try:
+            shown = await self._approvals.show(payload["approval_id"])
+        except ApprovalNotFound:
+            return {"skipped": "the approval is gone"}
+        if shown.state != "pending" and event not in _ENDS_TOLD:
+            return {"skipped": f"the approval is {shown.state}"}
+        place = self._place(shown.approval.request.notify)
+        if not self._secret:
+            raise NonRetryable("TREADLE_WEBHOOK_SECRET is not set; webhooks are not sent unsigned.", "webhook_unsigned")
+        body = json.dumps(_body(event, ctx.task_id, shown), ensure_ascii=False).encode()
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "treadle",
+            EVENT_HEADER: event,
+            ID_HEADER: ctx.task_id,
+            SIGNATURE_HEADER: sign(self._secret, self._now() // 1000, body),
+        }
+        status = await asyncio.to_thread(post, place, body, headers)
+        if not 200 <= status < 300:
+            raise WebhookFailed(f"{_shown(place)} answered {status} to {event}; anything but 2xx is sent again.")
+        return {"status": status}
+
+    def _place(self, own: str | None) -> SplitResult:
+        """Where to send it: the approval's own place, if it has one and that is allowed, else that of the settings."""
+        if own is not None and not any(_begins(own, allowed) for allowed in self._allowed):
+            raise NonRetryable(
+                f"The approval names {_shown(urlsplit(own))} as its webhook, which is not allowed; "
+                "TREADLE_WEBHOOK_ALLOW lists what is.",
+                "webhook_not_allowed",
+            )
+        place = urlsplit(own or self._url)
+        if place.scheme not in ("http", "https") or not place.hostname:
+            raise NonRetryable("TREADLE_APPROVAL_WEBHOOK is not set to an http or https URL here.", "webhook_not_set")
+        return place
+
+
+def post(place: SplitResult, body: bytes, headers: dict[str, str]) -> int:
+    """POST it; the status, or `WebhookFailed` when there is no answer. No redirects, no proxies, no query in messages."""
+    path = (place.path or "/") + (f"?{place.query}" if place.query else "")
+    host, port = place.hostname or "", place.port
+    if place.scheme == "https":
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            host, port, timeout=SEND_WITHIN, context=ssl.create_default_context()
+        )
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=SEND_WITHIN)
+    try:
+        connection.request("POST", path, body, headers)
+        answer = connection.getresponse()
+        answer.read(65536)
+        return answer.status
+    except (OSError, http.client.HTTPException) as error:
+        raise WebhookFailed(f"{_shown(place)} could not be told: {type(error).__name__}.") from None
+    finally:
+        connection.close()
+
+
+def _body(event: str, delivery_id: str, shown: ShownApproval) -> dict[str, Json]:
+    approval, request = shown.approval, shown.approval.request
+    return {
+        "id": delivery_id,
+        "event": event,
+        "approval": {
+            "id": shown.id,
+            "state": shown.state,
+            "title": request.title,
+            "context": approval.context,
+            "requested_by": request.requested_by,
+            "requested_at": as_text(approval.requested_at),
+            "expires_at": as_text(approval.expires_at),
+            "deciders": list(approval.deciders),
+            "escalated": approval.escalated_at is not None,
+            "quorum": request.quorum,
+            "edits": request.edits,
+            "reminders": approval.reminders,
+            "round": approval.round,
+            "previous_id": approval.previous_id,
+            "task_id": shown.task_id,
+            "task_name": approval.task_name,
+            "run_id": shown.run_id,
+        },
+    }
+
+
+def _begins(url: str, allowed: str) -> bool:
+    """Whether the URL lies under one that is allowed: the same scheme, host and port, and a path below its path."""
+    try:
+        one, other = urlsplit(url), urlsplit(allowed)
+        same = (one.scheme, one.hostname, one.port) == (other.scheme, other.hostname, other.port)
+    except ValueError:
+        return False
+    folder = other.path.rstrip("/")
+    return same and not one.username and (one.path == folder or one.path.startswith(f"{folder}/")) and ".." not in one.path
+
+
+def _shown(place: SplitResult) -> str:
+    """The URL without what may be secret in it: who, and the query."""
+    port = f":{place.port}" if place.port else ""
+    return f"{place.scheme}://{place.hostname}{port}{place.path}"

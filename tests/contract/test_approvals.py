@@ -1,0 +1,426 @@
+"""Approvals on every store, at the store's own time: one unit each for asking, deciding, reminding, escalating and expiring."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.contract.queueing import MINUTE, claim, claim_one, get, ids, moves_of, put_and_claim
+
+from treadle.kernel.approvals import Approvals, ShownApproval
+from treadle.kernel.committer import Committer
+from treadle.kernel.ports import Finish, Park, Seen, Store, TaskFilter, Unit, Verdict
+from treadle.kernel.queue import Queue
+from treadle.kernel.retention import Retention
+from treadle.kernel.settle import Ask, settlement
+from treadle.kernel.system import SystemClock
+from treadle.kernel.vault import Vault
+from treadle.kernel.verify import verify
+from treadle.model.approvals import ApprovalRequest
+from treadle.model.errors import (
+    AlreadyDecided,
+    AlreadyVoted,
+    ApprovalNotFound,
+    DecidedTooLate,
+    EditsNotAllowed,
+    InvalidInput,
+    MayNotDecide,
+)
+from treadle.model.names import ENGINE_LIST, NOTIFY
+from treadle.model.outcomes import AwaitingApproval
+from treadle.model.retry import RetryPolicy
+from treadle.model.tasks import Task
+from treadle.model.values import decode
+
+
+class Desk:
+    """The services around one store."""
+
+    def __init__(self, store: Store, *, notifies: bool = False) -> None:
+        self.store = store
+        self.committer = Committer(store, SystemClock())
+        self.vault = Vault(store)
+        self.approvals = Approvals(store, self.committer, self.vault, ids, notifies=notifies)
+        self.queue = Queue(store, self.committer, ids, self.vault)
+        self.queue.closing = self.approvals.rows_for_end
+
+    async def ask(self, **options: Any) -> tuple[Task, ShownApproval]:
+        """A task that has just asked, and its approval."""
+        task = await put_and_claim(self.store)
+        request = ApprovalRequest.of("Refund?", **options)
+        decided = settlement(task, AwaitingApproval(request, {"page": 1}), RetryPolicy())
+        assert isinstance(decided, Ask)
+        assert (await self.approvals.ask(task, task.claim, decided)).verdict is Verdict.DONE
+        return await get(self.store, task.id), await self.only(task.id)
+
+    async def only(self, task_id: str) -> ShownApproval:
+        (pending,) = await self.approvals.list(task_id=task_id)
+        return pending
+
+    async def wake_and_tend(self) -> tuple[Verdict, Finish | Park]:
+        await self.store.wake(10)
+        task = await claim_one(self.store)
+        assert task.state == "awaiting_approval"
+        tended = await self.approvals.tend(task, task.claim)
+        return tended.answer.verdict, tended.settlement
+
+    async def moves(self, entity_id: str) -> list[str]:
+        return moves_of(await self.store.list_moves(entity_id))
+
+    async def told(self) -> list[tuple[str, str]]:
+        """(event, approval id) of the notifications that are to be sent, oldest first."""
+        tasks = await self.store.list_tasks(TaskFilter(kind=NOTIFY, task_list=ENGINE_LIST), 100)
+        said = [decode(task.payload) for task in reversed(tasks)]
+        return [(each["event"], each["approval_id"]) for each in said]
+
+
+@pytest.fixture
+async def desk(store: Store) -> AsyncIterator[Desk]:
+    made = Desk(store)
+    yield made
+    await made.committer.drain()
+
+
+@pytest.fixture
+async def telling_desk(store: Store) -> AsyncIterator[Desk]:
+    """One where somebody is to be told."""
+    made = Desk(store, notifies=True)
+    yield made
+    await made.committer.drain()
+
+
+async def check(store: Store) -> None:
+    assert (await verify(store)).problems == ()
+
+
+async def test_asking_parks_the_task_and_stores_the_question_in_one_unit(desk, clock):
+    task, shown = await desk.ask(context={"amount": 5}, expires=60)
+    assert (task.state, task.owner_id, task.wake_at) == ("awaiting_approval", None, clock.now() + MINUTE)
+    assert (task.attempt, task.failures) == (1, 0)
+    assert (shown.state, shown.task_id, shown.approval.context) == ("pending", task.id, {"amount": 5})
+    assert shown.approval.expires_at == clock.now() + MINUTE
+    assert await claim(desk.store) == []
+    (moved,) = await desk.store.list_moves(task.id)
+    assert (moved.move, decode(moved.data)["approval_id"]) == ("ask", shown.id)
+    assert await desk.told() == []
+    await check(desk.store)
+
+
+async def test_a_worker_that_lost_its_claim_asks_nobody(desk):
+    task = await put_and_claim(desk.store)
+    decided = settlement(task, AwaitingApproval(ApprovalRequest.of("Refund?")), RetryPolicy())
+    await desk.queue.cancel(task.id)
+    assert (await desk.approvals.ask(task, task.claim, decided)).verdict is Verdict.CLAIM_LOST
+    assert await desk.approvals.list(states=()) == []
+
+
+async def test_approving_makes_the_task_ready_at_once_with_the_decision(desk):
+    task, shown = await desk.ask(context={"amount": 5})
+    done = await desk.approvals.decide(shown.id, "approve", actor="ada", reason="fine")
+    assert (done.state, done.approval.ended_by) == ("approved", "ada")
+    again = await claim_one(desk.store)
+    assert (again.id, again.state, again.attempt) == (task.id, "pending", 1)
+    held = decode(again.checkpoint)
+    assert held["checkpoint"] == {"page": 1}
+    (decision,) = held["@approvals"]
+    assert (decision["by"], decision["reason"], decision["context"], decision["edited"]) == ("ada", "fine", {"amount": 5}, False)
+    assert await desk.moves(task.id) == ["ask", "approve"]
+    assert await desk.moves(shown.id) == ["approve"]
+    await check(desk.store)
+
+
+async def test_denying_fails_the_task_at_once(desk):
+    task, shown = await desk.ask()
+    done = await desk.approvals.decide(shown.id, "deny", actor="ada", reason="too much")
+    ended = await get(desk.store, task.id)
+    assert (done.state, ended.state, ended.error_code, ended.actor) == ("denied", "failed", "approval_denied", "ada")
+    assert decode(ended.error)["message"] == "approval denied by ada: too much"
+    assert await desk.moves(task.id) == ["ask", "deny"]
+    await check(desk.store)
+
+
+@pytest.mark.parametrize(("first", "second"), [("approve", "approve"), ("approve", "deny"), ("deny", "approve")])
+async def test_a_second_decision_is_refused_and_changes_nothing(desk, first, second):
+    task, shown = await desk.ask()
+    await desk.approvals.decide(shown.id, first, actor="ada")
+    before = (await get(desk.store, task.id), await desk.approvals.show(shown.id))
+    with pytest.raises(AlreadyDecided, match="already by ada") as raised:
+        await desk.approvals.decide(shown.id, second, actor="bob")
+    assert raised.value.code == "already_decided"
+    assert (await get(desk.store, task.id), await desk.approvals.show(shown.id)) == before
+
+
+async def test_of_many_decisions_at_once_one_counts(desk):
+    task, shown = await desk.ask()
+    votes = [desk.approvals.decide(shown.id, "approve" if n % 2 else "deny", actor=f"p{n}") for n in range(8)]
+    answers = await asyncio.gather(*votes, return_exceptions=True)
+    done = [answer for answer in answers if not isinstance(answer, Exception)]
+    assert len(done) == 1
+    assert {type(answer) for answer in answers if isinstance(answer, Exception)} == {AlreadyDecided}
+    assert len(await desk.moves(shown.id)) == 1
+    assert len(await desk.moves(task.id)) == 2
+    await check(desk.store)
+
+
+async def test_who_may_not_decide_is_told_who_may(desk):
+    task, shown = await desk.ask(deciders=["ada", "ops"])
+    with pytest.raises(MayNotDecide, match="those who may: ada, ops") as raised:
+        await desk.approvals.decide(shown.id, "approve", actor="eve", groups=["dev"])
+    assert raised.value.code == "may_not_decide"
+    assert (await get(desk.store, task.id)).state == "awaiting_approval"
+    assert await desk.moves(shown.id) == []
+    assert (await desk.approvals.decide(shown.id, "approve", actor="eve", groups=["ops"])).state == "approved"
+
+
+async def test_a_decision_after_expiry_is_refused_even_before_anybody_noticed(desk, clock):
+    task, shown = await desk.ask(expires=60)
+    await clock.advance(MINUTE)
+    with pytest.raises(DecidedTooLate) as raised:
+        await desk.approvals.decide(shown.id, "approve", actor="ada")
+    assert raised.value.code == "decided_too_late"
+    assert (await get(desk.store, task.id)).state == "awaiting_approval"
+    await desk.wake_and_tend()
+    with pytest.raises(DecidedTooLate):
+        await desk.approvals.decide(shown.id, "approve", actor="ada")
+
+
+async def test_votes_accumulate_and_each_decider_has_one(desk):
+    task, shown = await desk.ask(quorum=2, deciders=["ada", "bob", "cyn"])
+    one = await desk.approvals.decide(shown.id, "approve", actor="ada")
+    assert (one.state, len(one.approval.votes)) == ("pending", 1)
+    assert (await get(desk.store, task.id)).state == "awaiting_approval"
+    with pytest.raises(AlreadyVoted, match=r"1 of 2 votes"):
+        await desk.approvals.decide(shown.id, "approve", actor="ada")
+    assert (await desk.approvals.decide(shown.id, "approve", actor="bob")).state == "approved"
+    assert await desk.moves(shown.id) == ["vote", "approve"]
+    (decision,) = decode((await get(desk.store, task.id)).checkpoint)["@approvals"]
+    assert [each["actor"] for each in decision["votes"]] == ["ada", "bob"]
+    await check(desk.store)
+
+
+async def test_votes_at_the_same_moment_all_count(desk):
+    _, shown = await desk.ask(quorum=5)
+    await asyncio.gather(*[desk.approvals.decide(shown.id, "approve", actor=f"p{n}") for n in range(4)])
+    done = await desk.approvals.decide(shown.id, "approve", actor="last")
+    assert (done.state, len(done.approval.votes)) == ("approved", 5)
+
+
+async def test_what_is_edited_is_what_the_work_is_given(desk):
+    task, shown = await desk.ask(context={"amount": 5, "to": "x"}, edits=True)
+    await desk.approvals.decide(shown.id, "approve", actor="ada", edits={"amount": 3})
+    (decision,) = decode((await get(desk.store, task.id)).checkpoint)["@approvals"]
+    assert (decision["context"], decision["edited"]) == ({"amount": 3, "to": "x"}, True)
+    (move,) = await desk.store.list_moves(shown.id)
+    assert decode(move.data)["edits"] == {"amount": 3}
+
+
+async def test_edits_that_are_not_allowed_or_make_no_sense_are_refused(desk):
+    _, shown = await desk.ask()
+    with pytest.raises(EditsNotAllowed) as raised:
+        await desk.approvals.decide(shown.id, "approve", actor="ada", edits={"amount": 3})
+    assert raised.value.code == "edits_not_allowed"
+    for wrong in ({"edits": [1]}, {"edits": {"x": object()}}, {"actor": ""}, {"reason": "x" * 5000}):
+        with pytest.raises(InvalidInput):
+            await desk.approvals.decide(shown.id, "approve", **{"actor": "ada"} | wrong)
+    with pytest.raises(InvalidInput, match="what is denied is not edited"):
+        await desk.approvals.decide(shown.id, "deny", actor="ada", edits={"x": 1})
+    with pytest.raises(InvalidInput, match="'approve' or 'deny'"):
+        await desk.approvals.decide(shown.id, "maybe", actor="ada")
+    with pytest.raises(ApprovalNotFound):
+        await desk.approvals.decide(ids.new_id(), "approve", actor="ada")
+    assert await desk.moves(shown.id) == []
+
+
+async def test_several_are_decided_each_by_itself(desk):
+    shown = [(await desk.ask(deciders=names))[1] for names in (["ada"], ["bob"], [])]
+    missing = ids.new_id()
+    answers = await desk.approvals.decide_many([*[each.id for each in shown], missing], "approve", actor="ada")
+    assert [answer.id for answer in answers] == [*[each.id for each in shown], missing]
+    assert [answer.error.code if answer.error else answer.approval.state for answer in answers] == [
+        "approved",
+        "may_not_decide",
+        "approved",
+        "approval_not_found",
+    ]
+
+
+async def test_when_its_time_has_passed_the_task_fails(desk, clock):
+    task, shown = await desk.ask(expires=60)
+    await clock.advance(MINUTE)
+    verdict, settled = await desk.wake_and_tend()
+    assert (verdict, settled.move) == (Verdict.DONE, "fail")
+    ended = await get(desk.store, task.id)
+    assert (ended.state, ended.error_code) == ("failed", "approval_expired")
+    assert decode(ended.error)["message"].startswith("approval expired: nobody decided 'Refund?'")
+    assert (await desk.approvals.show(shown.id)).state == "expired"
+    assert await desk.moves(shown.id) == ["expire"]
+    await check(desk.store)
+
+
+async def test_or_the_question_is_asked_again_by_a_new_approval(telling_desk, clock):
+    desk, store = telling_desk, telling_desk.store
+    task, first = await desk.ask(expires=60, on_expiry="ask_again", context={"n": 1})
+    await clock.advance(MINUTE)
+    verdict, settled = await desk.wake_and_tend()
+    assert (verdict, settled.move) == (Verdict.DONE, "ask")
+    second = await desk.only(task.id)
+    assert (second.approval.round, second.approval.previous_id, second.approval.context) == (2, first.id, {"n": 1})
+    old = await desk.approvals.show(first.id)
+    assert (old.state, old.approval.next_id) == ("expired", second.id)
+    waiting = await get(store, task.id)
+    assert (waiting.state, waiting.wake_at) == ("awaiting_approval", clock.now() + MINUTE)
+    assert await desk.told() == [("approval.requested", first.id), ("approval.requested", second.id)]
+    assert (await desk.approvals.decide(second.id, "approve", actor="ada")).state == "approved"
+    (decision,) = decode((await get(store, task.id)).checkpoint)["@approvals"]
+    assert decision["approval_id"] == second.id
+    await check(store)
+
+
+async def test_people_are_reminded_and_others_brought_in(telling_desk, clock):
+    desk, store = telling_desk, telling_desk.store
+    task, shown = await desk.ask(
+        deciders=["ada"], remind_after=10, remind_every=20, escalate_after=15, escalate_to=["boss"], expires=60
+    )
+    seen = []
+    for seconds in (10, 5, 15):
+        await clock.advance(seconds * 1000)
+        _, settled = await desk.wake_and_tend()
+        waiting = await get(store, task.id)
+        assert (settled.move, waiting.state) == ("ask", "awaiting_approval")
+        seen.append((waiting.wake_at or 0) - clock.now())
+    assert seen == [5_000, 15_000, 20_000]
+    assert await desk.moves(shown.id) == ["remind", "escalate", "remind"]
+    assert [event for event, _ in await desk.told()] == [
+        "approval.requested",
+        "approval.reminder",
+        "approval.escalated",
+        "approval.reminder",
+    ]
+    assert (await desk.approvals.decide(shown.id, "approve", actor="boss")).state == "approved"
+    await check(store)
+
+
+async def test_a_task_that_is_looked_at_too_early_waits_on(desk, clock):
+    task, shown = await desk.ask(expires=60)
+    seen = Seen(task.id, task.version, task.claim_version)
+    woken = Park("resume", task.state, 1, 0, 0, checkpoint=task.checkpoint)
+    await desk.committer.submit(Unit(seen, woken))
+    _, settled = await desk.wake_and_tend()
+    assert settled.move == "ask"
+    assert (await get(desk.store, task.id)).wake_at == clock.now() + MINUTE
+    assert await desk.moves(shown.id) == []
+
+
+async def test_a_decision_wins_over_a_worker_that_is_about_to_remind(desk, clock):
+    task, shown = await desk.ask(remind_after=10)
+    await clock.advance(10_000)
+    await desk.store.wake(10)
+    taken = await claim_one(desk.store)
+    assert (await desk.approvals.decide(shown.id, "approve", actor="ada")).state == "approved"
+    stale = Park("ask", taken.state, 1, 0, 0, wake_for=1000)
+    assert (await desk.committer.submit(Unit(taken.claim, stale))).verdict is Verdict.CLAIM_LOST
+    assert (await get(desk.store, task.id)).state == "pending"
+
+
+async def test_a_vote_that_comes_while_a_worker_reminds_is_not_lost(desk, clock):
+    task, shown = await desk.ask(remind_after=10, quorum=2)
+    await clock.advance(10_000)
+    await desk.store.wake(10)
+    taken = await claim_one(desk.store)
+    due, looked = desk.approvals._due, 0
+
+    async def slow(*arguments):
+        nonlocal looked
+        looked += 1
+        unit = await due(*arguments)
+        if looked == 1:
+            await desk.approvals.decide(shown.id, "approve", actor="ada")
+        return unit
+
+    desk.approvals._due = slow
+    assert (await desk.approvals.tend(taken, taken.claim)).answer.verdict is Verdict.DONE
+    assert (looked, await desk.moves(shown.id)) == (2, ["vote", "remind"])
+    assert len((await desk.only(task.id)).approval.votes) == 1
+
+
+async def test_canceling_the_task_cancels_its_approval(desk):
+    task, shown = await desk.ask()
+    await desk.queue.cancel(task.id)
+    assert (await desk.approvals.show(shown.id)).state == "canceled"
+    with pytest.raises(AlreadyDecided, match="is canceled already"):
+        await desk.approvals.decide(shown.id, "approve", actor="ada")
+    await check(desk.store)
+
+
+async def test_a_deadline_ends_the_waiting(desk, store, clock):
+    task = await put_and_claim(store, deadline_for=MINUTE)
+    decided = settlement(task, AwaitingApproval(ApprovalRequest.of("Refund?", remind_after=120)), RetryPolicy())
+    assert isinstance(decided, Ask)
+    await desk.approvals.ask(task, task.claim, decided)
+    shown = await desk.only(task.id)
+    await clock.advance(2 * MINUTE)
+    await desk.wake_and_tend()
+    assert (await get(store, task.id)).error_code == "deadline_exceeded"
+    assert (await desk.approvals.show(shown.id)).state == "canceled"
+    await check(store)
+
+
+async def test_a_paused_task_can_be_decided_and_stays_paused(desk):
+    task, shown = await desk.ask()
+    await desk.queue.pause(task.id)
+    await desk.approvals.decide(shown.id, "approve", actor="ada")
+    held = await get(desk.store, task.id)
+    assert (held.state, held.shown_state) == ("pending", "paused")
+    assert await claim(desk.store) == []
+    await desk.queue.resume(task.id)
+    assert (await claim_one(desk.store)).id == task.id
+
+
+async def test_a_context_that_is_big_is_kept_whole(desk):
+    task, shown = await desk.ask(context={"text": "x" * 50_000}, edits=True)
+    assert len((await desk.approvals.show(shown.id)).approval.context["text"]) == 50_000
+    await desk.approvals.decide(shown.id, "approve", actor="ada", edits={"n": 1})
+    (decision,) = decode((await get(desk.store, task.id)).checkpoint)["@approvals"]
+    assert len(decision["context"]["text"]) == 50_000
+
+
+async def test_an_approval_is_pruned_with_its_task(desk, clock):
+    task, shown = await desk.ask(expires=60)
+    await desk.approvals.decide(shown.id, "deny", actor="ada")
+    await clock.advance(MINUTE)
+    await Retention(desk.store).prune_tree(task.id)
+    with pytest.raises(ApprovalNotFound):
+        await desk.approvals.show(shown.id)
+
+
+async def test_lists_are_paged_and_filtered(desk):
+    shown = [(await desk.ask())[1] for _ in range(3)]
+    await desk.approvals.decide(shown[1].id, "deny", actor="ada")
+    assert [each.id for each in await desk.approvals.list()] == [shown[2].id, shown[0].id]
+    assert [each.id for each in await desk.approvals.list(states=("denied",))] == [shown[1].id]
+    first = await desk.approvals.list(states=(), limit=2)
+    rest = await desk.approvals.list(states=(), limit=2, before_id=first[-1].id)
+    assert [each.id for each in [*first, *rest]] == [each.id for each in reversed(shown)]
+    with pytest.raises(InvalidInput, match="Unknown state 'open'"):
+        await desk.approvals.list(states=("open",))
+
+
+async def test_an_approval_of_another_namespace_is_not_there(desk, store):
+    _, shown = await desk.ask()
+    other = Approvals(store, desk.committer, desk.vault, ids, namespace="other")
+    assert await other.list(states=()) == []
+    with pytest.raises(ApprovalNotFound):
+        await other.decide(shown.id, "approve", actor="ada")
+
+
+async def test_an_approval_that_lost_its_task_is_found_and_closed(desk):
+    task, shown = await desk.ask()
+    desk.queue.closing = None
+    await desk.queue.cancel(task.id)
+    (orphan,) = await desk.approvals.find_orphans()
+    assert orphan.id == shown.id
+    with pytest.raises(AlreadyDecided, match="canceled"):
+        await desk.approvals.decide(shown.id, "approve", actor="ada")
+    assert await desk.approvals.find_orphans() == ()

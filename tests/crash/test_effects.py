@@ -1,0 +1,133 @@
+"""A worker dies at each point around an effect: each step has one effect, or more only where the log says so (D23).
+
+The effect server is a real one in this process. It does what it is asked each time, and counts; what a service that
+deduplicates would have done is the number of dedupe keys that it saw.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from tests.crash.scene import Scene
+
+from treadle.kernel.effects import Effect
+from treadle.model.tasks import Move
+from treadle.model.values import decode
+
+EFFECT_POINTS = ("effect.before_begin", "effect.begun", "effect.made", "effect.recorded")
+OTHER_POINTS = ("claim.after", "handler.before", "handler.after", "settle.before_commit", "settle.after_commit")
+STEPS = 2
+
+
+class EffectServer:
+    """Counts effects by step and by key."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str, str]] = []
+        """(step, idempotency key, dedupe key) of each effect, in order."""
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                step = self.path.removeprefix("/")
+                outer.calls.append((step, self.headers["Idempotency-Key"], self.headers["Dedupe-Key"]))
+                body = json.dumps({"step": step, "attempt": int(self.headers["Attempt"])}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    @property
+    def made(self) -> Counter[str]:
+        return Counter(step for step, _, _ in self.calls)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def service() -> Iterator[EffectServer]:
+    server = EffectServer()
+    yield server
+    server.close()
+
+
+def doubts(moves: list[Move]) -> Counter[str]:
+    """How often the log says of each step that nobody knew."""
+    said = [decode(move.data) for move in moves if move.move == "tool_call.unknown"]
+    return Counter(each["action"].replace("pay-", "step-") for each in said)
+
+
+async def die_and_take_over(scene: Scene, service: EffectServer, name: str, crash_at: str) -> tuple[list[Move], dict[str, Any]]:
+    """The moves and the result of a task whose first worker dies there."""
+    task = await scene.engine.enqueue(name, {"url": service.url, "steps": STEPS})
+    first = scene.start("worker", "--lease", 1, "--crash-at", crash_at)
+    assert await first.ended() == -signal.SIGKILL
+    await scene.start_worker()
+    (ended,) = await scene.finished([task.id])
+    assert ended.state == "completed"
+    moves = await scene.engine.reads.list_moves(task.id)
+    # What must hold wherever it died: no effect without a reason, one at a service that deduplicates, and a log that explains it.
+    told = doubts(moves)
+    for number in range(STEPS):
+        step = f"step-{number}"
+        assert 1 <= service.made[step] <= 1 + told[step]
+        effect = Effect.of(task.id, None, task.id, f"pay-{number}", {"step": number})
+        assert {dedupe for each, _, dedupe in service.calls if each == step} == {effect.dedupe_key}
+        rows = await scene.engine.store.find_outcomes(effect.keys(ended.attempt))
+        assert {key for each, key, _ in service.calls if each == step} <= {row.idempotency_key for row in rows}
+        assert [row.status for row in rows].count("succeeded") == 1
+    assert len({key for _, key, _ in service.calls}) == len(service.calls)
+    await scene.check(1)
+    return moves, decode(ended.result)
+
+
+@pytest.mark.parametrize(
+    ("name", "point", "count"),
+    [*[("pay", point, count) for point in EFFECT_POINTS for count in (1, STEPS)], ("pay_sync", "effect.made", 1)],
+)
+async def test_a_step_has_one_effect_or_the_log_says_why(
+    scene: Scene, service: EffectServer, point: str, count: int, name: str
+) -> None:
+    moves, result = await die_and_take_over(scene, service, name, f"{point}:{count}")
+    died_in, other = f"step-{count - 1}", f"step-{2 - count}"
+    assert service.made[died_in] == (2 if point == "effect.made" else 1)
+    assert service.made[other] == 1
+    # A success that was recorded is used, by the attempt that it belongs to.
+    first_made = {"step-0": count == 2 or point == "effect.recorded", "step-1": count == 2 and point == "effect.recorded"}
+    attempts = {each["step"]: each["attempt"] for each in result["receipts"]}
+    assert attempts == {step: 1 if kept else 2 for step, kept in first_made.items()}
+    # Nothing found of a lost attempt counts as unknown too: only an outcome is proof.
+    assert doubts(moves) == Counter(step for step, kept in first_made.items() if not kept)
+    found = [decode(move.data) for move in moves if move.move == "tool_call.unknown"]
+    said = {each["action"].replace("pay-", "step-"): each["found"] for each in found}
+    if point in ("effect.begun", "effect.made"):
+        assert said[died_in] == "unknown"
+
+
+@pytest.mark.parametrize("point", OTHER_POINTS)
+async def test_elsewhere_no_effect_is_made_twice(scene: Scene, service: EffectServer, point: str) -> None:
+    moves, result = await die_and_take_over(scene, service, "pay", point)
+    assert service.made == {"step-0": 1, "step-1": 1}
+    before = point in ("claim.after", "handler.before")
+    assert [each["attempt"] for each in result["receipts"]] == ([2, 2] if before else [1, 1])
+    names = [move.move for move in moves]
+    if point == "settle.after_commit":
+        assert names == ["succeed"]
+    else:
+        assert names == ["expire", *["tool_call.unknown"] * (2 if before else 0), "succeed"]

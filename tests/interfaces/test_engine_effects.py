@@ -1,0 +1,379 @@
+"""Effects of plain handlers, async and sync: made once where that can be known, and told where it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+
+from treadle import Context, EffectFailed, EffectUnknown, Engine, NonRetryable, RetryPolicy, TaskFailed, Waiting
+from treadle.codecs import Zlib
+from treadle.kernel.effects import Effect
+from treadle.settings import Settings
+
+AT_ONCE = RetryPolicy.of(3, first=0)
+
+
+@pytest.fixture(params=ALL)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_of(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def engine(url: str) -> Engine:
+    return make_engine(url)
+
+
+class Service:
+    """An outside service: it does what it is asked each time, and remembers under which keys."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.errors: list[BaseException] = []
+
+    def charge(self, ctx: Context) -> dict[str, Any]:
+        self.calls.append((ctx.idempotency_key, ctx.dedupe_key))
+        if self.errors:
+            raise self.errors.pop(0)
+        return {"receipt": len(self.calls)}
+
+
+async def moves_of(engine: Engine, task_id: str) -> list[str]:
+    return [move.move for move in await engine.reads.list_moves(task_id)]
+
+
+async def outcomes(engine: Engine, task_id: str, action: str, request: Any, attempts: int) -> list[str]:
+    task = await engine.get_task(task_id)
+    keys = Effect.of(task.id, task.step_id, task.root_id, action, request).keys(attempts)
+    found = {row.idempotency_key: row.status for row in await engine.store.find_outcomes(keys)}
+    return [found.get(key, "none") for key in reversed(keys)]
+
+
+async def result_of(engine: Engine, name: str, payload: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    async with engine, engine.worker():
+        task = await engine.enqueue(name, payload)
+        return task.id, await engine.result(task, timeout=BOUND)
+
+
+async def test_an_effect_is_made_once_although_the_handler_is_tried_again(engine: Engine) -> None:
+    service = Service()
+
+    @engine.handler("pay", retry=AT_ONCE)
+    async def pay(payload: Any, ctx: Context) -> dict[str, Any]:
+        receipt = await ctx.effect("charge", lambda: service.charge(ctx), {"amount": 5})
+        if ctx.attempt < 3:
+            raise RuntimeError("afterwards")
+        return {"receipt": receipt, "attempt": ctx.attempt}
+
+    async with engine, engine.worker():
+        task = await engine.enqueue("pay")
+        assert await engine.result(task, timeout=BOUND) == {"receipt": {"receipt": 1}, "attempt": 3}
+        assert await outcomes(engine, task.id, "charge", {"amount": 5}, 3) == ["succeeded", "none", "none"]
+        assert await moves_of(engine, task.id) == ["retry", "retry", "succeed"]
+        key = Effect.of(task.id, None, task.id, "charge", {"amount": 5})
+        assert service.calls == [(key.key(1), key.dedupe_key)]
+        assert (await engine.verify()).holds
+
+
+async def test_an_async_effect_is_awaited_and_sees_its_keys_everywhere(engine: Engine) -> None:
+    seen: list[str] = []
+
+    @engine.handler("pay")
+    async def pay(payload: Any, ctx: Context) -> dict[str, Any]:
+        async def charge() -> list[str]:
+            await asyncio.sleep(0)
+            seen.append(await asyncio.to_thread(lambda: ctx.idempotency_key))
+            return [ctx.dedupe_key]
+
+        both = await asyncio.gather(ctx.effect("charge", charge, 1), ctx.effect("charge", charge, 2))
+        return {"keys": [key for keys in both for key in keys]}
+
+    _, result = await result_of(engine, "pay")
+    assert len(set(seen)) == len(set(result["keys"])) == 2
+
+
+async def test_a_sync_handler_makes_effects_in_its_thread(engine: Engine) -> None:
+    service = Service()
+    threads: list[str] = []
+
+    @engine.handler("pay", retry=AT_ONCE)
+    def pay(payload: Any, ctx: Context) -> dict[str, Any]:
+        def charge() -> Any:
+            threads.append(threading.current_thread().name)
+            return service.charge(ctx)
+
+        receipt = ctx.effect_blocking("charge", charge)
+        if ctx.attempt == 1:
+            raise RuntimeError("afterwards")
+        return {"receipt": receipt}
+
+    _, result = await result_of(engine, "pay")
+    assert result == {"receipt": {"receipt": 1}}
+    assert threads == [threads[0]]
+    assert threads[0].startswith("treadle-handler")
+
+
+async def test_a_definite_failure_is_retried_by_policy_under_a_new_key_without_doubt(engine: Engine) -> None:
+    service = Service()
+    service.errors = [ValueError("declined")]
+
+    @engine.handler("pay", retry=AT_ONCE)
+    async def pay(payload: Any, ctx: Context) -> Any:
+        return await ctx.effect("charge", lambda: service.charge(ctx))
+
+    async with engine, engine.worker():
+        task = await engine.enqueue("pay")
+        assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
+        assert await outcomes(engine, task.id, "charge", None, 2) == ["failed", "succeeded"]
+        assert await moves_of(engine, task.id) == ["retry", "succeed"]
+    (first, one), (second, other) = service.calls
+    assert first != second
+    assert one == other
+
+
+@pytest.mark.parametrize("error", [TimeoutError("slow"), ConnectionResetError("gone"), EffectUnknown("who knows")])
+async def test_after_an_error_that_says_nothing_the_log_says_unknown(engine: Engine, error: Exception) -> None:
+    service = Service()
+    service.errors = [error]
+
+    @engine.handler("pay", retry=AT_ONCE)
+    async def pay(payload: Any, ctx: Context) -> Any:
+        return await ctx.effect("charge", lambda: service.charge(ctx))
+
+    async with engine, engine.worker():
+        task = await engine.enqueue("pay")
+        assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
+        assert await outcomes(engine, task.id, "charge", None, 2) == ["unknown", "succeeded"]
+        moves = await engine.reads.list_moves(task.id)
+        assert [move.move for move in moves] == ["retry", "tool_call.unknown", "succeed"]
+        said = json.loads(moves[1].data or "")
+        assert (said["action"], said["found"], said["attempt"]) == ("charge", "unknown", 2)
+        assert (said["idempotency_key"], said["dedupe_key"]) == service.calls[1]
+        assert (await engine.verify()).holds
+    assert len({dedupe for _, dedupe in service.calls}) == 1
+
+
+async def test_an_unknown_effect_that_is_asked_for_again_in_the_attempt_is_the_same_effect(engine: Engine) -> None:
+    service = Service()
+    service.errors = [TimeoutError("slow")]
+
+    @engine.handler("pay")
+    async def pay(payload: Any, ctx: Context) -> Any:
+        try:
+            return await ctx.effect("charge", lambda: service.charge(ctx))
+        except TimeoutError:
+            return await ctx.effect("charge", lambda: service.charge(ctx))
+
+    async with engine, engine.worker():
+        task = await engine.enqueue("pay")
+        assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
+        assert await moves_of(engine, task.id) == ["tool_call.unknown", "succeed"]
+    assert len(set(service.calls)) == 1
+
+
+async def test_two_effects_alike_are_two_effects_in_every_attempt(engine: Engine) -> None:
+    service = Service()
+
+    @engine.handler("pay", retry=AT_ONCE)
+    async def pay(payload: Any, ctx: Context) -> dict[str, Any]:
+        receipts = [(await ctx.effect("charge", lambda: service.charge(ctx), 1))["receipt"] for _ in range(3)]
+        if ctx.attempt == 1:
+            raise RuntimeError("afterwards")
+        return {"receipts": receipts}
+
+    _, result = await result_of(engine, "pay")
+    assert result == {"receipts": [1, 2, 3]}
+    assert len({dedupe for _, dedupe in service.calls}) == 3
+
+
+async def test_the_same_attempt_entered_again_after_a_wait_uses_what_was_made(engine: Engine) -> None:
+    service = Service()
+
+    @engine.handler("pay")
+    async def pay(payload: Any, ctx: Context) -> Any:
+        receipt = await ctx.effect("charge", lambda: service.charge(ctx))
+        return {"receipt": receipt, "attempt": ctx.attempt} if ctx.checkpoint else Waiting(1, checkpoint={"once": True})
+
+    _, result = await result_of(engine, "pay")
+    assert result == {"receipt": {"receipt": 1}, "attempt": 1}
+
+
+async def test_an_effect_key_tells_apart_what_has_no_stable_request(engine: Engine) -> None:
+    service = Service()
+
+    @engine.handler("pay", retry=AT_ONCE)
+    async def pay(payload: Any, ctx: Context) -> dict[str, Any]:
+        receipts = [await ctx.effect("charge", lambda: service.charge(ctx), key=key) for key in ("first", "second")]
+        if ctx.attempt == 1:
+            raise RuntimeError("afterwards")
+        return {"receipts": receipts}
+
+    _, result = await result_of(engine, "pay")
+    assert result == {"receipts": [{"receipt": 1}, {"receipt": 2}]}
+
+
+async def test_a_second_use_of_an_effect_key_is_an_error(engine: Engine) -> None:
+    @engine.handler("pay")
+    async def pay(payload: Any, ctx: Context) -> None:
+        await ctx.effect("charge", dict, key="k")
+        await ctx.effect("charge", dict, key="k")
+
+    async with engine, engine.worker():
+        with pytest.raises(TaskFailed, match="'k' of charge was used before"):
+            await engine.result(await engine.enqueue("pay"), timeout=BOUND)
+
+
+async def test_a_big_response_is_given_back_whole(url: str) -> None:
+    engine = Engine(url, settings=Settings(), codec=Zlib())
+    calls: list[int] = []
+
+    @engine.handler("pay", retry=AT_ONCE)
+    async def pay(payload: Any, ctx: Context) -> dict[str, Any]:
+        def read() -> list[str]:
+            calls.append(1)
+            return ["x" * 100] * 500
+
+        answer = await ctx.effect("read", read)
+        if ctx.attempt == 1:
+            raise RuntimeError("afterwards")
+        return {"length": len(answer)}
+
+    _, result = await result_of(engine, "pay")
+    assert (result, calls) == ({"length": 500}, [1])
+
+
+async def test_a_response_that_is_no_json_fails_the_task_and_is_not_made_again(engine: Engine) -> None:
+    calls: list[int] = []
+
+    @engine.handler("pay", retry=AT_ONCE)
+    async def pay(payload: Any, ctx: Context) -> None:
+        await ctx.effect("charge", lambda: calls.append(1) or object())
+
+    async with engine, engine.worker():
+        task = await engine.enqueue("pay")
+        with pytest.raises(TaskFailed) as raised:
+            await engine.result(task, timeout=BOUND)
+        assert raised.value.error_code == "invalid_effect_response"
+        await engine.retry(task)
+        with pytest.raises(TaskFailed, match="cannot be stored"):
+            await engine.result(task, timeout=BOUND)
+        assert await outcomes(engine, task.id, "charge", None, 1) == ["succeeded"]
+    assert calls == [1]
+
+
+async def test_an_operators_retry_makes_a_failed_effect_again(engine: Engine) -> None:
+    service = Service()
+    service.errors = [NonRetryable("stolen", "card_stolen")]
+
+    @engine.handler("pay", retry=AT_ONCE)
+    async def pay(payload: Any, ctx: Context) -> Any:
+        return await ctx.effect("charge", lambda: service.charge(ctx))
+
+    async with engine, engine.worker():
+        task = await engine.enqueue("pay")
+        with pytest.raises(TaskFailed) as raised:
+            await engine.result(task, timeout=BOUND)
+        assert raised.value.error_code == "card_stolen"
+        await engine.retry(task)
+        assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
+        assert await moves_of(engine, task.id) == ["fail", "requeue", "succeed"]
+
+
+async def test_a_failure_that_a_lost_worker_recorded_is_that_failure_for_the_next(engine: Engine) -> None:
+    """The first worker dies between recording that the effect failed and settling: the next attempt fails, and is retried."""
+    service = Service()
+    service.errors = [ValueError("declined")]
+    raised: list[str] = []
+    stuck = asyncio.Event()
+
+    @engine.handler("pay", retry=AT_ONCE)
+    async def pay(payload: Any, ctx: Context) -> Any:
+        try:
+            return await ctx.effect("charge", lambda: service.charge(ctx))
+        except ValueError:
+            stuck.set()
+            await asyncio.Event().wait()  # it never gets to settle
+        except EffectFailed as error:
+            raised.append(str(error))
+            raise
+
+    async with engine, engine.worker() as host:
+        task = await engine.enqueue("pay")
+        await asyncio.wait_for(stuck.wait(), BOUND)
+        await engine.store.expire_leases_of([host.owner_id])
+        engine.committer.tell((await engine.store.wake(10)).lane_ids)
+        assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
+        assert await moves_of(engine, task.id) == ["expire", "retry", "succeed"]
+        assert await outcomes(engine, task.id, "charge", None, 3) == ["failed", "none", "succeeded"]
+    assert raised == ["The effect failed: declined (ValueError)"]
+
+
+async def test_a_worker_that_lost_its_claim_makes_no_effect(engine: Engine) -> None:
+    service = Service()
+    started, go, over = threading.Event(), threading.Event(), threading.Event()
+    ended: list[str] = []
+
+    @engine.handler("pay")
+    def pay(payload: Any, ctx: Context) -> None:
+        started.set()
+        go.wait(BOUND)
+        try:
+            ctx.effect_blocking("charge", lambda: service.charge(ctx))
+        except Exception as error:
+            ended.append(type(error).__name__)
+            raise
+        finally:
+            over.set()
+
+    async with engine, engine.worker():
+        task = await engine.enqueue("pay")
+        assert await asyncio.to_thread(started.wait, BOUND)
+        await engine.cancel(task)
+        go.set()
+        assert await asyncio.to_thread(over.wait, BOUND)
+    assert (ended, service.calls) == (["ClaimLost"], [])
+
+
+def isolated(payload: Any, ctx: Context) -> None:
+    ctx.effect_blocking("charge", dict)
+
+
+async def test_an_isolated_handler_is_told_that_it_has_no_effects(engine: Engine) -> None:
+    engine.handler("isolated", isolation="process", retry=AT_ONCE)(isolated)
+    async with engine, engine.worker():
+        with pytest.raises(TaskFailed, match="not isolation='process'") as raised:
+            await engine.result(await engine.enqueue("isolated"), timeout=BOUND)
+        assert raised.value.error_code == "effect_unavailable"
+
+
+async def test_the_wrong_way_to_make_an_effect_is_refused_at_once(engine: Engine) -> None:
+    @engine.handler("sync", retry=AT_ONCE)
+    def sync(payload: Any, ctx: Context) -> None:
+        ctx.effect("charge", dict)
+
+    @engine.handler("async", retry=AT_ONCE)
+    async def a_sync(payload: Any, ctx: Context) -> None:
+        ctx.effect_blocking("charge", dict)
+
+    @engine.handler("coroutine")
+    async def coroutine(payload: Any, ctx: Context) -> None:
+        await ctx.effect("charge", asyncio.sleep(0))  # type: ignore[arg-type]
+
+    @engine.handler("outside")
+    async def outside(payload: Any, ctx: Context) -> dict[str, Any]:
+        return {"key": ctx.idempotency_key}
+
+    async with engine, engine.worker():
+        for name, said in (
+            ("sync", "a sync one uses ctx.effect_blocking"),
+            ("async", "an async one awaits ctx.effect"),
+            ("coroutine", "takes a function, not a coroutine"),
+            ("outside", "There is no effect in progress"),
+        ):
+            with pytest.raises(TaskFailed, match=said):
+                await engine.result(await engine.enqueue(name), timeout=BOUND)
