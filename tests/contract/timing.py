@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from tests.contract.databases import StoreTime
 
@@ -11,21 +12,40 @@ from treadle.kernel.advancer import Advancer
 from treadle.kernel.committer import Committer
 from treadle.kernel.firing import Firer
 from treadle.kernel.flows import Flows
+from treadle.kernel.looking import Looker, Looks
 from treadle.kernel.ports import Answer, Finish, Store, TaskFilter, Unit
 from treadle.kernel.queue import Queue
 from treadle.kernel.runs import Runs
 from treadle.kernel.schedules import Schedules
 from treadle.kernel.starting import Starters
 from treadle.kernel.system import SystemIds
+from treadle.kernel.telemetry import Event
 from treadle.kernel.vault import Vault
 from treadle.kernel.verify import verify
-from treadle.model.names import HANDLER, SCHEDULE
+from treadle.kernel.watchers import Watchers
+from treadle.model.names import HANDLER, SCHEDULE, WATCHER
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import decode
 from treadle.testing import ManualClock
+from treadle.workers.context import Context
+from treadle.workers.handlers import Handler
+from treadle.workers.scanning import Scanner
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
+
+
+class InThisThread:
+    """An executor for tests: what would run in a thread runs here and now."""
+
+    async def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
+        return handler.call(*arguments)
+
+    async def in_process(self, handler: Handler, context: Context) -> Any:
+        raise NotImplementedError
+
+    def abandoned(self, names: Iterable[str]) -> int:
+        return 0
 
 
 class Timing:
@@ -44,6 +64,10 @@ class Timing:
         self.starters = Starters(store, self.queue, lambda: self.runs)
         self.schedules = Schedules(store, self.committer, ids, self.starters)
         self.firer = Firer(store, self.committer, self.schedules, self.starters)
+        self.watchers = Watchers(store, self.committer, ids, self.starters)
+        self.events: list[Event] = []
+        self.looks: Looks = Scanner(InThisThread())
+        self._ids = ids
 
     # time
 
@@ -68,6 +92,19 @@ class Timing:
     async def turn(self) -> list[Answer]:
         """Fire what is due now, each schedule once."""
         return [await self.firer.fire(task) for task in await self.claim(SCHEDULE)]
+
+    @property
+    def looker(self) -> Looker:
+        return Looker(self.store, self.committer, self.watchers, self.starters, self._ids, self.events.append, self.looks)
+
+    async def look(self) -> list[Answer]:
+        """Look for all watchers that are due, each once."""
+        return [await self.looker.look(task) for task in await self.claim(WATCHER)]
+
+    async def changes(self, name: str = "job") -> list[tuple[str, str]]:
+        """The changes that tasks were started for: what happened, and to what."""
+        told = [decode(task.payload)["change"] for task in await self.started(name)]
+        return [(each["change"], each.get("name") or each["url"]) for each in told]
 
     async def turns(self, ms: int, step: int) -> None:
         """Let time pass in steps, with a turn after each."""

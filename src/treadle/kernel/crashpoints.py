@@ -30,6 +30,8 @@ POINTS = (
     "effect.begun",
     "effect.made",
     "effect.recorded",
+    "look.before_commit",
+    "look.after_commit",
 )
 
 _armed: Callable[[str], None] | None = None

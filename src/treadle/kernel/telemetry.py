@@ -109,6 +109,19 @@ class Operated:
     actor: str
 
 
+@dataclass(frozen=True, slots=True)
+class WatcherTrouble:
+    """A watcher cannot look, or not everywhere; told once."""
+
+    name: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatcherBack:
+    name: str
+
+
 Event = (
     WorkerStarted
     | WorkerStopped
@@ -124,6 +137,8 @@ Event = (
     | ShortLease
     | Recovered
     | Operated
+    | WatcherTrouble
+    | WatcherBack
 )
 Emit = Callable[[Event], None]
 
@@ -171,6 +186,10 @@ def _words(event: Event) -> tuple[int, str]:
                 f"{unknown_effects} effect(s) unknown, {orphaned_approvals} approval(s) without a task"
                 + "".join(f"; {each}" for each in missed)
             )
+        case WatcherTrouble(name, error):
+            return logging.WARNING, f"watcher {name}: {error} It goes on trying."
+        case WatcherBack(name):
+            return logging.INFO, f"watcher {name} can look again"
         case Operated(act, actor):
             return logging.INFO, f"{act}, by {actor}"
         case ShortLease(lease_for):

@@ -51,6 +51,9 @@
     ├── ApprovalDenied          raised in a durable function whose question was answered with no
     ├── ApprovalExpired         raised in a durable function whose question nobody answered in time
     ├── TooManySteps            raised in a durable function that has reached its cap on steps
+
+
+    ├── LookFailed              a watcher cannot look at what it watches
     ├── NonRetryable            raised by handlers: this attempt failed and no retry can help
     ├── EffectFailed            raised to handlers: the effect was not made, as is known from an attempt that was lost
     ├── EffectUnknown           raised by effects: nobody can say whether it was made
@@ -421,6 +424,16 @@ class TooManySteps(TreadleError):
             "`ctx.continue_as_new(...)`, or raise max_steps."
         )
         self.limit = limit
+
+
+class LookFailed(TreadleError):
+    """A watcher cannot look; `reason` is the code that its record shows."""
+
+    code = "look_failed"
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class NonRetryable(TreadleError):

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from treadle.kernel.run_reads import RunReads
     from treadle.kernel.runs import Runs, StartedRun
     from treadle.kernel.schedules import Schedules
+    from treadle.kernel.watchers import Watchers
     from treadle.wiring.host import WorkerHost
     from treadle.wiring.runs import RunKernel
     from treadle.wiring.time import TimeKernel
@@ -149,7 +150,10 @@ class Engine(FunctionFace):
             secret=settings.webhook_secret,
             allowed=settings.webhook_allow,
         )
-        self.recoverers: dict[str, Callable[[], Recoverer]] = {"schedules": lambda: self.schedules}
+        self.recoverers: dict[str, Callable[[], Recoverer]] = {
+            "schedules": lambda: self.schedules,
+            "watchers": lambda: self.watchers,
+        }
         """Services that see at a start-up to what was missed, by name, in their order."""
         self.recovery = Recovery(self.store, self.approvals, self.recoverers, self.committer.tell, namespace=namespace)
         self.queue.closing = self.approvals.rows_for_end
@@ -196,6 +200,11 @@ class Engine(FunctionFace):
     def schedules(self) -> Schedules:
         """What is started by time: create, edit, pause, run now, backfill, preview."""
         return self.time_kernel.schedules
+
+    @property
+    def watchers(self) -> Watchers:
+        """What is started when files or addresses change: create, edit, pause, look now."""
+        return self.time_kernel.watchers
 
     async def _follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         follow = self.run_kernel.functions.follow if is_function(task.flow_id) else self.run_kernel.advancer.follow

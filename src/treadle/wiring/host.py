@@ -13,7 +13,7 @@ from treadle.kernel.recovery import Place
 from treadle.kernel.telemetry import Emit, LoopError, Recovered, ShortLease, WorkerStarted, WorkerStopped
 from treadle.model.errors import Refused, StoreError
 from treadle.model.tasks import Claim, LogLine, Server
-from treadle.workers.builtins import builtin_handlers
+from treadle.workers.builtins import LOOKS, builtin_handlers
 from treadle.workers.effects import EffectKernel
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.functions.runtime import Runtime
@@ -22,6 +22,7 @@ from treadle.workers.handlers import Registry
 from treadle.workers.keeper import KeeperThread, LeaseKeeper
 from treadle.workers.lines import LineWriter
 from treadle.workers.loop import POLL_EVERY, Settle, Worker, WorkerOptions
+from treadle.workers.scanning import Scanner
 from treadle.workers.scripts import ScriptRunner
 from treadle.workers.waker import Waker
 
@@ -85,6 +86,8 @@ class WorkerHost:
         self._host = host
         self._state = "starting"
         self._executor = SystemExecutor(threads)
+        self._looking = SystemExecutor(LOOKS)  # apart, so that neither handlers nor watchers keep the others waiting
+        self._scanner = Scanner(self._looking)
         self._lines = LineWriter(engine.store, engine.emit)
         self._scripts = ScriptRunner()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -123,7 +126,13 @@ class WorkerHost:
             on_line=self._line,
             settle=settle or engine.run_kernel.settler.settle,
             open_payload=engine.vault.open_text,
-            builtins=builtin_handlers(self._scripts, engine.retention, lambda: engine.time_kernel.firer, engine.notifier),
+            builtins=builtin_handlers(
+                self._scripts,
+                engine.retention,
+                lambda: engine.time_kernel.firer,
+                engine.notifier,
+                lambda: engine.time_kernel.looker(self._scanner),
+            ),
             fallback=engine.fallback,
             functions=self.functions,
             effects=EffectKernel(engine.store, engine.committer, engine.vault),
@@ -252,6 +261,7 @@ class WorkerHost:
         if self._keeper_thread is not None:
             await asyncio.to_thread(self._keeper_thread.stop)
         self._executor.close()
+        self._looking.close()
 
     def _lost(self, claim: Claim, reason: str) -> None:
         """Called in the keeper's thread."""

@@ -1,23 +1,32 @@
-"""What acts by time, made together from an engine's parts: schedules."""
+"""What acts by itself, made together from an engine's parts: schedules and watchers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from treadle.kernel.firing import Firer
+from treadle.kernel.looking import Looker, Looks
 from treadle.kernel.schedules import Schedules
 from treadle.kernel.starting import Starters
+from treadle.kernel.watchers import Watchers
 
 if TYPE_CHECKING:
     from treadle.wiring.engine import Engine
 
 
 class TimeKernel:
-    """The schedules of one engine, and what fires them."""
+    """The schedules and watchers of one engine, what fires the ones, and what looks for the others."""
 
     def __init__(self, engine: Engine) -> None:
         namespace = engine.settings.namespace
-        store, committer = engine.store, engine.committer
+        store, committer, ids = engine.store, engine.committer, engine.ids
+        self._engine = engine
         self.starters = Starters(store, engine.queue, lambda: engine.runs)
-        self.schedules = Schedules(store, committer, engine.ids, self.starters, namespace=namespace)
+        self.schedules = Schedules(store, committer, ids, self.starters, namespace=namespace)
+        self.watchers = Watchers(store, committer, ids, self.starters, namespace=namespace)
         self.firer = Firer(store, committer, self.schedules, self.starters)
+
+    def looker(self, looks: Looks) -> Looker:
+        """What looks for watchers, by those means."""
+        engine = self._engine
+        return Looker(engine.store, engine.committer, self.watchers, self.starters, engine.ids, engine.emit, looks)

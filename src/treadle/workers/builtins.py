@@ -1,4 +1,4 @@
-"""Handlers of the engine's own kinds of task: scripts of flows, advancing runs, pruning, schedules, asking and telling people."""
+"""Handlers of the engine's own kinds of task: scripts of flows, advancing runs, pruning, schedules, watchers, asking and telling people."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from treadle.kernel.firing import Firer
+from treadle.kernel.looking import Looker
 from treadle.kernel.retention import PRUNE_EVERY_FOR, Retention
 from treadle.kernel.run_rows import PARAM
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import InvalidApproval
-from treadle.model.names import ADVANCE, APPROVAL, NOTIFY, PRUNE, SCHEDULE, SCRIPT
+from treadle.model.names import ADVANCE, APPROVAL, NOTIFY, PRUNE, SCHEDULE, SCRIPT, WATCHER
 from treadle.model.outcomes import AwaitingApproval, Failed, Problem, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
@@ -18,6 +19,9 @@ from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Settled, make_handler
 from treadle.workers.notify import NOTIFY_RETRY, SEND_WITHIN, Notifier
 from treadle.workers.scripts import ScriptError, ScriptRunner, ScriptUnavailable
+
+LOOKS = 4
+"""Watchers that look at once in one process, each in a thread of its own."""
 
 _PATIENT = RetryPolicy(retries=1_000_000, first_for=1000, cap_for=60_000)
 """For what must go on, whatever keeps it from that for now."""
@@ -29,8 +33,11 @@ def builtin_handlers(
     retention: Retention | None = None,
     firer: Callable[[], Firer] | None = None,
     notifier: Notifier | None = None,
+    looker: Callable[[], Looker] | None = None,
 ) -> dict[str, Handler]:
-    """The handlers by kind; nothing is pruned here without `retention`, fired without `firer`, told without `notifier`."""
+    """The handlers by kind; nothing is pruned here without `retention`, fired without `firer`, told without `notifier`, or
+    looked at without `looker`.
+    """
 
     async def run_script(payload: dict[str, Any]) -> dict[str, Json] | Failed:
         """Run the code out of process; what is wrong with it is final, and its type is that of what the script raised."""
@@ -59,6 +66,8 @@ def builtin_handlers(
         handlers[PRUNE] = make_handler(PRUNE, _pruning(retention), retry=_PERSISTENT)
     if firer is not None:
         handlers[SCHEDULE] = make_handler(SCHEDULE, _firing(firer), retry=_PATIENT, concurrency=16)
+    if looker is not None:
+        handlers[WATCHER] = make_handler(WATCHER, _looking(looker), retry=_PATIENT, concurrency=LOOKS)
     return handlers
 
 
@@ -78,6 +87,14 @@ async def _ask(payload: dict[str, Any], ctx: Context) -> dict[str, Json] | Await
         return AwaitingApproval(ApprovalRequest.from_json(payload))
     except InvalidApproval as error:
         return Failed(Problem(error.code, str(error), type(error).__name__))
+
+
+def _looking(looker: Callable[[], Looker]) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:
+    async def look(_: dict[str, Any], ctx: Context) -> Settled:
+        """Look, and start what the changes start."""
+        return Settled(await looker().look(ctx.task))
+
+    return look
 
 
 def _pruning(retention: Retention) -> Callable[[], Awaitable[Waiting]]:

@@ -1,0 +1,164 @@
+"""What has changed: from what was seen and what is found now to changes, and to what has been seen then. Pure.
+
+A file that is new or different is first waited for: it is told of when it has had the same size and time at two looks that are
+`settle_for` apart, so that half of it is never taken for the whole. A file that cannot be looked at is not a file that is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from treadle.model.watchers import CREATED, DELETED, MODIFIED, Item
+
+LONGEST_KEY = 1000
+"""Bytes; longer names are known by their beginning and a digest."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Found:
+    """A file as a look finds it; `key` names it among the items, in whose order they are sorted."""
+
+    key: str
+    size: int
+    mtime: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """All that a look found, in order of key; under the names `unreadable` nothing could be looked at."""
+
+    found: Sequence[Found]
+    unreadable: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What becomes of one item: `item` is its new value (None: it is removed), unless `same`.
+
+    A `change` is told at once, or, for those that a file's content can settle, once that is known: `read`.
+    """
+
+    key: str
+    same: bool = False
+    item: Item | None = None
+    change: str | None = None
+    read: Found | None = None
+    due_for: int | None = None
+    """Milliseconds after which it is worth looking again."""
+
+
+def key_of(name: str) -> str:
+    """The key of a name: itself, unless it is longer than stores can sort."""
+    raw = name.encode()
+    if len(raw) <= LONGEST_KEY:
+        return name
+    return f"{raw[: LONGEST_KEY - 70].decode('utf-8', 'ignore')}#{hashlib.sha256(raw).hexdigest()}"
+
+
+def judge(
+    key: str, item: Item | None, found: Found | None, *, now: int, settle_for: int, baseline: bool, hidden: bool = False
+) -> Judged:
+    """What is to be said of one name; `baseline`: what is new counts as seen; `hidden`: it cannot be looked at now."""
+    if found is None:
+        if item is None or hidden:
+            return Judged(key, same=True)
+        return Judged(key, change=DELETED if item.size is not None else None)
+    if item is None:
+        if baseline:
+            return Judged(key, item=Item(size=found.size, mtime=found.mtime))
+        return _settling(key, Item(), found, now, settle_for)
+    if (item.size, item.mtime) == (found.size, found.mtime):
+        if item.pending is None:
+            return Judged(key, same=True)
+        return Judged(key, item=Item(size=item.size, mtime=item.mtime, hash=item.hash))  # as it was before
+    return _settling(key, item, found, now, settle_for)
+
+
+def _settling(key: str, item: Item, found: Found, now: int, settle_for: int) -> Judged:
+    """A file that differs from what was seen: it is told of when it has stayed as it is for long enough."""
+    change = CREATED if item.size is None else MODIFIED
+    waited_for = 0
+    if item.pending is not None and item.pending[:2] == (found.size, found.mtime) and item.pending[2] <= now:
+        waited_for = now - item.pending[2]
+        if waited_for < settle_for:
+            return Judged(key, same=True, due_for=settle_for - waited_for)
+    elif settle_for > 0:
+        pending = (found.size, found.mtime, now)
+        return Judged(key, item=Item(size=item.size, mtime=item.mtime, hash=item.hash, pending=pending), due_for=settle_for)
+    return Judged(key, item=item, change=change, read=found)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What reading a file said: its hash (None where it is not hashed), and its size and time afterwards."""
+
+    size: int = 0
+    mtime: int = 0
+    hash: str | None = None
+    gone: bool = False
+    problem: str | None = None
+    """Why it cannot be read; it is tried again."""
+
+
+def concluded(verdict: Judged, item: Item | None, content: Content, now: int, settle_for: int) -> Judged:
+    """The verdict on a file whose content has been looked at."""
+    found = verdict.read
+    assert found is not None
+    seen = Item() if item is None else item
+    if content.gone or (content.size, content.mtime) != (found.size, found.mtime):  # it changed while it was read
+        pending = (content.size, content.mtime, now)
+        waiting = Item(size=seen.size, mtime=seen.mtime, hash=seen.hash, pending=pending)
+        return Judged(verdict.key, same=content.gone, item=waiting, due_for=settle_for)
+    new = Item(size=found.size, mtime=found.mtime, hash=content.hash)
+    touched = verdict.change == MODIFIED and seen.hash is not None and seen.hash == content.hash
+    return Judged(verdict.key, item=new, change=None if touched else verdict.change)
+
+
+def digest_of(found: Iterable[Found]) -> str:
+    """The same for the same files with the same sizes and times."""
+    digest = hashlib.sha256()
+    for each in found:
+        digest.update(f"{each.key}\0{each.size}\0{each.mtime}\n".encode("utf-8", "backslashreplace"))
+    return digest.hexdigest()
+
+
+def is_under(name: str, places: Sequence[str]) -> bool:
+    """Whether a name is in one of those directories (`""` is the root)."""
+    return any(not place or name == place or name.startswith(f"{place}/") for place in places)
+
+
+# --- addresses ---
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What an address answered. `same`: it has not changed since what was asked with; `gone`: there is nothing there."""
+
+    same: bool = False
+    gone: bool = False
+    etag: str | None = None
+    modified: str | None = None
+    hash: str | None = None
+    size: int | None = None
+
+
+def judge_answer(key: str, item: Item | None, fetched: Fetched, *, baseline: bool) -> Judged:
+    """What is to be said of an address. What its content says wins over what its headers say."""
+    if fetched.gone:
+        return Judged(key, same=True) if item is None else Judged(key, change=DELETED)
+    if fetched.same:
+        return Judged(key, same=True)
+    new = Item(size=fetched.size or 0, hash=fetched.hash, etag=fetched.etag, modified=fetched.modified)
+    if item is None:
+        return Judged(key, item=new, change=None if baseline else CREATED)
+    if item == new:
+        return Judged(key, same=True)
+    if item.hash is not None and fetched.hash is not None:
+        return Judged(key, item=new, change=None if item.hash == fetched.hash else MODIFIED)
+    marks = (item.etag, item.modified) if item.etag or item.modified else (item.size,)
+    others = (fetched.etag, fetched.modified) if item.etag or item.modified else (fetched.size,)
+    return Judged(key, item=new, change=None if marks == others else MODIFIED)

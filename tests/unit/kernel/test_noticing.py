@@ -1,0 +1,110 @@
+"""What counts as a change: new, different, touched, half-written, gone, hidden; and addresses by content and by headers."""
+
+from __future__ import annotations
+
+from treadle.kernel.noticing import (
+    Content,
+    Fetched,
+    Found,
+    Judged,
+    concluded,
+    digest_of,
+    is_under,
+    judge,
+    judge_answer,
+    key_of,
+)
+from treadle.model.watchers import Item
+
+SEEN = Item(size=5, mtime=100, hash="sha256:a")
+
+
+def look(item: Item | None, found: tuple[int, int] | None, now: int = 1000, settle_for: int = 0, **more: bool) -> Judged:
+    where = None if found is None else Found("a.csv", *found, "a.csv")
+    options = {"baseline": False, "hidden": False} | more
+    return judge("a.csv", item, where, now=now, settle_for=settle_for, **options)
+
+
+def test_what_is_as_it_was_seen_is_nothing_to_tell() -> None:
+    assert look(SEEN, (5, 100)).same
+
+
+def test_what_the_first_look_finds_counts_as_seen_or_as_new() -> None:
+    first = look(None, (5, 100), baseline=True)
+    assert (first.change, first.item) == (None, Item(size=5, mtime=100))
+    assert look(None, (5, 100)).change == "created"
+
+
+def test_a_file_is_told_of_when_it_has_stayed_the_same_for_long_enough() -> None:
+    first = look(None, (5, 100), now=1000, settle_for=2000)
+    assert (first.change, first.item, first.due_for) == (None, Item(pending=(5, 100, 1000)), 2000)
+    soon = look(first.item, (5, 100), now=2500, settle_for=2000)
+    assert (soon.same, soon.due_for) == (True, 500)
+    grown = look(first.item, (9, 130), now=2500, settle_for=2000)
+    assert (grown.change, grown.item) == (None, Item(pending=(9, 130, 2500)))
+    late = look(grown.item, (9, 130), now=4500, settle_for=2000)
+    assert (late.change, late.read) == ("created", Found("a.csv", 9, 130, "a.csv"))
+
+
+def test_a_clock_that_went_back_begins_to_wait_again() -> None:
+    waiting = Item(pending=(5, 100, 9000))
+    assert look(waiting, (5, 100), now=1000, settle_for=2000).item == Item(pending=(5, 100, 1000))
+
+
+def test_a_modified_file_keeps_what_was_seen_while_it_settles_and_may_come_back() -> None:
+    changed = look(SEEN, (7, 200), now=1000, settle_for=2000)
+    assert changed.item == Item(size=5, mtime=100, hash="sha256:a", pending=(7, 200, 1000))
+    assert look(changed.item, (5, 100), now=5000, settle_for=2000).item == SEEN
+    assert look(changed.item, (7, 200), now=5000, settle_for=2000).change == "modified"
+
+
+def test_a_touched_file_with_the_same_content_is_not_modified() -> None:
+    judged = look(SEEN, (5, 200))
+    touched = concluded(judged, SEEN, Content(5, 200, "sha256:a"), 1000, 0)
+    assert (touched.change, touched.item) == (None, Item(size=5, mtime=200, hash="sha256:a"))
+    assert concluded(judged, SEEN, Content(5, 200, "sha256:b"), 1000, 0).change == "modified"
+    unknown = Item(size=5, mtime=100)  # its content was never read
+    assert concluded(look(unknown, (5, 200)), unknown, Content(5, 200, "sha256:a"), 1000, 0).change == "modified"
+
+
+def test_a_file_that_changes_while_it_is_read_is_waited_for_again() -> None:
+    judged = look(SEEN, (7, 200))
+    again = concluded(judged, SEEN, Content(8, 210, "sha256:b"), 1000, 2000)
+    assert (again.change, again.due_for) == (None, 2000)
+    assert again.item == Item(size=5, mtime=100, hash="sha256:a", pending=(8, 210, 1000))
+    assert concluded(judged, SEEN, Content(gone=True), 1000, 2000).same
+
+
+def test_what_is_gone_is_told_unless_it_was_never_whole_or_cannot_be_looked_at() -> None:
+    assert look(SEEN, None) == Judged("a.csv", change="deleted")
+    assert look(Item(pending=(5, 100, 1)), None) == Judged("a.csv")
+    assert look(SEEN, None, hidden=True).same
+    assert is_under("sub/a.csv", ("sub",))
+    assert not is_under("subway/a.csv", ("sub",))
+
+
+def test_long_names_have_keys_that_stores_can_sort() -> None:
+    long = "é" * 3000
+    assert len(key_of(long).encode()) <= 1000
+    assert key_of(long) != key_of(long + "x")
+    assert key_of("short/name.csv") == "short/name.csv"
+
+
+def test_the_digest_tells_any_difference() -> None:
+    files = [Found("a", 1, 2, "a"), Found("b", 1, 2, "b")]
+    others = [files[:1], files[::-1], [Found("a", 1, 3, "a"), files[1]], [Found("a", 2, 2, "a"), files[1]]]
+    assert digest_of(files) == digest_of(list(files))
+    assert len({digest_of(each) for each in [files, *others]}) == 5
+
+
+def test_addresses_are_known_by_content_first_and_by_headers_else() -> None:
+    seen = Item(size=3, hash="sha256:a", etag='"1"')
+    assert judge_answer("u", None, Fetched(hash="sha256:a", size=3), baseline=True).change is None
+    assert judge_answer("u", None, Fetched(hash="sha256:a", size=3), baseline=False).change == "created"
+    assert judge_answer("u", seen, Fetched(same=True), baseline=False).same
+    other = judge_answer("u", seen, Fetched(hash="sha256:a", etag='"2"', size=3), baseline=False)
+    assert (other.change, other.item) == (None, Item(size=3, hash="sha256:a", etag='"2"'))
+    assert judge_answer("u", seen, Fetched(hash="sha256:b", etag='"2"', size=3), baseline=False).change == "modified"
+    assert judge_answer("u", seen, Fetched(etag='"2"'), baseline=False).change == "modified"  # too big to be read
+    assert judge_answer("u", seen, Fetched(gone=True), baseline=False).change == "deleted"
+    assert judge_answer("u", None, Fetched(gone=True), baseline=False).same
