@@ -28,6 +28,7 @@ from treadle.cli import (
     tasks,
     up,
     usage,
+    watchers,
     worker,
 )
 from treadle.cli import compile as compiling
@@ -52,6 +53,7 @@ _lists = App(help="Task lists: what is in them, and how their work is held back.
 _handlers = App(help="Handlers that runners load from the store.", no_args_is_help=True)
 _schedules = App(help="Schedules: work that is started by time.", no_args_is_help=True)
 _approvals = App(help="Approvals: what waits for a person's decision.", no_args_is_help=True)
+_watchers = App(help="Watchers: work that is started when files or addresses change.", no_args_is_help=True)
 _dlq = App(help="Dead letters: what failed for good.", no_args_is_help=True)
 _store = App(help="The store: schema, log, contents.", no_args_is_help=True)
 
@@ -162,6 +164,17 @@ _approvals.command("show")(command(approvals.show))
 _approvals.command("approve")(command(approvals.approve))
 _approvals.command("deny")(command(approvals.deny))
 app.add_typer(_approvals, name="approvals")
+
+_watchers.command("add")(command(watchers.add))
+_watchers.command("edit")(command(watchers.edit))
+_watchers.command("list")(command(watchers.list_watchers))
+_watchers.command("show")(command(watchers.show))
+_watchers.command("seen")(command(watchers.seen))
+_watchers.command("pause")(command(watchers.pause))
+_watchers.command("resume")(command(watchers.resume))
+_watchers.command("remove")(command(watchers.remove))
+_watchers.command("look")(command(watchers.look))
+app.add_typer(_watchers, name="watchers")
 
 _dlq.command("list")(command(dlq.list_letters))
 _dlq.command("show")(command(dlq.show))
