@@ -1,4 +1,4 @@
-"""Handlers of the engine's own kinds of task: scripts of flows, advancing runs, pruning, schedules, watchers, asking and telling people."""
+"""Handlers of the engine's own kinds of task: scripts, advancing runs, pruning, schedules, watchers, asking and telling people."""
 
 from __future__ import annotations
 
