@@ -117,7 +117,8 @@ class FunctionRuns:
                 raise IllegalMove("run", run.id, run.state, move, RUN.possible(run.state))
             held = [task.id for each in runs for task in await self._list_held(each.id)] if move == "cancel" else []
             ordered = sorted(runs, key=lambda each: each.id)
-            unit = Unit(run=RunGuard(run.id, run.version), rows=tuple(rows_of(ordered)))
+            closed = await self._functions.closed(ordered) if move == "cancel" else []
+            unit = Unit(run=RunGuard(run.id, run.version), rows=(*rows_of(ordered), *closed))
             reach("operate.before_commit")
             try:
                 answer = await self._committer.submit(unit, self._patience)

@@ -7,7 +7,7 @@ mail in the unit that ends it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from treadle.kernel.committer import Committer
@@ -86,6 +86,8 @@ class Functions:
         self._payload_limit = payload_limit
         self._patience = patience
         self.on_finished: list[Callable[[str], None]] = []
+        self.closing: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None
+        """What is stored with the cancel of a run, such as that of approvals that it waits for; set where that is wired."""
 
     def finished(self, run_id: str) -> None:
         """A run ended in this process: tell who waits for it."""
@@ -225,7 +227,12 @@ class Functions:
         rows: list[Row] = [*end_with_task(run, finish, self._vault)]
         if finish.state == TaskState.CANCELED:
             rows += canceled_rows([run, *below], finish.actor or "engine", error, self._vault, but=run.id)
+            rows += await self.closed([run, *below])
         return (), tuple(rows)
+
+    async def closed(self, runs: Sequence[Run]) -> list[Row]:
+        """What is stored with the cancel of the runs, beside their ends."""
+        return [] if self.closing is None else [row for run in runs for row in await self.closing(run)]
 
     # trees
 

@@ -38,7 +38,7 @@ class RunKernel:
         limit = engine.settings.payload_limit
         self.function_runs = FunctionRuns(store, committer, vault, engine.ids, self.functions, payload_limit=limit)
         self.runs = Runs(store, committer, self.advancer, self.flows, vault, engine.ids, self.function_runs, namespace=namespace)
-        self.runs.closing = engine.approvals.rows_for_run
+        self.runs.closing = self.functions.closing = engine.approvals.rows_for_run
         self.settler = Settler(committer, vault, self.advancer, self.functions, engine.approvals)
         self.lines = SoonWriter(store, engine.emit)
         """What flows log: written once for the whole engine, however many workers it has."""

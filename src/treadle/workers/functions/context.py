@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.function_rows import ASK, NOW, PATCH
+from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration, instant, milliseconds
-from treadle.model.errors import InvalidInput, MisusedContext
+from treadle.model.errors import InvalidApproval, InvalidInput, MisusedContext
 from treadle.model.names import APPROVAL, HANDLER, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import StepState
@@ -168,12 +169,19 @@ class FunctionContext:
         return SignalOperation(self._driver, check_name(signal, "signal name"), timeout_for)
 
     def approval(self, question: str, *, key: str | None = None, **request: Any) -> Awaitable[dict[str, Json]]:
-        """Ask a person; the decision. Raises `ApprovalDenied` or `ApprovalExpired`. Options as for a handler's `ctx.approval`."""
+        """Ask a person; the decision: who (`by`), why (`reason`), and the `context` as it was approved.
+
+        Options are those of `ApprovalRequest.of`. Raises `ApprovalDenied` or `ApprovalExpired`.
+        """
         task = self._driver.task
+        try:
+            asked = ApprovalRequest.of(question, **request)
+        except TypeError as error:
+            raise InvalidApproval(f"The approval cannot be asked for: {error}.") from None
         return call_operation(
             self._driver,
             APPROVAL,
-            {"question": question, **request},
+            asked.as_json(),
             kind=APPROVAL,
             step_kind=ASK,
             task_list=task.task_list,
