@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from treadle import Context, Engine, TaskSpec
+from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, TaskSpec
 from treadle.kernel.crashpoints import arm
 from treadle.kernel.telemetry import Event, TaskSettled, TaskTaken
 from treadle.model.clock import Duration
@@ -160,8 +160,10 @@ async def run_one_worker(options: argparse.Namespace, stop: asyncio.Event) -> No
     add_handlers(engine, options.effects, options.go)
     add_functions(engine, options.effects)
     add_payers(engine)
+    add_askers(engine)
     lease: Duration = options.lease
-    async with engine, engine.worker(lease=lease, grace=options.grace, concurrency=options.concurrency) as host:
+    name = options.name or None
+    async with engine, engine.worker(lease=lease, grace=options.grace, concurrency=options.concurrency, name=name) as host:
         tell("ready", owner_id=host.owner_id)
         await stop.wait()
     tell("end", handled=host.worker.handled, released=host.worker.released)
@@ -179,6 +181,21 @@ async def run_filler(options: argparse.Namespace) -> None:
     """Enqueue many at once."""
     async with Engine(emit=emit) as engine:
         await engine.enqueue_many([TaskSpec(name="note", payload={"n": number}) for number in range(options.count)])
+
+
+def add_askers(engine: Engine) -> None:
+    @engine.handler("ask")
+    async def ask(payload: Any, ctx: Context) -> Any:
+        """Ask first; then say who approved."""
+        if ctx.approval is None:
+            return AwaitingApproval(ApprovalRequest.of("Go?", **payload))
+        return {"by": ctx.approval["by"], "pid": os.getpid()}
+
+
+async def run_decider(options: argparse.Namespace) -> None:
+    async with Engine(emit=emit) as engine:
+        (pending,) = await engine.approvals.list()
+        await engine.approvals.decide(pending.id, options.decision, actor="ada")
 
 
 async def run_operator(options: argparse.Namespace) -> None:
@@ -208,6 +225,7 @@ ROLES = {
     "filler": run_filler,
     "operator": run_operator,
     "scheduler": run_scheduler,
+    "decider": run_decider,
 }
 
 
@@ -223,6 +241,8 @@ def main() -> None:
     parser.add_argument("--crash-at", default="")
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--task", default="")
+    parser.add_argument("--name", default="")
+    parser.add_argument("--decision", default="approve")
     parser.add_argument("--flow", type=Path)
     parser.add_argument("--workflow")
     parser.add_argument("--inputs", default="{}")

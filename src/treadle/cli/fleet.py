@@ -49,6 +49,7 @@ class Fleet:
         chosen = {"TREADLE_STORE": session.chosen.store, "TREADLE_NAMESPACE": session.chosen.namespace}
         self._environment = child_environment(**{name: value for name, value in chosen.items() if value})
         self._count = count
+        self._name = options.name
         self._children: set[Process] = set()
         self._interrupts = 0
         self._stopping = asyncio.Event()
@@ -58,21 +59,22 @@ class Fleet:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stop)
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
-        first = [await self._start() for _ in range(self._count)]
+        first = [await self._start(number) for number in range(1, self._count + 1)]
         started([child.pid for child in first])
         try:
-            await asyncio.gather(*(self._keep(child) for child in first))
+            await asyncio.gather(*(self._keep(child, number) for number, child in enumerate(first, 1)))
         finally:
             self._kill()
 
-    async def _start(self) -> Process:
+    async def _start(self, number: int) -> Process:
+        named = [] if self._name is None else ["--name", f"{self._name}-{number}"]
         child = await asyncio.create_subprocess_exec(
-            *self._command, stdin=PIPE, stdout=DEVNULL, env=self._environment, start_new_session=True
+            *self._command, *named, stdin=PIPE, stdout=DEVNULL, env=self._environment, start_new_session=True
         )
         self._children.add(child)
         return child
 
-    async def _keep(self, child: Process) -> None:
+    async def _keep(self, child: Process, number: int) -> None:
         """One place in the fleet: whoever fills it is replaced when it dies, more slowly each time in a row."""
         pause = _FIRST_PAUSE
         while True:
@@ -90,7 +92,7 @@ class Fleet:
                 return
             except TimeoutError:
                 pause = min(pause * 2, _LONGEST_PAUSE)
-            child = await self._start()
+            child = await self._start(number)
             if self._stopping.is_set():
                 child.terminate()
 

@@ -33,6 +33,8 @@ class Serving:
     """Stop when stdin ends: a child whose parent has died does not stay behind."""
     llm: bool = False
     """Also do steps of prompt blocks, with the model of the settings."""
+    name: str | None = None
+    """The server's name; what an earlier process of that name held is taken over at once."""
 
 
 def enable_llm(engine: Engine) -> None:
@@ -61,6 +63,7 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
             task_lists=options.task_lists,
             lease=options.lease,
             grace=options.grace,
+            name=options.name,
         )
         async with worker as host:
             started(host.owner_id)

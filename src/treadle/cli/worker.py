@@ -31,6 +31,19 @@ Grace = Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How long r
 Llm = Annotated[bool, typer.Option("--llm", help="Also do steps of prompt blocks, with the model and key of the settings")]
 
 
+ServerName = Annotated[
+    str | None,
+    typer.Option(
+        "--name", metavar="NAME", help="This server's name, its own on this host: what it held before it died is freed at once"
+    ),
+]
+
+
+def server_name(name: str | None) -> str | None:
+    """The name itself, if it can be one."""
+    return None if name is None else check_name(name, "server name")
+
+
 async def worker(
     session: Session,
     handlers: Handlers,
@@ -42,12 +55,13 @@ async def worker(
     lease: Lease = None,
     grace: Grace = 30,
     llm: Llm = False,
+    name: ServerName = None,
     stop_at_eof: Annotated[bool, typer.Option("--stop-at-eof", hidden=True)] = False,
 ) -> None:
     """Run handlers until SIGTERM or Ctrl-C, then let running work finish. A second Ctrl-C stops at once."""
     arm_crash(session.settings.crash_at)
-    lists = tuple(check_name(name, "task list") for name in task_lists or [DEFAULT_LIST])
-    options = Serving(lists, concurrency, threads, isolated, grace, lease, stop_at_eof, llm)
+    lists = tuple(check_name(each, "task list") for each in task_lists or [DEFAULT_LIST])
+    options = Serving(lists, concurrency, threads, isolated, grace, lease, stop_at_eof, llm, server_name(name))
     engines = load_engines(session, handlers)
     if processes == 1:
         await run_worker(session, engines, options)

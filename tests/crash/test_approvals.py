@@ -1,0 +1,92 @@
+"""Processes die while people are asked and decide: a question is asked once, a decision is taken whole or not at all."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from tests.crash.scene import Scene, until
+
+from treadle.model.values import decode
+
+KILLED = -signal.SIGKILL
+
+
+@pytest.mark.parametrize("decision", ["approve", "deny"])
+@pytest.mark.parametrize("point", ["operate.before_commit", "operate.after_commit"])
+async def test_somebody_who_dies_while_deciding_has_decided_or_not(scene: Scene, point: str, decision: str) -> None:
+    task = await scene.engine.enqueue("ask", {})
+    worker = await scene.start_worker()
+    await until(lambda: asked(scene), worker)
+    decider = scene.start("decider", "--decision", decision, "--crash-at", point)
+    assert await decider.ended() == KILLED
+    if point == "operate.before_commit":
+        (pending,) = await scene.engine.approvals.list()
+        assert (pending.approval.votes, (await scene.engine.get_task(task)).state) == ((), "awaiting_approval")
+        again = scene.start("decider", "--decision", decision)
+        assert await again.ended() == 0
+    (ended,) = await scene.finished([task.id])
+    (approval,) = await scene.engine.approvals.list(states=())
+    if decision == "approve":
+        assert (ended.state, approval.state, decode(ended.result)["by"]) == ("completed", "approved", "ada")
+    else:
+        assert (ended.state, approval.state, ended.error_code) == ("failed", "denied", "approval_denied")
+    await scene.check(2)
+
+
+@pytest.mark.parametrize("point", ["settle.before_commit", "settle.after_commit"])
+async def test_a_worker_that_dies_while_asking_leaves_one_question_or_none(scene: Scene, point: str) -> None:
+    task = await scene.engine.enqueue("ask", {})
+    first = scene.start("worker", "--lease", 1, "--crash-at", point)
+    assert await first.ended() == KILLED
+    before = len(await scene.engine.approvals.list())
+    assert before == (0 if point == "settle.before_commit" else 1)
+    second = await scene.start_worker()
+    await until(lambda: asked(scene), second)
+    assert len(await scene.engine.approvals.list(states=())) == 1
+    assert await scene.start("decider").ended() == 0
+    (ended,) = await scene.finished([task.id])
+    assert decode(ended.result) == {"by": "ada", "pid": second.pid}
+    await scene.check(2)
+
+
+async def test_what_is_due_comes_about_after_a_restart(scene: Scene) -> None:
+    """All workers are gone when the approval expires; the next one sees to it."""
+    task = await scene.engine.enqueue("ask", {"expires": 1})
+    first = await scene.start_worker()
+    await until(lambda: asked(scene), first)
+    first.send(signal.SIGKILL)
+    await first.ended()
+    (pending,) = await scene.engine.approvals.list()
+
+    async def over() -> bool:
+        return await scene.engine.store.now() > (pending.approval.expires_at or 0)
+
+    await until(over)
+    await scene.start_worker()
+    (ended,) = await scene.finished([task.id])
+    assert (ended.state, ended.error_code) == ("failed", "approval_expired")
+    assert (await scene.engine.approvals.show(pending.id)).state == "expired"
+
+
+async def test_a_server_that_starts_again_goes_on_at_once_with_what_it_held(scene: Scene) -> None:
+    """Its lease of a minute would run out long after this test; a worker of another name does not touch it."""
+    task = await scene.engine.enqueue("hang_once")
+    first = await scene.start_worker("--lease", 60, "--name", "billing-1")
+    await until(lambda: len(scene.effects("start")) == 1, first)
+    first.send(signal.SIGKILL)
+    await first.ended()
+    other = await scene.start_worker("--lease", 60, "--name", "billing-2")
+    assert other.events("Recovered") == []
+    assert (await scene.engine.get_task(task)).owner_id is not None
+    again = await scene.start_worker("--lease", 60, "--name", "billing-1")
+    (ended,) = await scene.finished([task.id])
+    assert (ended.state, ended.attempt, ended.takeovers) == ("completed", 2, 1)
+    (told,) = again.events("Recovered")
+    assert (told["own_tasks"], told["expired_leases"]) == (1, 0)
+    assert await scene.moves(task.id) == ["expire", "succeed"]
+    await scene.check(1)
+
+
+async def asked(scene: Scene) -> bool:
+    return len(await scene.engine.approvals.list()) == 1
