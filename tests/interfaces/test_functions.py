@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 from tests.interfaces.function_hands import Process, Scene, function_scene, parked, until
 
 from treadle import Engine, RetryPolicy
-from treadle.kernel.function_rows import is_after
+from treadle.kernel.function_rows import StepIds, is_after, step_id
 from treadle.model.errors import (
     FunctionNotFound,
     HandlerExists,
@@ -29,6 +32,7 @@ from treadle.model.errors import (
     TaskCanceled,
     TaskFailed,
 )
+from treadle.model.ids import uuid7
 
 COLD, WARM = 0, 1000
 
@@ -797,6 +801,12 @@ def test_places_after_a_place_are_those_of_its_branch_and_of_the_branches_around
     assert not is_after("4.3.7", "4.2.0")
     assert not is_after("4", "4.2.0")
     assert is_after("10", "9.0.0")
+
+
+@given(st.uuids(version=4), st.integers(0, 10_000))
+def test_ids_of_steps_are_derived_from_the_run_and_the_place(run: uuid.UUID, number: int):
+    run_id, place = uuid7(number, run.bytes), f"{number}.1.0"
+    assert StepIds(run_id).at(place) == step_id(run_id, place)
 
 
 async def test_now_and_random_are_the_same_in_every_replay(scene: Scene):

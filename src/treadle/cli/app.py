@@ -13,6 +13,7 @@ from treadle.cli import (
     enqueue,
     flows,
     fmt,
+    functions,
     graph,
     handlers,
     lists,
@@ -47,7 +48,8 @@ app = App(
     rich_markup_mode="markdown",
 )
 _tasks = App(help="Look at tasks and operate them.", no_args_is_help=True)
-_runs = App(help="Look at runs of workflows and operate them.", no_args_is_help=True)
+_runs = App(help="Look at runs of workflows and functions, and operate them.", no_args_is_help=True)
+_functions = App(help="Durable functions: what is known, started and adopted.", no_args_is_help=True)
 _flows = App(help="AFL sources in the store, by name and version.", no_args_is_help=True)
 _lists = App(help="Task lists: what is in them, and how their work is held back.", no_args_is_help=True)
 _handlers = App(help="Handlers that runners load from the store.", no_args_is_help=True)
@@ -101,6 +103,7 @@ app.command("fmt")(command(fmt.fmt))
 app.command("graph")(command(graph.graph))
 app.command("run")(command(run.run))
 app.command("submit")(command(submit.submit))
+app.command("signal")(command(functions.signal))
 app.command("why")(command(tasks.why))
 app.command("servers")(command(servers.servers))
 app.command("doctor")(command(doctor.doctor))
@@ -126,6 +129,11 @@ _runs.command("retry")(command(runs.retry))
 _runs.command("rerun")(command(runs.rerun))
 _runs.command("fork")(command(runs.fork))
 app.add_typer(_runs, name="runs")
+
+_functions.command("list")(command(functions.list_functions))
+_functions.command("start")(command(functions.start))
+_functions.command("adopt")(command(functions.adopt))
+app.add_typer(_functions, name="functions")
 
 _flows.command("list")(command(flows.list_flows))
 _flows.command("show")(command(flows.show))

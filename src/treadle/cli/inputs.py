@@ -60,6 +60,11 @@ def edits(text: str | None) -> dict[str, Json] | None:
     return None if text is None else _object(text, "edits")
 
 
+def any_json(text: str | None, what: str) -> Json:
+    """Any JSON value from text, `@file` or `-` (stdin); None from None."""
+    return None if text is None else _parse(_read(text, what), what)
+
+
 def workflow_inputs(workflow: Facet, whole: str | None, pairs: Sequence[str]) -> dict[str, Json]:
     """A workflow's inputs from a JSON object (or `@file`, `-`) with `key=value` pairs over it.
 

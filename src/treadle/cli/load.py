@@ -39,6 +39,8 @@ def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
     for other in others:
         for handler in other.registry:
             first.add_handler(handler)
+        for function in other.function_registry:
+            first.function_registry.add(function)
     return [first, *others]
 
 

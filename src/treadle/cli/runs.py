@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.inputs import workflow_inputs
 from treadle.cli.load import load_engines
 from treadle.cli.run import HandlersHere, opened, work_on
@@ -18,11 +19,12 @@ from treadle.cli.show_run import is_shown, show_run, steps_table
 from treadle.cli.starting import InputOption, InputsOption
 from treadle.cli.words import ago, grid, plain, short, state
 from treadle.cli.words import line as shown_line
+from treadle.kernel.function_rows import is_function
 from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState, StepState
 from treadle.model.tasks import LogLine
-from treadle.model.values import decode
+from treadle.model.values import Json, decode
 from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
@@ -194,6 +196,11 @@ async def rerun(
 
     async with _engine(session, handlers) as engine:
         run = await engine.run_reads.get_run(run_id)
+        if is_function(run.flow_id):
+            given = {**await engine.runs.inputs(run), **_payload(whole, pairs)}
+            started = await engine.runs.rerun(run.id, inputs=given)
+            await _go_on(session, engine, await engine.run_reads.get_run(started.id), handlers, new=True)
+            return
         program = await engine.flows.program(run.flow_id)
         workflow = find_workflow(program, run.workflow)
         given = workflow_inputs(workflow, whole, pairs or ())
@@ -218,9 +225,18 @@ async def fork(
     async with _engine(session, handlers) as engine:
         run = await engine.run_reads.get_run(run_id)
         step_id = (await engine.run_reads.get_step(run.id, step)).id
+        if is_function(run.flow_id):
+            started = await engine.runs.fork(run.id, step_id, inputs=_payload(whole, pairs))
+            await _go_on(session, engine, await engine.run_reads.get_run(started.id), handlers, new=True)
+            return
         workflow = find_workflow(await engine.flows.program(run.flow_id), run.workflow)
         started = await engine.runs.fork(run.id, step_id, inputs=workflow_inputs(workflow, whole, pairs or ()))
         await _go_on(session, engine, await engine.run_reads.get_run(started.id), handlers, new=True)
+
+
+def _payload(whole: str | None, pairs: list[str] | None) -> dict[str, Json]:
+    """What is given for a function: a JSON object, with `key=value` pairs over it."""
+    return {**(parse_payload(whole) or {}), **(parse_payload(None, pairs or ()) or {})}
 
 
 @asynccontextmanager

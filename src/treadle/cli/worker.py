@@ -72,7 +72,7 @@ async def worker(
 async def run_worker(session: Session, engines: list[Engine], options: Serving) -> None:
     """Serve in this process, and say so at both ends."""
     engine = engines[0]
-    names = engine.registry.names()
+    names = [*engine.registry.names(), *engine.function_registry.names()]
 
     def started(server_id: str) -> None:
         event = {
@@ -111,7 +111,7 @@ async def _run_fleet(session: Session, engines: list[Engine], handlers: list[str
     def started(pids: list[int]) -> None:
         lines = [
             f"Store:     {url}" + _of_namespace(engines[0]),
-            f"Handlers:  {', '.join(engines[0].registry.names()) or 'none'}",
+            f"Handlers:  {', '.join([*engines[0].registry.names(), *engines[0].function_registry.names()]) or 'none'}",
             f"Processes: {', '.join(map(str, pids))}",
             f"Stop:      Ctrl-C or kill {os.getpid()}; running work gets {options.grace:g} s",
         ]

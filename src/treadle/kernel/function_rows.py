@@ -7,6 +7,7 @@ same step. A step that an operator's retry does again leaves its row as `void`; 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -78,6 +79,26 @@ def check_version(version: int) -> int:
 def step_id(run_id: str, place: str, redo: int = 0) -> str:
     """The id of the step at a place, in done again so often by operators' retries."""
     return derived_id(run_id, f"{place}~{redo}" if redo else place)
+
+
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+
+
+class StepIds:
+    """The ids of a run's steps by place: `step_id`, with what is the same for all of them done once."""
+
+    __slots__ = ("_begun", "_time")
+
+    def __init__(self, run_id: str) -> None:
+        self._begun = hashlib.sha256(f"{run_id}/".encode())
+        self._time = run_id[:13]
+
+    def at(self, place: str) -> str:
+        """The id of the step at a place that was never done again."""
+        digest = self._begun.copy()
+        digest.update(place.encode())
+        text = digest.hexdigest()
+        return f"{self._time}-7{text[1:4]}-{_VARIANT[text[4]]}{text[5:8]}-{text[8:20]}"
 
 
 def is_after(place: str, chosen: str) -> bool:

@@ -18,6 +18,7 @@ from treadle.kernel.function_rows import (
     check_version,
     end_with_task,
     is_function,
+    lane_name,
     new_run,
     parse_lane_name,
     place_key,
@@ -40,6 +41,7 @@ from treadle.kernel.ports import (
 )
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.vault import Vault
+from treadle.kernel.why import shown_server_state
 from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound, StoreUnavailable
 from treadle.model.ids import Ids, derived_id, parse_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name
@@ -59,6 +61,17 @@ class KnownFunction:
 
     name: str
     version: int
+    task_lists: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFunction:
+    """A version of a function as people see it: live servers that have it, and runs of it that go on."""
+
+    name: str
+    version: int
+    servers: int
+    runs: int
     task_lists: tuple[str, ...]
 
 
@@ -112,9 +125,39 @@ class Functions:
 
         The version is the newest that is registered in this process, else the newest that the store has heard of.
         """
+        run, task, rows = await self.prepare(
+            name,
+            payload,
+            version=version,
+            idempotency_key=idempotency_key,
+            task_list=task_list,
+            priority=priority,
+            trace_id=trace_id,
+            run_id=run_id,
+        )
+        reach("function.before_commit")
+        answer = await self._committer.submit(Unit(tasks=(task,), rows=rows), self._patience)
+        reach("function.after_commit")
+        if run.idempotency_key is not None and run.idempotency_key in answer.existing:
+            return answer.existing[run.idempotency_key], False
+        return run.id, True
+
+    async def prepare(
+        self,
+        name: str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        version: int | None = None,
+        idempotency_key: str | None = None,
+        task_list: str = DEFAULT_LIST,
+        priority: int = 0,
+        trace_id: str | None = None,
+        run_id: str | None = None,
+    ) -> tuple[Run, NewTask, tuple[Row, ...]]:
+        """A new run, its task and its rows, for a unit that starts it with other things; arguments as for `start`."""
         check_name(name, "function name")
         chosen = await self.resolve(name, version)
-        run, task, rows = new_run(
+        return new_run(
             run_id=run_id or self._ids.new_id(),
             namespace=self._namespace,
             name=name,
@@ -127,12 +170,6 @@ class Functions:
             idempotency_key=None if idempotency_key is None else check_key(idempotency_key, "idempotency key"),
             trace_id=None if trace_id is None else check_key(trace_id, "trace id"),
         )
-        reach("function.before_commit")
-        answer = await self._committer.submit(Unit(tasks=(task,), rows=rows), self._patience)
-        reach("function.after_commit")
-        if run.idempotency_key is not None and run.idempotency_key in answer.existing:
-            return answer.existing[run.idempotency_key], False
-        return run.id, True
 
     async def resolve(self, name: str, version: int | None) -> int:
         """The version that a new run takes. One that is asked for is taken as it is: a worker that has it may come."""
@@ -158,6 +195,22 @@ class Functions:
         known = [KnownFunction(*parse_lane_name(name), tuple(sorted(lists))) for name, lists in found.items()]
         return sorted(known, key=lambda each: (each.name, each.version))
 
+    async def list_shown(self) -> list[ShownFunction]:
+        """All versions that are known, by name, with how they are doing."""
+        now = await self._store.now()
+        servers = [each for each in await self._store.list_servers() if shown_server_state(each, now) == "running"]
+        runs: dict[str, int] = {}
+        for depth in await self._store.list_depths():
+            if depth.lane.namespace == self._namespace and depth.lane.kind == FUNCTION:
+                count = depth.ready + depth.running + depth.waiting + depth.held
+                runs[depth.lane.name] = runs.get(depth.lane.name, 0) + count
+        shown = []
+        for each in await self.list_known():
+            full = lane_name(each.name, each.version)
+            having = sum(full in server.handlers for server in servers)
+            shown.append(ShownFunction(each.name, each.version, having, runs.get(full, 0), each.task_lists))
+        return shown
+
     # what is told to a run
 
     async def signal(self, run_id: str, name: str, payload: Json = None, *, idempotency_key: str | None = None) -> bool:
@@ -174,10 +227,10 @@ class Functions:
         sealed = self._vault.seal(encode(body, "signal", 2 * self._payload_limit))
         mail = Mail(id=mail_id or self._ids.new_id(), run_id=run.id, name=name, body=sealed)
         for _ in range(_TRIES):
-            if run.finished:
-                raise IllegalMove("run", run.id, run.state, "signal", RUN.possible(run.state))
             if keyed and await self._was_told(run.id, mail.id):
                 return False
+            if run.finished:
+                raise IllegalMove("run", run.id, run.state, "signal", RUN.possible(run.state))
             reach("operate.before_commit")
             unit = Unit(run=RunGuard(run.id, run.version), rows=(*blobs, PutMail(mail)))
             answer = await self._committer.submit(unit, self._patience)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from treadle.evaluator import StepRow
+from treadle.kernel.function_rows import SIGNAL, VOID
 from treadle.kernel.ports import RunFilter, Store, TaskFilter
 from treadle.kernel.reads import PAGE_LIMIT
 from treadle.kernel.stepcodec import load_step
@@ -82,7 +83,11 @@ class RunReads:
         after: str | None = None
         while len(found) < limit:
             page = await self._store.list_steps(run.id, after, min(limit - len(found), 1000))
-            found += [ShownStep(load_step(step, self._vault), step.created_at, step.updated_at) for step in page]
+            found += [
+                ShownStep(load_step(step, self._vault), step.created_at, step.updated_at)
+                for step in page
+                if step.kind not in (VOID, SIGNAL)
+            ]
             if not page:
                 break
             after = page[-1].id

@@ -117,6 +117,34 @@ class RunStarter:
         return Prepared(made.unit.tasks, made.unit.rows, made.committed)
 
 
+class FunctionStarter:
+    """Starts runs of durable functions."""
+
+    started = RUN
+
+    def __init__(self, functions: Callable[[], Any]) -> None:
+        self._functions = functions
+        """The service of functions, loaded when there is one to start."""
+
+    def check(self, target: Target) -> None:
+        """Its name and list; whether anybody has it is known only when it starts."""
+        check_name(target.name, "function name")
+        check_name(target.task_list, "task list")
+
+    async def prepare(self, target: Target, inputs: dict[str, Json], occasion: Occasion) -> Prepared:
+        """The run and its task."""
+        _, task, rows = await self._functions().prepare(
+            target.name,
+            inputs,
+            version=target.version,
+            task_list=target.task_list,
+            priority=target.priority,
+            trace_id=occasion.trace_id,
+            run_id=occasion.id,
+        )
+        return Prepared((task,), rows)
+
+
 class Starters:
     """The starters by kind of target, and what is asked of what they started."""
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from treadle.kernel.firing import Firer
 from treadle.kernel.looking import Looker, Looks
 from treadle.kernel.schedules import Schedules
-from treadle.kernel.starting import Starters
+from treadle.kernel.starting import FunctionStarter, Starters
 from treadle.kernel.watchers import Watchers
+from treadle.model.schedules import FUNCTION
 
 if TYPE_CHECKING:
     from treadle.wiring.engine import Engine
@@ -22,6 +23,7 @@ class TimeKernel:
         store, committer, ids = engine.store, engine.committer, engine.ids
         self._engine = engine
         self.starters = Starters(store, engine.queue, lambda: engine.runs)
+        self.starters.add(FUNCTION, FunctionStarter(lambda: engine.functions))
         self.schedules = Schedules(store, committer, ids, self.starters, namespace=namespace)
         self.watchers = Watchers(store, committer, ids, self.starters, namespace=namespace)
         self.firer = Firer(store, committer, self.schedules, self.starters)

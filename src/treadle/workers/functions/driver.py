@@ -15,8 +15,8 @@ from typing import Any
 
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.entities import Await, TakeMail
-from treadle.kernel.function_rows import NOW, START, STEP, Recorded, fold_text, make_step, read_step, step_id
-from treadle.kernel.ports import Answer, Park, PutSteps, Row, RunGuard, Unit, Verdict
+from treadle.kernel.function_rows import NOW, START, STEP, Recorded, StepIds, fold_text, make_step, read_step, step_id
+from treadle.kernel.ports import DONE, Answer, Park, PutSteps, Row, RunGuard, Unit, Verdict
 from treadle.model.errors import MisusedContext, RepeatedKey, StoreError, TooManySteps, TreadleError
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Run, Step
@@ -52,6 +52,7 @@ class Driver:
         self.task = task
         self.token = task.claim
         self.context: Context | None = None
+        self.ids = StepIds(self.run_id)
         self.run: Run | None = None
         """The run as it was last read; a new one is not read at all."""
         self.version = 0
@@ -379,9 +380,19 @@ class Driver:
             await asyncio.wait([self._flushing])
         if branch.pending is None and not self._shared:
             unit = Unit(self.token, None, (), (), None, (PutSteps(self.run_id, (step,), 0),))
-            if (await self._submit_here(unit)).verdict is not Verdict.DONE:
-                self.lose()
-                raise asyncio.CancelledError
+            reach("function.before_commit")
+            try:
+                answer = await self.runtime.committer.submit(unit)
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                raise self._crashed(error) from None
+            reach("function.after_commit")
+            if answer is not DONE:
+                self.held = self.held or answer.held
+                if answer.verdict is not Verdict.DONE:
+                    self.lose()
+                    raise asyncio.CancelledError
             return
         pending = self._decided(branch)
         pending.steps[step.id] = step

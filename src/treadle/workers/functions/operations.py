@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from treadle.workers.functions.driver import Driver
 
 _COROUTINE = inspect.CO_COROUTINE
+_SHORT = {None: "null", True: "true", False: "false"}
 _PLAIN = (type(None), bool, int, float, str)
 
 
@@ -84,7 +85,9 @@ class StepOperation:
             branch.busy = name
             try:
                 value = await self._call()
-                text = encode(value, "result", driver.runtime.payload_limit)
+                text = _SHORT.get(value) if value is None or type(value) is bool else None
+                if text is None:
+                    text = encode(value, "result", driver.runtime.payload_limit)
             except (Exception, SystemExit, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and _is_stopped(driver):
                     raise
@@ -128,7 +131,7 @@ class StepOperation:
                 branch.later().rows += blobs
         redo = recorded.redo if recorded is not None else driver.history.redo(place) if driver.history else 0
         return Step(
-            id=step_id(driver.run_id, place, redo),
+            id=step_id(driver.run_id, place, redo) if redo else driver.ids.at(place),
             run_id=driver.run_id,
             parent_id=None,
             ordinal=driver.count if recorded is None else recorded.ordinal,

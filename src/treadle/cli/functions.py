@@ -1,0 +1,120 @@
+"""`treadle functions ...` and `treadle signal`: durable functions from the command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treadle.cli.exits import FAILED, WaitTimedOut, tell_error
+from treadle.cli.inputs import any_json, seconds
+from treadle.cli.inputs import payload as parse_payload
+from treadle.cli.session import Session
+from treadle.cli.shapes import run_json
+from treadle.cli.words import grid, plain, pretty
+from treadle.model.errors import InvalidInput, RunCanceled, RunFailed
+from treadle.model.names import DEFAULT_LIST
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from treadle.kernel.functions import ShownFunction
+
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id")]
+
+
+async def list_functions(session: Session) -> None:
+    """List the functions that are known, by version: how many live servers have them, and how many of their runs go on."""
+    async with session.engine() as engine:
+        found = await engine.functions.list_shown()
+    value = [
+        {
+            "name": each.name,
+            "version": each.version,
+            "servers": each.servers,
+            "runs": each.runs,
+            "task_lists": list(each.task_lists),
+        }
+        for each in found
+    ]
+    session.show({"functions": value}, lambda: _table(found))
+
+
+def _table(found: list[ShownFunction]) -> RenderableType:
+    if not found:
+        return plain("No functions. A worker that has one makes it known: `treadle worker --handlers MODULE`.")
+    table = grid("name", ">version", ">servers", ">runs", "lists")
+    for each in found:
+        servers = plain(str(each.servers), "" if each.servers or not each.runs else "red")
+        table.add_row(plain(each.name), str(each.version), servers, str(each.runs), plain(", ".join(each.task_lists)))
+    return table
+
+
+async def start(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The function's name")],
+    payload: Annotated[
+        str | None, typer.Option(metavar="JSON", help="A JSON object, @file to read one, - to read it from stdin")
+    ] = None,
+    parameters: Annotated[
+        list[str] | None, typer.Option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload; JSON, else text")
+    ] = None,
+    version: Annotated[int | None, typer.Option(help="That version; default: the newest that is known")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Stands for the run that it is first given with")
+    ] = None,
+    task_list: Annotated[str, typer.Option("--list", metavar="LIST", help="The task list that workers choose")] = DEFAULT_LIST,
+    priority: Annotated[int, typer.Option(help="Smaller runs first")] = 0,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for what it returns and print it; exit 1 if it failed")] = False,
+    wait_for: Annotated[str | None, typer.Option(metavar="DURATION", help="Wait at most that long; exit 6 after it")] = None,
+) -> None:
+    """Start a durable function; when this returns, its run is durable."""
+    value = parse_payload(payload, parameters or ())
+    limit = seconds(wait_for, "--wait-for")
+    if limit is not None and limit < 0:
+        raise InvalidInput("--wait-for must be zero or more.")
+    async with session.engine(migrate=True) as engine:
+        started = await engine.start_function(
+            name, value, version=version, idempotency_key=idempotency_key, task_list=task_list, priority=priority
+        )
+        if not wait and limit is None:
+            said = "Started" if started.created else "The key stands for the run"
+            shown = {"id": started.id, "created": started.created}
+            session.show(shown, lambda: plain(f"{said} {name} as {started.id}" if started.created else f"{said} {started.id}"))
+            return
+        try:
+            result = await engine.run_result(started, timeout=limit)
+        except TimeoutError as error:
+            raise WaitTimedOut(str(error)) from None
+        except (RunFailed, RunCanceled) as error:
+            tell_error(error.code, str(error), as_json=session.json)
+            raise typer.Exit(FAILED) from None
+    session.show({"id": started.id, "created": started.created, "result": result}, lambda: pretty(result))
+
+
+async def adopt(
+    session: Session,
+    run_id: RunId,
+    version: Annotated[int, typer.Option(help="The version that is to go on with it")],
+) -> None:
+    """Let another version of its function go on with a run: you say that its code fits what the run has recorded."""
+    async with session.engine() as engine:
+        run = await engine.run_kernel.function_runs.adopt(run_id, version, actor=session.actor)
+    session.show(run_json(run), lambda: plain(f"Version {version} of {run.workflow} goes on with {run.id}"))
+
+
+async def signal(
+    session: Session,
+    run_id: RunId,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The signal's name, as `ctx.wait_for` has it")],
+    payload: Annotated[str | None, typer.Option(metavar="JSON", help="Any JSON, @file to read it, - to read it from stdin")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="The same signal with the same key is told once")
+    ] = None,
+) -> None:
+    """Tell a run of a durable function something; it is kept until the function waits for it."""
+    value = any_json(payload, "payload")
+    async with session.engine() as engine:
+        told = await engine.signal(run_id, name, value, idempotency_key=idempotency_key)
+    said = f"Told {run_id} {name}" if told else f"{run_id} was told {name} with that key before"
+    session.show({"run_id": run_id, "name": name, "told": told}, lambda: plain(said))
