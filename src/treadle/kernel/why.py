@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from treadle.model.clock import as_text
 from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
-from treadle.model.names import ENGINE_LIST, FUNCTION, HANDLER, Lane, short_name
+from treadle.model.names import ENGINE_LIST, FUNCTION, HANDLER, PLAN, Lane, short_name
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Server, Task
 from treadle.model.values import decode
@@ -46,7 +46,8 @@ def shown_server_state(server: Server, now: int) -> str:
 def serves(server: Server, task: Task | Lane) -> bool:
     """Whether the server's handlers and task lists include those of the task or lane; every worker has the engine's own kinds."""
     if task.kind == FUNCTION:
-        return task.name in server.handlers and task.task_list in server.task_lists
+        own = task.name.startswith(f"{PLAN}@")
+        return (own or task.name in server.handlers) and task.task_list in server.task_lists
     known = task.kind != HANDLER or task.name in server.handlers or short_name(task.name) in server.handlers
     own = task.kind != HANDLER and task.task_list == ENGINE_LIST
     return known and (own or task.task_list in server.task_lists)

@@ -20,6 +20,8 @@ LOCK = "lock"
 
 FUNCTION = "function"
 """The kind of tasks that execute a durable function; their name is `NAME@VERSION`."""
+PLAN = "treadle.plan"
+"""The function that executes declarative plans; every worker has it."""
 APPROVAL = "approval"
 """The kind of tasks that ask a person for a function."""
 SCHEDULE = "schedule"

@@ -118,6 +118,9 @@ class BlockingEngine:
     def start_function(self, name: str, payload: dict[str, Json] | None = None, **options: Any) -> StartedRun:
         return self.run(self._engine.start_function(name, payload, **options))
 
+    def start_plan(self, steps: Sequence[dict[str, Json]], inputs: dict[str, Json] | None = None, **options: Any) -> StartedRun:
+        return self.run(self._engine.start_plan(steps, inputs, **options))
+
     def signal(self, run: StartedRun | str, name: str, payload: Json = None, **options: Any) -> bool:
         return self.run(self._engine.signal(run, name, payload, **options))
 

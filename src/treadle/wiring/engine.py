@@ -41,6 +41,7 @@ from treadle.stores import make_store
 from treadle.wiring.blocking import BlockingEngine, NotOpen
 from treadle.wiring.functions import FunctionFace
 from treadle.wiring.results import Results
+from treadle.workers.functions.plans import plan_function
 from treadle.workers.functions.registry import FunctionRegistry
 from treadle.workers.handlers import Fallback, Handler, Isolation, Registry, make_handler
 from treadle.workers.notify import Notifier
@@ -101,6 +102,7 @@ class Engine(FunctionFace):
         self.emit = emit
         self.registry = Registry()
         self.function_registry = FunctionRegistry()
+        self.function_registry.add(plan_function(), own=True)
         self.fallback: Fallback | None = None
         """Serves names without a handler: see `treadle.agents.llm.use_llm`."""
         self._results: Results[Task] | None = None

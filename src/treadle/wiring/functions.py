@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from treadle.model.names import DEFAULT_LIST
+from treadle.model.names import DEFAULT_LIST, PLAN
 from treadle.model.values import Json
 from treadle.workers.functions.registry import MAX_STEPS, FunctionRegistry, make_function
 
@@ -75,6 +75,19 @@ class FunctionFace:
             trace_id=trace_id,
         )
         return StartedRun(run_id, created)
+
+    async def start_plan(
+        self, steps: Sequence[Mapping[str, Json]], inputs: Mapping[str, Json] | None = None, **options: Any
+    ) -> StartedRun:
+        """Start a declarative plan: an ordered list of {name, handler, arguments, retry, approval, task_list}, checked now.
+
+        Arguments may refer to earlier results and to the inputs: `{"$from": "charge.receipt"}`. `approval` asks a person before the
+        step: true, or options as for `ctx.approval`. The run returns the results by name. Options as for `start_function`.
+        """
+        from treadle.model.plans import read_plan
+
+        read_plan(steps)
+        return await self.start_function(PLAN, {"steps": list(steps), "inputs": dict(inputs or {})}, **options)
 
     async def signal(self, run: StartedRun | str, name: str, payload: Json = None, *, idempotency_key: str | None = None) -> bool:
         """Tell a run something that its function waits for, or will: `await ctx.wait_for(name)`.

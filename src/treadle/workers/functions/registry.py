@@ -52,12 +52,15 @@ class FunctionRegistry:
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
         self._newest: dict[str, int] = {}
+        self._own: set[str] = set()
 
-    def add(self, function: Function) -> None:
-        """Add it; a second one of the same name and version raises `HandlerExists`."""
+    def add(self, function: Function, *, own: bool = False) -> None:
+        """Add it (`own`: one of the engine's, which is not named to others); the same version twice raises `HandlerExists`."""
         if function.lane_name in self._functions:
             raise HandlerExists(f"There is a function {function.lane_name} already; give the new one another version.")
         self._functions[function.lane_name] = function
+        if own:
+            self._own.add(function.lane_name)
         self._newest[function.name] = max(function.version, self._newest.get(function.name, 0))
 
     def find(self, lane_name: str) -> Function | None:
@@ -69,11 +72,8 @@ class FunctionRegistry:
         return self._newest.get(name)
 
     def names(self) -> list[str]:
-        """`NAME@VERSION` of all, sorted."""
-        return sorted(self._functions)
+        """`NAME@VERSION` of all but the engine's own, sorted."""
+        return sorted(self._functions.keys() - self._own)
 
     def __iter__(self) -> Iterator[Function]:
-        return iter(self._functions.values())
-
-    def __len__(self) -> int:
-        return len(self._functions)
+        return iter([self._functions[name] for name in self.names()])

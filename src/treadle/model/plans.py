@@ -1,0 +1,130 @@
+"""Declarative plans: an ordered list of steps, each a handler with arguments; checked before anything starts. Pure.
+
+An argument may refer to what an earlier step returned, or to the plan's inputs: `{"$from": "charge.receipt"}` is the field
+`receipt` of the result of the step `charge`, `{"$from": "charge"}` all of it, `{"$from": "inputs.order"}` an input. `{"$value": X}`
+is X itself, whatever it looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from treadle.model.errors import InvalidName, InvalidPlan, InvalidPolicy
+from treadle.model.names import check_name
+from treadle.model.retry import RetryPolicy, as_policy
+from treadle.model.values import Json
+
+FROM, VALUE, INPUTS = "$from", "$value", "inputs"
+_KEYS = ("name", "handler", "arguments", "retry", "approval", "task_list")
+_LONGEST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One step of a plan."""
+
+    name: str
+    handler: str
+    arguments: dict[str, Json]
+    retry: RetryPolicy | None = None
+    approval: dict[str, Json] | None = None
+    """What a person is asked before it, if anything."""
+    task_list: str | None = None
+
+
+def read_plan(steps: Any) -> list[PlanStep]:
+    """The steps of a plan, checked; raises `InvalidPlan`, which says what is wrong with which step."""
+    if isinstance(steps, str) or not isinstance(steps, Sequence) or not steps:
+        raise InvalidPlan("A plan is a list of one or more steps, each like {'name': 'charge', 'handler': 'billing.Charge'}.")
+    if len(steps) > _LONGEST:
+        raise InvalidPlan(f"A plan has at most {_LONGEST} steps, not {len(steps)}.")
+    read: list[PlanStep] = []
+    for number, given in enumerate(steps, 1):
+        read.append(_read_step(given, number, [each.name for each in read]))
+    return read
+
+
+def _read_step(given: Any, number: int, earlier: list[str]) -> PlanStep:
+    if not isinstance(given, Mapping):
+        raise InvalidPlan(f"Step {number} of the plan must be an object, not {type(given).__name__}.")
+    if unknown := [str(key) for key in given if key not in _KEYS]:
+        raise InvalidPlan(f"Step {number} of the plan has {unknown[0]!r}, which means nothing; there are {', '.join(_KEYS)}.")
+    where = f"Step {number} of the plan"
+    try:
+        name = check_name(given.get("name", ""), "step name")
+        handler = check_name(given.get("handler", ""))
+        task_list = None if given.get("task_list") is None else check_name(given["task_list"], "task list")
+    except InvalidName as error:
+        raise InvalidPlan(f"{where}: {error}") from None
+    where = f"Step {name} of the plan"
+    if "." in name or name == INPUTS:
+        raise InvalidPlan(f"{where}: a step's name has no dot and is not {INPUTS!r}, so that others can refer to it.")
+    if name in earlier:
+        raise InvalidPlan(f"{where} comes twice; each name is used once.")
+    arguments = given.get("arguments") or {}
+    if not isinstance(arguments, Mapping):
+        raise InvalidPlan(f"{where}: arguments are an object, not {type(arguments).__name__}.")
+    for place in _references(dict(arguments)):
+        first = place.partition(".")[0]
+        if first != INPUTS and first not in earlier:
+            known = ", ".join([INPUTS, *earlier])
+            raise InvalidPlan(f"{where} refers to {place!r}, but no earlier step is called {first!r}; there are {known}.")
+    approval = given.get("approval") or None
+    if approval is True:
+        approval = {}
+    if approval is not None and not isinstance(approval, Mapping):
+        raise InvalidPlan(f"{where}: approval is true, false or an object with options, not {approval!r}.")
+    return PlanStep(
+        name, handler, dict(arguments), _policy(where, given.get("retry")), None if approval is None else dict(approval), task_list
+    )
+
+
+def _policy(where: str, retry: Any) -> RetryPolicy | None:
+    try:
+        return msgspec.convert(retry, RetryPolicy) if isinstance(retry, Mapping) else as_policy(retry)
+    except (InvalidPolicy, msgspec.ValidationError) as error:
+        raise InvalidPlan(f"{where}: {error}") from None
+
+
+def _references(value: Json) -> list[str]:
+    """The places that arguments refer to."""
+    if isinstance(value, Mapping):
+        if FROM in value:
+            if len(value) != 1 or not isinstance(value[FROM], str) or not value[FROM]:
+                raise InvalidPlan(f"A reference is {{'{FROM}': 'step.field'}} and nothing else, not {dict(value)!r}.")
+            return [value[FROM]]
+        return [] if set(value) == {VALUE} else [place for each in value.values() for place in _references(each)]
+    if isinstance(value, list | tuple):
+        return [place for each in value for place in _references(each)]
+    return []
+
+
+def resolve(value: Json, known: Mapping[str, Json]) -> Json:
+    """Arguments with what they refer to in place; `known` has the inputs and the results so far."""
+    if isinstance(value, Mapping):
+        if FROM in value:
+            return _look_up(value[FROM], known)
+        if set(value) == {VALUE}:
+            return value[VALUE]
+        return {key: resolve(each, known) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [resolve(each, known) for each in value]
+    return value
+
+
+def _look_up(place: str, known: Mapping[str, Json]) -> Json:
+    found: Json = known
+    seen: list[str] = []
+    for part in place.split("."):
+        if isinstance(found, Mapping) and part in found:
+            found = found[part]
+        elif isinstance(found, list) and part.isdecimal() and int(part) < len(found):
+            found = found[int(part)]
+        else:
+            raise InvalidPlan(f"The plan refers to {place!r}, but {'.'.join(seen) or 'it'} has no {part!r}.")
+        seen.append(part)
+    return found
