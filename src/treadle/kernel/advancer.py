@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 
@@ -54,6 +55,7 @@ BATCH = 250
 """Results of one run that are taken in by one advance."""
 
 _TRIES = 3
+_ENDS = (Finished, Errored)
 _REMEMBERED_RUNS = 2000
 _REMEMBERED_ROWS = 2000
 """Rows of one run that are remembered, at most; of a bigger one nothing is."""
@@ -124,7 +126,7 @@ class Advancer:
 
     # what others ask for
 
-    async def settle(self, task: Task, guard: Claim | Seen, finish: Finish) -> Answer:
+    def settle(self, task: Task, guard: Claim | Seen, finish: Finish) -> Coroutine[Any, Any, Answer]:
         """Commit the end of a run's task, and what follows from it for the run; the result comes as plain JSON."""
         events: tuple[Event, ...] = ()
         rows: tuple[Row, ...] = ()
@@ -145,7 +147,7 @@ class Advancer:
         elif task.step_id is not None:
             events = (_errored(task.step_id, finish.error, task.id),)
         wish = _Wish(guard, finish, events, _future(), task, fresh, rows, values)
-        return await self._take_in(task.run_id or "", wish)
+        return self._take_in(task.run_id or "", wish)
 
     async def offer(self, run_id: str, *events: Event, actor: str | None = None, repair: int | None = None) -> list[str]:
         """Advance the run by what happened to it otherwise, and by what is in its inboxes; why events changed nothing.
@@ -161,12 +163,26 @@ class Advancer:
         wishes = self._waiting.get(run_id)
         if wishes is not None:
             wishes.append(wish)
-        else:
-            self._waiting[run_id] = [wish]
-            drain = asyncio.get_running_loop().create_task(self._drain(run_id))
-            self._drains.add(drain)
-            drain.add_done_callback(self._drains.discard)
+            return await wish.answer
+        self._waiting[run_id] = [wish]
+        try:
+            if isinstance(wish.guard, Claim):  # who settles does it himself; others may go away before it is done
+                await self._advance_next(run_id)
+        except asyncio.CancelledError:
+            self._waiting[run_id] = [each for each in self._waiting[run_id] if not each.answer.done()]
+            raise
+        finally:
+            self._go_on(run_id)
         return await wish.answer
+
+    def _go_on(self, run_id: str) -> None:
+        """See to what waits for the run, if anything does."""
+        if not self._waiting[run_id]:
+            del self._waiting[run_id]
+            return
+        drain = asyncio.get_running_loop().create_task(self._drain(run_id))
+        self._drains.add(drain)
+        drain.add_done_callback(self._drains.discard)
 
     def remember(self, known: Known) -> None:
         """Keep what is known of a run for its next advance, if it is still small and going on."""
@@ -189,20 +205,28 @@ class Advancer:
 
     async def _drain(self, run_id: str) -> None:
         """Advance the run until nothing waits for it here."""
-        while wishes := self._waiting[run_id]:
-            count = _batch_size(wishes)
-            batch, self._waiting[run_id] = wishes[:count], wishes[count:]
-            try:
-                await self._advance(run_id, batch)
-            except asyncio.CancelledError:
-                for wish in [*batch, *self._waiting.pop(run_id)]:
-                    wish.answer.cancel()
-                raise
-            except Exception as error:
-                self.forget(run_id)
-                for wish in batch:
-                    _refuse(wish, error)
-        del self._waiting[run_id]
+        try:
+            while self._waiting[run_id]:
+                await self._advance_next(run_id)
+        finally:
+            for wish in self._waiting.pop(run_id):
+                wish.answer.cancel()
+
+    async def _advance_next(self, run_id: str) -> None:
+        """Advance the run by what has waited longest, and whatever can go with it."""
+        wishes = self._waiting[run_id]
+        count = _batch_size(wishes)
+        batch, self._waiting[run_id] = wishes[:count], wishes[count:]
+        try:
+            await self._advance(run_id, batch)
+        except asyncio.CancelledError:
+            for wish in batch:
+                wish.answer.cancel()
+            raise
+        except Exception as error:
+            self.forget(run_id)
+            for wish in batch:
+                _refuse(wish, error)
 
     async def _advance(self, run_id: str, batch: list[_Wish]) -> None:
         for _ in range(_TRIES):
@@ -258,13 +282,23 @@ class Advancer:
 
     async def _evaluate_and_commit(self, known: Known, batch: Sequence[_Wish]) -> Answer:
         events = [event for wish in batch for event in wish.events]
-        taken = {event.step_id for event in events if isinstance(event, Finished | Errored)}
+        taken = {event.step_id for event in events if isinstance(event, _ENDS)}
         found = [event for step_id, event in known.inbox.items() if step_id not in taken]
         for wish in batch:
             known.view.blobs.update(wish.values)
         try:
             changes = await self.evaluate(known, [*found, *events])
-            answer = await self._commit(known, batch, changes)
+            tasks, rows, stored = rows_of(known.run, changes, self._vault, batch[0].actor, self.driven.get(known.run.id))
+            rows = (*rows, ClearInbox(tuple(known.inbox))) if known.inbox else rows
+            answer = Answer(Verdict.DONE)
+            if batch[0].guard or tasks or rows:
+                if batch[0].repair is not None:
+                    rows = (*repair_move(known.run, _done(batch[0], changes), batch[0].actor), *rows)
+                reach("advance.before_commit")
+                answer = await self._submit(known.run, batch, tasks, rows)
+                reach("advance.after_commit")
+                if answer.verdict is Verdict.DONE:
+                    self.committed(known, changes, stored)
         except StoreError:
             raise
         except Exception as error:
@@ -279,7 +313,7 @@ class Advancer:
         """What follows from the events, loading what the evaluator needs to see."""
         program = await self._flows.program(known.run.flow_id)
         ref = RunRef(id=known.run.id, workflow=known.run.workflow, rows=known.run.steps)
-        near = [event.step_id for event in events if isinstance(event, Finished | Errored)]
+        near = [event.step_id for event in events if isinstance(event, _ENDS)]
         unseen = [step_id for step_id in near if step_id not in known.view.rows]
         if unseen:
             await self._load(known, Need(), unseen)
@@ -316,20 +350,6 @@ class Advancer:
                 complete[row.parent_id].append(row)
         for row_id, children in complete.items():
             view.add_children(row_id, children)
-
-    async def _commit(self, known: Known, batch: Sequence[_Wish], changes: Changes) -> Answer:
-        tasks, rows, stored = rows_of(known.run, changes, self._vault, batch[0].actor, self.driven.get(known.run.id))
-        inbox = tuple(known.inbox)
-        if not (batch[0].guard or tasks or rows or inbox):
-            return Answer(Verdict.DONE)
-        repairs = [] if batch[0].repair is None else repair_move(known.run, _done(batch[0], changes), batch[0].actor)
-        rows = (*repairs, *rows, *([ClearInbox(inbox)] if inbox else []))
-        reach("advance.before_commit")
-        answer = await self._submit(known.run, batch, tasks, rows)
-        reach("advance.after_commit")
-        if answer.verdict is Verdict.DONE:
-            self.committed(known, changes, stored)
-        return answer
 
     def _submit(
         self, run: Run, batch: Sequence[_Wish], tasks: tuple[NewTask, ...], rows: tuple[Row, ...]

@@ -143,9 +143,12 @@ Event = (
 Emit = Callable[[Event], None]
 
 
+_OF_TASKS = (TaskTaken, TaskSettled)
+
+
 def log_event(event: Event) -> None:
     """The default subscriber: one line per event, through `logging.getLogger("treadle")`."""
-    if isinstance(event, TaskTaken | TaskSettled) and not _log.isEnabledFor(logging.DEBUG) and not getattr(event, "error", None):
+    if isinstance(event, _OF_TASKS) and not _log.isEnabledFor(logging.DEBUG) and not getattr(event, "error", None):
         return  # twice per task: not worth the words that nobody will see
     level, text = _words(event)
     if _log.isEnabledFor(level):
