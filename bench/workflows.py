@@ -21,7 +21,7 @@ from typing import Any
 
 from bench.servers import temporary_store
 from treadle import Engine
-from treadle.cli.serving import keep_what_is_loaded
+from treadle.cli.serving import calm_collector
 from treadle.settings import Settings
 
 SIZES = {100: 15, 1000: 3, 10_000: 1}
@@ -102,7 +102,7 @@ async def measure(url: str, runs: int) -> dict[str, Any]:
     async with engine:
         async with engine.worker(concurrency=500):
             await fan(engine, 50)  # warm
-            keep_what_is_loaded()  # as a worker process does
+            calm_collector()  # as a worker process does
             wall, cpu = await cost(lambda: chains(engine, runs), runs * STEPS)
             figures["chain_steps_per_s"] = 1e6 / wall
             figures["chain_cpu_us_per_step"] = cpu
@@ -125,7 +125,7 @@ def measure_chains(kind: str | None, runs: int, times: int) -> None:
         engine = make_engine(url)
         async with engine, engine.worker(concurrency=500):
             await fan(engine, 50)  # warm
-            keep_what_is_loaded()
+            calm_collector()
             return await cost(lambda: chains(engine, runs), runs * STEPS)
 
     rates = []
@@ -140,7 +140,7 @@ def measure_chains(kind: str | None, runs: int, times: int) -> None:
 async def serve(url: str) -> None:
     """A worker process, until it is ended."""
     engine = make_engine(url)
-    keep_what_is_loaded()
+    calm_collector()
     async with engine, engine.worker(concurrency=500):
         await asyncio.Event().wait()
 

@@ -19,6 +19,9 @@ from treadle.cli.session import Session
 from treadle.model.values import Json
 from treadle.wiring.engine import Engine
 
+_COLLECTIONS = (10_000, 20, 20)
+"""New objects after which the youngest are looked at, and how many such looks before one at the older ones."""
+
 
 @dataclass(frozen=True)
 class Serving:
@@ -57,7 +60,7 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
     async with AsyncExitStack() as stack:
         for engine in engines:
             await stack.enter_async_context(engine)
-        keep_what_is_loaded()
+        calm_collector()
         worker = engines[0].worker(
             concurrency=options.concurrency,
             threads=options.threads,
@@ -74,10 +77,11 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
     return host.worker.handled, host.worker.released
 
 
-def keep_what_is_loaded() -> None:
-    """Tell the garbage collector that all that this process has loaded stays: it need not look there again and again."""
+def calm_collector() -> None:
+    """Let the garbage collector of this process look less often, and not again and again at all that is loaded and stays."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*_COLLECTIONS)
 
 
 def stop_signal(at_eof: bool = False) -> asyncio.Event:
