@@ -32,7 +32,7 @@ class Settler:
             return await self._approvals.ask(task, token, decided)
         if isinstance(decided, Finish):
             if is_function(task.flow_id):
-                return self._functions.settle(task, token, decided)
+                return await self._functions.settle(task, token, decided)
             if task.run_id is not None:
                 return await self._advancer.settle(task, token, decided)
             decided, rows = self._vault.pack_end(decided, task.root_id)
