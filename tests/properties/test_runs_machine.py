@@ -21,10 +21,9 @@ from treadle.evaluator import Limits
 from treadle.kernel.advancer import Advancer
 from treadle.kernel.committer import Committer
 from treadle.kernel.flows import Flows
-from treadle.kernel.ports import Answer, TaskFilter, Unit
+from treadle.kernel.ports import Answer, Finish, TaskFilter, Unit
 from treadle.kernel.runs import Runs
 from treadle.kernel.settle import settlement
-from treadle.kernel.settler import Settler
 from treadle.kernel.vault import Vault
 from treadle.kernel.verify import verify
 from treadle.model.errors import IllegalMove, Refused, StoreUnavailable
@@ -126,13 +125,14 @@ class Process:
         flows = Flows(gate, vault)
         self.advancer = Advancer(gate, self.committer, flows, vault, clock.now, lambda _: None, Limits(expand=2))
         self.runs = Runs(gate, self.committer, self.advancer, flows, vault, ids)
-        self.settler = Settler(self.committer, vault, self.advancer)
         self.held: list[Task] = []
         self.doing: list[asyncio.Task[Any]] = []
 
     async def settle(self, task: Task) -> None:
         result = {} if task.kind == ADVANCE else {"out": decode(task.payload)["n"] * 2}
-        await self.settler.settle(task, task.claim, settlement(task, Succeeded(result), RetryPolicy()))
+        decided = settlement(task, Succeeded(result), RetryPolicy())
+        assert isinstance(decided, Finish)
+        await self.advancer.settle(task, task.claim, decided)
 
 
 class RunMachine(RuleBasedStateMachine):
