@@ -12,6 +12,7 @@ from tests.interfaces.engines import BOUND, SHARED, make_engine, url_of
 from tests.interfaces.run_hands import Hands, hands_on
 
 from treadle.kernel.ports import Verdict
+from treadle.model.errors import StoreUnavailable
 from treadle.model.names import ADVANCE
 from treadle.model.values import decode
 
@@ -82,6 +83,39 @@ async def test_who_is_overtaken_looks_again(url: str) -> None:
         assert await one.inbox(run.id) == []
         await two.work(answer)
         assert await one.engine.run_result(run) == {"outs": [1001, 1002, 1003, 1004]}
+        await one.nothing_is_left(run.id)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_who_goes_away_while_it_advances_the_run_takes_nobody_along(url: str, lost: bool) -> None:
+    """The commit of the one that is canceled may or may not have reached the store; those that waited behind it go on."""
+    async with hands_on(url, "one") as one:
+        run = await one.engine.start_run(FLOW, "All", {"items": [1, 2, 3]})
+        tasks = await one.claim()
+        store: Any = one.engine.store
+        commit = store.commit
+        at_gate, gate = asyncio.Event(), asyncio.Event()
+
+        async def gated(units: Any) -> Any:
+            at_gate.set()
+            await gate.wait()
+            if lost:
+                raise StoreUnavailable("gone")
+            return await commit(units)
+
+        store.commit = gated
+        settling = [asyncio.ensure_future(one.settle(task, {"out": decode(task.payload)["n"]})) for task in tasks]
+        await at_gate.wait()
+        settling[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await settling[0]
+        store.commit = commit
+        gate.set()
+        answers = await asyncio.gather(*settling[1:])
+        assert {each.verdict for each in answers} == {Verdict.DONE}
+        await one.settle(tasks[0], {"out": decode(tasks[0].payload)["n"]})  # what it had to say is still worth saying
+        await one.work(answer)
+        assert await one.engine.run_result(run) == {"outs": [1001, 1002, 1003]}
         await one.nothing_is_left(run.id)
 
 
