@@ -84,7 +84,7 @@ def root(
 
 
 async def demo(session: Session) -> None:
-    """See it work: parallel tasks, a retry, a killed worker taken over, a workflow repaired, a verified log. Ten seconds.
+    """See it work: parallel tasks, a retry, a killed worker, a repaired workflow, a function that sleeps and asks. Ten seconds.
 
     Runs on SQLite in a temporary folder, whatever TREADLE_STORE says; with --store, there in a namespace of its own.
     """

@@ -1,6 +1,7 @@
 """`treadle demo`: a story in which work is done in parallel, fails, is retried, loses its worker, and is still all done.
 
-A workflow goes on beside it: it fans out, fails at its last step, and is retried by hand from there.
+A workflow goes on beside it: it fans out, fails at its last step, and is retried by hand from there. So does a durable
+function: it sleeps, asks a person, and goes on.
 
 Real worker processes, on SQLite in a temporary folder (or on the store of `--store`, in a namespace of its own). What
 the story claims is checked: if it did not happen, the exit code is not 0.
@@ -18,6 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from treadle.cli.demo_crew import Crew
+from treadle.cli.demo_delivery import Delivery
 from treadle.cli.demo_view import View, make_view, summary
 from treadle.cli.session import Session
 from treadle.kernel.queue import TaskSpec
@@ -68,6 +70,7 @@ class Story:
     run: Run | None = None
     bolts: int = 0
     failed_with: str = ""
+    delivery: Delivery | None = None
 
     @property
     def order(self) -> str:
@@ -95,7 +98,7 @@ async def _tell(session: Session, url: str, folder: Path) -> None:
     view = make_view(session, engine.clock)
     async with engine:
         async with Crew(engine, url, namespace, folder, LEASE) as crew:
-            story = Story(engine, crew, view, lamp=folder / "lamp")
+            story = Story(engine, crew, view, lamp=folder / "lamp", delivery=Delivery(engine))
             view.say(f"{WORKERS} worker processes start on {engine.store.url}, with leases of {LEASE:g} s.")
             await crew.start(WORKERS)
             await _enqueue(story)
@@ -117,6 +120,7 @@ async def _tell(session: Session, url: str, folder: Path) -> None:
                 {"id": task.id, "label": story.labels[task.id], "name": task.name, "state": task.state, "attempt": task.attempt}
                 for task in story.tasks
             ],
+            "delivery": None if story.delivery is None else {"id": story.delivery.run_id, "result": story.delivery.result},
             "run": {"id": story.run_id, "workflow": "loom.Order", "moves": order.moves, "outputs": order.outputs},
         }
         session.show(value, lambda: summary(story.labels, story.tasks, moves, crew.owners, checks, view.elapsed(), order.outputs))
@@ -140,6 +144,8 @@ async def _enqueue(story: Story) -> None:
     inputs = {"metres": _METRES, "lamp": str(story.lamp)}
     started = await story.engine.start_run([("demo.afl", source)], "loom.Order", inputs, priority=-1)
     story.run_id = started.id
+    if story.delivery is not None:
+        await story.delivery.start()
     story.view.say(
         f"A workflow is started too: {_METRES} m in {_BOLTS} bolts, woven side by side, then inspected. The lamp is off."
     )
@@ -159,7 +165,10 @@ async def _watch(story: Story) -> None:
             if not story.killed_pid:
                 _kill_the_carpets_worker(story)
             await _follow_the_order(story)
-            ended = story.run is not None and story.run.state == RunState.COMPLETED
+            delivery = story.delivery
+            if delivery is not None and (news := await delivery.follow()):
+                story.view.say(news)
+            ended = story.run is not None and story.run.state == RunState.COMPLETED and (delivery is None or delivery.ended)
             if ended and all(task.state in FINAL_TASK_STATES for task in story.tasks) and story.tasks:
                 return
             story.crew.check(story.killed_pid)
@@ -258,6 +267,10 @@ def _check(story: Story, report: VerifyReport, moves: dict[str, list[Move]], ord
             and story.failed_with == "Order.check: handler failed: the lamp is off"
             and len(order.outputs.get("bolts", ())) == len(order.bolts) == _BOLTS
             and all(task.state == TaskState.COMPLETED for task in order.bolts),
+        ),
+        (
+            "a durable function slept, asked a person, and went on with the answer",
+            story.delivery is not None and story.delivery.holds,
         ),
         ("the surviving workers stopped gracefully", story.crew.stopped_well(story.killed_pid)),
         (f"the log explains all {report.checked} histories", report.holds and report.checked >= len(story.labels)),

@@ -10,6 +10,7 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
 from treadle.wiring.engine import Engine
 from treadle.workers.context import Context
+from treadle.workers.functions.context import FunctionContext
 
 engine = Engine()
 
@@ -42,6 +43,14 @@ async def bolt(payload: dict[str, Json]) -> dict[str, Json]:
     """A step of the workflow."""
     await asyncio.sleep(0.4)
     return {"label": f"bolt {payload['number']}, {payload['metres']} m"}
+
+
+@engine.function("loom.Deliver")
+async def deliver(payload: dict[str, Json], ctx: FunctionContext) -> dict[str, Json]:
+    """A durable function: it sleeps and waits for a person in the store, and goes on wherever a worker is."""
+    await ctx.sleep(payload["rest"])
+    decision = await ctx.approval(f"Deliver to {payload['to']}?", context={"to": payload["to"], "at": "midnight"}, edits=True)
+    return {**decision["context"], "by": decision["by"]}
 
 
 @engine.handler("loom.Inspect")
