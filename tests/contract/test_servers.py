@@ -66,11 +66,26 @@ async def test_the_last_lines_of_a_task_are_listed_oldest_first(store):
     assert [line.message for line in await store.list_lines(task.id, 100)] == [f"line {number}" for number in range(6)]
 
 
+async def test_the_last_lines_about_a_run_are_listed_in_the_order_of_writing(store):
+    run_id, other_id = (f"0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a7{n}" for n in (3, 4))
+    first, second = new_task(), new_task()
+    await store.append_lines([a_line(first.id, 0, run_id=run_id), a_line(second.id, 1, run_id=run_id)])
+    await store.append_lines([a_line(first.id, 9, run_id=other_id), a_line(first.id, 8), a_line(first.id, 2, run_id=run_id)])
+    lines = await store.list_run_lines(run_id, 100)
+    assert [(line.message, line.task_id, line.run_id) for line in lines] == [
+        ("line 0", first.id, run_id),
+        ("line 1", second.id, run_id),
+        ("line 2", first.id, run_id),
+    ]
+    assert [line.message for line in await store.list_run_lines(run_id, 2)] == ["line 1", "line 2"]
+    assert (await store.list_run_lines(new_task().id, 10), await store.list_run_lines(run_id, 0)) == ([], [])
+
+
 async def test_a_line_comes_back_as_it_was_written(store):
     run_id, step_id = (f"0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a7{n}" for n in (1, 2))
     line = a_line(new_task().id, 1, level="error", message='ä "x"\n🙂', details='{"a":1}', run_id=run_id, step_id=step_id)
     await store.append_lines([line])
-    assert await store.list_lines(line.task_id, 10) == [line]
+    assert await store.list_lines(line.task_id, 10) == await store.list_run_lines(run_id, 10) == [line]
 
 
 async def test_lines_are_not_fenced(store):

@@ -771,6 +771,9 @@ class Store(UsageStore, EntityStore, Protocol):
     async def list_lines(self, task_id: str, limit: int) -> list[LogLine]:
         """The task's last `limit` lines, oldest first."""
 
+    async def list_run_lines(self, run_id: str, limit: int) -> list[LogLine]:
+        """The last `limit` lines about a run: those of its tasks and what its flow logged, in the order of writing."""
+
     # signals: hints only, correctness never depends on them
 
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:

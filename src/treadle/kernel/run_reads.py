@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -111,18 +110,9 @@ class RunReads:
         return await self._store.list_tasks(TaskFilter(states=states, namespace=self._namespace, run_id=run_id), limit)
 
     async def list_lines(self, run_id: str, limit: int = 1000) -> list[LogLine]:
-        """What the flow and its handlers wrote about the run, oldest first, of up to `limit` blocks and `limit` tasks.
-
-        Lines are kept by task and block, so this asks for each of them: for people, not for machines.
-        """
-        rows = await self.list_steps(run_id, limit)
-        tasks = await self._store.list_tasks(TaskFilter(namespace=self._namespace, run_id=parse_id(run_id, "run id")), limit)
-        wanted = [shown.row.id for shown in rows if not shown.row.is_step] + [task.id for task in tasks]
-        found: list[LogLine] = []
-        for start in range(0, len(wanted), _AT_ONCE):
-            pages = await asyncio.gather(*(self._store.list_lines(each, limit) for each in wanted[start : start + _AT_ONCE]))
-            found += [line for page in pages for line in page]
-        return sorted(found, key=lambda line: line.at)[-limit:]
+        """The last lines that the flow, its handlers and agents wrote about the run, oldest first."""
+        run = await self.get_run(run_id)
+        return sorted(await self._store.list_run_lines(run.id, limit), key=lambda line: line.at)
 
     async def why(self, run_id: str) -> Reason:
         """Why the run is where it is."""

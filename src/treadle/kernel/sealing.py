@@ -173,10 +173,14 @@ class SealedStore:
 
     async def list_lines(self, task_id: str, limit: int) -> list[LogLine]:
         """Lines, opened."""
-        return [
-            msgspec.structs.replace(line, message=self._open(line.message, _words), details=self._open(line.details))
-            for line in await self._inner.list_lines(task_id, limit)
-        ]
+        return [self._line(line) for line in await self._inner.list_lines(task_id, limit)]
+
+    async def list_run_lines(self, run_id: str, limit: int) -> list[LogLine]:
+        """Lines, opened."""
+        return [self._line(line) for line in await self._inner.list_run_lines(run_id, limit)]
+
+    def _line(self, line: LogLine) -> LogLine:
+        return msgspec.structs.replace(line, message=self._open(line.message, _words), details=self._open(line.details))
 
     async def find_record(self, record_id: str) -> Record | None:
         """The record, opened."""

@@ -77,7 +77,8 @@ INDEXES = {
         "list_rated": {"tasks_ready"},
         "count_backlog": {"tasks_ready", "tasks_over_limit_lane"},
     },
-    "insert": {"insert_tasks": set(), "explain_inserts": {"tasks_unique_key"}},
+    "insert": {"insert_tasks": set(), "explain_inserts": {"tasks_unique_key"}, "claim_born": set()},
+    "servers": {"list_lines": {"lines_task"}, "list_run_lines": {"lines_run"}},
     "reads": {
         "find_task": set(),
         "find_finished": set(),

@@ -112,6 +112,11 @@ async def list_lines(connection: Connection, task_id: str, limit: int) -> list[L
     return [LogLine(**_texts(row)) for row in await connection.fetch(_SQL["list_lines"], task_id, limit)]
 
 
+async def list_run_lines(connection: Connection, run_id: str, limit: int) -> list[LogLine]:
+    """The run's last lines, oldest first."""
+    return [LogLine(**_texts(row)) for row in await connection.fetch(_SQL["list_run_lines"], run_id, limit)]
+
+
 async def describe(connection: Connection) -> dict[str, object]:
     """The server's version, sizes and estimates."""
     row = await connection.fetchrow(_SQL["describe"])

@@ -129,6 +129,12 @@ select task_id, at, level, message, details, run_id, step_id
 from (select * from lines where task_id = $1::uuid order by id desc limit $2::bigint) as newest
 order by id;
 
+-- name: list_run_lines
+-- The last $2 lines about the run $1, oldest first.
+select task_id, at, level, message, details, run_id, step_id
+from (select * from lines where run_id = $1::uuid order by id desc limit $2::bigint) as newest
+order by id;
+
 -- name: describe
 -- The server's version, sizes in bytes, and how many rows there are about.
 select current_setting('server_version') as server_version,

@@ -428,6 +428,11 @@ class PostgresStore(UsageMethods, EntityMethods):
         async with self._reading() as connection:
             return await reads.list_lines(connection, task_id, limit)
 
+    async def list_run_lines(self, run_id: str, limit: int) -> list[LogLine]:
+        """The run's last lines, oldest first."""
+        async with self._reading() as connection:
+            return await reads.list_run_lines(connection, run_id, limit)
+
     # signals
 
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:

@@ -46,3 +46,9 @@ def list_lines(connection: apsw.Connection, task_id: str, limit: int) -> list[Lo
     """The task's last lines, oldest first."""
     found = read_value(connection, _SQL["list_lines"], {"task_id": task_id, "limit": max(limit, 0)})
     return _decode_lines(found)
+
+
+def list_run_lines(connection: apsw.Connection, run_id: str, limit: int) -> list[LogLine]:
+    """The run's last lines, oldest first."""
+    found = read_value(connection, _SQL["list_run_lines"], {"run_id": run_id, "limit": max(limit, 0)})
+    return _decode_lines(found)

@@ -46,3 +46,19 @@ from (
   )
   order by id
 );
+
+-- name: list_run_lines
+-- The last lines about a run, oldest first.
+select coalesce('[' || group_concat(line, ',') || ']', '[]')
+from (
+  select line
+  from (
+    select id, json_object('task_id', task_id, 'at', at, 'level', level, 'message', message, 'details', details,
+      'run_id', run_id, 'step_id', step_id) as line
+    from lines
+    where run_id = :run_id
+    order by id desc
+    limit :limit
+  )
+  order by id
+);

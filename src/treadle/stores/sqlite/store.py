@@ -402,6 +402,10 @@ class SqliteStore(UsageMethods, EntityMethods):
         """The task's last lines, oldest first."""
         return await self._reader.call(lambda connection: servers.list_lines(connection, task_id, limit))
 
+    async def list_run_lines(self, run_id: str, limit: int) -> list[LogLine]:
+        """The run's last lines, oldest first."""
+        return await self._reader.call(lambda connection: servers.list_run_lines(connection, run_id, limit))
+
     # signals
 
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
