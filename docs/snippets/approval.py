@@ -7,7 +7,7 @@ engine = Engine("memory://")
 
 @engine.handler("shop.Refund")
 async def refund(payload, ctx):
-    if ctx.approval is None:
+    if ctx.approval_decision is None:
         return AwaitingApproval(
             ApprovalRequest.of(
                 f"Refund {payload['amount']} to {payload['customer']}?",
@@ -18,8 +18,8 @@ async def refund(payload, ctx):
                 remind_every=3_600,
             )
         )
-    approved = ctx.approval["context"]  # with what was edited
-    return {"refunded": approved["amount"], "approved_by": ctx.approval["by"]}
+    approved = ctx.approval_decision["context"]  # with what was edited
+    return {"refunded": approved["amount"], "approved_by": ctx.approval_decision["by"]}
 
 
 async def main():

@@ -33,7 +33,7 @@ engine = Engine("memory://", settings=settings)
 
 @engine.handler("ship")
 async def ship(payload, ctx):
-    return {"shipped": True} if ctx.approval else AwaitingApproval(ApprovalRequest.of("Ship it?"))
+    return {"shipped": True} if ctx.approval_decision else AwaitingApproval(ApprovalRequest.of("Ship it?"))
 
 
 async def main():

@@ -187,9 +187,9 @@ def add_askers(engine: Engine) -> None:
     @engine.handler("ask")
     async def ask(payload: Any, ctx: Context) -> Any:
         """Ask first; then say who approved."""
-        if ctx.approval is None:
+        if ctx.approval_decision is None:
             return AwaitingApproval(ApprovalRequest.of("Go?", **payload))
-        return {"by": ctx.approval["by"], "pid": os.getpid()}
+        return {"by": ctx.approval_decision["by"], "pid": os.getpid()}
 
 
 async def run_decider(options: argparse.Namespace) -> None:

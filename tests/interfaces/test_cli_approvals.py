@@ -16,9 +16,9 @@ engine = Engine()
 
 @engine.handler("refund")
 async def refund(payload, ctx):
-    if ctx.approval is None:
+    if ctx.approval_decision is None:
         return AwaitingApproval(ApprovalRequest.of("Refund [bold]it[/bold]?", context=payload, **payload.get("options", {})))
-    return {"by": ctx.approval["by"], "amount": ctx.approval["context"]["amount"]}
+    return {"by": ctx.approval_decision["by"], "amount": ctx.approval_decision["context"]["amount"]}
 """
 
 

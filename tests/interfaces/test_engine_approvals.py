@@ -13,7 +13,7 @@ from tests.interfaces.receivers import Receiver
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, RunFailed, TaskFailed, TaskSpec, Waiting
 from treadle.kernel.approvals import ShownApproval
-from treadle.model.errors import AlreadyDecided, DecidedTooLate
+from treadle.model.errors import AlreadyDecided, DecidedTooLate, StoreUnavailable
 from treadle.model.names import APPROVAL, NOTIFY
 from treadle.model.webhooks import verify
 from treadle.settings import Settings
@@ -37,10 +37,10 @@ def add_refund(engine: Engine, **options: Any) -> list[Any]:
 
     @engine.handler("refund")
     async def refund(payload: Any, ctx: Context) -> Any:
-        entered.append(ctx.approval)
-        if ctx.approval is None:
+        entered.append(ctx.approval_decision)
+        if ctx.approval_decision is None:
             return AwaitingApproval(ApprovalRequest.of("Refund?", context=payload, **options), checkpoint={"seen": True})
-        return {"by": ctx.approval["by"], "context": ctx.approval["context"], "checkpoint": ctx.checkpoint}
+        return {"by": ctx.approval_decision["by"], "context": ctx.approval_decision["context"], "checkpoint": ctx.checkpoint}
 
     return entered
 
@@ -142,11 +142,11 @@ async def test_a_handler_may_ask_twice(url: str) -> None:
 
     @engine.handler("twice")
     async def twice(payload: Any, ctx: Context) -> Any:
-        if len(ctx.approvals) < 2:
-            return AwaitingApproval(ApprovalRequest.of(f"Question {len(ctx.approvals) + 1}?"))
+        if len(ctx.approval_decisions) < 2:
+            return AwaitingApproval(ApprovalRequest.of(f"Question {len(ctx.approval_decisions) + 1}?"))
         if ctx.checkpoint is None:
             return Waiting(1, checkpoint={"waited": True})
-        return {"by": [each["by"] for each in ctx.approvals]}
+        return {"by": [each["by"] for each in ctx.approval_decisions]}
 
     async with engine, engine.worker():
         task = await engine.enqueue("twice")
@@ -361,3 +361,58 @@ async def test_nobody_is_told_where_no_webhook_is_set(url: str) -> None:
         await engine.enqueue("refund")
         await asked(engine)
         assert await engine.list_tasks(kind=NOTIFY) == []
+
+
+# --- at the edges ---
+
+
+async def test_what_is_asked_while_the_run_is_being_canceled_is_canceled_too(url: str) -> None:
+    engine = make_engine(url)
+    add_refund(engine)
+    async with engine, engine.worker():
+        run = await engine.start_run([("shop.afl", FLOW)], "shop.Order")
+        (shown,) = await asked(engine)
+        looks = 0
+
+        async def closing(canceled: Any) -> Any:
+            """The first look comes before the question, the second after it."""
+            nonlocal looks
+            looks += 1
+            return () if looks == 1 else await engine.approvals.rows_for_run(canceled)
+
+        engine.runs.closing = closing
+        await engine.runs.cancel(run.id)
+        assert (await engine.approvals.show(shown.id)).state == "canceled"
+
+
+async def test_an_approval_that_cannot_be_read_now_is_seen_to_later(url: str) -> None:
+    engine = make_engine(url)
+    add_refund(engine, expires=0.1)
+    async with engine, engine.worker() as host:
+        failures = [StoreUnavailable("not now")]
+
+        async def tend(task: Any, token: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return await engine.approvals.tend(task, token)
+
+        host.worker._tend = tend
+        task = await engine.enqueue("refund")
+        with pytest.raises(TaskFailed) as raised:
+            await engine.result(task, timeout=BOUND)
+        assert raised.value.error_code == "approval_expired"
+        assert [move.move for move in await engine.reads.list_moves(task.id)] == ["ask", "release", "fail"]
+        assert (await engine.verify()).holds
+
+
+def test_without_an_event_loop(tmp_path: Path) -> None:
+    engine = make_engine(f"sqlite:///{tmp_path / 'treadle.db'}")
+    add_refund(engine)
+    with engine.blocking() as e:
+        e.start_worker()
+        task = e.enqueue("refund", {"n": 1})
+        deadline = e.run(engine.store.now()) + BOUND * 1000
+        while not (pending := e.list_approvals()):
+            assert e.run(engine.store.now()) < deadline
+        e.decide_approval(pending[0].id, "approve", actor="ada")
+        assert e.result(task, timeout=BOUND)["by"] == "ada"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="The approvals' ids")]
 Reason = Annotated[str | None, typer.Option(help="Why; kept with the approval, and told to the work")]
-As = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Who decides; default: cli: and your login name")]
+As = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Who decides; default: your login name")]
 Group = Annotated[list[str] | None, typer.Option("--group", metavar="NAME", help="A group that you are in; may be repeated")]
 
 
@@ -88,7 +88,7 @@ async def _decide(
     groups: list[str] | None,
 ) -> None:
     """One that fails is an error; of several, all are tried, and what came of each is shown."""
-    who, member_of = actor or session.actor, tuple(groups or ())
+    who, member_of = actor or session.actor.removeprefix("cli:"), tuple(groups or ())
     async with session.engine() as engine:
         if len(set(ids)) == 1:
             done = await engine.approvals.decide(ids[0], decision, actor=who, reason=reason, edits=edits, groups=member_of)

@@ -101,6 +101,8 @@ class FunctionRuns:
         run = await self._operate(run_id, "cancel", actor, rows, unless=(RunState.CANCELED,))
         for each in dict.fromkeys(canceled):
             self._functions.finished(each)
+            if late := await self._functions.closed([await self._functions.get(each)]):  # asked while it was being canceled
+                await self._committer.submit(Unit(rows=tuple(late)), self._patience)
         return run
 
     async def _operate(

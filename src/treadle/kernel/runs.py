@@ -357,6 +357,8 @@ class Runs:
             run_id, "cancel", actor, lambda run: (CancelRunTasks(run.id, actor, error),), error=error, unless=(RunState.CANCELED,)
         )
         self._committer.fenced(held)
+        if self.closing is not None and (late := await self.closing(run)):  # asked while it was being canceled
+            await self._committer.submit(Unit(rows=late), self._patience)
         return run
 
     async def retry(self, run_id: str, step_id: str | None = None, *, actor: str = "operator") -> Run:

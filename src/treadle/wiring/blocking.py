@@ -16,6 +16,7 @@ from treadle.model.tasks import Task
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
+    from treadle.kernel.approvals import ShownApproval
     from treadle.kernel.flows import Source
     from treadle.kernel.runs import StartedRun
     from treadle.wiring.engine import Engine
@@ -108,6 +109,12 @@ class BlockingEngine:
 
     def why(self, task: Enqueued | str) -> Reason:
         return self.run(self._engine.why(task))
+
+    def list_approvals(self, **options: Any) -> list[ShownApproval]:
+        return self.run(self._engine.approvals.list(**options))
+
+    def decide_approval(self, approval_id: str, decision: str, **options: Any) -> ShownApproval:
+        return self.run(self._engine.approvals.decide(approval_id, decision, **options))
 
     def start_run(self, flow: str | Sequence[Source], *arguments: Any, **options: Any) -> StartedRun:
         return self.run(self._engine.start_run(flow, *arguments, **options))

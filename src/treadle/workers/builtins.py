@@ -81,8 +81,8 @@ def _firing(firer: Callable[[], Firer]) -> Callable[[dict[str, Any], Context], A
 
 async def _ask(payload: dict[str, Any], ctx: Context) -> dict[str, Json] | AwaitingApproval | Failed:
     """Ask a person for a function; entered again, the decision is the result."""
-    if ctx.approval is not None:
-        return ctx.approval
+    if ctx.approval_decision is not None:
+        return ctx.approval_decision
     try:
         return AwaitingApproval(ApprovalRequest.from_json(payload))
     except InvalidApproval as error:

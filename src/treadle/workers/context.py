@@ -81,18 +81,18 @@ class Context:
         return split_checkpoint(decode(self.task.checkpoint))[1]
 
     @property
-    def approvals(self) -> list[dict[str, Json]]:
-        """The approvals that were given to this task so far, oldest first; each as `approval` has it."""
+    def approval_decisions(self) -> list[dict[str, Json]]:
+        """The approvals that were given to this task so far, oldest first; each as `approval_decision` has it."""
         return split_checkpoint(decode(self.task.checkpoint))[0]
 
     @property
-    def approval(self) -> dict[str, Json] | None:
+    def approval_decision(self) -> dict[str, Json] | None:
         """The last approval that was given, once a handler that returned `AwaitingApproval` is entered again; else None.
 
         `by`, `at` and `reason` say who decided, when and why; `context` is what was approved, and `edited` whether who approved
         has changed it. What is denied fails the task, so that a handler never sees it.
         """
-        given = self.approvals
+        given = self.approval_decisions
         return given[-1] if given else None
 
     @property

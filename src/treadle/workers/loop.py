@@ -411,9 +411,7 @@ class Worker:
                 raise asyncio.CancelledError
             self._emit(TaskTaken(task.id, task.name, task.attempt))
             if task.state == TaskState.AWAITING_APPROVAL and self._tend is not None:
-                execution.settling = True
-                tended = await self._tend(task, execution.context.token)
-                self._settled(execution, tended.answer, tended.settlement.move, tended.settlement.error, started)
+                await self._do_what_is_due(execution, self._tend, started)
                 return
             decided = await self._attempt(execution, started)
             if decided is None or execution.lost:
@@ -433,6 +431,18 @@ class Worker:
                 self._superseded.remove(execution)
             execution.group.running -= 1
             self._signal.set()
+
+    async def _do_what_is_due(self, execution: _Execution, tend: Tend, started: float) -> None:
+        """The task waits for a person, and was taken because a reminder, an escalation or its expiry is due."""
+        task = execution.task
+        execution.settling = True
+        try:
+            answer, decided = await tend(task, execution.context.token)
+        except StoreError as error:
+            released = self._decide(task, execution.handler, Released(f"its approval could not be read: {error}"))
+            await self._settle(execution, released, started)
+        else:
+            self._settled(execution, answer, decided.move, decided.error, started)
 
     async def _attempt(self, execution: _Execution, started: float) -> Finish | Park | None:
         """What becomes of the task; None where its handler has settled it."""
