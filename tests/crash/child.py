@@ -92,6 +92,13 @@ def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
         effect("end", ctx)
         return {"pid": os.getpid()}
 
+    @engine.handler("pursue", retry=2)
+    async def pursue(payload: Any, ctx: Context) -> dict[str, Any]:
+        """Objectives say in their metadata how many of their workorders are to fail."""
+        effect("pursue", ctx)
+        tries = len(payload["objective"]["workorders"])
+        return {"content": "ok" if tries >= payload["objective"]["metadata"].get("failing", 0) else "no"}
+
 
 def add_functions(engine: Engine, effects: Path) -> None:
     async def effect(what: str, ctx: Any) -> str:
@@ -161,6 +168,8 @@ async def run_one_worker(options: argparse.Namespace, stop: asyncio.Event) -> No
     add_functions(engine, options.effects)
     add_payers(engine)
     add_askers(engine)
+    if options.topology is not None:
+        engine.use_topology(options.topology, roles=options.roles)
     lease: Duration = options.lease
     name = options.name or None
     async with engine, engine.worker(lease=lease, grace=options.grace, concurrency=options.concurrency, name=name) as host:
@@ -209,6 +218,15 @@ async def run_scheduler(options: argparse.Namespace) -> None:
         await engine.schedules.edit("tidy", every=60)
 
 
+async def run_asker(options: argparse.Namespace) -> None:
+    """Add an objective with a key and approve it, so that doing it again is safe."""
+    async with Engine(emit=emit) as engine:
+        made = await engine.objectives.add("Do it", actor="ada", key="only")
+        tell("added", id=made.objective_id)
+        await engine.objectives.approve(made.objective_id, actor="ada")
+        tell("approved", id=made.objective_id)
+
+
 async def run_starter(options: argparse.Namespace) -> None:
     """Start a run, with a key, so that doing it again is safe."""
     async with Engine(emit=emit) as engine:
@@ -220,6 +238,7 @@ async def run_starter(options: argparse.Namespace) -> None:
 ROLES = {
     "starter": run_starter,
     "function_starter": run_function_starter,
+    "asker": run_asker,
     "worker": run_worker,
     "enqueuer": run_enqueuer,
     "filler": run_filler,
@@ -244,6 +263,8 @@ def main() -> None:
     parser.add_argument("--name", default="")
     parser.add_argument("--decision", default="approve")
     parser.add_argument("--flow", type=Path)
+    parser.add_argument("--topology", type=Path)
+    parser.add_argument("--role", dest="roles", action="append")
     parser.add_argument("--workflow")
     parser.add_argument("--inputs", default="{}")
     options = parser.parse_args()

@@ -17,6 +17,7 @@ from treadle.cli import (
     graph,
     handlers,
     lists,
+    objectives,
     recover,
     run,
     runner,
@@ -27,6 +28,7 @@ from treadle.cli import (
     store_upkeep,
     submit,
     tasks,
+    topology,
     up,
     usage,
     watchers,
@@ -58,6 +60,8 @@ _approvals = App(help="Approvals: what waits for a person's decision.", no_args_
 _watchers = App(help="Watchers: work that is started when files or addresses change.", no_args_is_help=True)
 _dlq = App(help="Dead letters: what failed for good.", no_args_is_help=True)
 _store = App(help="The store: schema, log, contents.", no_args_is_help=True)
+_objectives = App(help="Objectives: what people want, and how far it is.", no_args_is_help=True)
+_topology = App(help="Topology files: which roles of the goal pipeline workers play, and how.", no_args_is_help=True)
 
 
 def _version(wanted: bool) -> None:
@@ -183,6 +187,18 @@ _watchers.command("resume")(command(watchers.resume))
 _watchers.command("remove")(command(watchers.remove))
 _watchers.command("look")(command(watchers.look))
 app.add_typer(_watchers, name="watchers")
+_objectives.command("add")(command(objectives.add))
+_objectives.command("list")(command(objectives.list_objectives))
+_objectives.command("show")(command(objectives.show))
+_objectives.command("approve")(command(objectives.approve))
+_objectives.command("block")(command(objectives.block))
+_objectives.command("unblock")(command(objectives.unblock))
+_objectives.command("edit")(command(objectives.edit))
+_objectives.command("board")(command(objectives.board))
+_objectives.command("claims")(command(objectives.claims))
+_topology.command("check")(command(topology.check))
+_objectives.add_typer(_topology, name="topology")
+app.add_typer(_objectives, name="objectives")
 
 _dlq.command("list")(command(dlq.list_letters))
 _dlq.command("show")(command(dlq.show))

@@ -36,6 +36,10 @@ def worker_command(handlers: list[str], options: Serving) -> list[str]:
     numbers = {"concurrency": options.concurrency, "threads": options.threads, "isolated": options.isolated}
     for option, number in numbers.items():
         command += [f"--{option}", str(number)]
+    if options.topology is not None:
+        command += ["--topology", options.topology]
+    for name in options.roles:
+        command += ["--role", name]
     if options.llm:
         command.append("--llm")
     return [*command, "--grace", str(options.grace)]

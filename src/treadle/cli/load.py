@@ -41,6 +41,8 @@ def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
             first.add_handler(handler)
         for function in other.function_registry:
             first.function_registry.add(function)
+        for gate in other.gates:
+            first.gates.add(gate)
     return [first, *others]
 
 

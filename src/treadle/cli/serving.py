@@ -39,6 +39,9 @@ class Serving:
     """Also do steps of prompt blocks, with the model of the settings."""
     name: str | None = None
     """The server's name; what an earlier process of that name held is taken over at once."""
+    topology: str | None = None
+    """The topology file of the goal pipeline, and the roles in it to play (none: all)."""
+    roles: tuple[str, ...] = ()
 
 
 def enable_llm(engine: Engine) -> None:
@@ -57,6 +60,8 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
     stop = stop_signal(options.stop_at_eof)
     if options.llm:
         enable_llm(engines[0])
+    if options.topology is not None:
+        engines[0].use_topology(options.topology, roles=options.roles or None)
     async with AsyncExitStack() as stack:
         for engine in engines:
             await stack.enter_async_context(engine)

@@ -10,7 +10,21 @@ from treadle.cli.crash import arm_crash
 from treadle.cli.load import load_engines
 from treadle.cli.serving import Serving
 from treadle.cli.session import Session
-from treadle.cli.worker import Concurrency, Grace, Isolated, Lease, Lists, Llm, ServerName, Threads, run_worker, server_name
+from treadle.cli.worker import (
+    Concurrency,
+    Grace,
+    Isolated,
+    Lease,
+    Lists,
+    Llm,
+    Roles,
+    ServerName,
+    Threads,
+    Topology,
+    check_roles,
+    run_worker,
+    server_name,
+)
 from treadle.model.names import DEFAULT_LIST, check_name
 
 
@@ -27,11 +41,23 @@ async def up(
     grace: Grace = 30,
     llm: Llm = False,
     name: ServerName = None,
+    topology: Topology = None,
+    roles: Roles = None,
 ) -> None:
     """Start the engine: bring the store up to date and run a worker until SIGTERM or Ctrl-C."""
     arm_crash(session.settings.crash_at)
     lists = tuple(check_name(each, "task list") for each in task_lists or [DEFAULT_LIST])
     engines = load_engines(session, handlers or [])
-    await run_worker(
-        session, engines, Serving(lists, concurrency, threads, isolated, grace, lease, llm=llm, name=server_name(name))
+    options = Serving(
+        lists,
+        concurrency,
+        threads,
+        isolated,
+        grace,
+        lease,
+        llm=llm,
+        name=server_name(name),
+        topology=topology,
+        roles=check_roles(topology, roles),
     )
+    await run_worker(session, engines, options)

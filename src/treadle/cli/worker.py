@@ -12,6 +12,7 @@ from treadle.cli.fleet import Fleet
 from treadle.cli.load import load_engines
 from treadle.cli.serving import Serving, announce, leave_threads_behind, serve
 from treadle.cli.session import Session
+from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST, check_name
 from treadle.wiring.engine import Engine
 
@@ -29,6 +30,9 @@ Lease = Annotated[
 Grace = Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How long running work may go on when stopping")]
 
 Llm = Annotated[bool, typer.Option("--llm", help="Also do steps of prompt blocks, with the model and key of the settings")]
+
+Topology = Annotated[str | None, typer.Option(metavar="FILE", help="Also play the roles of this topology in the goal pipeline")]
+Roles = Annotated[list[str] | None, typer.Option("--role", metavar="ROLE", help="Only this role of the topology; may be repeated")]
 
 
 ServerName = Annotated[
@@ -56,17 +60,31 @@ async def worker(
     grace: Grace = 30,
     llm: Llm = False,
     name: ServerName = None,
+    topology: Topology = None,
+    roles: Roles = None,
     stop_at_eof: Annotated[bool, typer.Option("--stop-at-eof", hidden=True)] = False,
 ) -> None:
     """Run handlers until SIGTERM or Ctrl-C, then let running work finish. A second Ctrl-C stops at once."""
     arm_crash(session.settings.crash_at)
     lists = tuple(check_name(each, "task list") for each in task_lists or [DEFAULT_LIST])
-    options = Serving(lists, concurrency, threads, isolated, grace, lease, stop_at_eof, llm, server_name(name))
+    chosen = check_roles(topology, roles)
+    options = Serving(
+        lists, concurrency, threads, isolated, grace, lease, stop_at_eof, llm, server_name(name), topology=topology, roles=chosen
+    )
     engines = load_engines(session, handlers)
+    if topology is not None:
+        engines[0].use_topology(topology, roles=options.roles or None)  # also before children are started
     if processes == 1:
         await run_worker(session, engines, options)
     else:
         await _run_fleet(session, engines, handlers, options, processes)
+
+
+def check_roles(topology: str | None, roles: list[str] | None) -> tuple[str, ...]:
+    """The roles that were chosen; they are those of a topology."""
+    if roles and topology is None:
+        raise InvalidInput("--role chooses among the roles of a topology; give one with --topology FILE.")
+    return tuple(roles or ())
 
 
 async def run_worker(session: Session, engines: list[Engine], options: Serving) -> None:
@@ -90,6 +108,9 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
             f"Lists:    {', '.join(options.task_lists)}",
             f"Stop:     Ctrl-C or kill {os.getpid()}; running work gets {options.grace:g} s",
         ]
+        if options.topology is not None:
+            played = engine.topology.roles if engine.topology is not None else ()
+            lines.insert(2, f"Roles:    {', '.join(played)} ({options.topology})")
         if options.llm:
             lines[1] += f"; prompt blocks by {engine.settings.llm_model}"
         elif not names:

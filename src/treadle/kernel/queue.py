@@ -17,7 +17,7 @@ from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, RetriesUsedUp, TaskNotFound
 from treadle.model.ids import Ids, parse_id
 from treadle.model.lists import check_count
-from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
+from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, GOAL_KINDS, HANDLER, Lane, check_key, check_name
 from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
 from treadle.model.states import TASK, Hold, TaskState
 from treadle.model.tasks import NewTask, Task
@@ -93,7 +93,7 @@ class Queue:
         self._ids = ids
         self._vault = vault
         self.follow: Follow | None = None
-        """What follows from the end of a run's task; set where runs are wired."""
+        """What follows from the end of a task of a run or an objective; set where these are wired."""
         self.closing: Callable[[Task], Awaitable[tuple[Row, ...]]] | None = None
         """What is stored with the end of any task, such as that of the approval it waits for; set where that is wired."""
         self._namespace = check_name(namespace, "namespace")
@@ -247,7 +247,7 @@ class Queue:
             decided = decide(task)
             tasks: tuple[NewTask, ...] = ()
             more = rows()
-            if isinstance(decided, Finish) and task.run_id is not None and self.follow is not None:
+            if isinstance(decided, Finish) and (task.run_id is not None or task.kind in GOAL_KINDS) and self.follow is not None:
                 tasks, followed = await self.follow(task, decided)
                 more = (*more, *followed)
             if isinstance(decided, Finish) and self.closing is not None:

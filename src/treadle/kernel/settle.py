@@ -9,7 +9,7 @@ from typing import assert_never
 
 from treadle.kernel.ports import Finish, Park
 from treadle.model.approvals import ApprovalRequest, open_approval, with_decisions_of
-from treadle.model.names import ADVANCE, LOCK, PRUNE
+from treadle.model.names import ADVANCE, GOAL_DEADLINE, GOAL_READINESS, GOAL_SCHEDULE, LOCK, PRUNE
 from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import Hold, TaskState
@@ -22,7 +22,7 @@ TAKEOVER_LIMIT = 5
 BACK_OFF_FOR = 300_000
 """Milliseconds that a task of the engine's own rests when so many workers were lost over it."""
 
-_OWN_KINDS = frozenset({ADVANCE, PRUNE, LOCK})
+_OWN_KINDS = frozenset({ADVANCE, PRUNE, LOCK, GOAL_READINESS, GOAL_SCHEDULE, GOAL_DEADLINE})
 """Kinds that are never given up, as nobody would do their work instead."""
 
 _ERROR_LIMIT = 64 * 1024

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from treadle.kernel.advancer import Advancer
 from treadle.kernel.approvals import Approvals
 from treadle.kernel.committer import Committer
@@ -22,6 +24,8 @@ class Settler:
         self._advancer = advancer
         self._functions = functions
         self._approvals = approvals
+        self.by_kind: dict[str, Callable[[Task, Claim, Finish | Park], Awaitable[Answer]]] = {}
+        """Kinds whose tasks are settled by somebody else, with what follows from them."""
 
     async def settle(self, task: Task, token: Claim, decided: Finish | Park, patience: float | None = None) -> Answer:
         """Commit it under the claim, in one unit with what follows: a run goes on after its task, a question is stored.
@@ -30,6 +34,8 @@ class Settler:
         """
         if isinstance(decided, Ask):
             return await self._approvals.ask(task, token, decided)
+        if (other := self.by_kind.get(task.kind)) is not None:
+            return await other(task, token, decided)
         if isinstance(decided, Finish):
             if is_function(task.flow_id):
                 return await self._functions.settle(task, token, decided)

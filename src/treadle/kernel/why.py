@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from treadle.model.clock import as_text
 from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
-from treadle.model.names import ENGINE_LIST, FUNCTION, HANDLER, PLAN, Lane, short_name
+from treadle.model.names import ENGINE_LIST, FUNCTION, GOAL_KINDS, GOAL_RUN, HANDLER, PLAN, Lane, short_name
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Server, Task
 from treadle.model.values import decode
@@ -48,9 +48,15 @@ def serves(server: Server, task: Task | Lane) -> bool:
     if task.kind == FUNCTION:
         own = task.name.startswith(f"{PLAN}@")
         return (own or task.name in server.handlers) and task.task_list in server.task_lists
-    known = task.kind != HANDLER or task.name in server.handlers or short_name(task.name) in server.handlers
+    known = task.kind != HANDLER or _handles(server, task.name)
+    if task.kind in GOAL_KINDS:
+        known = task.kind in server.handlers and (task.kind != GOAL_RUN or _handles(server, task.name))
     own = task.kind != HANDLER and task.task_list == ENGINE_LIST
     return known and (own or task.task_list in server.task_lists)
+
+
+def _handles(server: Server, name: str) -> bool:
+    return name in server.handlers or short_name(name) in server.handlers
 
 
 def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around: Around | None = None) -> Reason:
@@ -78,6 +84,12 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around:
         named = task.kind in (HANDLER, FUNCTION)
         wanted = f"no live worker serves {task.name} in list" if named else "there is no live worker of list"
         what = "start one with `treadle worker --handlers MODULE`"
+        if task.kind in GOAL_KINDS:
+            name = f" with the handler {task.name}" if task.kind == GOAL_RUN else ""
+            wanted, what = (
+                f"no live worker plays the role {task.kind}{name} in list",
+                "start one with `treadle worker --topology FILE`",
+            )
         if task.kind == HANDLER and around.no_handler == IGNORE:
             what = "the list ignores such tasks: one of its workers will end it"
         if task.kind == FUNCTION:

@@ -31,6 +31,18 @@ WATCHER = "watcher"
 NOTIFY = "engine.notify"
 """The kind of tasks that tell the outside by a signed webhook."""
 
+GOAL_READINESS = "goal.readiness"
+"""The kind of tasks that decide whether an objective is executable, and emit its readiness event if so."""
+GOAL_SCHEDULE = "goal.schedule"
+"""The kind of tasks that make a workorder of a readiness event, one for each."""
+GOAL_RUN = "goal.run"
+"""The kind of tasks that call the handler of a workorder; their name is that of the handler."""
+GOAL_GATE = "goal.gate"
+"""The kind of tasks that judge what a workorder brought, one for each."""
+GOAL_DEADLINE = "goal.deadline"
+"""The kind, name and unique key of the task that looks for overdue objectives of a namespace."""
+GOAL_KINDS = frozenset({GOAL_READINESS, GOAL_SCHEDULE, GOAL_RUN, GOAL_GATE, GOAL_DEADLINE})
+
 PRUNE = "engine.prune"
 """The kind, name and unique key of the task that prunes a namespace."""
 

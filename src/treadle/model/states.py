@@ -206,4 +206,49 @@ SCHEDULE = Machine(
 
 WATCHER = Machine("watcher", "active", frozenset({"removed"}), {**_ACTIVE_OR_PAUSED, ("active", "fire"): "active"})
 
-MACHINES: dict[str, Machine] = {machine.entity: machine for machine in (TASK, RUN, STEP, APPROVAL, SCHEDULE, WATCHER)}
+OBJECTIVE = Machine(
+    "objective",
+    "NEW",
+    frozenset({"DONE"}),
+    {
+        ("NEW", "edit"): "NEW",
+        ("NEW", "review"): "NEW",
+        ("NEW", "resolve"): "NEW",
+        ("NEW", "approve"): "TODO",
+        ("TODO", "edit"): "TODO",
+        ("TODO", "resolve"): "TODO",
+        ("TODO", "overdue"): "TODO",
+        ("TODO", "schedule"): "IN_PROGRESS",
+        ("TODO", "block"): "BLOCKED",
+        ("IN_PROGRESS", "edit"): "IN_PROGRESS",
+        ("IN_PROGRESS", "overdue"): "IN_PROGRESS",
+        ("IN_PROGRESS", "pass"): "DONE",
+        ("IN_PROGRESS", "fail"): "TODO",
+        ("IN_PROGRESS", "give_up"): "BLOCKED",
+        ("BLOCKED", "edit"): "BLOCKED",
+        ("BLOCKED", "resolve"): "BLOCKED",
+        ("BLOCKED", "overdue"): "BLOCKED",
+        ("BLOCKED", "unblock"): "TODO",
+    },
+)
+
+READINESS_EVENT = Machine("readiness_event", "unprocessed", frozenset({"processed"}), {("unprocessed", "process"): "processed"})
+
+WORKORDER = Machine("workorder", "CREATED", frozenset({"EXECUTED"}), {("CREATED", "execute"): "EXECUTED"})
+
+
+def _written_once(entity: str) -> Machine:
+    """What never changes: it is written, and the database refuses every update."""
+    return Machine(entity, "written", frozenset({"written"}), {})
+
+
+CONTEXT_SNAPSHOT = _written_once("context_snapshot")
+OUTPUT_BUNDLE = _written_once("output_bundle")
+RUN_RECORD = _written_once("run_record")
+PAUSE_STATE = _written_once("pause_state")
+
+GOAL_MACHINES = (OBJECTIVE, READINESS_EVENT, WORKORDER, CONTEXT_SNAPSHOT, OUTPUT_BUNDLE, RUN_RECORD, PAUSE_STATE)
+
+MACHINES: dict[str, Machine] = {
+    machine.entity: machine for machine in (TASK, RUN, STEP, APPROVAL, SCHEDULE, WATCHER, *GOAL_MACHINES)
+}

@@ -29,7 +29,7 @@ from treadle.kernel.why import Reason
 from treadle.model.clock import Clock, Duration, milliseconds
 from treadle.model.errors import RunCanceled, RunFailed, TaskCanceled, TaskFailed, TaskIgnored, TreadleError
 from treadle.model.ids import Ids, parse_id
-from treadle.model.names import DEFAULT_LIST, HANDLER, check_name
+from treadle.model.names import DEFAULT_LIST, GOAL_KINDS, HANDLER, check_name
 from treadle.model.retry import RetryPolicy
 from treadle.model.runs import Run
 from treadle.model.states import RunState, TaskState
@@ -40,6 +40,7 @@ from treadle.settings import Settings, load_settings
 from treadle.stores import make_store
 from treadle.wiring.blocking import BlockingEngine, NotOpen
 from treadle.wiring.functions import FunctionFace
+from treadle.wiring.goal_face import GoalFace
 from treadle.wiring.results import Results
 from treadle.workers.functions.plans import plan_function
 from treadle.workers.functions.registry import FunctionRegistry
@@ -68,7 +69,7 @@ class AlreadyOpen(TreadleError):
     code = "already_open"
 
 
-class Engine(FunctionFace):
+class Engine(FunctionFace, GoalFace):
     """A store and what is done with it: enqueue, wait, cancel, retry, look, and run handlers.
 
         engine = Engine("sqlite:///treadle.db")
@@ -162,6 +163,7 @@ class Engine(FunctionFace):
         self.reads.why_awaiting = self.approvals.why
         self._run_kernel: RunKernel | None = None
         self._time_kernel: TimeKernel | None = None
+        self._goal_kernel = None
 
     @property
     def run_kernel(self) -> RunKernel:
@@ -209,6 +211,8 @@ class Engine(FunctionFace):
         return self.time_kernel.watchers
 
     async def _follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
+        if task.kind in GOAL_KINDS:
+            return await self.goals.settler.follow(task, finish)
         follow = self.run_kernel.functions.follow if is_function(task.flow_id) else self.run_kernel.advancer.follow
         return await follow(task, finish)
 
@@ -310,7 +314,7 @@ class Engine(FunctionFace):
             task_lists=tuple(
                 check_name(each, "task list") for each in ((task_lists,) if isinstance(task_lists, str) else task_lists)
             ),
-            lease_for=milliseconds(lease if lease is not None else self.settings.lease, "lease", positive=True),
+            lease_for=self._lease_for(lease),
             grace=milliseconds(grace, "grace") / 1000,
             name=name,
         )
@@ -319,6 +323,11 @@ class Engine(FunctionFace):
             yield host
         finally:
             await host.stop()
+
+    def _lease_for(self, lease: Duration | None) -> int:
+        if lease is None and self.topology is not None and (wanted := self.topology.lease_for()) is not None:
+            return wanted
+        return milliseconds(lease if lease is not None else self.settings.lease, "lease", positive=True)
 
     # tasks
 

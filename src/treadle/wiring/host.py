@@ -77,7 +77,7 @@ class WorkerHost:
             lease_for=lease_for,
             grace=grace,
             result_limit=engine.settings.payload_limit,
-            poll_every=poll_every,
+            poll_every=(engine.topology_interval if registry is None else None) or poll_every,
         )
         host = socket.gethostname()
         self.owner_id = owner_id or engine.ids.new_id()
@@ -112,6 +112,8 @@ class WorkerHost:
             ),
             engine.settings.warm_functions,
         )
+        self._topology = engine.topology if registry is None else None
+        self._roles = None if self._topology is None else engine.goals.roles(self._topology, self._executor)
         self.worker = Worker(
             engine.store,
             engine.committer,
@@ -137,6 +139,7 @@ class WorkerHost:
             functions=self.functions,
             effects=EffectKernel(engine.store, engine.committer, engine.vault),
             tend=engine.approvals.tend,
+            roles=(lambda kind, name: None) if self._roles is None else self._roles.find,
         )
 
     def describe(self) -> Server:
@@ -158,14 +161,18 @@ class WorkerHost:
         )
 
     def _served(self) -> list[str]:
-        """The names of handlers here, and `NAME@VERSION` of functions."""
-        fallback = self._engine.fallback
-        return [*self._registry.names(), *(fallback.names() if fallback else ()), *self._engine.function_registry.names()]
+        """The names of handlers here, `NAME@VERSION` of functions, and the roles of the goal pipeline."""
+        engine = self._engine
+        others = () if engine.fallback is None else engine.fallback.names()
+        roles = () if self._topology is None else sorted(self._topology.kinds())
+        return [*self._registry.names(), *others, *engine.function_registry.names(), *roles]
 
     async def start(self) -> None:
         """Register, then start to claim. When this raises, nothing of it runs."""
         engine = self._engine
         self._loop = asyncio.get_running_loop()
+        if self._roles is not None:
+            self._roles.check()
         if self._options.lease_for < SHORTEST_LEASE_FOR:
             engine.emit(ShortLease(self._options.lease_for))
         try:
@@ -176,6 +183,7 @@ class WorkerHost:
             self._unsubscribe = await engine.store.subscribe(self.worker.heard)
             await self._recover()
             await self._see_to_pruning()
+            await self._see_to_deadlines()
             self._state = "running"
             await engine.store.save_server(self.describe())
         except BaseException:
@@ -237,6 +245,15 @@ class WorkerHost:
             await engine.committer.submit(Unit(tasks=(engine.retention.task(engine.ids.new_id()),)), PATIENCE)
         except Refused as error:  # an operator drains the engine's own list: that keeps nobody from working
             engine.emit(LoopError("worker", f"nothing will be pruned: {error}"))
+
+    async def _see_to_deadlines(self) -> None:
+        engine = self._engine
+        if self._topology is None or "deadline" not in self._topology.roles or not self._topology.deadlines:
+            return
+        try:
+            await engine.committer.submit(Unit(tasks=(engine.goals.monitor.task(engine.ids.new_id()),)), PATIENCE)
+        except Refused as error:
+            engine.emit(LoopError("worker", f"nobody will look for overdue objectives: {error}"))
 
     def _keep(self) -> None:
         engine = self._engine

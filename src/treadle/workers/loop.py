@@ -139,6 +139,7 @@ class Worker:
         functions: FunctionRunner | None = None,
         effects: EffectKernel | None = None,
         tend: Tend | None = None,
+        roles: Callable[[str, str], Handler | None] = lambda kind, name: None,
     ) -> None:
         self._store = store
         self._committer = committer
@@ -158,6 +159,7 @@ class Worker:
         self._functions = functions
         self._effects = effects
         self._tend = tend
+        self._roles = roles
         self.keeper: LeaseKeeper | None = None
         self._groups: dict[str, _Group] = {}
         self._lanes: dict[int, Lane] = {}
@@ -346,7 +348,7 @@ class Worker:
             return self._registry.find(name) or (self._fallback.find(name) if self._fallback is not None else None)
         if kind == FUNCTION:
             return None if self._functions is None else self._functions.find(name)
-        return self._builtins.get(kind)
+        return self._builtins.get(kind) or self._roles(kind, name)
 
     def _group(self, handler: Handler) -> _Group:
         pools = {"thread": self._options.threads, "process": self._options.processes}

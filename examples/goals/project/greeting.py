@@ -1,0 +1,5 @@
+"""Greets. Not very well yet."""
+
+
+def greet(name):
+    return "Hello"

@@ -1,0 +1,15 @@
+-- The goal pipeline: the moves of its records, and which of these are written once.
+
+insert into legal_moves (entity, from_state, to_state) values
+  ('objective', 'NEW', 'TODO'), ('objective', 'TODO', 'IN_PROGRESS'), ('objective', 'TODO', 'BLOCKED'),
+  ('objective', 'IN_PROGRESS', 'DONE'), ('objective', 'IN_PROGRESS', 'TODO'), ('objective', 'IN_PROGRESS', 'BLOCKED'),
+  ('objective', 'BLOCKED', 'TODO'),
+  ('readiness_event', 'unprocessed', 'processed'),
+  ('workorder', 'CREATED', 'EXECUTED');
+
+-- Entities without a move never change in any way.
+create trigger records_written_once before update on records
+when old.entity in ('context_snapshot', 'output_bundle', 'run_record', 'pause_state')
+begin
+  select raise(abort, 'such a record is written once');
+end;

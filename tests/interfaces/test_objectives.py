@@ -1,0 +1,675 @@
+"""Objectives from what people do with them to how they end: blockers, tries, budgets, failures, deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.goal_scene import (
+    GATE,
+    OK,
+    READINESS,
+    RUN,
+    SCHEDULE,
+    TOPOLOGY,
+    approved,
+    count,
+    ended,
+    opened,
+    play,
+    play_all,
+    settle,
+    take,
+    until,
+    use_topology,
+)
+
+from treadle import Context, Engine, NonRetryable, Waiting
+from treadle.kernel import goal_settler
+from treadle.model.errors import IllegalMove, InvalidInput, PayloadTooLarge, Refused
+from treadle.model.goals import Objective, ObjectiveNotFound
+from treadle.model.topology import InvalidTopology
+from treadle.settings import Settings
+
+UNKNOWN = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
+BUDGET = TOPOLOGY.replace("30s", "300ms")
+
+
+@pytest.fixture(params=ALL)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_of(request.param, request, tmp_path)
+
+
+@pytest.fixture
+async def engine(url: str, tmp_path: Path) -> AsyncIterator[Engine]:
+    async with opened(url, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> AsyncIterator[Engine]:
+    """For what has nothing to do with the store."""
+    async with opened("memory://", tmp_path) as made:
+        yield made
+
+
+# --- what people do ---
+
+
+async def test_an_objective_is_as_it_was_given_and_new(engine: Engine):
+    given = {
+        "acceptance_criteria": ["fast"],
+        "type": "STANDING",
+        "importance": 4,
+        "urgency": 0,
+        "metadata": {"a": [1]},
+        "prompt": "Go",
+    }
+    made = await engine.objectives.add("Do it", actor="ada", **given)
+    found = await engine.objectives.get(made.objective_id)
+    assert found == made
+    assert {name: getattr(found, name) for name in given} == given
+    assert (found.status, found.created_by, found.approved_by, found.blockers) == ("NEW", "ada", None, [])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"title": ""},
+        {"title": "x" * 501},
+        {"title": 5},
+        {"actor": ""},
+        {"type": "EPIC"},
+        {"importance": 5},
+        {"urgency": -1},
+        {"urgency": True},
+        {"acceptance_criteria": [""]},
+        {"metadata": [1]},
+        {"prompt": ""},
+        {"key": ""},
+        {"blocked_by": [""]},
+    ],
+    ids=str,
+)
+async def test_what_makes_no_objective_is_refused_and_nothing_is_stored(small: Engine, wrong: dict[str, Any]):
+    given: dict[str, Any] = {"title": "Do it", "actor": "ada", **wrong}
+    with pytest.raises(InvalidInput):
+        await small.objectives.add(given.pop("title"), **given)
+    assert await small.objectives.list() == []
+
+
+async def test_an_objective_that_is_too_big_is_refused(small: Engine):
+    with pytest.raises(PayloadTooLarge):
+        await small.objectives.add("Do it", actor="ada", metadata={"big": "x" * 70_000})
+
+
+async def test_what_is_not_there_is_said_so(small: Engine):
+    with pytest.raises(ObjectiveNotFound, match="treadle objectives list"):
+        await small.objectives.get(UNKNOWN)
+    with pytest.raises(ObjectiveNotFound):
+        await small.objectives.add("Do it", actor="ada", blocked_by=[UNKNOWN])
+    with pytest.raises(InvalidInput, match="not a valid objective id"):
+        await small.objectives.approve("x", actor="ada")
+
+
+async def test_a_key_stands_for_one_objective_until_it_is_done(engine: Engine):
+    first = await engine.objectives.add("Do it", actor="ada", key="nightly")
+    assert (await engine.objectives.add("Again", actor="bea", key="nightly")).objective_id == first.objective_id
+    await engine.objectives.approve(first.objective_id, actor="ada")
+    await play_all(engine, READINESS)
+    await play(engine, SCHEDULE)
+    await play(engine, RUN, {"content": "ok"})
+    await play(engine, GATE, OK)
+    assert (await engine.objectives.add("Next", actor="ada", key="nightly")).objective_id != first.objective_id
+
+
+async def test_approving_twice_is_approving_once(engine: Engine):
+    made = await approved(engine)
+    again = await engine.objectives.approve(made.objective_id, actor="bea")
+    assert (again.approved_by, again.status_version) == ("ada", 1)
+
+
+async def test_many_who_approve_at_once_make_one_move(engine: Engine):
+    made = await engine.objectives.add("Do it", actor="ada")
+    await asyncio.gather(*(engine.objectives.approve(made.objective_id, actor=f"person {n}") for n in range(5)))
+    trail = await engine.objectives.show(made.objective_id)
+    assert [move.move for move in trail.moves] == ["approve"]
+    assert trail.moves[0].actor == trail.objective.approved_by
+
+
+async def test_lists_and_the_board_show_what_there_is(engine: Engine):
+    new = [await engine.objectives.add(f"new {n}", actor="ada", importance=n) for n in range(3)]
+    todo = await approved(engine, "todo")
+    listed = await engine.objectives.list(limit=2)
+    assert [each.objective_id for each in listed] == [todo.objective_id, new[2].objective_id]
+    rest = await engine.objectives.list(before_id=listed[-1].objective_id)
+    assert [each.objective_id for each in rest] == [new[1].objective_id, new[0].objective_id]
+    assert [each.title for each in await engine.objectives.list(statuses=["TODO"])] == ["todo"]
+    board = await engine.objectives.board(2)
+    assert {status: (number, [each.title for each in found]) for status, (number, found) in board.items()} == {
+        "NEW": (3, ["new 2", "new 1"]),
+        "TODO": (1, ["todo"]),
+        "IN_PROGRESS": (0, []),
+        "BLOCKED": (0, []),
+        "DONE": (0, []),
+    }
+    with pytest.raises(InvalidInput):
+        await engine.objectives.list(statuses=["MAYBE"])
+
+
+async def test_an_edit_changes_what_is_given_until_it_is_done(engine: Engine):
+    made = await approved(engine)
+    edited = await engine.objectives.edit(made.objective_id, actor="bea", title="Do that", urgency=4)
+    assert (edited.title, edited.urgency, edited.importance, edited.status) == ("Do that", 4, 2, "TODO")
+    await engine.objectives.edit(made.objective_id, actor="bea", title="Do that")  # nothing
+    trail = await engine.objectives.show(made.objective_id)
+    assert [(move.move, move.actor) for move in trail.moves] == [("approve", "ada"), ("edit", "bea")]
+    await play_all(engine, READINESS)
+    await play(engine, SCHEDULE)
+    await engine.objectives.edit(made.objective_id, actor="bea", title="Too late for this workorder")
+    await play(engine, RUN, {"content": "ok"})
+    await play(engine, GATE, OK)
+    trail = await engine.objectives.show(made.objective_id)
+    (order,) = trail.workorders
+    assert order.snapshot is not None
+    assert (order.snapshot.objective.title, trail.objective.title) == ("Do that", "Too late for this workorder")
+    with pytest.raises(IllegalMove):
+        await engine.objectives.edit(made.objective_id, actor="bea", title="No")
+
+
+# --- blockers ---
+
+
+async def finish(engine: Engine, gate: Any = OK) -> None:
+    """Bring whatever is ready to its end."""
+    while True:
+        await play_all(engine, READINESS)
+        if await play_all(engine, SCHEDULE):
+            continue
+        for kind, result in ((RUN, {"content": "ok"}), (GATE, gate)):
+            if (task := await take(engine, kind)) is not None:
+                await settle(engine, task, result)
+                break
+        else:
+            return
+
+
+async def test_an_objective_with_an_open_blocker_is_not_executable_until_that_is_done(engine: Engine):
+    first = await engine.objectives.add("first", actor="ada")
+    second = await approved(engine, "second", blocked_by=[first.objective_id])
+    await finish(engine)
+    trail = await engine.objectives.show(second.objective_id)
+    assert (trail.objective.status, trail.events) == ("TODO", [])
+    assert first.objective_id in trail.why
+    await engine.objectives.approve(first.objective_id, actor="ada")
+    await finish(engine)
+    trail = await engine.objectives.show(second.objective_id)
+    assert (trail.objective.status, [move.move for move in trail.moves]) == ("DONE", ["approve", "resolve", "schedule", "pass"])
+
+
+async def test_a_text_blocker_is_resolved_by_a_person(engine: Engine):
+    made = await approved(engine, blocked_by=["no key for the door"])
+    await finish(engine)
+    assert (await engine.objectives.get(made.objective_id)).status == "TODO"
+    resolved = await engine.objectives.unblock(made.objective_id, actor="bea")
+    assert [(each.text, each.resolved_by) for each in resolved.blockers] == [("no key for the door", "bea")]
+    await finish(engine)
+    assert (await engine.objectives.get(made.objective_id)).status == "DONE"
+
+
+async def test_blocked_by_what_is_done_already_is_not_blocked(engine: Engine):
+    first = await approved(engine, "first")
+    await finish(engine)
+    second = await approved(engine, "second", blocked_by=[first.objective_id])
+    assert second.open_blockers == []
+    await finish(engine)
+    assert (await engine.objectives.get(second.objective_id)).status == "DONE"
+
+
+async def test_a_blocked_objective_waits_for_a_person_and_its_stale_event_is_processed(engine: Engine):
+    made = await approved(engine)
+    await play_all(engine, READINESS)
+    blocked = await engine.objectives.block(made.objective_id, actor="bea", reason="not now")
+    assert (blocked.status, blocked.open_blockers[0].text) == ("BLOCKED", "not now")
+    await finish(engine)
+    trail = await engine.objectives.show(made.objective_id)
+    assert [event.processed_reason for event in trail.events] == ["STALE"]
+    assert (trail.objective.status, trail.workorders) == ("BLOCKED", [])
+    await engine.objectives.unblock(made.objective_id, actor="bea")
+    await finish(engine)
+    trail = await engine.objectives.show(made.objective_id)
+    assert (trail.objective.status, [event.processed_reason for event in trail.events]) == ("DONE", ["STALE", "SCHEDULED"])
+
+
+async def test_blocked_on_another_it_goes_on_by_itself_when_that_is_done(engine: Engine):
+    first, second = await engine.objectives.add("first", actor="ada"), await approved(engine, "second")
+    await engine.objectives.block(second.objective_id, actor="ada", on=first.objective_id)
+    await finish(engine)
+    assert (await engine.objectives.get(second.objective_id)).status == "BLOCKED"
+    await engine.objectives.approve(first.objective_id, actor="ada")
+    await finish(engine)
+    trail = await engine.objectives.show(second.objective_id)
+    assert [(move.move, move.actor) for move in trail.moves][1:3] == [("block", "ada"), ("unblock", "readiness")]
+    assert trail.objective.status == "DONE"
+
+
+async def test_nobody_waits_for_itself_in_the_end(small: Engine):
+    first, second, third = [await approved(small, f"number {n}") for n in range(3)]
+    await small.objectives.block(second.objective_id, actor="ada", on=first.objective_id)
+    await small.objectives.block(third.objective_id, actor="ada", on=second.objective_id)
+    for other in (first, third):
+        with pytest.raises(InvalidInput, match=r"itself|circle"):
+            await small.objectives.block(first.objective_id, actor="ada", on=other.objective_id)
+    with pytest.raises(InvalidInput, match="either a reason"):
+        await small.objectives.block(first.objective_id, actor="ada")
+
+
+async def test_blocking_on_what_is_done_is_refused(small: Engine):
+    first = await approved(small, "first")
+    await finish(small)
+    second = await approved(small, "second")
+    with pytest.raises(InvalidInput, match="DONE already"):
+        await small.objectives.block(second.objective_id, actor="ada", on=first.objective_id)
+
+
+async def test_many_that_wait_for_one_are_all_looked_at(engine: Engine, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(goal_settler, "DEPENDANTS_PAGE", 3)
+    first = await engine.objectives.add("first", actor="ada")
+    waiting = [await approved(engine, f"number {n}", blocked_by=[first.objective_id]) for n in range(7)]
+    await play_all(engine, READINESS)
+    await engine.objectives.approve(first.objective_id, actor="ada")
+    await finish(engine)
+    assert {(await engine.objectives.get(each.objective_id)).status for each in waiting} == {"DONE"}
+
+
+async def test_whoever_comes_to_wait_while_the_other_is_just_done_is_not_forgotten(engine: Engine):
+    """Adding and judging at once, many times: in whatever order they commit, nobody waits for what is done."""
+    for number in range(8):
+        first = await approved(engine, f"first {number}")
+        await play_all(engine, READINESS)
+        await play(engine, SCHEDULE)
+        await play(engine, RUN, {"content": "ok"})
+        second, _ = await asyncio.gather(
+            approved(engine, f"second {number}", blocked_by=[first.objective_id]), play(engine, GATE, OK)
+        )
+        await finish(engine)
+        assert (await engine.objectives.get(second.objective_id)).status == "DONE"
+
+
+# --- how workorders end ---
+
+
+async def worked(engine: Engine, *made: Objective) -> Any:
+    async with engine.worker():
+        trails = await ended(engine, *made)
+    return trails[0] if len(made) == 1 else trails
+
+
+async def test_a_failing_gate_is_tried_three_times_then_blocked_and_a_person_may_let_it_try_again(engine: Engine):
+    @engine.handler("do")
+    async def do(payload: Any) -> Any:
+        return {"content": "no"}
+
+    made = await approved(engine)
+    trail = await worked(engine, made)
+    assert (trail.objective.status, len(trail.workorders), trail.objective.failed_workorders) == ("BLOCKED", 3, 3)
+    assert [order.pause_state.reason for order in trail.workorders] == ["GATE_FAILED"] * 3
+    assert [len(order.snapshot.run_records) for order in trail.workorders] == [0, 1, 2]
+    assert "3 workorders failed; the last: says-ok: ok was not found" in trail.why
+    unblocked = await engine.objectives.unblock(made.objective_id, actor="bea")
+    assert (unblocked.status, unblocked.failed_workorders) == ("TODO", 0)
+    trail = await worked(engine, made)
+    assert (trail.objective.status, len(trail.workorders)) == ("BLOCKED", 6)
+
+
+@pytest.mark.parametrize(
+    ("handler", "code"),
+    [("broken", "handler_error"), ("final", "spoiled"), ("odd", "unexpected_result")],
+)
+async def test_a_final_failure_still_brings_a_bundle_and_fails(engine: Engine, handler: str, code: str):
+    calls = 0
+
+    @engine.handler("do")
+    async def do(payload: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if handler == "final":
+            raise NonRetryable("no good", "spoiled")
+        if handler == "odd":
+            return 5
+        raise RuntimeError("no luck")
+
+    trail = await worked(engine, await approved(engine))
+    assert (trail.objective.status, calls) == ("BLOCKED", 3)
+    for order in trail.workorders:
+        assert (order.workorder.status, order.bundle.error.code, order.run_record.gate_result) == ("EXECUTED", code, "FAIL")
+        assert order.bundle.notes[-1].startswith(f"{code}: ")
+        assert order.run_record.gates == []
+        assert order.pause_state.reason == "GATE_FAILED"
+
+
+async def test_a_handlers_own_retries_are_within_one_workorder(engine: Engine):
+    attempts: list[int] = []
+
+    @engine.handler("do", retry=2)
+    async def do(payload: Any, ctx: Context) -> Any:
+        attempts.append(ctx.attempt)
+        if ctx.attempt < 3:
+            raise RuntimeError("not yet")
+        return {"content": "ok"}
+
+    trail = await worked(engine, await approved(engine))
+    assert (trail.objective.status, len(trail.workorders), attempts) == ("DONE", 1, [1, 2, 3])
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_spent_budget_is_the_end_of_the_workorder_whatever_retries_there_are(url: str, tmp_path: Path, kind: str):
+    async with opened(url, tmp_path, BUDGET + "    on_fail: BLOCKED\n") as engine:
+
+        async def slow(payload: Any) -> Any:
+            await asyncio.sleep(60)
+
+        def blocking(payload: Any, ctx: Context) -> Any:
+            ctx.wait_cancelled(60)
+
+        engine.handler("do", retry=5)(slow if kind == "async" else blocking)
+        trail = await worked(engine, await approved(engine))
+        (order,) = trail.workorders
+        assert (trail.objective.status, order.bundle.error.code) == ("BLOCKED", "budget_exhausted")
+        assert (order.pause_state.reason, order.run_record.gate_result) == ("BUDGET_EXHAUSTED", "FAIL")
+        assert 1 <= len(order.pause_state.actions) <= 3
+
+
+async def test_the_budget_is_for_all_attempts_together_and_sleeping_costs_none_of_it(url: str, tmp_path: Path):
+    async with opened(url, tmp_path, TOPOLOGY.replace("30s", "900ms")) as engine:
+        seen: list[Any] = []
+
+        @engine.handler("do", retry=9)
+        async def do(payload: Any, ctx: Context) -> Any:
+            seen.append(ctx.checkpoint)
+            if ctx.checkpoint is None:
+                return Waiting(1_000, {"slept": True})
+            await asyncio.sleep(0.35)
+            raise RuntimeError("again")
+
+        made = await approved(engine)
+        async with engine.worker():
+
+            async def once() -> bool:
+                return bool((await engine.objectives.show(made.objective_id)).objective.workorders)
+
+            await until(once)
+        (first, *_) = (await engine.objectives.show(made.objective_id)).workorders
+        assert first.bundle is not None
+        assert first.bundle.error is not None
+        assert first.bundle.error.code == "budget_exhausted"
+        assert seen[0] is None
+        assert [each for each in seen[1:4] if each is not None] == [{"slept": True}] * min(3, len(seen) - 1)
+
+
+async def test_handlers_run_in_threads_and_say_how_they_get_on(engine: Engine):
+    @engine.handler("do")
+    def do(payload: Any, ctx: Context) -> Any:
+        ctx.progress(0.5, "half")
+        ctx.log("a line")
+        return {"content": "ok"}
+
+    trail = await worked(engine, await approved(engine))
+    assert trail.objective.status == "DONE"
+    (task,) = await engine.list_tasks(kind=RUN)
+    assert [line.message for line in await engine.reads.list_lines(task.id)] == ["a line"]
+
+
+async def test_a_big_bundle_is_kept_whole(engine: Engine):
+    big = {"text": "ok " + "x" * 200_000}
+
+    @engine.handler("do")
+    async def do(payload: Any) -> Any:
+        return {"content": big, "metadata": {"y": "z" * 20_000}}
+
+    trail = await worked(engine, await approved(engine))
+    (order,) = trail.workorders
+    assert (order.bundle.content, order.bundle.metadata) == (big, {"y": "z" * 20_000})
+
+
+class Backwards:
+    """A codec that hides all it is given."""
+
+    name = "backwards"
+
+    def encode(self, text: str) -> str:
+        return text[::-1]
+
+    def decode(self, stored: str) -> str:
+        return stored[::-1]
+
+
+async def test_with_a_codec_nothing_of_an_objective_is_readable_in_the_store(tmp_path: Path):
+    engine = Engine(f"sqlite:///{tmp_path / 'treadle.db'}", settings=Settings(), codec=Backwards())
+    use_topology(engine, tmp_path)
+
+    @engine.handler("do")
+    async def do(payload: Any) -> Any:
+        return {"content": "ok a secret answer"}
+
+    async with engine:
+        trail = await worked(engine, await approved(engine, "a secret question"))
+        assert trail.workorders[0].bundle.content == "ok a secret answer"
+    stored = b"".join(path.read_bytes() for path in tmp_path.glob("treadle.db*"))  # noqa: ASYNC240
+    assert b"secret" not in stored
+
+
+async def test_a_gate_that_raises_is_asked_again_and_in_the_end_fails(url: str, tmp_path: Path):
+    async with opened(url, tmp_path, TOPOLOGY.replace("[{use: regex, name: says-ok, pattern: ok}]", "[shaky, broken]")) as engine:
+        asked: list[str] = []
+
+        @engine.handler("do")
+        async def do(payload: Any) -> Any:
+            return {"content": "ok"}
+
+        @engine.gate("shaky")
+        async def shaky(bundle: Any) -> bool:
+            asked.append("shaky")
+            if len(asked) == 1:
+                raise RuntimeError("no network")
+            return True
+
+        @engine.gate("broken")
+        def broken(bundle: Any) -> bool:
+            asked.append("broken")
+            if asked.count("broken") < 4:
+                raise RuntimeError("no luck")
+            return True
+
+        made = await approved(engine)
+        async with engine.worker():
+            (trail,) = await ended(engine, made)
+        first, second = trail.workorders
+        assert first.run_record is not None
+        assert second.run_record is not None
+        assert (first.run_record.gate_result, first.run_record.reason) == ("FAIL", "gates: handler_error: no luck")
+        assert (second.run_record.gate_result, trail.objective.status) == ("PASS", "DONE")
+
+
+async def test_canceling_the_task_of_a_workorder_fails_the_workorder(engine: Engine):
+    started = asyncio.Event()
+
+    @engine.handler("do")
+    async def do(payload: Any) -> Any:
+        if started.is_set():
+            return {"content": "ok"}
+        started.set()
+        await asyncio.Event().wait()
+        return None
+
+    made = await approved(engine)
+    async with engine.worker():
+        await asyncio.wait_for(started.wait(), BOUND)
+        (task,) = await engine.list_tasks(kind=RUN, states=("running",))
+        await engine.cancel(task.id, actor="bea", reason="changed my mind")
+        (trail,) = await ended(engine, made)
+    first, second = trail.workorders
+    assert first.bundle is not None
+    assert first.bundle.error is not None
+    assert (first.bundle.error.code, first.bundle.error.message) == ("canceled", "changed my mind")
+    assert (second.run_record.gate_result if second.run_record else None, trail.objective.status) == ("PASS", "DONE")
+
+
+@pytest.mark.parametrize("kind", [READINESS, SCHEDULE, GATE])
+async def test_the_other_roles_tasks_are_not_canceled(small: Engine, kind: str):
+    made = await approved(small)
+    for earlier, result in ((READINESS, None), (SCHEDULE, None), (RUN, {"content": "ok"}), (GATE, OK)):
+        if earlier == kind:
+            break
+        await play(small, earlier, result)
+    task = next(task for task in await small.list_tasks(kind=kind) if not task.finished)
+    with pytest.raises(Refused, match="treadle objectives"):
+        await small.cancel(task.id)
+    await finish(small)
+    assert (await small.objectives.get(made.objective_id)).status == "DONE"
+
+
+# --- topologies and workers ---
+
+
+async def test_without_a_topology_work_waits_and_says_for_what(url: str, tmp_path: Path):
+    engine = make_engine(url)
+
+    @engine.handler("do")
+    async def do(payload: Any) -> Any:
+        return {"content": "ok"}
+
+    async with engine:
+        made = await engine.objectives.add("Do it", actor="ada")
+        await engine.objectives.approve(made.objective_id, actor="ada")
+        async with engine.worker():
+            (task, *_) = await engine.list_tasks(kind=READINESS)
+            reason = await engine.why(task.id)
+            assert reason.code == "no_worker"
+            assert "no live worker plays the role goal.readiness in list engine" in reason.text
+            assert "treadle worker --topology FILE" in reason.text
+        use_topology(engine, tmp_path)
+        (trail,) = [await worked(engine, made)]
+        assert trail.objective.status == "DONE"
+
+
+async def test_a_worker_takes_only_workorders_whose_handler_it_has(small: Engine):
+    made = await approved(small)
+    async with small.worker():
+
+        async def scheduled() -> bool:
+            return (await small.objectives.get(made.objective_id)).status == "IN_PROGRESS"
+
+        await until(scheduled)
+        why = (await small.objectives.show(made.objective_id)).why
+        assert why.startswith("being worked on: no live worker plays the role goal.run with the handler do")
+
+        @small.handler("do")
+        async def do(payload: Any) -> Any:
+            return {"content": "ok"}
+
+        small.committer.tell(())
+        await ended(small, made)
+
+
+async def test_a_worker_says_at_its_start_what_its_topology_lacks(small: Engine, tmp_path: Path):
+    use_topology(small, tmp_path, TOPOLOGY.replace("use: regex, name: says-ok, pattern: ok", "use: unheard"))
+    with pytest.raises(InvalidTopology, match="there is no gate unheard here"):
+        async with small.worker():
+            pass
+    use_topology(small, tmp_path, TOPOLOGY + "reviewer: nobody\n")
+    with pytest.raises(InvalidTopology, match="there is no handler nobody here"):
+        async with small.worker():
+            pass
+    use_topology(small, tmp_path, TOPOLOGY + "reviewer: nobody\n", roles=["scheduler"])  # which asks neither
+    async with small.worker():
+        pass
+
+
+async def test_a_type_that_the_topology_does_not_have_is_blocked(engine: Engine):
+    trail = await worked(engine, await approved(engine, type="STANDING"))
+    assert trail.objective.status == "BLOCKED"
+    assert "nothing for objectives of type STANDING" in trail.why
+    assert [event.processed_reason for event in trail.events] == ["NO_TYPE_IN_TOPOLOGY"]
+
+
+async def test_workorders_wait_in_the_list_that_the_topology_names(small: Engine, tmp_path: Path):
+    use_topology(small, tmp_path, TOPOLOGY + "    task_list: night\n")
+
+    @small.handler("do")
+    async def do(payload: Any) -> Any:
+        return {"content": "ok"}
+
+    made = await approved(small)
+    async with small.worker(task_lists=["night"]):
+        await ended(small, made)
+    (task,) = await small.list_tasks(kind=RUN)
+    assert task.task_list == "night"
+
+
+# --- deadlines ---
+
+DEADLINES = TOPOLOGY + "roles: {deadline: {interval: 50ms}}\ndeadlines: {4: 1ms, 1: 1d}\n"
+
+
+async def test_an_overdue_objective_gets_a_pause_state_once(url: str, tmp_path: Path):
+    async with opened(url, tmp_path, DEADLINES) as engine:
+        late = await approved(engine, "late", urgency=4)
+        blocked = await approved(engine, "blocked", urgency=4)
+        await engine.objectives.block(blocked.objective_id, actor="ada", reason="stuck")
+        calm = await approved(engine, "calm", urgency=1)
+        free = await approved(engine, "free", urgency=2)
+        new = await engine.objectives.add("new", actor="ada", urgency=4)
+        async with engine.worker():
+
+            async def flagged() -> bool:
+                found = [(await engine.objectives.get(each.objective_id)).overdue_at for each in (late, blocked)]
+                return None not in found
+
+            await until(flagged)
+            (task,) = [task for task in await engine.list_tasks(kind="goal.deadline") if not task.finished]
+            versions = task.claim_version
+
+            async def looked_again() -> bool:
+                return (await engine.get_task(task.id)).claim_version >= versions + 2
+
+            await until(looked_again)
+        assert await count(engine, "pause_state") == 2
+        trail = await engine.objectives.show(late.objective_id)
+        assert trail.overdue is not None
+        assert (trail.overdue.reason, trail.overdue.terminal, trail.objective.status) == ("DEADLINE_PASSED", False, "TODO")
+        assert [move.move for move in trail.moves] == ["approve", "overdue"]
+        assert (await engine.objectives.show(blocked.objective_id)).objective.status == "BLOCKED"
+        for other in (calm, free, new):
+            assert (await engine.objectives.get(other.objective_id)).overdue_at is None
+
+
+async def test_there_is_one_monitor_however_many_workers_there_are(small: Engine, tmp_path: Path):
+    use_topology(small, tmp_path, DEADLINES)
+    async with small.worker(), small.worker():
+        pass
+    assert len(await small.list_tasks(kind="goal.deadline")) == 1
+
+
+# --- retention ---
+
+
+async def test_what_followed_from_an_objective_is_pruned_as_one_and_the_objective_stays(engine: Engine):
+    @engine.handler("do")
+    async def do(payload: Any) -> Any:
+        return {"content": "no " + "x" * 20_000}
+
+    made = await approved(engine)
+    await worked(engine, made)
+    report = await engine.retention.prune(older_than=0)
+    assert report.records > 0
+    trail = await engine.objectives.show(made.objective_id)
+    assert (trail.objective.status, trail.events, trail.workorders) == ("BLOCKED", [], [])
+    assert len(trail.objective.workorders) == 3
+    await engine.objectives.unblock(made.objective_id, actor="ada")
+    trail = await worked(engine, made)
+    assert (trail.objective.status, len(trail.workorders)) == ("BLOCKED", 3)
