@@ -28,7 +28,7 @@ from tests.interfaces.goal_scene import (
     use_topology,
 )
 
-from treadle import Context, Engine, NonRetryable, Waiting
+from treadle import AwaitingApproval, Context, Engine, NonRetryable, Waiting
 from treadle.kernel import goal_settler
 from treadle.model.errors import IllegalMove, InvalidInput, PayloadTooLarge, Refused
 from treadle.model.goals import Objective, ObjectiveNotFound
@@ -422,6 +422,33 @@ async def test_handlers_run_in_threads_and_say_how_they_get_on(engine: Engine):
     assert trail.objective.status == "DONE"
     (task,) = await engine.list_tasks(kind=RUN)
     assert [line.message for line in await engine.reads.list_lines(task.id)] == ["a line"]
+
+
+async def test_an_effect_of_a_workorder_is_made_once(engine: Engine):
+    made: list[str] = []
+
+    @engine.handler("do", retry=2)
+    async def do(payload: Any, ctx: Context) -> Any:
+        async def pay() -> Any:
+            made.append(ctx.dedupe_key)
+            return {"paid": 5}
+
+        paid = await ctx.effect("pay", pay, {"amount": 5})
+        if ctx.attempt == 1:
+            raise RuntimeError("after the effect")
+        return {"content": "ok", "metadata": paid}
+
+    trail = await worked(engine, await approved(engine))
+    assert (len(made), trail.objective.status, trail.workorders[0].bundle.metadata) == (1, "DONE", {"paid": 5})
+
+
+async def test_a_workorder_cannot_ask_for_an_approval(engine: Engine):
+    @engine.handler("do")
+    async def do(payload: Any) -> Any:
+        return AwaitingApproval("May I?")
+
+    trail = await worked(engine, await approved(engine))
+    assert [order.bundle.error.code for order in trail.workorders] == ["unexpected_result"] * 3
 
 
 async def test_a_big_bundle_is_kept_whole(engine: Engine):

@@ -55,6 +55,13 @@ class Context:
         self.progressed = False
         self.progress_text: str | None = None
 
+    def standing_in(self, task: Task) -> Context:
+        """The same attempt for another handler, which is called in this one's place with that task: what it says and does is ours."""
+        made = Context(task, self._now, self._on_line, self.note_progress)
+        if self._effect_kernel is not None:
+            made._effects = self._own_effects()
+        return made
+
     @property
     def task_id(self) -> str:
         """The task's id."""

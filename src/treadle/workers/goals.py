@@ -122,7 +122,7 @@ class Roles:
         handler = self._outside.registry.find(reviewer)
         if seen is None or handler is None or seen.objective.status != Status.NEW:
             return Succeeded()
-        inner = _inner(ctx, handler, {"objective": seen.objective.as_json()}, self._outside.clock.now)
+        inner = _inner(ctx, handler, {"objective": seen.objective.as_json()})
         outcome = await call(handler, inner, self._outside.executor)
         if not isinstance(outcome, Succeeded):
             return outcome
@@ -189,7 +189,7 @@ def _running(outside: Outside, user: Handler) -> Callable[[dict[str, Any], Conte
             "prompt": snapshot.prompt,
         }
         timeout_for = left if user.timeout_for is None else min(left, user.timeout_for)
-        inner = _inner(ctx, user, given, outside.clock.now, timeout_for, kept)
+        inner = _inner(ctx, user, given, timeout_for, kept)
         started = outside.clock.monotonic()
         outcome = await call(user, inner, outside.executor)
         spent += math.ceil((outside.clock.monotonic() - started) * 1000)
@@ -214,7 +214,6 @@ def _inner(
     ctx: Context,
     handler: Handler,
     payload: dict[str, Json],
-    now: Callable[[], int],
     timeout_for: int | None = None,
     checkpoint: str | None = None,
 ) -> Context:
@@ -222,7 +221,7 @@ def _inner(
     task = msgspec.structs.replace(
         ctx.task, name=handler.name, payload=encode(payload, "workorder", 2**31), timeout_for=timeout_for, checkpoint=checkpoint
     )
-    return Context(task, now, ctx.add_line, ctx.note_progress)
+    return ctx.standing_in(task)
 
 
 def _spent(ctx: Context) -> tuple[int, str | None]:
