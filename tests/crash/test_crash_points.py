@@ -69,7 +69,7 @@ async def test_the_work_of_a_worker_that_dies_is_finished_by_another(scene: Scen
         assert task.claim_version == len(moves)
     taken_over = sum("expire" in moves for moves in histories)
     if point == "settle.after_commit":
-        assert sum(decode(task.result) == {"pid": first.pid} for task in tasks) >= count
+        assert sum(decode(task.result)["pid"] == first.pid for task in tasks) >= count
     elif point != "wake.after":
         assert taken_over > 0
     # At least once: only what was under way when the first died may have happened twice.

@@ -56,7 +56,7 @@ class Context:
         self.progress_text: str | None = None
 
     def standing_in(self, task: Task) -> Context:
-        """The same attempt for another handler, which is called in this one's place with that task: what it says and does is ours."""
+        """The same attempt for a handler that is called in this one's place with that task: what it says and does is ours."""
         made = Context(task, self._now, self._on_line, self.note_progress)
         if self._effect_kernel is not None:
             made._effects = self._own_effects()
