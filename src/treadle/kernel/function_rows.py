@@ -28,7 +28,7 @@ from treadle.model.values import BlobRef, Json, decode, encode
 FLOW_PREFIX = "fn:"
 """How the flow id of a function's run begins; the rest is `NAME@VERSION`."""
 
-STEP, SLEEP, CALL, START, RESULT, WAIT, ASK, NOW, PATCH = (
+STEP, SLEEP, CALL, START, RESULT, WAIT, ASK, NOW, PATCH, EFFECT = (
     "step",
     "sleep",
     "call",
@@ -38,6 +38,7 @@ STEP, SLEEP, CALL, START, RESULT, WAIT, ASK, NOW, PATCH = (
     "approval",
     "now",
     "patch",
+    "effect",
 )
 """Kinds of steps of functions."""
 VOID = "void"
@@ -138,6 +139,10 @@ class Recorded(msgspec.Struct, kw_only=True):
     """The step whose child run it waits for."""
     timed_out: bool = False
     redo: int = 0
+    attempt: int = 0
+    """Of an effect: how often it was begun."""
+    doubtful: bool = False
+    """Of an effect that failed: it may have been made all the same."""
     version: int | None = None
     """Of a child run: the version of its function."""
     id: str = ""
@@ -158,7 +163,7 @@ def make_step(run_id: str, recorded: Recorded, vault: Vault) -> Step:
     for name in ("error", "wake_at", "task_id", "of", "version"):
         if (value := getattr(recorded, name)) is not None:
             parts[name] = value
-    for name in ("failures", "timed_out", "redo"):
+    for name in ("failures", "timed_out", "redo", "attempt", "doubtful"):
         if value := getattr(recorded, name):
             parts[name] = value
     if recorded.value is not None:

@@ -10,7 +10,7 @@ from treadle.model.tasks import NewTask
 class Pending:
     """Rows that go with the next commit: steps by id (the last word counts), tasks, others, and mail that was taken in."""
 
-    __slots__ = ("guarded", "rows", "starts", "steps", "taken", "tasks")
+    __slots__ = ("doubt", "guarded", "rows", "starts", "steps", "taken", "tasks")
 
     def __init__(self) -> None:
         self.steps: dict[str, Step] = {}
@@ -19,6 +19,8 @@ class Pending:
         self.taken: list[str] = []
         self.starts: list[tuple[NewTask, tuple[Row, ...]]] = []
         """Child runs: they start only while this run is where it was seen, so that whoever pauses or cancels it reaches them."""
+        self.doubt: str | None = None
+        """What the log is to say of an effect that is made although nobody knows whether it was made before."""
         self.guarded = False
         """The run's version must rise with this."""
 
@@ -33,6 +35,7 @@ class Pending:
         self.taken += other.taken
         self.starts += other.starts
         self.guarded = self.guarded or other.guarded
+        self.doubt = self.doubt or other.doubt
 
 
 class Branch:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from treadle.kernel.effects import current_keys
 from treadle.kernel.function_rows import ASK, NOW, PATCH
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration, instant, milliseconds
@@ -15,6 +16,7 @@ from treadle.model.names import APPROVAL, HANDLER, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import StepState
 from treadle.model.values import Json
+from treadle.workers.functions.effects import EffectOperation
 from treadle.workers.functions.operations import (
     ChildRun,
     SignalOperation,
@@ -89,6 +91,45 @@ class FunctionContext:
             None if retry is None else as_policy(retry),
             None if timeout is None else milliseconds(timeout, "timeout", positive=True),
         )
+
+    def effect(
+        self,
+        action: str,
+        fn: Callable[..., Any],
+        request: Json = None,
+        *,
+        key: str | None = None,
+        retry: RetryPolicy | int | None = None,
+        timeout: Duration | None = None,
+        unknown: tuple[type[BaseException], ...] = (),
+    ) -> Awaitable[Any]:
+        """A step that does something to the outside world, once as far as that can be known: `fn` is called without arguments.
+
+        Before it is made, its row is `unknown`; after it, what it came to. While `fn` runs, `ctx.idempotency_key` is new for each
+        attempt and `ctx.dedupe_key` the same for all, for services that deduplicate. `request` (any JSON) is what is asked for.
+        An exception that leaves open whether it was made (those in `unknown`, time that ran out, trouble with a connection) fails
+        the attempt, but not the effect: with `retry` it is made again, and the log says `tool_call.unknown`.
+        """
+        return EffectOperation(
+            self._driver,
+            action,
+            fn,
+            request,
+            None if key is None else check_key(key, "step key"),
+            None if retry is None else as_policy(retry),
+            None if timeout is None else milliseconds(timeout, "timeout", positive=True),
+            unknown,
+        )
+
+    @property
+    def idempotency_key(self) -> str:
+        """The key of the effect that is being made, new for each attempt."""
+        return current_keys().idempotency_key
+
+    @property
+    def dedupe_key(self) -> str:
+        """The key of the effect that is being made, the same for all attempts: what a service can deduplicate on."""
+        return current_keys().dedupe_key
 
     def call(
         self,

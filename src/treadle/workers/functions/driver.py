@@ -14,9 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 from treadle.kernel.crashpoints import reach
+from treadle.kernel.effects import UNKNOWN
 from treadle.kernel.entities import Await, TakeMail
-from treadle.kernel.function_rows import NOW, START, STEP, Recorded, StepIds, fold_text, make_step, read_step, step_id
-from treadle.kernel.ports import DONE, Answer, Park, PutSteps, Row, RunGuard, Unit, Verdict
+from treadle.kernel.function_rows import EFFECT, NOW, START, STEP, Recorded, StepIds, fold_text, make_step, read_step, step_id
+from treadle.kernel.ports import DONE, Answer, Keep, Park, PutSteps, Row, RunGuard, Unit, Verdict
 from treadle.model.errors import MisusedContext, RepeatedKey, StoreError, TooManySteps, TreadleError
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Run, Step
@@ -391,12 +392,22 @@ class Driver:
             if answer is not DONE:
                 self.held = self.held or answer.held
                 if answer.verdict is not Verdict.DONE:
+                    if await self._still_held():
+                        return await self.checkpoint(branch, step)
                     self.lose()
                     raise asyncio.CancelledError
-            return
+            return None
         pending = self._decided(branch)
         pending.steps[step.id] = step
-        await self.commit(pending)
+        return await self.commit(pending)
+
+    async def _still_held(self) -> bool:
+        """Whether the claim holds all the same: a unit that logged a move in the same commit makes another one look lost."""
+        try:
+            task = await self.runtime.store.find_task(self.task.id)
+        except Exception as error:
+            raise self._crashed(error) from None
+        return task is not None and not task.finished and task.claim == self.token
 
     async def commit_decided(self, branch: Branch) -> None:
         """Commit what the branch decided so far, if anything."""
@@ -420,11 +431,14 @@ class Driver:
             if pending.starts or pending.guarded:
                 guard = RunGuard(self.run_id, self.version if pending.starts else None)
             tasks, rows = self._rows_of(pending)
-            answer = await self._submit_here(Unit(self.token, None, tasks, (), guard, tuple(rows)))
+            keep = None if pending.doubt is None else Keep(self.task.checkpoint, UNKNOWN, pending.doubt)
+            answer = await self._submit_here(Unit(self.token, keep, tasks, (), guard, tuple(rows)))
             if answer.verdict is Verdict.DONE:
                 self.version += guard is not None
                 return self._committed(pending)
             if answer.verdict is Verdict.CLAIM_LOST:
+                if await self._still_held():
+                    continue
                 self.lose()
                 raise asyncio.CancelledError
             await self._refresh_here()
@@ -628,7 +642,7 @@ class Driver:
         now = self.now()
         due = [wait for wait in self._waits if wait.wake_at is not None and wait.wake_at <= now]
         for wait in due:
-            if wait.recorded.kind != STEP:
+            if wait.recorded.kind not in (STEP, EFFECT):
                 wait.recorded.state = StepState.COMPLETED
                 wait.recorded.timed_out = wait.mailed
             self._resolve(wait)
@@ -647,7 +661,7 @@ class Driver:
             self._by_key.pop(wait.mail_key, None)
         if wait.signal is not None and wait in (waiting := self._by_signal.get(wait.signal, [])):
             waiting.remove(wait)
-        if recorded.kind != STEP:
+        if recorded.kind not in (STEP, EFFECT):
             self.record(recorded, self._later(wait))
             wait.error = error_of(recorded)
             wait.value = recorded.value

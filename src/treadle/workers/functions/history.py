@@ -10,11 +10,12 @@ from treadle.kernel.function_rows import SIGNAL, VOID, Recorded
 class History:
     """Steps that the function has not reached yet in this replay; empty for a run that has just begun."""
 
-    __slots__ = ("_furthest", "_redone", "_steps", "count")
+    __slots__ = ("_attempts", "_furthest", "_redone", "_steps", "count")
 
     def __init__(self, recorded: Iterable[Recorded] = ()) -> None:
         self._steps: dict[str, Recorded] = {}
         self._redone: dict[str, int] = {}
+        self._attempts: dict[str, int] = {}
         self._furthest: dict[str, int] = {}
         self.count = 0
         """Rows that there are."""
@@ -22,6 +23,7 @@ class History:
             self.count += 1
             if each.kind == VOID:
                 self._redone[each.place] = max(self._redone.get(each.place, 0), each.redo + 1)
+                self._attempts[each.place] = max(self._attempts.get(each.place, 0), each.attempt)
             elif each.kind != SIGNAL:
                 self._steps[each.place] = each
                 self._note(each.place)
@@ -46,6 +48,10 @@ class History:
     def redo(self, place: str) -> int:
         """How often an operator had the step there done again."""
         return self._redone.get(place, 0)
+
+    def attempts(self, place: str) -> int:
+        """How often the effect there was begun before an operator had it done again."""
+        return self._attempts.get(place, 0)
 
     def went_past(self, scope: str, position: int) -> bool:
         """Whether the branch has recorded something there or later."""

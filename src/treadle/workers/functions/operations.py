@@ -51,6 +51,7 @@ class StepOperation:
     """`ctx.step(...)`: code that is executed once; what it returned is given back ever after."""
 
     __slots__ = ("args", "driver", "fn", "key", "kwargs", "name", "retry", "timeout_for")
+    kind = STEP
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class StepOperation:
                 if text is None:
                     text = encode(value, "result", driver.runtime.payload_limit)
             except (Exception, SystemExit, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and _is_stopped(driver):
+                if isinstance(error, asyncio.CancelledError) and is_stopped(driver):
                     raise
                 recorded = await self._failed(branch, place, name, recorded, error)
                 continue
@@ -161,12 +162,13 @@ class StepOperation:
         elif problem.code == "handler_error":
             problem = Problem("step_error", problem.message, problem.type, problem.traceback)
         if recorded is None:
-            recorded = driver.make(place, STEP, name, StepState.PENDING)
+            recorded = driver.make(place, self.kind, name, StepState.PENDING)
         recorded.failures += 1
         recorded.error = {key: value for key, value in problem.as_json().items() if key != "traceback"}
         policy = self.retry or NO_RETRY
         dice = driver.runtime.ids.random() if policy.jitter else 0.0
         delay_for = policy.delay_for(recorded.failures, dice) if isinstance(outcome, Retry) else None
+        recorded.state = StepState.PENDING
         if delay_for is None:
             recorded.state, recorded.wake_at = StepState.FAILED, None
             await driver.checkpoint(branch, make_step(driver.run_id, recorded, driver.runtime.vault))
@@ -186,7 +188,7 @@ class _TimedOut(Exception):
     """The step's own timeout."""
 
 
-def _is_stopped(driver: Driver) -> bool:
+def is_stopped(driver: Driver) -> bool:
     """Whether the branch itself is stopped; else something that the step awaited was canceled."""
     task = asyncio.current_task()
     return driver.closed or (task is not None and task.cancelling() > 0)

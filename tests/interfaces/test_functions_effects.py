@@ -1,0 +1,175 @@
+"""Effects of functions: announced before they are made, recorded with their step, and doubted where nobody knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.interfaces.function_hands import LEASE_FOR, Died, Process, Scene, function_scene
+
+from treadle.model.errors import RunFailed, StepFailed
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with function_scene() as opened:
+        yield opened
+
+
+class Service:
+    """An outside service that remembers the keys it was called with, and breaks on demand."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.errors: list[BaseException] = []
+
+    def register(self, scene: Scene, **options: Any) -> None:
+        @scene.engine.function("pay")
+        async def pay(payload: dict[str, Any], ctx: Any) -> Any:
+            async def charge() -> Any:
+                self.calls.append((ctx.idempotency_key, ctx.dedupe_key))
+                if self.errors:
+                    raise self.errors.pop(0)
+                return {"receipt": len(self.calls)}
+
+            paid = await ctx.effect("charge", charge, {"amount": 5}, **options)
+            await ctx.sleep(1)
+            return paid
+
+
+async def _outcomes(scene: Scene, service: Service) -> list[str]:
+    rows = await scene.engine.store.find_outcomes([key for key, _ in service.calls])
+    found = {row.idempotency_key: row.status for row in rows}
+    return [found[key] for key, _ in service.calls]
+
+
+async def _doubts(scene: Scene) -> int:
+    moves = [
+        move for task in await scene.engine.list_tasks(kind="function") for move in await scene.engine.reads.list_moves(task.id)
+    ]
+    return sum(move.move == "tool_call.unknown" for move in moves)
+
+
+async def test_an_effect_is_made_once_and_its_outcome_is_kept(scene: Scene):
+    service = Service()
+    service.register(scene)
+    started = await scene.engine.start_function("pay")
+    process = scene.process(warm=0)
+    await process.quiet()
+    scene.clock.advance(1)
+    await process.quiet()
+    assert await scene.engine.run_result(started, timeout=1) == {"receipt": 1}
+    assert await _outcomes(scene, service) == ["succeeded"]
+    assert await _doubts(scene) == 0
+    assert (await scene.engine.verify()).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("commit", "after", "calls", "doubts"),
+    [(1, False, 1, 0), (1, True, 1, 1), (2, False, 2, 1), (2, True, 1, 0), (3, False, 1, 0), (3, True, 1, 0)],
+)
+async def test_an_effect_whose_process_dies_is_made_again_only_where_nobody_knows(
+    scene: Scene, commit: int, after: bool, calls: int, doubts: int
+):
+    service = Service()
+    service.register(scene)
+    started = await scene.engine.start_function("pay")
+    await _die(scene, commit, after=after)
+    process = scene.process()
+    await process.quiet()
+    scene.clock.advance(1)
+    await process.quiet()
+    assert await scene.engine.run_result(started, timeout=1) == {"receipt": calls}
+    assert len(service.calls) == calls
+    assert await _doubts(scene) == doubts
+    keys, stable = zip(*service.calls, strict=True)
+    assert (len(set(keys)), len(set(stable))) == (calls, 1)
+    assert (await _outcomes(scene, service))[-1] == "succeeded"
+    assert (await scene.engine.verify()).problems == ()
+
+
+async def _die(scene: Scene, commit: int, *, after: bool) -> None:
+    process: Process = scene.process(dies_at=commit, after=after)
+    with pytest.raises(Died):
+        await process.turn()
+    process.die()
+    scene.clock.advance(LEASE_FOR / 1000)
+
+
+async def test_a_failure_that_is_one_is_an_outcome_and_is_retried_under_a_new_key(scene: Scene):
+    service = Service()
+    service.errors = [ValueError("card declined")]
+    service.register(scene, retry=1)
+    started = await scene.engine.start_function("pay")
+    process = scene.process(warm=0)
+    await process.quiet()
+    for _ in range(2):
+        scene.clock.advance(1)
+        await process.quiet()
+    assert await scene.engine.run_result(started, timeout=1) == {"receipt": 2}
+    assert await _outcomes(scene, service) == ["failed", "succeeded"]
+    assert await _doubts(scene) == 0
+
+
+async def test_a_failure_that_says_nothing_leaves_the_outcome_unknown(scene: Scene):
+    service = Service()
+    service.errors = [ConnectionError("no answer"), TimeoutError("no answer")]
+    service.register(scene, retry=1)
+    started = await scene.engine.start_function("pay")
+    process = scene.process()
+    await process.quiet()
+    scene.clock.advance(1)
+    await process.quiet()
+    with pytest.raises(RunFailed, match="no answer"):
+        await scene.engine.run_result(started, timeout=1)
+    assert await _outcomes(scene, service) == ["unknown", "unknown"]
+    assert await _doubts(scene) == 1
+    await scene.engine.runs.retry(started.id)
+    await process.quiet()
+    scene.clock.advance(1)
+    await process.quiet()
+    assert await scene.engine.run_result(started, timeout=1) == {"receipt": 3}
+    assert len({key for key, _ in service.calls}) == 3
+    assert len({key for _, key in service.calls}) == 1
+
+
+async def test_a_response_that_cannot_be_kept_fails_the_step_and_the_effect_is_not_made_again(scene: Scene):
+    made: list[int] = []
+
+    @scene.engine.function("odd")
+    async def odd(payload: dict[str, Any], ctx: Any) -> Any:
+        def effect() -> Any:
+            made.append(1)
+            return object()
+
+        try:
+            await ctx.effect("odd", effect, retry=5)
+        except StepFailed as error:
+            return error.error_code
+        return None
+
+    started = await scene.engine.start_function("odd")
+    await scene.process().quiet()
+    assert await scene.engine.run_result(started, timeout=1) == "invalid_effect_response"
+    assert made == [1]
+
+
+async def test_effects_at_once_with_steps_are_told_apart(scene: Scene):
+    keys: list[str] = []
+
+    @scene.engine.function("many")
+    async def many(payload: dict[str, Any], ctx: Any) -> Any:
+        async def note() -> str:
+            await asyncio.sleep(0)
+            keys.append(ctx.idempotency_key)
+            return ctx.dedupe_key
+
+        return len(set(await ctx.gather(*(ctx.effect("note", note) for _ in range(10)))))
+
+    started = await scene.engine.start_function("many")
+    await _die(scene, 5, after=True)
+    await scene.process().quiet()
+    assert await scene.engine.run_result(started, timeout=1) == 10
+    assert len(set(keys)) == len(keys)
