@@ -229,6 +229,9 @@ async def test_one_tick_waits_for_the_end_of_the_last_one(timing: Timing) -> Non
     await timing.turns(20 * SECOND, 5 * SECOND)  # long before the next tick
     assert await timing.ticks() == [as_text(began + MINUTE), as_text(began + 2 * MINUTE)]
     assert (await timing.schedules.get("report")).body.waiting is None
+    ended = await timing.store.list_tasks(TaskFilter(kind=SCHEDULE, states=("completed",)), 100)
+    assert len(ended) == 4  # those that started or skipped something; turns that only waited leave nothing
+    await timing.check()
 
 
 async def test_a_tick_cancels_the_last_one(timing: Timing) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import re
@@ -153,3 +154,29 @@ def test_the_command_in_the_readme_works(name: str, treadle: Treadle):
     expected = next(case[3] for case in CASES if case[0] == name and case[2])
     outputs = json.loads(said.out)
     assert outputs == outputs | expected
+
+
+async def test_the_inbox_imports_what_is_dropped_and_reports(treadle: Treadle):
+    """Its commands work as they stand in the README, and a worker does what they ask for."""
+    text = (EXAMPLES / "inbox" / "README.md").read_text()
+    lines = [shlex.split(line) for line in re.findall(r"^    treadle (.*)$", text, re.M)]
+    (treadle.folder / "examples").symlink_to(EXAMPLES)
+    inbox = treadle.folder / "inbox"
+    inbox.mkdir()
+    (inbox / "orders.csv").write_text("a,b\n1,2\n3,4\n")
+    for line in lines:
+        if line[0] != "worker":
+            ended = treadle(*line)
+            assert ended.code == 0, ended.err
+    engine: Engine = load("inbox").engine
+    engine.use_store(f"sqlite:///{treadle.folder / 'treadle.db'}", Settings())
+    async with engine, engine.worker():
+        (task,) = await engine.list_tasks(name="report")
+        assert set(await engine.result(task.id, timeout=BOUND)) == {"day"}
+        async with asyncio.timeout(BOUND):
+            while True:
+                if imported := await engine.list_tasks(name="import"):
+                    break
+                await asyncio.sleep(0.02)
+        assert await engine.result(imported[0].id, timeout=BOUND) == {"name": "orders.csv", "rows": 3}
+        assert (await engine.verify()).holds

@@ -20,7 +20,7 @@ from treadle.kernel.entities import ChangeRecord
 from treadle.kernel.ports import Answer, Finish, Park, Store, Unit, Verdict
 from treadle.kernel.schedules import RECENT, Schedules, plan_of, prepare_tick
 from treadle.kernel.starting import Prepared, Starters
-from treadle.kernel.timed import ACTIVE, unit_of
+from treadle.kernel.timed import ACTIVE, forget, unit_of
 from treadle.model.clock import as_text
 from treadle.model.errors import StoreError, TreadleError
 from treadle.model.names import SCHEDULE
@@ -135,6 +135,8 @@ class Firer:
         if answer.verdict is Verdict.DONE:
             for prepared in turn.prepared:
                 prepared.committed()
+            if not turn.firings:
+                await forget(self._store, task)
         return answer
 
     def _next(self, turn: _Turn, body: ScheduleBody) -> NewTask:

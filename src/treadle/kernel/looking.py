@@ -29,10 +29,10 @@ from treadle.kernel.noticing import (
     judge_answer,
     key_of,
 )
-from treadle.kernel.ports import Answer, Finish, Park, Row, Rules, Store, Unit, Verdict
+from treadle.kernel.ports import Answer, Finish, Park, Row, Store, Unit, Verdict
 from treadle.kernel.starting import Occasion, Prepared, Starters
 from treadle.kernel.telemetry import Emit, WatcherBack, WatcherTrouble
-from treadle.kernel.timed import ACTIVE, unit_of
+from treadle.kernel.timed import ACTIVE, forget, unit_of
 from treadle.kernel.watchers import RECENT, Watchers
 from treadle.model.clock import as_text
 from treadle.model.errors import LookFailed, StoreError, TreadleError
@@ -51,7 +51,6 @@ ROTATE = 200
 """Idle looks after which the task is replaced, so that its history stays short."""
 
 _FIRST_RETRY_FOR, _LONGEST_RETRY_FOR = 1000, 300_000
-_PRUNED = 2 * ROTATE
 _item = msgspec.json.Decoder(Item)
 
 
@@ -282,7 +281,7 @@ class Looker:
         if answer.verdict is Verdict.DONE:
             self._tell(look, new)
             if replaced and not look.fired:
-                await self._forget(task)
+                await forget(self._store, task)
         return answer
 
     async def _put_off(self, look: _Look, code: str, message: str) -> Answer:
@@ -308,13 +307,6 @@ class Looker:
             self._emit(WatcherTrouble(name, str(new.error["message"])))
         elif new.error is None and old is not None:
             self._emit(WatcherBack(name))
-
-    async def _forget(self, task: Task) -> None:
-        """Many looks that found nothing are nothing to keep."""
-        try:
-            await self._store.prune_trees(Rules(task.namespace, 0, 0), [task.root_id], _PRUNED)
-        except StoreError:
-            pass  # it will be pruned with the rest
 
     async def _commit(self, unit: Unit) -> Answer:
         reach("look.before_commit")

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.entities import ChangeRecord, PutRecord, RecordFilter
-from treadle.kernel.ports import Finish, Row, Seen, Store, Unit, Verdict
+from treadle.kernel.ports import Finish, Row, Rules, Seen, Store, Unit, Verdict
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.starting import Prepared, Starters
-from treadle.model.errors import IllegalMove, InvalidInput, Refused, ScheduleNotFound, StoreUnavailable, WatcherNotFound
+from treadle.model.errors import IllegalMove, InvalidInput, Refused, ScheduleNotFound, StoreError, StoreUnavailable, WatcherNotFound
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
@@ -180,6 +180,14 @@ def replacing(task: Task | None, actor: str, reason: str) -> tuple[Seen | None, 
     error = encode({"code": "canceled", "message": reason})
     finish = Finish("cancel", TaskState.CANCELED, error=error, error_code="canceled", actor=actor)
     return Seen(task.id, task.version, task.claim_version), finish
+
+
+async def forget(store: Store, task: Task) -> None:
+    """Turns that found nothing to do are nothing to keep: remove the finished task and its moves now."""
+    try:
+        await store.prune_trees(Rules(task.namespace, 0, 0), [task.root_id], _PAGE)
+    except StoreError:
+        pass  # it will be pruned with the rest
 
 
 def unit_of(prepared: list[Prepared], rows: tuple[Row, ...], tasks: tuple[NewTask, ...] = (), **more: Any) -> Unit:

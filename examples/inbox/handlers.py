@@ -1,0 +1,24 @@
+"""Imports files that come in, and reports what came."""
+
+import csv
+from pathlib import Path
+
+from treadle import Engine
+
+engine = Engine()
+
+
+@engine.handler("import", retry=3)
+def import_file(payload, ctx):
+    """Count the rows of a file; a real one would store them, under `ctx.task_id` to do so once."""
+    change = payload["change"]
+    with Path(change["path"]).open(newline="") as file:
+        rows = sum(1 for _ in csv.reader(file))
+    ctx.log(f"{change['name']}: {rows} rows", rows=rows)
+    return {"name": change["name"], "rows": rows}
+
+
+@engine.handler("report")
+async def report(payload):
+    """Say for which morning it is."""
+    return {"day": payload["tick"][:10]}

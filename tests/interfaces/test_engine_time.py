@@ -1,0 +1,125 @@
+"""Schedules and watchers with real workers, on every store: tasks, workflows and functions are started, and done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+
+from treadle import Engine
+from treadle.kernel.schedules import Schedule
+from treadle.kernel.system import SystemClock
+
+T = TypeVar("T")
+
+
+@pytest.fixture(params=ALL)
+async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
+    async with make_engine(url_of(request.param, request, tmp_path)) as opened:
+        yield opened
+
+
+def past(seconds: float = 3600) -> datetime:
+    return datetime.fromtimestamp(SystemClock().now() // 1000, UTC) - timedelta(seconds=seconds)
+
+
+async def until(look: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
+    """What is there, once that holds."""
+    async with asyncio.timeout(BOUND):
+        while True:
+            found = await look()
+            if holds(found):
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def ended(engine: Engine, name: str) -> Schedule:
+    """A schedule that fires once, once it has."""
+    listed = await until(
+        lambda: engine.schedules.list_schedules(ended=True),
+        lambda found: any((each.name, each.state) == (name, "finished") for each in found),
+    )
+    return next(each for each in listed if each.name == name)
+
+
+async def test_a_schedule_starts_a_task_a_function_and_a_workflow(engine: Engine):
+    @engine.handler("report")
+    async def report(payload: Any) -> dict[str, Any]:
+        return {"for": payload["tick"]}
+
+    @engine.function("nightly")
+    async def nightly(payload: Any, ctx: Any) -> dict[str, Any]:
+        return {"for": payload["day"], "n": payload["n"]}
+
+    await engine.flows.publish("daily", [("daily.afl", FLOW)])
+    at = past()
+    text = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    async with engine.worker():
+        await engine.schedules.create("one", at=at, task="report")
+        await engine.schedules.create("two", at=at, function="nightly", inputs={"n": 2}, tick_as="day")
+        await engine.schedules.create("three", at=at, workflow="daily.Daily", flow="daily", tick_as="tick")
+        (task,) = (await ended(engine, "one")).body.recent
+        assert await engine.result(task.id or "", timeout=BOUND) == {"for": text}
+        (run,) = (await ended(engine, "two")).body.recent
+        assert await engine.run_result(run.id or "", timeout=BOUND) == {"for": text, "n": 2}
+        (run,) = (await ended(engine, "three")).body.recent
+        assert await engine.run_result(run.id or "", timeout=BOUND) == {"for": text}
+    assert (await engine.verify()).problems == ()
+
+
+FLOW = """
+namespace daily {
+    event facet report(tick: String) => (for: String)
+
+    workflow Daily(tick: String) => (for: String) andThen {
+        one = report(tick = $.tick)
+        yield Daily(for = one.for)
+    }
+}
+"""
+
+
+async def test_a_function_that_sleeps_is_canceled_by_the_next_tick(engine: Engine):
+    @engine.function("slow")
+    async def slow(payload: Any, ctx: Any) -> None:
+        await ctx.sleep(3600)
+
+    async with engine.worker():
+        await engine.schedules.create("often", every=1, function="slow", overlap="cancel")
+        await until(lambda: engine.schedules.get("often"), lambda found: found.body.fired >= 2)
+        await engine.schedules.pause("often")
+        first, second = (await engine.schedules.get("often")).body.recent[:2]
+        assert (await engine.runs.get_run(first.id or "")).state == "canceled"
+        await engine.runs.cancel(second.id or "")
+    assert (await engine.verify()).problems == ()
+
+
+async def test_a_watcher_starts_a_function_for_a_file(engine: Engine, tmp_path: Path):
+    @engine.function("import")
+    async def import_file(payload: Any, ctx: Any) -> dict[str, Any]:
+        return {"name": payload["change"]["name"], "size": payload["change"]["size"]}
+
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "a.csv").write_text("1;2")
+    async with engine.worker():
+        await engine.watchers.create("inbox", directory=str(inbox), existing="new", every=1, settle=0.5, function="import")
+        watcher = await until(lambda: engine.watchers.get("inbox"), lambda found: found.body.fired == 1)
+        run_id = watcher.body.recent[0].id
+        assert await engine.run_result(run_id or "", timeout=BOUND) == {"name": "a.csv", "size": 3}
+    assert (await engine.verify()).problems == ()
+
+
+async def test_recovery_says_before_what_will_be_made_up_for(engine: Engine):
+    await engine.schedules.create("report", at=past(), task="report")
+    found = await engine.recovery.recover(dry_run=True)
+    (missed,) = found.others["schedules"]
+    assert (missed.name, missed.text.split(";")[0]) == ("report", "1 tick(s) are due")
+    assert "1 will fire" in missed.text
+    assert found.others["watchers"] == []
+    assert await engine.list_tasks() == []
