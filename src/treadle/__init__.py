@@ -3,14 +3,19 @@
 from treadle.kernel.queue import Enqueued, TaskSpec
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import (
+    ApprovalDenied,
+    ApprovalExpired,
     ClaimLost,
     EffectFailed,
     EffectUnknown,
     NonRetryable,
     RunCanceled,
     RunFailed,
+    SignalTimeout,
+    StepFailed,
     TaskCanceled,
     TaskFailed,
+    TaskIgnored,
     TaskNotFound,
     TreadleError,
 )
@@ -19,8 +24,11 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import Task
 from treadle.wiring.engine import Engine
 from treadle.workers.context import Context
+from treadle.workers.functions.context import FunctionContext
 
 __all__ = [
+    "ApprovalDenied",
+    "ApprovalExpired",
     "ApprovalRequest",
     "AwaitingApproval",
     "ClaimLost",
@@ -30,6 +38,7 @@ __all__ = [
     "Engine",
     "Enqueued",
     "Failed",
+    "FunctionContext",
     "NonRetryable",
     "Paused",
     "Problem",
@@ -37,6 +46,8 @@ __all__ = [
     "RetryPolicy",
     "RunCanceled",
     "RunFailed",
+    "SignalTimeout",
+    "StepFailed",
     "Succeeded",
     "Task",
     "TaskCanceled",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Generator
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +119,7 @@ class StepOperation:
             return await fn(*self.args, **self.kwargs)
         if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004
             return await fn(*self.args, **self.kwargs)
-        call = partial(fn, *self.args, **self.kwargs)
+        call = partial(copy_context().run, fn, *self.args, **self.kwargs)
         handler = Handler(self.driver.function.lane_name, call, 0, "thread")
         value = await self.driver.runtime.executor.in_thread(handler, ())
         return await value if inspect.isawaitable(value) else value
