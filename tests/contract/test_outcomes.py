@@ -57,6 +57,15 @@ async def test_outcomes_are_found_by_key(store):
     assert await store.find_outcomes([]) == []
 
 
+async def test_what_is_unknown_is_counted_by_tree(store):
+    other = RUN[:-1] + ("0" if RUN[-1] != "0" else "1")
+    rows = [outcome(RUN), outcome(RUN, idempotency_key="key-2"), outcome(other, idempotency_key="key-3")]
+    await write(store, *map(PutOutcome, rows))
+    assert [await store.count_unknown(roots) for roots in ([RUN], [RUN, other, RUN], [other], [])] == [2, 3, 1, 0]
+    await write(store, PutOutcome(outcome(RUN, "failed")))
+    assert await store.count_unknown([RUN]) == 1
+
+
 async def test_an_outcome_is_written_under_a_claim_or_not_at_all(store):
     task = await put_and_claim(store)
     stays = Unit(task.claim, rows=(PutOutcome(outcome(RUN)),))

@@ -221,6 +221,8 @@ async def test_an_event_handler_of_a_run_asks_too(url: str) -> None:
         runs = [await engine.start_run([("shop.afl", FLOW)], "shop.Order") for _ in range(2)]
         pending = await asked(engine, 2)
         assert {each.run_id for each in pending} == {run.id for run in runs}
+        reason = await engine.run_reads.why(pending[0].run_id or "")
+        assert (reason.code, f"approval {pending[0].id} of 'Refund?'" in reason.text) == ("approval", True)
         by_run = {each.run_id: each.id for each in pending}
         await engine.approvals.decide(by_run[runs[0].id], "approve", actor="ada")
         assert await engine.run_result(runs[0], timeout=BOUND) == {"by": "ada"}

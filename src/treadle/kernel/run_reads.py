@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from treadle.evaluator import StepRow
@@ -11,7 +11,7 @@ from treadle.kernel.ports import RunFilter, Store, TaskFilter
 from treadle.kernel.reads import PAGE_LIMIT
 from treadle.kernel.stepcodec import load_step
 from treadle.kernel.vault import Vault
-from treadle.kernel.why import Reason, why
+from treadle.kernel.why import Around, Reason, why
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound
 from treadle.model.ids import parse_id
@@ -45,6 +45,8 @@ class RunReads:
         self._store = store
         self._vault = vault
         self._namespace = namespace
+        self.why_awaiting: Callable[[Task], Awaitable[Reason | None]] | None = None
+        """Says what a task waits for that awaits a person; set where that is wired."""
 
     async def get_run(self, run_id: str) -> Run:
         """The run, or `RunNotFound`."""
@@ -121,7 +123,15 @@ class RunReads:
         rows = await self._store.load_steps(run.id, rows=[task.step_id for task in tasks[:_NAMED] if task.step_id])
         paths = {row.id: row.path for row in (load_step(row, self._vault) for row in rows)}
         broken = None if run.finished else await self._find_broken(run, tasks)
-        return why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now(), broken)
+        around = await self._around(tasks[:_NAMED])
+        return why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now(), broken, around)
+
+    async def _around(self, tasks: Sequence[Task]) -> dict[str, Around]:
+        """What those of the tasks wait for that await a person, by task."""
+        if self.why_awaiting is None:
+            return {}
+        awaiting = [task for task in tasks if task.state == TaskState.AWAITING_APPROVAL]
+        return {task.id: Around(waits_for=await self.why_awaiting(task)) for task in awaiting}
 
     async def _find_broken(self, run: Run, tasks: Sequence[Task]) -> Task | None:
         """The last task that could not advance the run, if what it was to take in is still there and nobody is about to (D60)."""
@@ -132,9 +142,16 @@ class RunReads:
 
 
 def why_run(
-    run: Run, tasks: Sequence[Task], paths: dict[str, str], servers: Sequence[Server], now: int, broken: Task | None = None
+    run: Run,
+    tasks: Sequence[Task],
+    paths: dict[str, str],
+    servers: Sequence[Server],
+    now: int,
+    broken: Task | None = None,
+    around: Mapping[str, Around] | None = None,
 ) -> Reason:
     """The reason in one line, from the run's live tasks and the paths of their steps, and one that could not advance it. Pure."""
+    known = around or {}
     said = (decode(run.error) or {}).get("message", "")
     match run.state:
         case RunState.COMPLETED:
@@ -152,9 +169,10 @@ def why_run(
         )
     if not tasks:
         return Reason("stuck", "none of its tasks is live; `treadle runs resume` looks it over and lets it go on")
-    parts = [f"{paths.get(task.step_id or '', task.name)} ({task.name}): {why(task, servers, now).text}" for task in tasks[:_NAMED]]
+    reasons = [(task, why(task, servers, now, around=known.get(task.id))) for task in tasks[:_NAMED]]
+    parts = [f"{paths.get(task.step_id or '', task.name)} ({task.name}): {reason.text}" for task, reason in reasons]
     more = len(tasks) - len(parts)
-    code = why(tasks[0], servers, now).code if len(tasks) == 1 else "steps"
+    code = reasons[0][1].code if len(tasks) == 1 else "steps"
     return Reason(code, "waits for " + "; ".join(parts) + (f"; and {more} more" if more else ""))
 
 
