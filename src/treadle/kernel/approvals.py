@@ -14,6 +14,7 @@ import msgspec
 
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
+from treadle.kernel.deciding import BODY_LIMIT, PENDING, approved, check_decision, check_vote, parked, why_waiting
 from treadle.kernel.entities import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.ports import Answer, Finish, Park, PutBlob, Row, Seen, Store, Unit, Verdict
 from treadle.kernel.queue import PATIENCE, Follow
@@ -29,38 +30,28 @@ from treadle.model.approvals import (
     look,
     open_approval,
     vote,
-    with_decision,
 )
 from treadle.model.clock import as_text
 from treadle.model.errors import (
-    AlreadyDecided,
-    AlreadyVoted,
     ApprovalNotFound,
-    DecidedTooLate,
-    EditsNotAllowed,
     InvalidInput,
-    MayNotDecide,
     Refused,
     TreadleError,
 )
 from treadle.model.ids import Ids, parse_id
-from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, NOTIFY, Lane, check_key
+from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, NOTIFY, Lane
 from treadle.model.outcomes import Problem
 from treadle.model.records import Record
 from treadle.model.runs import Run
 from treadle.model.states import APPROVAL as MACHINE
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Move, NewTask, Task
-from treadle.model.values import PAYLOAD_LIMIT, Json, decode, encode
+from treadle.model.values import Json, encode
 
 ENTITY = MACHINE.entity
-PENDING = MACHINE.initial
 PAGE_LIMIT = 1000
 
-_BODY_LIMIT = 4 * PAYLOAD_LIMIT
-_REASON_LIMIT = 4096
 _TRIES = 10
-_MEANINGS = {APPROVE: "approved", DENY: "denied"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +163,12 @@ class Approvals:
         that the actor is in. Raises `MayNotDecide`, `AlreadyVoted`, `AlreadyDecided`, `DecidedTooLate` or `EditsNotAllowed`;
         nothing is changed then.
         """
-        _check_decision(decision, actor, reason, edits)
+        check_decision(decision, actor, reason, edits)
         for _ in range(_TRIES):
             record = await self._get(approval_id)
             approval = await self._approval(record)
             now = await self._store.now()
-            _check_vote(record, approval, actor, groups, edits, now)
+            check_vote(record, approval, actor, groups, edits, now)
             task = await self._store.find_task(record.task_id or "")
             if task is None or task.state != TaskState.AWAITING_APPROVAL:
                 await self._close(record, approval)
@@ -229,7 +220,7 @@ class Approvals:
             return Unit(rows=rows)
         seen = Seen(task.id, task.version, task.claim_version)
         if move == APPROVE:
-            return Unit(seen, _approved(task, decision_of(record.id, voted, now), actor), rows=rows)
+            return Unit(seen, approved(task, decision_of(record.id, voted, now), actor), rows=rows)
         said = f"approval denied by {actor}: {reason}" if reason else f"approval denied by {actor}"
         ending = replace(failure(Problem("approval_denied", said)), move=DENY, actor=actor)
         tasks, more = await self._followed(task, ending)
@@ -278,14 +269,14 @@ class Approvals:
             return await self._ending(task, token, problem, self._canceled(record, approval, "its task's deadline passed"))
         move, after = look(approval, now)
         if move is None:
-            return Unit(token, _parked(task, "ask", task.state, approval.wait_for(now), "nothing is due"))
+            return Unit(token, parked(task, "ask", task.state, approval.wait_for(now), "nothing is due"))
         if move == "expire":
             return await self._expired(task, token, record, approval, now)
         data: dict[str, Json] = {"to": list(after.request.escalate_to)} if move == "escalate" else {"reminder": after.reminders}
         event = "approval.escalated" if move == "escalate" else "approval.reminder"
         return Unit(
             token,
-            _parked(task, "ask", task.state, after.wait_for(now), move),
+            parked(task, "ask", task.state, after.wait_for(now), move),
             self._notifications(record, after, event),
             rows=self._change(record, after, move, None, data),
         )
@@ -302,7 +293,7 @@ class Approvals:
         ended = msgspec.structs.replace(approval, next_id=new.id)
         return Unit(
             token,
-            _parked(task, "ask", task.state, after.wait_for(now), "asked again", new.id),
+            parked(task, "ask", task.state, after.wait_for(now), "asked again", new.id),
             self._notifications(new, after, "approval.requested"),
             rows=(*self._change(record, ended, "expire", None, {"next_id": new.id}), *made),
         )
@@ -427,7 +418,7 @@ class Approvals:
             to_state=target,
             ended=target in MACHINE.final,
             actor=actor,
-            data=encode(data, "data", _BODY_LIMIT) if data else None,
+            data=encode(data, "data", BODY_LIMIT) if data else None,
         )
         return (change, *blobs)
 
@@ -435,7 +426,7 @@ class Approvals:
         return self._change(record, msgspec.structs.replace(approval, reason=why), "cancel", None, {"reason": why})
 
     def _pack(self, approval: Approval, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:
-        return self._vault.pack(msgspec.to_builtins(approval), root_id, "approval", _BODY_LIMIT)
+        return self._vault.pack(msgspec.to_builtins(approval), root_id, "approval", BODY_LIMIT)
 
     def _notifications(self, record: Record, approval: Approval, event: str) -> tuple[NewTask, ...]:
         """The task that tells the outside, if there is anybody to tell."""
@@ -444,75 +435,3 @@ class Approvals:
         lane = Lane(record.namespace, NOTIFY, ENGINE_LIST, NOTIFY)
         payload = self._vault.seal(encode({"event": event, "approval_id": record.id}))
         return (NewTask(id=self._ids.new_id(), lane=lane, payload=payload, root_id=record.root_id, trace_id=record.trace_id),)
-
-
-def why_waiting(approval_id: str, approval: Approval) -> Reason:
-    """What is waited for, since when, by whom it can be decided and until when."""
-    request = approval.request
-    votes = sum(each.decision == APPROVE for each in approval.votes)
-    counted = f", {votes} of {request.quorum} votes" if request.quorum > 1 else ""
-    by = f" by {', '.join(approval.deciders)}" if approval.deciders else ""
-    until = f", expires {as_text(approval.expires_at)}" if approval.expires_at is not None else ""
-    text = f"approval {approval_id} of {request.title!r} is awaited{by} since {as_text(approval.requested_at)}{counted}{until}"
-    return Reason("approval", f"{text}; `treadle approvals approve {approval_id}` or `deny` decides")
-
-
-def _approved(task: Task, decision: dict[str, Json], actor: str) -> Park:
-    """The task goes on at once, with the decision in its checkpoint."""
-    checkpoint = encode(with_decision(decode(task.checkpoint), decision), "decision", _BODY_LIMIT)
-    return Park(
-        APPROVE,
-        TaskState.PENDING,
-        task.attempt,
-        task.failures,
-        task.takeovers,
-        hold=task.hold,
-        checkpoint=checkpoint,
-        actor=actor,
-        data=encode({"approval_id": decision["approval_id"], "reason": decision["reason"]}),
-    )
-
-
-def _parked(task: Task, move: str, state: str, wake_for: int | None, what: str, approval_id: str | None = None) -> Park:
-    data = {"did": what} if approval_id is None else {"did": what, "approval_id": approval_id}
-    return Park(
-        move,
-        state,
-        task.attempt,
-        task.failures,
-        0,
-        wake_for=wake_for,
-        checkpoint=task.checkpoint,
-        data=encode(data),
-    )
-
-
-def _check_decision(decision: str, actor: str, reason: str | None, edits: dict[str, Json] | None) -> None:
-    if decision not in _MEANINGS:
-        raise InvalidInput(f"A decision is {APPROVE!r} or {DENY!r}, not {decision!r}.")
-    check_key(actor, "actor")
-    if reason is not None:
-        if not isinstance(reason, str) or len(reason) > _REASON_LIMIT:
-            raise InvalidInput(f"A reason is text of at most {_REASON_LIMIT} characters.")
-        encode(reason, "reason")
-    if edits is not None:
-        if not isinstance(edits, dict):
-            raise InvalidInput(f"Edits are a dict (a JSON object) that is laid over the context, not a {type(edits).__name__}.")
-        if decision == DENY:
-            raise InvalidInput("Edits go with an approval; what is denied is not edited.")
-        encode(edits, "edits")
-
-
-def _check_vote(
-    record: Record, approval: Approval, actor: str, groups: Sequence[str], edits: dict[str, Json] | None, now: int
-) -> None:
-    if record.state == "expired" or (record.state == PENDING and approval.expires_at is not None and approval.expires_at <= now):
-        raise DecidedTooLate(record.id, as_text(approval.expires_at) or "")
-    if record.state != PENDING:
-        raise AlreadyDecided(record.id, record.state, approval.ended_by)
-    if not approval.may_decide(actor, groups):
-        raise MayNotDecide(record.id, actor, approval.deciders)
-    if any(each.actor == actor for each in approval.votes):
-        raise AlreadyVoted(record.id, actor, len(approval.votes), approval.request.quorum)
-    if edits and not approval.request.edits:
-        raise EditsNotAllowed(record.id)

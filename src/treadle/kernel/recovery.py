@@ -16,7 +16,8 @@ from typing import Protocol
 import msgspec
 
 from treadle.kernel.approvals import ENTITY as APPROVAL
-from treadle.kernel.approvals import PENDING, Approvals
+from treadle.kernel.approvals import Approvals
+from treadle.kernel.deciding import PENDING
 from treadle.kernel.entities import RecordFilter
 from treadle.kernel.ports import Store, TaskFilter, Woken
 from treadle.model.errors import Refused
@@ -29,6 +30,7 @@ _PAGE = 1000
 _LOOKED_AT = 20_000
 """Approvals, and running tasks, that one recovery looks at, at most; the rest is met when it is due."""
 _ONE_BY_ONE = 1000
+_ROUNDS = 10
 _OVER = ("stopped", "error")
 
 
@@ -181,13 +183,14 @@ class Recovery:
             report.unknown_effects = await self._store.count_unknown(roots)
 
     async def _wake(self, *, expire_leases: bool) -> Woken:
-        """Wake all that is due now."""
-        while True:
+        """Wake what is due now; if that is very much, the rest is left to the worker's own loop, so that it can start."""
+        for _ in range(_ROUNDS):
             woken = await self._store.wake(_PAGE, expire_leases=expire_leases)
             if woken.lane_ids:
                 self._tell(woken.lane_ids)
-            if woken.count < _PAGE:
-                return woken
+            if woken.count < _PAGE or not expire_leases:
+                break
+        return woken
 
     @staticmethod
     def _earlier(servers: Sequence[Server], place: Place) -> list[Server]:

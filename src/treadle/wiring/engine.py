@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from treadle.kernel.approvals import Approvals
 from treadle.kernel.committer import Committer
 from treadle.kernel.deadletters import DeadLetters
 from treadle.kernel.events import Events
@@ -17,7 +16,6 @@ from treadle.kernel.lists import Lists
 from treadle.kernel.ports import Finish, Row, Store
 from treadle.kernel.queue import Enqueued, Queue, TaskSpec
 from treadle.kernel.reads import Reads
-from treadle.kernel.recovery import Recoverer, Recovery
 from treadle.kernel.retention import Retention
 from treadle.kernel.scaling import Scaling
 from treadle.kernel.sealing import sealed_store
@@ -41,11 +39,11 @@ from treadle.stores import make_store
 from treadle.wiring.blocking import BlockingEngine, NotOpen
 from treadle.wiring.functions import FunctionFace
 from treadle.wiring.goal_face import GoalFace
+from treadle.wiring.people import PeopleFace, wire_people
 from treadle.wiring.results import Results
 from treadle.workers.functions.plans import plan_function
 from treadle.workers.functions.registry import FunctionRegistry
 from treadle.workers.handlers import Fallback, Handler, Isolation, Registry, make_handler
-from treadle.workers.notify import Notifier
 
 if TYPE_CHECKING:
     from treadle.kernel.flows import Flows, Source
@@ -69,7 +67,7 @@ class AlreadyOpen(TreadleError):
     code = "already_open"
 
 
-class Engine(FunctionFace, GoalFace):
+class Engine(FunctionFace, GoalFace, PeopleFace):
     """A store and what is done with it: enqueue, wait, cancel, retry, look, and run handlers.
 
         engine = Engine("sqlite:///treadle.db")
@@ -137,30 +135,7 @@ class Engine(FunctionFace, GoalFace):
         self.reads = Reads(self.store, namespace=namespace)
         self.lists = Lists(self.store, self.committer, self.emit, namespace=namespace)
         self.queue.follow = self._follow
-        self.approvals = Approvals(
-            self.store,
-            self.committer,
-            self.vault,
-            self.ids,
-            namespace=namespace,
-            follow=self._follow,
-            notifies=bool(settings.approval_webhook),
-        )
-        self.notifier = Notifier(
-            self.approvals,
-            self.clock.now,
-            url=settings.approval_webhook,
-            secret=settings.webhook_secret,
-            allowed=settings.webhook_allow,
-        )
-        self.recoverers: dict[str, Callable[[], Recoverer]] = {
-            "schedules": lambda: self.schedules,
-            "watchers": lambda: self.watchers,
-        }
-        """Services that see at a start-up to what was missed, by name, in their order."""
-        self.recovery = Recovery(self.store, self.approvals, self.recoverers, self.committer.tell, namespace=namespace)
-        self.queue.closing = self.approvals.rows_for_end
-        self.reads.why_awaiting = self.approvals.why
+        wire_people(self, self._follow)
         self._run_kernel: RunKernel | None = None
         self._time_kernel: TimeKernel | None = None
         self._goal_kernel = None
