@@ -11,6 +11,7 @@ from tests.contract.databases import Database, StoreTime
 from tests.contract.timing import DAY, HOUR, MINUTE, SECOND, Timing
 
 from treadle.kernel.ports import Store, TaskFilter
+from treadle.kernel.starting import Occasion, Prepared
 from treadle.model.clock import as_text
 from treadle.model.errors import (
     IllegalMove,
@@ -22,6 +23,7 @@ from treadle.model.errors import (
     ScheduleNotFound,
 )
 from treadle.model.names import SCHEDULE
+from treadle.model.schedules import Started, Target
 from treadle.model.values import decode
 
 
@@ -433,6 +435,31 @@ async def test_a_schedule_whose_task_was_canceled_gets_another(timing: Timing) -
     assert await timing.schedules.repair() == []
     await timing.turn()
     assert len(await timing.started()) == 1
+
+
+async def test_a_tick_fires_at_once_though_somebody_runs_the_schedule_meanwhile(
+    timing: Timing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = timing.clock.now()
+    await timing.schedules.create("report", every=60, task="job", overlap="allow")
+    other = Timing(timing.store, timing.clock)
+    prepare, ran = timing.starters.prepare, False
+
+    async def slow(target: Target, occasion: Occasion) -> tuple[Started, Prepared]:
+        nonlocal ran
+        if not ran:
+            ran = True
+            await other.schedules.run_now("report")
+        return await prepare(target, occasion)
+
+    monkeypatch.setattr(timing.starters, "prepare", slow)
+    await timing.pass_(MINUTE)
+    (answer,) = await timing.turn()
+    assert answer.verdict == "done"
+    assert await timing.ticks() == [as_text(began + MINUTE)] * 2  # by hand and by itself
+    schedule = await timing.schedules.get("report")
+    assert (schedule.body.fired, schedule.body.cursor) == (2, began + MINUTE)
+    await timing.check()
 
 
 # --- what is refused ---

@@ -15,6 +15,7 @@ from tests.contract.timing import HOUR, MINUTE, SECOND, InThisThread, Timing
 from treadle.kernel.looking import PAGE, ROTATE
 from treadle.kernel.noticing import Content, Fetched, Scan
 from treadle.kernel.ports import Store, TaskFilter
+from treadle.kernel.system import SystemClock
 from treadle.kernel.telemetry import WatcherBack, WatcherTrouble
 from treadle.kernel.why import why
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, WatcherExists, WatcherNotFound
@@ -303,7 +304,7 @@ class Failing:
     def __init__(self) -> None:
         self.unreadable: tuple[str, ...] = ()
         self.unreadable_files: tuple[str, ...] = ()
-        self._scanner = Scanner(InThisThread())
+        self._scanner = Scanner(InThisThread(), SystemClock())
 
     async def scan(self, source: Source) -> Scan:
         scan = await self._scanner.scan(source)
@@ -488,6 +489,34 @@ async def test_big_answers_are_known_by_their_headers_alone(timing: Timing, addr
     error = (await timing.watchers.get("prices")).body.error
     assert error is not None
     assert error["code"] == "http_too_large"
+
+
+async def test_an_answer_that_drips_is_given_up(timing: Timing) -> None:
+    """Each piece comes in time, but the whole does not."""
+    stop = threading.Event()
+
+    class Dripping(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            while not stop.wait(0.02):
+                self.wfile.write(b"x")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Dripping) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}/"
+        await timing.watchers.create("drip", url=url, fetch_timeout=0.2, task="job")
+        await timing.look()
+        stop.set()
+        server.shutdown()
+        thread.join()
+    error = (await timing.watchers.get("drip")).body.error
+    assert error is not None
+    assert error["code"] == "http_timeout"
 
 
 async def test_nobody_at_an_address_is_said(timing: Timing) -> None:

@@ -18,7 +18,7 @@ from treadle.kernel.queue import Queue
 from treadle.kernel.runs import Runs
 from treadle.kernel.schedules import Schedules
 from treadle.kernel.starting import Starters
-from treadle.kernel.system import SystemIds
+from treadle.kernel.system import SystemClock, SystemIds
 from treadle.kernel.telemetry import Event
 from treadle.kernel.vault import Vault
 from treadle.kernel.verify import verify
@@ -66,7 +66,7 @@ class Timing:
         self.firer = Firer(store, self.committer, self.schedules, self.starters)
         self.watchers = Watchers(store, self.committer, ids, self.starters)
         self.events: list[Event] = []
-        self.looks: Looks = Scanner(InThisThread())
+        self.looks: Looks = Scanner(InThisThread(), SystemClock())
         self._ids = ids
 
     # time

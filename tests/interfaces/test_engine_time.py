@@ -12,8 +12,11 @@ import pytest
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 
 from treadle import Engine
+from treadle.codecs import Zlib
 from treadle.kernel.schedules import Schedule
 from treadle.kernel.system import SystemClock
+from treadle.kernel.vault import UnreadableValue
+from treadle.settings import Settings
 
 T = TypeVar("T")
 
@@ -123,3 +126,18 @@ async def test_recovery_says_before_what_will_be_made_up_for(engine: Engine):
     assert "1 will fire" in missed.text
     assert found.others["watchers"] == []
     assert await engine.list_tasks() == []
+
+
+async def test_what_is_sealed_is_read_by_who_has_the_codec_and_harms_nobody_else(tmp_path: Path):
+    url = f"sqlite:///{tmp_path / 'treadle.db'}"
+    async with Engine(url, settings=Settings(), codec=Zlib()) as sealed:
+        await sealed.schedules.create("report", at=past(), task="report", inputs={"secret": "x" * 100})
+        await sealed.watchers.create("inbox", directory=str(tmp_path), task="report")
+        assert (await sealed.schedules.get("report")).body.target.inputs == {"secret": "x" * 100}
+    async with make_engine(url) as plain:
+        for service in (plain.schedules, plain.watchers):
+            assert await service.repair() == await service.describe_recovery() == []
+        with pytest.raises(UnreadableValue, match="codec"):
+            await plain.schedules.get("report")
+        with pytest.raises(UnreadableValue, match="codec"):
+            await plain.watchers.list_watchers()

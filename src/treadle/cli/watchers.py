@@ -160,7 +160,7 @@ def _try_out(session: Session, name: str, options: dict[str, Any]) -> None:
     _check(engine, name, options)
     body = make_body(options)
     if body.source.kind == HTTP:
-        names, problem = ([] if fetch(body.source, None).gone else [body.source.place]), None
+        names, problem = ([] if fetch(body.source, None, engine.clock.monotonic).gone else [body.source.place]), None
     else:
         found = scan(body.source)
         names, problem = [each.name for each in found.found], found.problem

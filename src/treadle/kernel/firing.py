@@ -69,6 +69,12 @@ class Firer:
 
     async def fire(self, task: Task) -> Answer:
         """Do what is due for the schedule of a claimed task, and settle the task."""
+        answer = await self._fire(task)
+        while answer.verdict is Verdict.DEFERRED:  # somebody ran it now, or backfilled it, meanwhile: look again
+            answer = await self._fire(task)
+        return answer
+
+    async def _fire(self, task: Task) -> Answer:
         record = await self._store.find_record(decode(task.payload)["schedule_id"])
         if record is None or record.state != ACTIVE or record.task_id != task.id:
             return await self._commit(Unit(task.claim, _finish({"note": "this is not the schedule's task any more"})))

@@ -123,6 +123,12 @@ class Looker:
 
     async def look(self, task: Task) -> Answer:
         """Look for the watcher of a claimed task, start what is to be started, and settle the task."""
+        answer = await self._look(task)
+        while answer.verdict is Verdict.DEFERRED:  # the record changed meanwhile: look again
+            answer = await self._look(task)
+        return answer
+
+    async def _look(self, task: Task) -> Answer:
         record = await self._store.find_record(decode(task.payload)["watcher_id"])
         if record is None or record.state != ACTIVE or record.task_id != task.id:
             return await self._commit(Unit(task.claim, _finish({"note": "this is not the watcher's task any more"})))

@@ -22,7 +22,7 @@ from treadle.kernel.entities import ChangeRecord, RecordFilter
 from treadle.kernel.ports import Verdict
 from treadle.kernel.schedule_options import ScheduleOptions, check_options, edit_body, make_body
 from treadle.kernel.starting import Occasion, Prepared, Starters
-from treadle.kernel.timed import ACTIVE, PAUSED, TRIES, Recovery, Timed, unit_of
+from treadle.kernel.timed import ACTIVE, PAUSED, TRIES, Recovery, Timed, read_body, unit_of
 from treadle.model.clock import as_text, instant
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule, ScheduleExists, ScheduleNotFound, StoreUnavailable
 from treadle.model.ids import uuid7
@@ -276,7 +276,7 @@ class Schedules(Timed[ScheduleBody]):
 
     def load(self, record: Record) -> ScheduleBody:
         """The body of a schedule's record."""
-        return _decoder.decode(record.body)
+        return read_body(_decoder, record)
 
     def save(self, body: ScheduleBody) -> str:
         """The body as it is stored."""

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
+import msgspec
+
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.entities import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.ports import Finish, Row, Rules, Seen, Store, Unit, Verdict
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.starting import Prepared, Starters
+from treadle.kernel.vault import UnreadableValue
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, ScheduleNotFound, StoreError, StoreUnavailable, WatcherNotFound
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
@@ -100,9 +103,17 @@ class Timed(ABC, Generic[B]):
         found: list[Record] = []
         which = RecordFilter(self.machine.entity, self._namespace, states=(ACTIVE,), live=True)
         while page := await self._store.list_records(which, _PAGE):
-            found += page
+            found += [record for record in page if self._readable(record)]
             which = replace(which, before_id=page[-1].id)
         return found
+
+    def _readable(self, record: Record) -> bool:
+        """Whether this process can read the body; another one has the codec for it, and sees to it."""
+        try:
+            self.load(record)
+        except UnreadableValue:
+            return False
+        return True
 
     async def _get_record(self, name: str) -> Record:
         """The live record of that name, or the one of that id."""
@@ -171,6 +182,15 @@ class Timed(ABC, Generic[B]):
             if answer.verdict is Verdict.DONE:
                 return await self._get_record(record.id)
         raise StoreUnavailable(f"The {entity} {name} changes too fast to {move} it; try again.")
+
+
+def read_body(decoder: msgspec.json.Decoder[B], record: Record) -> B:
+    """The body of a record, or `UnreadableValue`."""
+    try:
+        return decoder.decode(record.body)
+    except msgspec.MsgspecError:
+        what = f"the {record.entity} {record.name or record.id}"
+        raise UnreadableValue(f"What is stored of {what} was written with a codec that this process does not have.") from None
 
 
 def replacing(task: Task | None, actor: str, reason: str) -> tuple[Seen | None, Finish | None]:

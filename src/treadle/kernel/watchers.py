@@ -16,7 +16,7 @@ import msgspec
 from treadle.kernel.entities import ChangeRecord, RecordFilter
 from treadle.kernel.ports import Unit, Verdict
 from treadle.kernel.starting import make_target
-from treadle.kernel.timed import ACTIVE, PAUSED, TRIES, Recovery, Timed, replacing
+from treadle.kernel.timed import ACTIVE, PAUSED, TRIES, Recovery, Timed, read_body, replacing
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, StoreUnavailable, WatcherExists, WatcherNotFound
 from treadle.model.lists import check_count
@@ -202,7 +202,7 @@ class Watchers(Timed[WatcherBody]):
 
     def load(self, record: Record) -> WatcherBody:
         """The body of a watcher's record."""
-        return _body.decode(record.body)
+        return read_body(_body, record)
 
     def save(self, body: WatcherBody) -> str:
         """The body as it is stored."""

@@ -87,7 +87,7 @@ class WorkerHost:
         self._state = "starting"
         self._executor = SystemExecutor(threads)
         self._looking = SystemExecutor(LOOKS)  # apart, so that neither handlers nor watchers keep the others waiting
-        self._scanner = Scanner(self._looking)
+        self._scanner = Scanner(self._looking, engine.clock)
         self._lines = LineWriter(engine.store, engine.emit)
         self._scripts = ScriptRunner()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+from collections.abc import Callable
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -21,8 +22,9 @@ _GONE = (404, 410)
 _SAME = 304
 
 
-def fetch(source: Source, item: Item | None, *_: Any) -> Fetched:
-    """What the address answers now, asked with what was seen before."""
+def fetch(source: Source, item: Item | None, monotonic: Callable[[], float]) -> Fetched:
+    """What the address answers now, asked with what was seen before. Takes no more than about twice its timeout."""
+    until = monotonic() + source.timeout_for / 1000
     headers = {"User-Agent": "treadle", "Accept-Encoding": "identity"}
     if item is not None and item.etag:
         headers["If-None-Match"] = item.etag
@@ -31,7 +33,7 @@ def fetch(source: Source, item: Item | None, *_: Any) -> Fetched:
     request = Request(source.place, headers=headers)  # noqa: S310 - only http and https, which `_opener` alone can do
     try:
         with _opener().open(request, timeout=source.timeout_for / 1000) as answer:
-            return _taken_in(source, answer)
+            return _taken_in(source, answer, lambda: monotonic() > until)
     except HTTPError as error:
         with error:
             if error.code == _SAME:
@@ -51,11 +53,13 @@ def fetch(source: Source, item: Item | None, *_: Any) -> Fetched:
         raise LookFailed("http_unreachable", f"{source.place} cannot be reached: {error!r}.") from None
 
 
-def _taken_in(source: Source, answer: Any) -> Fetched:
+def _taken_in(source: Source, answer: Any, is_late: Callable[[], bool]) -> Fetched:
     etag, modified = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
     digest, size = hashlib.sha256(), 0
-    while chunk := answer.read(_CHUNK):
+    while chunk := answer.read1(_CHUNK):
         size += len(chunk)
+        if is_late():
+            raise TimeoutError
         if size > source.hash_limit:
             if etag or modified:
                 return Fetched(etag=etag, modified=modified)
@@ -64,6 +68,9 @@ def _taken_in(source: Source, answer: Any) -> Fetched:
                 f"{source.place} answers more than {source.hash_limit} bytes, and no ETag or Last-Modified to know it by.",
             )
         digest.update(chunk)
+    expected = answer.headers.get("Content-Length")
+    if expected is not None and expected.isdecimal() and int(expected) != size:
+        raise LookFailed("http_incomplete", f"{source.place} broke off after {size} of {expected} bytes.")
     return Fetched(etag=etag, modified=modified, hash=f"sha256:{digest.hexdigest()}", size=size)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from treadle.kernel.noticing import Content, Fetched, Found, Scan, key_of
+from treadle.model.clock import Clock
 from treadle.model.errors import InvalidWatcher, LookFailed
 from treadle.model.watchers import DIRECTORY, Item, Source
 from treadle.workers.call import Executor
@@ -25,8 +26,9 @@ _SHOWN = 3
 class Scanner:
     """Looks in threads of the executor, so that a slow disk or service stops nobody else."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, clock: Clock) -> None:
         self._executor = executor
+        self._clock = clock
 
     async def scan(self, source: Source) -> Scan:
         """All files of a directory that match, or the one file; `LookFailed` if that cannot be looked at."""
@@ -40,7 +42,7 @@ class Scanner:
 
     async def fetch(self, source: Source, item: Item | None) -> Fetched:
         """What the address answers; `LookFailed` if it does not, or not well."""
-        found: Fetched = await self._in_thread(_FETCH, source, item)
+        found: Fetched = await self._in_thread(_FETCH, source, item, self._clock.monotonic)
         return found
 
     async def _in_thread(self, handler: Handler, *arguments: Any) -> Any:
@@ -212,4 +214,4 @@ def _part(part: str) -> str:
 
 _SCAN = make_handler("watcher.scan", scan, isolation="thread")
 _READ = make_handler("watcher.read", read, isolation="thread")
-_FETCH = make_handler("watcher.fetch", fetch, isolation="thread")
+_FETCH = Handler("watcher.fetch", fetch, 2, "thread")
