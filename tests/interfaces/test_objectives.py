@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from tests.interfaces.goal_scene import (
 
 from treadle import AwaitingApproval, Context, Engine, NonRetryable, Waiting
 from treadle.kernel import goal_settler
-from treadle.model.errors import IllegalMove, InvalidInput, PayloadTooLarge, Refused
+from treadle.model.errors import IllegalMove, InvalidInput, MissingDependency, PayloadTooLarge, Refused
 from treadle.model.goals import Objective, ObjectiveNotFound
 from treadle.model.topology import InvalidTopology
 from treadle.settings import Settings
@@ -561,6 +562,13 @@ async def test_the_other_roles_tasks_are_not_canceled(small: Engine, kind: str):
 
 
 # --- topologies and workers ---
+
+
+def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    engine = make_engine("memory://")
+    with pytest.raises(MissingDependency, match=r"pip install 'treadle\[goals\]'"):
+        _ = engine.objectives
 
 
 async def test_without_a_topology_work_waits_and_says_for_what(url: str, tmp_path: Path):

@@ -80,9 +80,11 @@ class Artifacts:
         found = await self.find_with_record(Objective, objective_id)
         return None if found is None else Seen(*found)
 
-    async def list_objectives(self, states: tuple[str, ...], before_id: str | None, limit: int) -> list[Seen]:
+    async def list_objectives(
+        self, states: tuple[str, ...], before_id: str | None, limit: int, live: bool | None = None
+    ) -> list[Seen]:
         """A page of objectives, newest first."""
-        which = RecordFilter(OBJECTIVE.entity, self._namespace, states=states, before_id=before_id)
+        which = RecordFilter(OBJECTIVE.entity, self._namespace, states=states, live=live, before_id=before_id)
         return [Seen(record, await self._open(Objective, record)) for record in await self._store.list_records(which, limit)]
 
     async def _open(self, kind: type[D], record: Record) -> D:

@@ -34,7 +34,7 @@ class Monitor:
         """
         found = 0
         before_id: str | None = None
-        while page := await self._artifacts.list_objectives(tuple(_WATCHED), before_id, PAGE):
+        while page := await self._artifacts.list_objectives(_WATCHED, before_id, PAGE, live=True):
             now = await self._store.now()
             for seen in page:
                 if is_overdue(seen.objective, topology, now):

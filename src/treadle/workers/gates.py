@@ -28,6 +28,7 @@ GATE_FOR = 600_000
 """Milliseconds that a gate may take, unless it says otherwise."""
 
 _TAIL = 700
+_CHUNK = 64 * 1024
 _LONGEST_REASON = 1000
 
 
@@ -115,8 +116,8 @@ class Gates:
                 raise GateError(f"There is no gate {spec.use} in this process; there are {', '.join(self.names())}.")
             context = GateContext(objective.as_json(), workorder.as_json(), spec.options, folder)
             said = await _ask(gate, spec, bundle.as_json(), context, executor)
-            reason = said.reason or ("passed" if said.passed else "did not pass")
-            reports.append(GateReport(gate=spec.name, result=PASS if said.passed else FAIL, reason=reason[:_LONGEST_REASON]))
+            reason = _storable(said.reason) or ("passed" if said.passed else "did not pass")
+            reports.append(GateReport(gate=spec.name, result=PASS if said.passed else FAIL, reason=reason))
         return reports
 
 
@@ -135,6 +136,11 @@ async def _ask(gate: Handler, spec: GateSpec, bundle: dict[str, Json], context: 
     if isinstance(said, Judgement) and isinstance(said.passed, bool) and isinstance(said.reason, str):
         return said
     raise GateError(f"The gate {spec.name} returned a {type(said).__name__}; it must return True, False or a Judgement.")
+
+
+def _storable(text: str) -> str:
+    """The text cut to a sane length, without what stores cannot keep."""
+    return text[:_LONGEST_REASON].replace("\x00", "\\0").encode("utf-8", "replace").decode()
 
 
 # --- shipped ---
@@ -165,13 +171,33 @@ async def _exit_code(bundle: dict[str, Json], ctx: GateContext) -> Judgement:
     except OSError as error:
         return Judgement(False, f"{argv[0]} could not be started: {error}")
     try:
-        said, _ = await process.communicate(json.dumps(bundle).encode())
+        _, said = await asyncio.gather(_tell(process, json.dumps(bundle).encode()), _listen(process))
+        code = await process.wait()
     finally:
-        _end(process)
-    code = process.returncode
+        await _end(process)
     tail = said.decode("utf-8", "replace")[-_TAIL:].strip()
     wanted = ctx.options.get("expect", 0)
     return Judgement(code == wanted, f"{argv[0]} ended with {code}" + (f": {tail}" if tail else ""))
+
+
+async def _tell(process: asyncio.subprocess.Process, text: bytes) -> None:
+    """Give the command its input; one that does not read it all is not wrong."""
+    if process.stdin is None:
+        return
+    try:
+        process.stdin.write(text)
+        await process.stdin.drain()
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    process.stdin.close()
+
+
+async def _listen(process: asyncio.subprocess.Process) -> bytes:
+    """The end of what the command says, however much that is."""
+    said = b""
+    while process.stdout is not None and (more := await process.stdout.read(_CHUNK)):
+        said = (said + more)[-4 * _TAIL :]
+    return said
 
 
 def _filled(text: str, words: Mapping[str, str]) -> str:
@@ -180,12 +206,16 @@ def _filled(text: str, words: Mapping[str, str]) -> str:
     return text
 
 
-def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the command and whatever it started, if it still runs."""
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill the command and whatever it started, if it still runs, and leave nothing of it open."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         pass
+    try:
+        await process.wait()
+    finally:
+        process._transport.close()  # type: ignore[attr-defined]  # what it started may hold its pipes, wherever it has gone
 
 
 def _json_schema(bundle: dict[str, Json], ctx: GateContext) -> Judgement:

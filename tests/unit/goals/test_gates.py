@@ -67,6 +67,13 @@ async def test_a_command_gets_the_bundle_and_the_end_of_what_it_says_is_the_reas
     assert len(report.reason) <= 1100
 
 
+async def test_a_command_may_say_much_and_read_nothing(gates, executor, tmp_path):
+    big = bundle(content="x" * 1_000_000)
+    code = "import os; os.close(0); [print('y' * 100_000) for _ in range(50)]; print('done \\x00')"
+    report = await ask(gates, executor, tmp_path, "exit_code", big, argv=[PYTHON, "-c", code])
+    assert (report.result, report.reason[-7:]) == ("PASS", "done \\0")
+
+
 async def test_a_command_is_no_shell(gates, executor, tmp_path):
     marks = tmp_path / "mark"
     await ask(gates, executor, tmp_path, "exit_code", argv=[PYTHON, "-c", "pass", f"; touch {marks}", f"$(touch {marks})"])
