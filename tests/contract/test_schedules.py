@@ -10,6 +10,7 @@ import pytest
 from tests.contract.databases import Database, StoreTime
 from tests.contract.timing import DAY, HOUR, MINUTE, SECOND, Timing
 
+from treadle.kernel.calendar import make_cron
 from treadle.kernel.ports import Store, TaskFilter
 from treadle.kernel.starting import Occasion, Prepared
 from treadle.model.clock import as_text
@@ -435,6 +436,19 @@ async def test_a_schedule_whose_task_was_canceled_gets_another(timing: Timing) -
     assert await timing.schedules.repair() == []
     await timing.turn()
     assert len(await timing.started()) == 1
+
+
+async def test_a_start_up_takes_in_that_the_rules_of_a_zone_have_changed(timing: Timing, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = await timing.schedules.create("report", cron="0 12 * * *", zone="Europe/Berlin", task="job")
+    assert await timing.schedules.repair() == []
+    monkeypatch.setattr("treadle.kernel.schedules.make_calendar", lambda _: make_cron("0 11 * * *", "Europe/Berlin"))
+    assert await timing.schedules.repair() == ["report"]
+    assert await timing.schedules.repair() == []
+    schedule = await timing.schedules.get("report")
+    task = await timing.store.find_task(schedule.task_id or "")
+    assert task is not None
+    assert task.wake_at == (made.next_at or 0) - HOUR
+    await timing.check()
 
 
 async def test_a_tick_fires_at_once_though_somebody_runs_the_schedule_meanwhile(

@@ -30,7 +30,7 @@ from treadle.model.names import ENGINE_LIST, SCHEDULE, Lane, check_name
 from treadle.model.records import Record
 from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Started
 from treadle.model.states import SCHEDULE as MACHINE
-from treadle.model.tasks import NewTask
+from treadle.model.tasks import NewTask, Task
 from treadle.model.values import encode
 
 RECENT = 20
@@ -39,6 +39,8 @@ BACKFILL_LIMIT = 1000
 """Ticks that one backfill takes at most."""
 
 _BACKFILL_BATCH = 50
+_LATE_FOR = 60_000
+"""Milliseconds by which a task may be due after its tick without being replaced."""
 _PAGE = 1000
 _PREVIEW_LIMIT = 1000
 _decoder = msgspec.json.Decoder(ScheduleBody)
@@ -281,6 +283,13 @@ class Schedules(Timed[ScheduleBody]):
     def save(self, body: ScheduleBody) -> str:
         """The body as it is stored."""
         return encode(msgspec.to_builtins(body), "schedule")
+
+    def is_late(self, record_id: str, body: ScheduleBody, task: Task) -> bool:
+        """Whether its next tick comes before its task is due: the rules of its time zone have changed since."""
+        if task.owner_id is not None or task.wake_at is None or task.failures or body.waiting is not None:
+            return False
+        following = make_calendar(body.when).next_after(body.cursor)
+        return following is not None and following + jitter_of(record_id, body.jitter_for) + _LATE_FOR < task.wake_at
 
     def next_task(self, schedule_id: str, body: ScheduleBody, now: int, next_at: int | None = None) -> NewTask:
         """The task that is due at the schedule's next tick (or at `next_at`), which may be now."""

@@ -85,16 +85,22 @@ class Timed(ABC, Generic[B]):
     def save(self, body: B) -> str:
         """The body as it is stored."""
 
+    def is_late(self, record_id: str, body: B, task: Task) -> bool:
+        """Whether the live task is due later than it should be by what is known now."""
+        return False
+
     async def repair(self) -> list[str]:
-        """Give active ones a task again whose task is gone (somebody canceled it); their names. Idempotent."""
+        """Give active ones a task again whose task is gone (somebody canceled it) or due too late; their names. Idempotent."""
         repaired = []
         for record in await self._list_active():
+            body = self.load(record)
             task = None if record.task_id is None else await self._store.find_task(record.task_id)
-            if task is not None and not task.finished:
+            if task is not None and not task.finished and not self.is_late(record.id, body, task):
                 continue
-            new = self.next_task(record.id, self.load(record), await self._store.now())
+            guard, settlement = replacing(task, "repair", f"The {record.entity} {record.name} has another task.")
+            new = self.next_task(record.id, body, await self._store.now())
             change = ChangeRecord(record.id, record.version, record.body, task_id=new.id)
-            answer = await self._committer.submit(Unit(tasks=(new,), rows=(change,)), self._patience)
+            answer = await self._committer.submit(Unit(guard, settlement, (new,), rows=(change,)), self._patience)
             if answer.verdict is Verdict.DONE:
                 repaired.append(record.name or record.id)
         return repaired
