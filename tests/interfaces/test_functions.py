@@ -33,6 +33,7 @@ from treadle.model.errors import (
     TaskFailed,
 )
 from treadle.model.ids import uuid7
+from treadle.settings import Settings
 
 COLD, WARM = 0, 1000
 
@@ -51,6 +52,50 @@ async def scene() -> AsyncIterator[Scene]:
 
 async def done(value: Any = None) -> Any:
     return value
+
+
+class Backwards:
+    """A codec that nobody can read by looking."""
+
+    name = "backwards"
+
+    def encode(self, text: str) -> str:
+        return text[::-1]
+
+    def decode(self, stored: str) -> str:
+        return stored[::-1]
+
+
+async def test_nothing_that_a_function_knows_is_readable_behind_a_codec():
+    engine = Engine("memory://", settings=Settings(), codec=Backwards())
+
+    async def fail() -> None:
+        raise ValueError("secret error")
+
+    @engine.function("child")
+    async def child() -> str:
+        return "secret child"
+
+    @engine.function("f")
+    async def function(payload: dict[str, Any], ctx: Any) -> Any:
+        kept = [await ctx.step(done, payload), await ctx.wait_for("go"), await (await ctx.start("child")).result()]
+        kept.append(await ctx.effect("pay", lambda: "secret effect", {"secret": 1}))
+        try:
+            await ctx.step(fail)
+        except StepFailed as error:
+            kept.append(error.error)
+        return kept
+
+    async with engine:
+        started = await engine.start_function("f", {"secret": 1})
+        await engine.signal(started, "go", "secret signal")
+        stored = [mail.body for mail in await engine.store.list_mail(started.id, 10)]
+        async with engine.worker():
+            result = await engine.run_result(started, timeout=BOUND)
+        assert result == [{"secret": 1}, "secret signal", "secret child", "secret effect", "secret error"]
+        stored += [step.body for step in await engine.store.list_steps(started.id, None, 100)]
+        assert len(stored) == 7
+        assert not any("secret" in text for text in stored)
 
 
 # --- with a worker, on every store ---

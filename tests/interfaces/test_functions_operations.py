@@ -152,6 +152,37 @@ async def _tree(engine: Engine, run_id: str, count: int) -> list[str]:
     return below
 
 
+async def test_a_paused_function_starts_no_child_although_it_had_decided_to(scene: Scene):
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> int:
+        begun.set()
+        await may_end.wait()
+        return 1
+
+    @scene.engine.function("child")
+    async def child() -> str:
+        return "child"
+
+    @scene.engine.function("f")
+    async def function(payload: dict[str, Any], ctx: Any) -> Any:
+        handle = await ctx.start("child")  # goes with the next commit
+        return [await ctx.step(slow), await ctx.step(done, 2), await handle.result()]
+
+    started = await scene.engine.start_function("f")
+    process = scene.process()
+    turn = asyncio.create_task(process.turn())
+    await begun.wait()
+    await scene.engine.runs.pause(started.id)
+    may_end.set()
+    await turn
+    assert ("1", "step slow", "completed") in await scene.steps(started.id)
+    assert await scene.engine.store.list_children(started.id) == []
+    await scene.engine.runs.resume(started.id)
+    await process.quiet()
+    assert await scene.engine.run_result(started, timeout=1) == [1, 2, "child"]
+
+
 # --- cancel ---
 
 

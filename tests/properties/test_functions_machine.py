@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ _leaf = st.one_of(
     st.tuples(st.just("sync"), st.integers(0, 9)),
     st.tuples(st.just("broken"), st.integers(0, 9)),
     st.tuples(st.just("flaky"), st.integers(0, 9)),
+    st.tuples(st.just("effect"), st.integers(0, 9)),
     st.tuples(st.just("sleep"), st.sampled_from([0, 1, 5])),
     st.tuples(st.just("call"), st.integers(0, 9)),
     st.tuples(st.just("call_broken"), st.integers(0, 9)),
@@ -66,6 +68,8 @@ class Interpreter:
                     return error.error
             case "flaky":
                 return await ctx.step(self._flake, path, details[0], retry=3)
+            case "effect":
+                return await ctx.effect("work", partial(self._work, path, details[0]), {"n": details[0]})
             case "sleep":
                 return await ctx.sleep(details[0])
             case "call":

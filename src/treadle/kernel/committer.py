@@ -162,7 +162,7 @@ class Committer:
             if answer.lane_ids:
                 lanes.update(answer.lane_ids)
             guard = wish.unit.guard
-            if self.on_parked and answer.verdict is Verdict.DONE:
+            if self.on_parked and answer.verdict is Verdict.DONE and (wish.unit.tasks or wish.unit.settlement is not None):
                 soonest = min(soonest, _due_for(wish.unit))
             if guard is not None and answer.verdict is Verdict.DONE:
                 if isinstance(wish.unit.settlement, Finish):

@@ -221,6 +221,7 @@ def new_run(
     parent_id: str | None = None,
     parent_step_id: str | None = None,
     scope: str | None = None,
+    steps: int = 0,
 ) -> tuple[Run, NewTask, tuple[Row, ...]]:
     """A new run, the one task that executes it, and the rows that store it; it is running from the start."""
     if payload is not None and not isinstance(payload, Mapping):
@@ -242,6 +243,7 @@ def new_run(
         parent_step_id=parent_step_id,
         root_id=root_id,
         trace_id=trace_id or run_id,
+        steps=steps,
     )
     task = own_task(run, version, derived_id(run_id, "task"), scope)
     return run, task, (*blobs, PutRun(run), MoveRun(run_id, "start", RunState.PENDING, RunState.RUNNING))

@@ -205,6 +205,7 @@ class FunctionRuns:
             trace_id=run.trace_id,
             parent_id=run.id,
             scope=REPLAYED,
+            steps=len(kept),
         )
         ids = {each.id: step_id(new.id, each.place) for each in kept}
         for each in kept:

@@ -185,6 +185,10 @@ class Committing:
     async def commit(self, pending: Pending) -> None:
         """Commit what was decided while the task stays claimed."""
         while pending:
+            if self.held and pending.starts:  # a paused run starts nothing; what else there is, is kept
+                self._shared.starts += pending.starts
+                pending.starts = []
+                continue
             guard = None
             if pending.starts or pending.guarded:
                 guard = RunGuard(self.run_id, self.version if pending.starts else None)
@@ -200,9 +204,6 @@ class Committing:
                 self.lose()
                 raise asyncio.CancelledError
             await self._refresh_here()
-            if self.held:  # a paused run starts nothing; what else there is, is kept
-                self._shared.starts += pending.starts
-                pending.starts = []
         return None
 
     async def _submit(self, unit: Unit) -> Answer:

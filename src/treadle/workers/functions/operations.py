@@ -86,7 +86,11 @@ class StepOperation:
         while True:
             branch.busy = name
             try:
-                value = await self._call()
+                code = getattr(self.fn, "__code__", None)
+                if self.timeout_for is None and code is not None and code.co_flags & _COROUTINE:
+                    value = await self.fn(*self.args, **self.kwargs)  # the short way of most steps
+                else:
+                    value = await self._call()
                 text = _SHORT.get(value) if value is None or type(value) is bool else None
                 if text is None:
                     text = encode(value, "result", driver.runtime.payload_limit)
@@ -114,9 +118,6 @@ class StepOperation:
 
     async def _invoke(self) -> Any:
         fn = self.fn
-        code = getattr(fn, "__code__", None)
-        if code is not None and code.co_flags & _COROUTINE:
-            return await fn(*self.args, **self.kwargs)
         if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004
             return await fn(*self.args, **self.kwargs)
         call = partial(copy_context().run, fn, *self.args, **self.kwargs)
