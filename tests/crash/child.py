@@ -154,6 +154,20 @@ def add_payers(engine: Engine) -> None:
         pay = [partial(pay_one, payload["url"], number, ctx) for number in range(payload["steps"])]
         return {"receipts": [ctx.effect_blocking(f"pay-{n}", call, {"step": n}) for n, call in enumerate(pay)]}
 
+    @engine.function("pay_all")
+    async def pay_all(payload: Any, ctx: Any) -> Any:
+        """As many effects as the payload says, each a step of its own."""
+
+        def pay_step(number: int) -> Any:
+            headers = {"Idempotency-Key": ctx.idempotency_key, "Dedupe-Key": ctx.dedupe_key, "Attempt": "1"}
+            request = urllib.request.Request(f"{payload['url']}/step-{number}", b"", headers, method="POST")
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return json.load(answer)["step"]
+
+        return [
+            await ctx.effect(f"pay-{number}", partial(pay_step, number), {"step": number}) for number in range(payload["steps"])
+        ]
+
 
 async def run_worker(options: argparse.Namespace) -> None:
     stop = asyncio.Event()

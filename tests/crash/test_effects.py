@@ -131,3 +131,31 @@ async def test_elsewhere_no_effect_is_made_twice(scene: Scene, service: EffectSe
         assert names == ["succeed"]
     else:
         assert names == ["expire", *["tool_call.unknown"] * (2 if before else 0), "succeed"]
+
+
+FUNCTION_STEPS = 10
+_COMMON = (1, 2, 7, 12, 21)
+WRITES = [pytest.param(n, marks=[] if n in _COMMON else [pytest.mark.soak]) for n in range(1, 2 * FUNCTION_STEPS + 2)]
+
+
+@pytest.mark.parametrize("number", WRITES)
+@pytest.mark.parametrize("point", ["function.before_commit", "function.after_commit"])
+async def test_a_function_of_ten_effects_that_dies_at_any_write_has_one_of_each_or_the_log_says_why(
+    scene: Scene, service: EffectServer, point: str, number: int
+) -> None:
+    started = await scene.engine.start_function("pay_all", {"url": service.url, "steps": FUNCTION_STEPS}, version=1)
+    first = scene.start("worker", "--lease", 1, "--crash-at", f"{point}:{number}")
+    assert await first.ended() == -signal.SIGKILL
+    await scene.start_worker("--lease", 1)
+    steps = [f"step-{each}" for each in range(FUNCTION_STEPS)]
+    assert await scene.engine.run_result(started, timeout=45) == steps
+    (task,) = await scene.engine.reads.list_tasks(kind="function", run_id=started.id)
+    told = doubts(await scene.engine.reads.list_moves(task.id))
+    assert sum(told.values()) <= 1
+    for step in steps:
+        assert 1 <= service.made[step] <= 1 + told[step]
+        assert len({dedupe for each, _, dedupe in service.calls if each == step}) == 1
+    assert len({key for _, key, _ in service.calls}) == len(service.calls)
+    rows = await scene.engine.store.find_outcomes([key for _, key, _ in service.calls])
+    assert [row.status for row in rows].count("succeeded") == FUNCTION_STEPS
+    assert (await scene.engine.verify()).problems == ()
