@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from treadle.model.values import decode
 
 _log = logging.getLogger("treadle")
@@ -24,15 +26,13 @@ class WorkerStopped:
     released: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskTaken:
+class TaskTaken(msgspec.Struct, frozen=True, gc=False):
     task_id: str
     name: str
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSettled:
+class TaskSettled(msgspec.Struct, frozen=True, gc=False):
     task_id: str
     name: str
     move: str

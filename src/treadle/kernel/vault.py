@@ -207,11 +207,13 @@ def small_text(value: object) -> str | None:
     That is: big values, references or what looks like one, U+0000, and null, which may have been a NaN.
     """
     try:
-        text = _quick(value)
+        text = _quick(value).decode()
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
-    doubtful = b"null" in text or b'"@' in text or b'"digest":' in text or b"\\u0000" in text
-    return None if doubtful or len(text) > BIG else text.decode()
+    if len(text) > BIG or "null" in text or '"digest":' in text:
+        return None
+    odd = ("@" in text and '"@' in text) or ("\\" in text and "\\u0000" in text)  # a single character is found much faster
+    return None if odd else text
 
 
 def may_be_big(value: Json) -> bool:

@@ -146,7 +146,7 @@ async def write_rows(connection: Connection, units: dict[int, Unit], keys: set[K
     else:  # several units of one run: each raises its version
         for run_id, count in bumps:
             await connection.execute(_SQL["bump_runs"], plain([run_id]), plain([count]))
-    if flows := [row.flow for row in _of(rows, PutFlow)]:
+    if flows := [flow for _, flow in sorted({row.flow.id: row.flow for row in _of(rows, PutFlow)}.items())]:
         columns = ([f.id for f in flows], [f.namespace for f in flows], [f.sources for f in flows], [f.program for f in flows])
         await connection.execute(_SQL["put_flows"], *columns)
     if blobs := sorted(_of(rows, PutBlob), key=lambda blob: blob.digest):
