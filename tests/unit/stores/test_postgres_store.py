@@ -17,6 +17,7 @@ from treadle.model.errors import SchemaBehind, SchemaTooNew, StoreReadOnly, Stor
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask, Server, Task
 from treadle.stores.postgres import PostgresStore
+from treadle.stores.postgres.connect import HOT, plain, words
 from treadle.stores.postgres.schema import LATEST
 from treadle.testing import ManualClock, SeededIds
 
@@ -326,6 +327,45 @@ async def test_keys_that_are_inserted_in_other_orders_name_one_task_each(store: 
     (one,), (two,) = await asyncio.gather(store.commit([first]), store.commit([second]))
     assert set(one.existing) | set(two.existing) == set(keys)
     assert not set(one.existing) & set(two.existing)
+
+
+ODD = [
+    "",
+    " ",
+    "null",
+    "NULL",
+    "a,b",
+    "{}",
+    '"',
+    '\\"',
+    "\\",
+    "\\\\N",
+    "a\nb\t",
+    "'; drop table tasks; --",
+    "ä\U0001f600",
+    "$1",
+    "x" * 5000,
+]
+
+
+async def test_columns_of_short_texts_come_back_as_they_were(store: PostgresStore) -> None:
+    connection = await store._connector.connect(HOT)
+    try:
+        for values in (ODD, ["a", None, "b"], [None, *ODD, None], ["plain", "words"]):
+            found = await connection.fetch("select value from unnest($1::text::text[]) as given (value)", words(values))
+            assert [row[0] for row in found] == values
+        assert (words([]), words([None, None]), plain([]), plain([1, -2])) == ("{}", "{}", "{}", "{1,-2}")
+    finally:
+        await connection.close()
+
+
+async def test_whatever_is_in_the_short_texts_of_a_task_is_kept(store: PostgresStore) -> None:
+    tasks = [new_task(trace_id=text, unique_key=f"k{text}", scope=text) for text in ODD]
+    await store.commit([Unit(tasks=tuple(tasks))])
+    for task, text in zip(tasks, ODD, strict=True):
+        found = await store.find_task(task.id)
+        assert found is not None
+        assert (found.trace_id, found.unique_key, found.scope) == (text, f"k{text}", text)
 
 
 async def test_ten_thousand_tasks_in_one_unit_and_in_as_many_units(store: PostgresStore) -> None:
