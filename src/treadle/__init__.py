@@ -19,12 +19,23 @@ from treadle.model.errors import (
     TaskNotFound,
     TreadleError,
 )
+from treadle.model.external import (
+    ExternalJobLost,
+    ExternalProductionFailure,
+    ExternalProductionHandle,
+    ExternalProductionRecord,
+    Production,
+    RenderEvent,
+    UnexpectedSpecialistResultError,
+)
 from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Problem, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import Task
 from treadle.wiring.engine import Engine
+from treadle.wiring.polling import ExternalPollingLoop
 from treadle.workers.context import Context
 from treadle.workers.functions.context import FunctionContext
+from treadle.workers.specialists import Specialist
 
 __all__ = [
     "ApprovalDenied",
@@ -37,16 +48,24 @@ __all__ = [
     "EffectUnknown",
     "Engine",
     "Enqueued",
+    "ExternalJobLost",
+    "ExternalPollingLoop",
+    "ExternalProductionFailure",
+    "ExternalProductionHandle",
+    "ExternalProductionRecord",
     "Failed",
     "FunctionContext",
     "NonRetryable",
     "Paused",
     "Problem",
+    "Production",
+    "RenderEvent",
     "Retry",
     "RetryPolicy",
     "RunCanceled",
     "RunFailed",
     "SignalTimeout",
+    "Specialist",
     "StepFailed",
     "Succeeded",
     "Task",
@@ -56,5 +75,6 @@ __all__ = [
     "TaskNotFound",
     "TaskSpec",
     "TreadleError",
+    "UnexpectedSpecialistResultError",
     "Waiting",
 ]

@@ -126,8 +126,11 @@ class Advancer:
 
     # what others ask for
 
-    def settle(self, task: Task, guard: Claim | Seen, finish: Finish) -> Coroutine[Any, Any, Answer]:
-        """Commit the end of a run's task, and what follows from it for the run; the result comes as plain JSON."""
+    def settle(self, task: Task, guard: Claim | Seen, finish: Finish, more: tuple[Row, ...] = ()) -> Coroutine[Any, Any, Answer]:
+        """Commit the end of a run's task, and what follows from it for the run; the result comes as plain JSON.
+
+        `more` is stored with it.
+        """
         events: tuple[Event, ...] = ()
         rows: tuple[Row, ...] = ()
         values: dict[str, Json] = {}
@@ -146,7 +149,7 @@ class Advancer:
             events = (Finished(task.step_id, result, task.id),)
         elif task.step_id is not None:
             events = (_errored(task.step_id, finish.error, task.id),)
-        wish = _Wish(guard, finish, events, _future(), task, fresh, rows, values)
+        wish = _Wish(guard, finish, events, _future(), task, fresh, (*rows, *more), values)
         return self._take_in(task.run_id or "", wish)
 
     async def offer(self, run_id: str, *events: Event, actor: str | None = None, repair: int | None = None) -> list[str]:

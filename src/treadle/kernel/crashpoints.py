@@ -32,6 +32,9 @@ POINTS = (
     "effect.recorded",
     "look.before_commit",
     "look.after_commit",
+    "external.before_start",
+    "external.after_start",
+    "external.after_poll",
 )
 
 _armed: Callable[[str], None] | None = None

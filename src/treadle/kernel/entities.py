@@ -144,3 +144,6 @@ class EntityStore(Protocol):
 
         For owners that are known to be dead.
         """
+
+    async def list_unpolled(self, lane_ids: Sequence[int], limit: int) -> list[str]:
+        """The ids of up to `limit` tasks of those lanes that await an outside job and are ready to be polled."""

@@ -120,7 +120,8 @@ class FunctionRuns:
             held = [task.id for each in runs for task in await self._list_held(each.id)] if move == "cancel" else []
             ordered = sorted(runs, key=lambda each: each.id)
             closed = await self._functions.closed(ordered) if move == "cancel" else []
-            unit = Unit(run=RunGuard(run.id, run.version), rows=(*rows_of(ordered), *closed))
+            after = await self._functions.closed_tasks(ordered) if move == "cancel" else []
+            unit = Unit(run=RunGuard(run.id, run.version), tasks=tuple(after), rows=(*rows_of(ordered), *closed))
             reach("operate.before_commit")
             try:
                 answer = await self._committer.submit(unit, self._patience)

@@ -101,6 +101,8 @@ class Functions:
         self.on_finished: list[Callable[[str], None]] = []
         self.closing: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None
         """What is stored with the cancel of a run, such as that of approvals that it waits for; set where that is wired."""
+        self.closing_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None
+        """Tasks that go with the cancel of a run, such as those that cancel its jobs at outside services."""
 
     def finished(self, run_id: str) -> None:
         """A run ended in this process: tell who waits for it."""
@@ -252,14 +254,14 @@ class Functions:
 
     # ends
 
-    async def settle(self, task: Task, guard: Claim | Seen, finish: Finish) -> Answer:
-        """Commit the end of a task of a function's run, with what follows: mail, or the end of the run itself."""
+    async def settle(self, task: Task, guard: Claim | Seen, finish: Finish, more: tuple[Row, ...] = ()) -> Answer:
+        """Commit the end of a task of a function's run, with what follows: mail, or the end of the run itself; and `more`."""
         finish, blobs = self._vault.pack_end(finish, task.root_id)
         for _ in range(_TRIES):
             tasks, rows = await self.follow(task, finish)
             reach("advance.before_commit")
             try:
-                answer = await self._committer.submit(Unit(guard, finish, tasks, rows=(*blobs, *rows)))
+                answer = await self._committer.submit(Unit(guard, finish, tasks, rows=(*more, *blobs, *rows)))
             except IllegalMove:
                 continue  # the run changed its state meanwhile
             reach("advance.after_commit")
@@ -281,11 +283,16 @@ class Functions:
         if finish.state == TaskState.CANCELED:
             rows += canceled_rows([run, *below], finish.actor or "engine", error, self._vault, but=run.id)
             rows += await self.closed([run, *below])
+            return tuple(await self.closed_tasks([run, *below])), tuple(rows)
         return (), tuple(rows)
 
     async def closed(self, runs: Sequence[Run]) -> list[Row]:
         """What is stored with the cancel of the runs, beside their ends."""
         return [] if self.closing is None else [row for run in runs for row in await self.closing(run)]
+
+    async def closed_tasks(self, runs: Sequence[Run]) -> list[NewTask]:
+        """Tasks that go with the cancel of the runs."""
+        return [] if self.closing_tasks is None else [task for run in runs for task in await self.closing_tasks(run)]
 
     # trees
 

@@ -69,7 +69,9 @@ class Park:
     """The task lives on without an owner: all of these are its new values, and a row in the log says `move`.
 
     `wake_for` None makes it ready at once, else it is ready that much later by the store's clock. `hold` replaces the
-    bits of the task's hold but for the run-paused one, which only `HoldRun` changes.
+    bits of the task's hold but for the run-paused one, which only `HoldRun` changes; a task that awaits an outside job has
+    none (D20). A `quiet` one has no row in the log, and counts for no move: it is for what happens over and over, such as
+    polls. Sending it again after it was committed is answered `claim_lost`, as nothing tells that it was.
     """
 
     move: str
@@ -83,6 +85,7 @@ class Park:
     error: str | None = None
     actor: str | None = None
     data: str | None = None
+    quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +196,7 @@ class PutBlob:
 
 @dataclass(frozen=True, slots=True)
 class HoldRun:
-    """Set or clear the run-paused bit of all live tasks of the run."""
+    """Set or clear the run-paused bit of all live tasks of the run, but for those that await an outside job (D20)."""
 
     run_id: str
     held: bool

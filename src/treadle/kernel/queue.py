@@ -71,6 +71,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     deadline: Duration | None = None
     trace_id: str | None = None
     root_id: str | None = None
+    scope: str | None = None
+    """What the specialist is found by, beside its name."""
     id: str | None = None
 
 
@@ -96,6 +98,8 @@ class Queue:
         """What follows from the end of a task of a run or an objective; set where these are wired."""
         self.closing: Callable[[Task], Awaitable[tuple[Row, ...]]] | None = None
         """What is stored with the end of any task, such as that of the approval it waits for; set where that is wired."""
+        self.closing_tasks: Callable[[Task], Awaitable[tuple[NewTask, ...]]] | None = None
+        """Tasks that go with the end of any task, such as the one that cancels its job at an outside service."""
         self._namespace = check_name(namespace, "namespace")
         self._payload_limit = payload_limit
         self._patience = patience
@@ -252,6 +256,8 @@ class Queue:
                 more = (*more, *followed)
             if isinstance(decided, Finish) and self.closing is not None:
                 more = (*more, *await self.closing(task))
+            if isinstance(decided, Finish) and self.closing_tasks is not None:
+                tasks = (*tasks, *await self.closing_tasks(task))
             reach("operate.before_commit")
             answer = await self._committer.submit(Unit(seen, decided, tasks, rows=more), self._patience)
             reach("operate.after_commit")
@@ -290,6 +296,7 @@ class Queue:
             timeout_for=_optional(spec.timeout, "timeout"),
             progress_for=_optional(spec.progress_every, "progress_every"),
             deadline_for=_optional(spec.deadline, "deadline"),
+            scope=None if spec.scope is None else check_key(spec.scope, "scope"),
             root_id=root_id,
             trace_id=None if spec.trace_id is None else check_key(spec.trace_id, "trace id"),
         )

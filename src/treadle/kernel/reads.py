@@ -46,7 +46,7 @@ class Reads:
         self._store = store
         self._namespace = namespace
         self.why_awaiting: Callable[[Task], Awaitable[Reason | None]] | None = None
-        """Says what a task waits for that awaits a person; set where that is wired."""
+        """Says what a task waits for that awaits a person or an outside job; set where that is wired."""
 
     async def get_task(self, task_id: str) -> Task:
         """The task, or `TaskNotFound`."""
@@ -103,7 +103,8 @@ class Reads:
 
     async def _around(self, task: Task) -> Around:
         """What is said about the task's lane, list and limit key, where that may be what it waits for."""
-        if not task.finished and task.state == TaskState.AWAITING_APPROVAL and self.why_awaiting is not None:
+        awaiting = task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL)
+        if not task.finished and awaiting and task.wake_at is not None and self.why_awaiting is not None:
             return Around(waits_for=await self.why_awaiting(task))
         if task.finished or task.owner_id is not None or task.wake_at is not None:
             return Around()

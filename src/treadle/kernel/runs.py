@@ -55,7 +55,7 @@ from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLE
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Flow, Run
 from treadle.model.states import LIVE_TASK_STATES, RUN, RunState, TaskState
-from treadle.model.tasks import Born
+from treadle.model.tasks import Born, NewTask
 from treadle.model.values import Json, decode, encode
 
 _TRIES = 10
@@ -144,6 +144,8 @@ class Runs:
         self._patience = patience
         self.closing: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None
         """What is stored with the cancel of a run, such as that of approvals that it waits for; set where that is wired."""
+        self.closing_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None
+        """Tasks that go with the cancel of a run, such as those that cancel its jobs at outside services."""
         self._repairs = Repairs(store, advancer, flows, vault)
 
     async def start(
@@ -454,7 +456,8 @@ class Runs:
                 raise IllegalMove("run", run.id, run.state, move, RUN.possible(run.state))
             moved = MoveRun(run.id, move, run.state, target, actor=actor, outputs=run.outputs, error=error, data=error)
             closed = await self.closing(run) if self.closing is not None and target == RunState.CANCELED else ()
-            unit = Unit(run=RunGuard(run.id, None), rows=(moved, *rows(run), *closed))
+            after = await self.closing_tasks(run) if self.closing_tasks is not None and target == RunState.CANCELED else ()
+            unit = Unit(run=RunGuard(run.id, None), tasks=after, rows=(moved, *rows(run), *closed))
             reach("operate.before_commit")
             try:
                 answer = await self._committer.submit(unit, self._patience)
@@ -522,6 +525,8 @@ class Runs:
                 return False
             if task.state == TaskState.AWAITING_APPROVAL:
                 raise Refused(f"The step waits for an approval; decide that first: `treadle why {task.id}` names it.")
+            if task.state == TaskState.AWAITING_EXTERNAL:
+                raise Refused(f"The step waits for an outside job; cancel that first: `treadle external cancel {task.id}`.")
             answer = await self._advancer.settle(task, Seen(task.id, task.version, task.claim_version), finish)
             if answer.verdict is Verdict.DONE:
                 return True

@@ -9,8 +9,22 @@ from typing import assert_never
 
 from treadle.kernel.ports import Finish, Park
 from treadle.model.approvals import ApprovalRequest, open_approval, with_decisions_of
+from treadle.model.external import ExternalProductionHandle, Production
 from treadle.model.names import ADVANCE, GOAL_DEADLINE, GOAL_READINESS, GOAL_SCHEDULE, LOCK, PRUNE
-from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting
+from treadle.model.outcomes import (
+    AwaitingApproval,
+    AwaitingExternal,
+    Failed,
+    Outcome,
+    Paused,
+    Problem,
+    Produced,
+    Released,
+    Retry,
+    StillWorking,
+    Succeeded,
+    Waiting,
+)
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Task
@@ -36,6 +50,28 @@ class Ask(Park):
     request: ApprovalRequest | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class HandOff(Park):
+    """The task awaits an outside job: the settler stores the job's record with it."""
+
+    awaiting: AwaitingExternal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Polled(Park):
+    """An outside job goes on: the settler stores what the poll told."""
+
+    handle: ExternalProductionHandle | None = None
+    raised: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducedEnd(Finish):
+    """A specialist's task is done: the settler stores what was produced with it."""
+
+    productions: tuple[Production, ...] = ()
+
+
 def settlement(
     task: Task, outcome: Outcome, policy: RetryPolicy, dice: float = 0.0, result_limit: int | None = None
 ) -> Finish | Park:
@@ -49,6 +85,8 @@ def settlement(
             return Finish("succeed", TaskState.COMPLETED, result=text)
         case Failed(problem):
             return failure(problem)
+        case Retry(problem) if task.state == TaskState.AWAITING_EXTERNAL:
+            return _polled(task, None, problem.message)
         case Retry(problem, after_for):
             delay_for = policy.delay_for(task.failures + 1, dice)
             if delay_for is None:
@@ -78,6 +116,22 @@ def settlement(
                 checkpoint=_kept(task, checkpoint),
                 request=request,
             )
+        case AwaitingExternal():
+            return HandOff(
+                "hand_off",
+                TaskState.AWAITING_EXTERNAL,
+                task.attempt,
+                task.failures,
+                0,
+                checkpoint=task.checkpoint,
+                awaiting=outcome,
+            )
+        case StillWorking(handle, error):
+            return _polled(task, handle, error)
+        case Produced(productions):
+            content = productions[-1].content
+            text = encode(content, "result") if result_limit is None else encode(content, "result", result_limit)
+            return ProducedEnd("succeed", TaskState.COMPLETED, result=text, productions=productions)
         case Paused(reason):
             return Park(
                 "pause",
@@ -103,6 +157,20 @@ def settlement(
             )
         case _:
             assert_never(outcome)
+
+
+def _polled(task: Task, handle: ExternalProductionHandle | None, raised: str | None) -> Polled:
+    return Polled(
+        "still_working",
+        TaskState.AWAITING_EXTERNAL,
+        task.attempt,
+        task.failures,
+        0,
+        checkpoint=task.checkpoint,
+        quiet=True,
+        handle=handle,
+        raised=raised,
+    )
 
 
 def _kept(task: Task, checkpoint: Json) -> str | None:

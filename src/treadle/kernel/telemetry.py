@@ -122,8 +122,59 @@ class WatcherBack:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class PollingStarted:
+    """A worker polls the jobs of specialists."""
+
+    tick_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PollingStopped:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class PollRaised:
+    """A poll of an outside job raised: it is tried again after the interval."""
+
+    task_id: str
+    name: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class PollsFailing:
+    """So many polls of an outside job in a row raised."""
+
+    task_id: str
+    name: str
+    in_row: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TickFailed:
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalHint:
+    """What a service says about how far a job is."""
+
+    task_id: str
+    name: str
+    hint: str
+
+
 Event = (
-    WorkerStarted
+    PollingStarted
+    | PollingStopped
+    | PollRaised
+    | PollsFailing
+    | TickFailed
+    | ExternalHint
+    | WorkerStarted
     | WorkerStopped
     | TaskTaken
     | TaskSettled
@@ -169,6 +220,20 @@ def _words(event: Event) -> tuple[int, str]:
                 return logging.DEBUG, said
             problem = decode(error)
             return logging.ERROR if move == "fail" else logging.WARNING, f"{said}: {problem['message']} ({problem['code']})"
+        case PollingStarted(tick_seconds):
+            return logging.INFO, f"external_polling_loop.started tick_seconds={tick_seconds:g}"
+        case PollingStopped():
+            return logging.INFO, "external_polling_loop.stopped"
+        case PollRaised(task_id, name, error):
+            said = f"render_job_id={task_id} declared_render_type_id={name} exc={error}"
+            return logging.WARNING, f"external_polling_loop.poll_raised {said}"
+        case PollsFailing(task_id, name, in_row, error):
+            said = f"{in_row} polls in a row raised, its service or specialist may be broken: {error}"
+            return logging.WARNING, f"task {task_id} ({name}): {said}"
+        case TickFailed(error):
+            return logging.ERROR, f"external_polling_loop.tick_failed {error}"
+        case ExternalHint(task_id, name, hint):
+            return logging.INFO, f"task {task_id} ({name}): {hint}"
         case LeaseLost(task_id, name, reason):
             return logging.WARNING, f"task {task_id} ({name}) is no longer ours: {reason}; stopping its handler"
         case ResultDropped(task_id, name, move):

@@ -24,6 +24,7 @@
     │   ├── FlowNotFound
     │   ├── WorkflowNotFound    the flow has no such workflow
     │   ├── ApprovalNotFound
+    │   ├── ExternalJobNotFound
     │   ├── ListNotFound        a task list that nobody has named
     │   ├── FunctionNotFound    no durable function of that name is known
     │   └── NothingMatches      a filter for bulk work that fits nothing
@@ -37,6 +38,8 @@
     │   ├── AlreadyVoted        the same person decides a second time
     │   ├── DecidedTooLate      the time to decide has passed
     │   ├── EditsNotAllowed     the approval's context may not be changed by who approves
+    │   ├── CallbackRefused     a call-back with a token that no job was given, or too early
+    │   ├── ExternalAlreadyResolved  the outside job has ended
     │   ├── HandlerExists       two handlers of one name in one process
     │   ├── ScheduleExists      there is a schedule of that name
     │   └── WatcherExists       there is a watcher of that name
@@ -204,6 +207,14 @@ class ApprovalNotFound(NotFound):
         self.approval_id = approval_id
 
 
+class ExternalJobNotFound(NotFound):
+    code = "external_job_not_found"
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"There is no outside job {job_id}; `treadle external list --all` shows those that there are.")
+        self.job_id = job_id
+
+
 class WorkflowNotFound(NotFound):
     code = "workflow_not_found"
 
@@ -300,6 +311,18 @@ class ScheduleExists(Refused):
 
 class WatcherExists(Refused):
     code = "watcher_exists"
+
+
+class CallbackRefused(Refused):
+    code = "callback_refused"
+
+
+class ExternalAlreadyResolved(Refused):
+    code = "external_already_resolved"
+
+    def __init__(self, task_id: str, state: str) -> None:
+        super().__init__(f"The outside job of task {task_id} is resolved already: the task is {state}. Nothing was changed.")
+        self.task_id, self.state = task_id, state
 
 
 class MayNotDecide(Refused):

@@ -42,6 +42,8 @@ GOAL_GATE = "goal.gate"
 GOAL_DEADLINE = "goal.deadline"
 """The kind, name and unique key of the task that looks for overdue objectives of a namespace."""
 GOAL_KINDS = frozenset({GOAL_READINESS, GOAL_SCHEDULE, GOAL_RUN, GOAL_GATE, GOAL_DEADLINE})
+EXTERNAL_CANCEL = "external.cancel"
+"""The kind of tasks that cancel a job at an outside service; their name is that of the specialist."""
 
 PRUNE = "engine.prune"
 """The kind, name and unique key of the task that prunes a namespace."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from treadle.model.approvals import ApprovalRequest
+from treadle.model.external import ExternalProductionHandle, Production
 from treadle.model.values import Json
 
 
@@ -81,4 +82,31 @@ class Released:
     reason: str = "worker stopped"
 
 
-Outcome = Succeeded | Retry | Failed | Waiting | AwaitingApproval | Paused | Released
+@dataclass(frozen=True, slots=True)
+class AwaitingExternal:
+    """The work goes on in an outside service: a specialist's `start` came to a handle."""
+
+    handle: ExternalProductionHandle
+    token: str
+    specialist: str
+    deadline_for: int | None = None
+    reattached: bool = False
+    """The job was found at the service after a worker was lost: it was not submitted again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StillWorking:
+    """A poll that did not end the job; `handle` is None where it raised, and `error` says what."""
+
+    handle: ExternalProductionHandle | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """The job is done: the last of the productions is the result. All of them are stored with the end of the task."""
+
+    productions: tuple[Production, ...]
+
+
+Outcome = Succeeded | Retry | Failed | Waiting | AwaitingApproval | AwaitingExternal | StillWorking | Produced | Paused | Released

@@ -206,6 +206,12 @@ SCHEDULE = Machine(
 
 WATCHER = Machine("watcher", "active", frozenset({"removed"}), {**_ACTIVE_OR_PAUSED, ("active", "fire"): "active"})
 
+EXTERNAL = Machine("external_production_record", "live", frozenset({"ended"}), {("live", "resolve"): "ended"})
+"""The record of an outside job: it lives until the job is resolved. What became of the job stands in its task."""
+
+PRODUCTION = Machine("render_event", "produced", frozenset({"produced"}), {})
+"""What an outside job produced; it is stored once, and makes no move."""
+
 OBJECTIVE = Machine(
     "objective",
     "NEW",
@@ -250,5 +256,5 @@ PAUSE_STATE = _written_once("pause_state")
 GOAL_MACHINES = (OBJECTIVE, READINESS_EVENT, WORKORDER, CONTEXT_SNAPSHOT, OUTPUT_BUNDLE, RUN_RECORD, PAUSE_STATE)
 
 MACHINES: dict[str, Machine] = {
-    machine.entity: machine for machine in (TASK, RUN, STEP, APPROVAL, SCHEDULE, WATCHER, *GOAL_MACHINES)
+    machine.entity: machine for machine in (TASK, RUN, STEP, APPROVAL, SCHEDULE, WATCHER, EXTERNAL, PRODUCTION, *GOAL_MACHINES)
 }

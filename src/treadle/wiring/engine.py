@@ -41,6 +41,7 @@ from treadle.wiring.functions import FunctionFace
 from treadle.wiring.goal_face import GoalFace
 from treadle.wiring.people import PeopleFace, wire_people
 from treadle.wiring.results import Results
+from treadle.wiring.services import ServiceFace, wire_services
 from treadle.workers.functions.plans import plan_function
 from treadle.workers.functions.registry import FunctionRegistry
 from treadle.workers.handlers import Fallback, Handler, Isolation, Registry, make_handler
@@ -67,7 +68,7 @@ class AlreadyOpen(TreadleError):
     code = "already_open"
 
 
-class Engine(FunctionFace, GoalFace, PeopleFace):
+class Engine(FunctionFace, GoalFace, PeopleFace, ServiceFace):
     """A store and what is done with it: enqueue, wait, cancel, retry, look, and run handlers.
 
         engine = Engine("sqlite:///treadle.db")
@@ -136,6 +137,7 @@ class Engine(FunctionFace, GoalFace, PeopleFace):
         self.lists = Lists(self.store, self.committer, self.emit, namespace=namespace)
         self.queue.follow = self._follow
         wire_people(self, self._follow)
+        wire_services(self)
         self._run_kernel: RunKernel | None = None
         self._time_kernel: TimeKernel | None = None
         self._goal_kernel = None
@@ -325,13 +327,15 @@ class Engine(FunctionFace, GoalFace, PeopleFace):
         progress_every: Duration | None = None,
         deadline: Duration | None = None,
         trace_id: str | None = None,
+        scope: str | None = None,
     ) -> Enqueued:
         """Store a task; when this returns, it is durable. Smaller priorities run first.
 
         While a task with the same `unique_key` is live, that one is returned instead (`created` is False). For `idempotency_for`
         (seven days), an `idempotency_key` stands for the task it was first given with, also when that has ended or was pruned.
         Of the tasks with the same `limit_key` at most `limit` run at once, unless an operator said otherwise (`engine.lists`).
-        `retry`, `timeout` and `progress_every` win over the handler's own. After `deadline` it fails instead of running.
+        `retry`, `timeout` and `progress_every` win over the handler's own. After `deadline` it fails instead of running. `scope`
+        chooses among specialists of one name.
         """
         spec = TaskSpec(
             name=name,
@@ -350,6 +354,7 @@ class Engine(FunctionFace, GoalFace, PeopleFace):
             progress_every=progress_every,
             deadline=deadline,
             trace_id=trace_id,
+            scope=scope,
         )
         return (await self.queue.enqueue([spec]))[0]
 
@@ -520,8 +525,9 @@ class Engine(FunctionFace, GoalFace, PeopleFace):
         )
 
     async def verify(self) -> VerifyReport:
-        """Check every entity's history against the state tables."""
-        return await verify(self.store)
+        """Check every entity's history against the state tables, and outside jobs' records against their events."""
+        report = await verify(self.store)
+        return VerifyReport(report.checked, (*report.problems, *await self.external_upkeep.check()))
 
     def blocking(self) -> BlockingEngine:
         """The same engine for code without an event loop: `with Engine(url).blocking() as e: e.enqueue(...)`."""

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 from treadle.kernel.ports import Unit
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.recovery import Place
-from treadle.kernel.telemetry import Emit, LoopError, Recovered, ShortLease, WorkerStarted, WorkerStopped
+from treadle.kernel.telemetry import (
+    Emit,
+    LoopError,
+    PollingStarted,
+    PollingStopped,
+    Recovered,
+    ShortLease,
+    WorkerStarted,
+    WorkerStopped,
+)
 from treadle.model.errors import Refused, StoreError
 from treadle.model.tasks import Claim, LogLine, Server
 from treadle.workers.builtins import LOOKS, builtin_handlers
@@ -140,6 +149,7 @@ class WorkerHost:
             effects=EffectKernel(engine.store, engine.committer, engine.vault),
             tend=engine.approvals.tend,
             roles=(lambda kind, name: None) if self._roles is None else self._roles.find,
+            externals=engine.externals,
         )
 
     def describe(self) -> Server:
@@ -161,11 +171,11 @@ class WorkerHost:
         )
 
     def _served(self) -> list[str]:
-        """The names of handlers here, `NAME@VERSION` of functions, and the roles of the goal pipeline."""
+        """The names of handlers here, those of functions (`NAME@VERSION`), specialists (`NAME@SCOPE`) and the goal pipeline."""
         engine = self._engine
         others = () if engine.fallback is None else engine.fallback.names()
         roles = () if self._topology is None else sorted(self._topology.kinds())
-        return [*self._registry.names(), *others, *engine.function_registry.names(), *roles]
+        return [*self._registry.names(), *self._registry.offers(), *others, *engine.function_registry.names(), *roles]
 
     async def start(self) -> None:
         """Register, then start to claim. When this raises, nothing of it runs."""
@@ -196,6 +206,12 @@ class WorkerHost:
         runs = (self.worker.run(), waker.run(), self._lines.run())
         self._tasks = [self._loop.create_task(run) for run in runs]
         engine.emit(WorkerStarted(self.owner_id, tuple(self._registry.names())))
+        if self._registry.specialists:
+            self._emit(PollingStarted(self._options.poll_every))
+
+    def give_grace(self, seconds: float) -> None:
+        """Running work gets so long when this stops."""
+        self._options.grace = seconds
 
     async def stop(self) -> None:
         """Stop gracefully; when this returns, nothing of it runs and, if the store could be reached, nothing is held."""
@@ -219,6 +235,8 @@ class WorkerHost:
         await engine.run_kernel.lines.flush()
         self._state = "stopped"
         await self._let_go()
+        if self._registry.specialists:
+            self._emit(PollingStopped())
         engine.emit(WorkerStopped(self.owner_id, self.worker.handled, self.worker.released))
 
     async def _recover(self) -> None:

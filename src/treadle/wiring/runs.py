@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from treadle.kernel.advancer import Advancer
@@ -11,6 +12,7 @@ from treadle.kernel.functions import Functions
 from treadle.kernel.run_reads import RunReads
 from treadle.kernel.runs import Runs
 from treadle.kernel.settler import Settler
+from treadle.wiring.services import closing_of_run
 from treadle.workers.lines import SoonWriter
 
 if TYPE_CHECKING:
@@ -39,8 +41,9 @@ class RunKernel:
         limit = engine.settings.payload_limit
         self.function_runs = FunctionRuns(store, committer, vault, engine.ids, self.functions, payload_limit=limit)
         self.runs = Runs(store, committer, self.advancer, self.flows, vault, engine.ids, self.function_runs, namespace=namespace)
-        self.runs.closing = self.functions.closing = engine.approvals.rows_for_run
-        self.settler = Settler(committer, vault, self.advancer, self.functions, engine.approvals)
+        self.runs.closing = self.functions.closing = partial(closing_of_run, engine)
+        self.runs.closing_tasks = self.functions.closing_tasks = engine.externals.tasks_for_run
+        self.settler = Settler(committer, vault, self.advancer, self.functions, engine.approvals, engine.externals)
         self.lines = SoonWriter(store, engine.emit)
         """What flows log: written once for the whole engine, however many workers it has."""
         self.advancer.on_line.append(self.lines.add)

@@ -11,7 +11,21 @@ from typing import Any, Protocol, assert_never
 from treadle.model.approvals import ApprovalRequest, check_request
 from treadle.model.clock import LONGEST_FOR
 from treadle.model.errors import InvalidApproval, NonRetryable, TreadleError
-from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting
+from treadle.model.external import ExternalProductionHandle
+from treadle.model.outcomes import (
+    AwaitingApproval,
+    AwaitingExternal,
+    Failed,
+    Outcome,
+    Paused,
+    Problem,
+    Produced,
+    Released,
+    Retry,
+    StillWorking,
+    Succeeded,
+    Waiting,
+)
 from treadle.model.values import decode
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Settled
@@ -77,6 +91,8 @@ def _timed_out(context: Context, timeout_for: int) -> Outcome:
 
 
 async def _invoke(handler: Handler, context: Context, executor: Executor) -> Any:
+    if handler.executes is not None:
+        return await handler.executes(context, executor, handler)
     if handler.isolation == "process":
         return await executor.in_process(handler, context)
     arguments = (decode(context.task.payload), context)[: handler.arguments]
@@ -93,6 +109,11 @@ def outcome_of(returned: Any) -> Outcome:
         return Succeeded(returned)
     if isinstance(returned, Succeeded | Retry | Failed | Waiting | AwaitingApproval | Paused | Released):
         return _checked(returned)
+    if isinstance(returned, AwaitingExternal | StillWorking | Produced):
+        return returned  # made by `specialists` alone, of what it has checked
+    if isinstance(returned, ExternalProductionHandle):
+        said = "A handler returned an ExternalProductionHandle; only specialists, which have a poll, do: `engine.specialist(...)`."
+        return Failed(Problem("poll_not_supported", said))
     kind = type(returned).__name__
     if inspect.iscoroutine(returned):
         returned.close()
@@ -112,6 +133,8 @@ def _checked(outcome: Outcome) -> Outcome:
             wrong = _wrong_duration(wait_for)
         case AwaitingApproval(request):
             wrong = _wrong_request(request)
+        case AwaitingExternal() | StillWorking() | Produced():
+            wrong = None
         case Paused(reason) | Released(reason):
             wrong = None if isinstance(reason, str) else f"a reason is text, not a {type(reason).__name__}"
         case _:

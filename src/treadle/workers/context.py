@@ -8,8 +8,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from treadle.kernel.effects import current_keys
+from treadle.kernel.externals import Externals
 from treadle.model.approvals import split_checkpoint
 from treadle.model.errors import InvalidInput, NonRetryable
+from treadle.model.external import Production
 from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import Json, decode, encode
 from treadle.workers.effects import AttemptEffects, EffectKernel
@@ -30,6 +32,10 @@ class Context:
         "_now",
         "_on_line",
         "_on_progress",
+        "callback_token",
+        "dispatch_token",
+        "externals",
+        "produced",
         "progress_text",
         "progressed",
         "task",
@@ -43,6 +49,7 @@ class Context:
         on_line: Callable[[LogLine], None],
         on_progress: Callable[[str], None] | None = None,
         effects: EffectKernel | None = None,
+        externals: Externals | None = None,
     ) -> None:
         self.task = task
         self.token: Claim = task.claim
@@ -54,6 +61,12 @@ class Context:
         self._cancelled: threading.Event | None = None
         self.progressed = False
         self.progress_text: str | None = None
+        self.externals = externals
+        self.dispatch_token: str | None = None
+        """For specialists: what the job is submitted under. Give it to the service; `find` is asked for it after a crash."""
+        self.callback_token: str | None = None
+        """For specialists: with this the service may resolve the job by a call-back, without being polled."""
+        self.produced: list[Production] = []
 
     def standing_in(self, task: Task) -> Context:
         """The same attempt for a handler that is called in this one's place with that task: what it says and does is ours."""
@@ -189,6 +202,13 @@ class Context:
             )
         self._effects = AttemptEffects(self._effect_kernel, self.task, self.token)
         return self._effects
+
+    def append_produced(self, production: Production | dict[str, Json]) -> Production:
+        """For specialists: say what the job produced; return it afterwards. It is stored with the task's end, or not at all."""
+        made = Production(production) if isinstance(production, dict) else production
+        if not any(each is made for each in self.produced):
+            self.produced.append(made)
+        return made
 
     def progress(self, fraction: float | None = None, message: str | None = None) -> None:
         """Say that the work gets on: a sign of life for the progress deadline, and a fraction (0 to 1) and text for people.

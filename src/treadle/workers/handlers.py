@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -37,6 +37,10 @@ class Handler:
     progress_for: int | None = None
     concurrency: int | None = None
     """How many of its tasks one process runs at once; None means as many as there is room for."""
+    executes: Callable[..., Awaitable[Any]] | None = None
+    """For specialists: executes the task with (ctx, executor, handler), in place of a call."""
+    cancels: Handler | None = None
+    """For specialists: the handler of tasks that cancel jobs at the service."""
 
 
 def make_handler(
@@ -96,11 +100,25 @@ def _arguments(name: str, call: Callable[..., Any]) -> int:
     return min(len(wanted), 2)
 
 
+class Offering(Protocol):
+    """The specialists of a name."""
+
+    @property
+    def offers(self) -> list[str]:
+        """Their name with each scope that there is one for."""
+
+
 class Registry:
     """The handlers of a process: found by exact name, else by the short name after the last dot."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self.specialists: dict[str, Offering] = {}
+        """Those of the handlers that are specialists, by name."""
+
+    def put(self, handler: Handler) -> None:
+        """Put it in the place of the one of that name."""
+        self._handlers[handler.name] = handler
 
     def add(self, handler: Handler) -> None:
         """Add it; a second one of the same name raises `HandlerExists`."""
@@ -115,6 +133,10 @@ class Registry:
     def names(self) -> list[str]:
         """All registered names, sorted."""
         return sorted(self._handlers)
+
+    def offers(self) -> list[str]:
+        """What is registered of specialists, with scopes: `NAME@SCOPE`, and `NAME@` for all scopes."""
+        return [offer for name in sorted(self.specialists) for offer in self.specialists[name].offers]
 
     def __iter__(self) -> Iterator[Handler]:
         return iter(self._handlers.values())

@@ -15,6 +15,7 @@ import msgspec
 from treadle.kernel.approvals import Tend
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
+from treadle.kernel.externals import Externals
 from treadle.kernel.ports import Answer, Finish, Park, Store, Unit, Verdict
 from treadle.kernel.settle import TAKEOVER_LIMIT, failure, ignored, refusal, settlement, turned_away
 from treadle.kernel.telemetry import Emit, LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
@@ -23,7 +24,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, StoreError, TreadleError
 from treadle.model.ids import Ids
 from treadle.model.lists import IGNORE
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, ENGINE_LIST, FUNCTION, HANDLER, Lane
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, ENGINE_LIST, EXTERNAL_CANCEL, FUNCTION, HANDLER, Lane
 from treadle.model.outcomes import Outcome, Problem, Released
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
@@ -140,6 +141,7 @@ class Worker:
         effects: EffectKernel | None = None,
         tend: Tend | None = None,
         roles: Callable[[str, str], Handler | None] = lambda kind, name: None,
+        externals: Externals | None = None,
     ) -> None:
         self._store = store
         self._committer = committer
@@ -160,6 +162,7 @@ class Worker:
         self._effects = effects
         self._tend = tend
         self._roles = roles
+        self._externals = externals
         self.keeper: LeaseKeeper | None = None
         self._groups: dict[str, _Group] = {}
         self._lanes: dict[int, Lane] = {}
@@ -215,6 +218,17 @@ class Worker:
         return len(self._executions) + len(self._superseded)
 
     # the loop
+
+    async def once(self) -> int:
+        """One look: take what there is room for, run it and wait for it; how many tasks that were."""
+        await self._look_up_lanes()
+        before = set(self._runners())
+        count = 0
+        while await self._claim_round():
+            count = len(set(self._runners()) - before)
+        if started := set(self._runners()) - before:
+            await asyncio.wait(started)
+        return count
 
     async def run(self) -> None:
         """Claim and run until `stop`; store trouble is told and survived."""
@@ -323,27 +337,33 @@ class Worker:
                 for each in await self._store.list_lists()
                 if each.namespace == self._namespace and each.no_handler == IGNORE
             }
-            self._orphans = await self._list_orphans(lists.intersection(self._options.task_lists))
+            unserved = await self._list_unserved()
+            self._orphans = {
+                lane_id for lane_id in unserved if self._lanes[lane_id].task_list in lists.intersection(self._options.task_lists)
+            }
+            if unserved and self._externals is not None:
+                await self._externals.give_up(unserved)
         if self._orphans or "orphans" in self._groups:
             self._groups.setdefault("orphans", _Group(self._options.concurrency, "loop")).lane_ids = list(self._orphans)
 
-    async def _list_orphans(self, lists: set[str]) -> set[int]:
+    async def _list_unserved(self) -> list[int]:
+        """Lanes of handlers that no live server serves."""
         unserved = {
             lane_id: lane
             for lane_id, lane in self._lanes.items()
-            if lane.namespace == self._namespace
-            and lane.task_list in lists
-            and lane.kind == HANDLER
-            and self._find(HANDLER, lane.name) is None
+            if lane.namespace == self._namespace and lane.kind == HANDLER and self._find(HANDLER, lane.name) is None
         }
         if not unserved:
-            return set()
+            return []
         now = await self._store.now()
         live = [server for server in await self._store.list_servers() if shown_server_state(server, now) in ("starting", "running")]
-        return {lane_id for lane_id, lane in unserved.items() if not any(serves(server, lane) for server in live)}
+        return [lane_id for lane_id, lane in unserved.items() if not any(serves(server, lane) for server in live)]
 
     def _find(self, kind: str, name: str) -> Handler | None:
         """The handler of a lane: a user's by name, or the engine's own by kind."""
+        if kind == EXTERNAL_CANCEL:
+            specialist = self._registry.find(name)
+            return None if specialist is None else specialist.cancels
         if kind == HANDLER:
             return self._registry.find(name) or (self._fallback.find(name) if self._fallback is not None else None)
         if kind == FUNCTION:
@@ -391,7 +411,7 @@ class Worker:
         return took
 
     def _start(self, task: Task, group: _Group, sent_at: float) -> None:
-        context = Context(task, self._clock.now, self._on_line, effects=self._effects)
+        context = Context(task, self._clock.now, self._on_line, effects=self._effects, externals=self._externals)
         handler = self._find(task.kind, task.name)
         execution = _Execution(task, context, group, handler)
         if (older := self._executions.get(task.id)) is not None:

@@ -149,8 +149,10 @@ async def check_settle(connection: Connection) -> None:
     assert plan.indexes("finished") == {"finished_pkey"}
     assert plan.indexes("log") == {"log_entity_id_version_key"}
     plan.reads_few_rows(4 * BATCH)
+    loud = f"array_fill(false, array[{BATCH}])"
+    nones = [none] * 4
     plan = await explain(
-        connection, "settlements.sql", "park", ids, pending, owners, moves, pending, ones, ones, ones, ones, none, none, none, none
+        connection, "settlements.sql", "park", ids, pending, owners, moves, pending, ones, ones, ones, ones, *nones, loud
     )
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)

@@ -82,3 +82,8 @@ class EntityMethods:
         """Make the leases of those owners run out."""
         async with self._reading() as connection:
             return row_count(await connection.execute(_MAIL["expire_leases"], list(owner_ids)))
+
+    async def list_unpolled(self, lane_ids: Sequence[int], limit: int) -> list[str]:
+        """Tasks that await an outside job and are ready."""
+        async with self._reading() as connection:
+            return [row[0] for row in await connection.fetch(_RECORDS["list_unpolled"], list(lane_ids), max(limit, 0))]

@@ -105,3 +105,10 @@ limit $3::bigint;
 select record_items.key, record_items.value
 from unnest($2::text[]) as wanted (key)
 join record_items on record_items.record_id = $1::uuid and record_items.key = wanted.key;
+
+-- name: list_unpolled
+-- Tasks of the lanes $1 that await an outside job and are ready to be polled.
+select id::text
+from tasks
+where lane_id = any ($1::integer[]) and state = 'awaiting_external' and owner_id is null and wake_at is null and hold = 0
+limit $2::bigint;

@@ -86,9 +86,10 @@ insert into blobs (digest, value) select * from unnest($1::text[], $2::text[]) o
 insert into blob_uses (root_id, digest) select * from unnest($1::uuid[], $2::text[]) on conflict do nothing;
 
 -- name: hold_run
--- Set the run-paused bit of the run's live tasks; those that nobody holds give up their place under a limit. Answers the keys.
+-- Set the run-paused bit of the run's live tasks, but for those that await an outside job; those that nobody holds give up their
+-- place under a limit. Answers the keys.
 with locked as materialized (
-  select id from tasks where run_id = $1::uuid order by id for update
+  select id from tasks where run_id = $1::uuid and state <> 'awaiting_external' order by id for update
 ), held as (
   update tasks
   set hold = tasks.hold | 4 | (tasks.limit_key is not null and tasks.owner_id is null)::integer

@@ -78,6 +78,7 @@ async def park(connection: Connection, parkings: Sequence[Parking]) -> None:
         sparse([park.checkpoint for park in parks]),
         sparse([park.error for park in parks]),
         sparse([park.data for park in parks]),
+        [park.quiet for park in parks],
     )
 
 

@@ -26,34 +26,36 @@ using unnest($1::uuid[]) as given (id)
 where tasks.id = given.id and exists (select from finished where finished.id = given.id);
 
 -- name: park
--- Give locked tasks new values and no owner, and log the move.
+-- Give locked tasks new values and no owner, and log the move of those that are not quiet.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::integer[], $8::integer[],
-    $9::integer[], $10::bigint[], $11::text[], $12::text[], $13::text[])
-    as given (id, from_state, actor, move, to_state, attempt, failures, takeovers, hold, wake_for, checkpoint, error, data)
+    $9::integer[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::boolean[])
+    as given (id, from_state, actor, move, to_state, attempt, failures, takeovers, hold, wake_for, checkpoint, error, data, quiet)
 ), parked as (
   update tasks
   set state = given.to_state,
       attempt = given.attempt,
       failures = given.failures,
       takeovers = given.takeovers,
-      hold = (tasks.hold & 4) | given.hold | (tasks.limit_key is not null)::integer,
+      hold = case when given.to_state = 'awaiting_external' then 0 else tasks.hold & 4 end | given.hold
+        | (tasks.limit_key is not null)::integer,
       owner_id = null,
       wake_at = (select treadle_now()) + given.wake_for,
       checkpoint = given.checkpoint,
       error = given.error,
-      version = tasks.version + 1
+      version = tasks.version + (not given.quiet)::integer
   from given
   where tasks.id = given.id
   returning tasks.id, tasks.version, given.move, given.from_state, given.to_state, given.actor, tasks.claim_version,
-    tasks.run_id, tasks.root_id, tasks.trace_id, given.data
+    tasks.run_id, tasks.root_id, tasks.trace_id, given.data, given.quiet
 )
 insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
   data)
 select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, move, from_state, to_state, actor, claim_version,
   run_id, root_id, trace_id, data
-from parked;
+from parked
+where not quiet;
 
 -- name: keep
 -- Store the checkpoints of locked tasks.

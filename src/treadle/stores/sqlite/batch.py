@@ -33,10 +33,10 @@ class Batch:
 class Batches:
     """Guarded units of a call, each about another task."""
 
-    __slots__ = ("amends", "finishes", "keeps", "logged_keeps", "parks", "revivals")
+    __slots__ = ("amends", "finishes", "keeps", "logged_keeps", "parks", "quiet_parks", "revivals")
 
     def __init__(self, units: Sequence[Unit], indexes: Iterable[int]) -> None:
-        self.finishes, self.parks, self.keeps, self.revivals, self.amends = (Batch() for _ in range(5))
+        self.finishes, self.parks, self.quiet_parks, self.keeps, self.revivals, self.amends = (Batch() for _ in range(6))
         self.logged_keeps = 0
         """How many numbers the moves of keeps need: as many as there are keeps, if one of them makes a move."""
         for index in indexes:
@@ -56,7 +56,7 @@ class Batches:
         if isinstance(what, Finish):
             self.finishes.add(index, (*start, None, what.actor or guard.owner_id, *_finish(what)))
         elif isinstance(what, Park):
-            self.parks.add(index, (*start, None, what.actor or guard.owner_id, *_park(what)))
+            self._parking(what).add(index, (*start, None, what.actor or guard.owner_id, *_park(what)))
         elif isinstance(what, Keep):
             self.keeps.add(index, (*start, what.checkpoint, what.move, what.data))
         else:
@@ -67,13 +67,16 @@ class Batches:
         if isinstance(what, Finish):
             self.finishes.add(index, (*start, what.actor, *_finish(what)))
         elif isinstance(what, Park):
-            self.parks.add(index, (*start, what.actor, *_park(what)))
+            self._parking(what).add(index, (*start, what.actor, *_park(what)))
         elif isinstance(what, Revive):
             self.revivals.add(index, (*start, what.actor, what.move, what.payload, what.failures, what.wake_for))
         elif isinstance(what, Amend):
             self.amends.add(index, (*start, what.actor, what.state, what.move))
         else:
             raise InvalidInput(f"Who has only seen a task may finish, park, revive or amend it, but not {what!r}.")
+
+    def _parking(self, what: Park) -> Batch:
+        return self.quiet_parks if what.quiet else self.parks
 
 
 def _finish(what: Finish) -> Row:

@@ -91,6 +91,8 @@ class Settling:
             self._finish(finishes, first_seq)
         if parks:
             self._park(parks, first_seq + len(finishes))
+        if batches.quiet_parks:
+            self._park_quietly(batches.quiet_parks)
         if revivals:
             self._revive(revivals, first_seq + len(finishes) + len(parks))
         if amends:
@@ -128,6 +130,16 @@ class Settling:
             self._note_ready(batch, values)
         if count < len(batch):
             self._recognise_repeats(batch)
+
+    def _park_quietly(self, batch: Batch) -> None:
+        values = {"rows": _encode(batch.rows).decode(), "now": self._now}
+        indexes = {row[0]: index for index, row in zip(batch.indexes, batch.rows, strict=True)}
+        for task_id, lane_id, namespace, limit_key in self._connection.execute(_SQL["park_quietly"], values).fetchall():
+            if limit_key is not None:
+                self.keys.add((str(namespace), str(limit_key)))
+            index = indexes[str(task_id)]
+            self.applied[index] = True
+            self.answers[index] = DONE if lane_id is None else Answer(Verdict.DONE, lane_ids=(int(str(lane_id)),))
 
     def _revive(self, batch: Batch, first_seq: int) -> None:
         values = {"rows": _encode(batch.rows).decode(), "first_seq": first_seq, "count": len(batch), "now": self._now}

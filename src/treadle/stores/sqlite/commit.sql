@@ -50,11 +50,24 @@ where t.claim_version = r.value ->> 1
 -- Give tasks whose move `log_parks` has logged their new values, and no owner.
 update tasks
 set state = r.value ->> 5, attempt = r.value ->> 7, failures = r.value ->> 8, takeovers = r.value ->> 9,
-  hold = (tasks.hold & 4) | (r.value ->> 10) | (tasks.limit_key is not null),
+  hold = iif(r.value ->> 5 = 'awaiting_external', 0, tasks.hold & 4) | (r.value ->> 10) | (tasks.limit_key is not null),
   owner_id = null, wake_at = :now + (r.value ->> 11), checkpoint = r.value ->> 12, error = r.value ->> 13,
   version = tasks.version + 1
 from jsonb_each(:rows) as r, log as l
 where l.seq = :first_seq + r.key and tasks.id = l.entity_id;
+
+-- name: park_quietly
+-- Give tasks where the guard (id, claim version, owner, version, ...) matches new values and no owner, without a word in the log;
+-- answers which rows matched, the lane where that made the task ready, and its limit key.
+update tasks
+set state = r.value ->> 5, attempt = r.value ->> 7, failures = r.value ->> 8, takeovers = r.value ->> 9,
+  hold = iif(r.value ->> 5 = 'awaiting_external', 0, tasks.hold & 4) | (r.value ->> 10) | (tasks.limit_key is not null),
+  owner_id = null, wake_at = :now + (r.value ->> 11), checkpoint = r.value ->> 12, error = r.value ->> 13
+from jsonb_each(:rows) as r
+where tasks.id = r.value ->> 0 and claim_version = r.value ->> 1
+  and owner_id is coalesce(r.value ->> 2, owner_id)
+  and version = coalesce(r.value ->> 3, version)
+returning id, iif(wake_at is null and hold = 0, lane_id, null), namespace, limit_key;
 
 -- name: list_just_parked
 -- Which rows of `log_parks` or `log_revivals` matched, the lane where that made the task ready, and its limit key.

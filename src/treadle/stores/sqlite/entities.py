@@ -94,5 +94,11 @@ class EntityMethods:
 
         return await self._writer.call(work)
 
+    async def list_unpolled(self, lane_ids: Sequence[int], limit: int) -> list[str]:
+        """Tasks that await an outside job and are ready."""
+        values = {"lane_ids": _encode(list(lane_ids)).decode(), "limit": max(limit, 0)}
+        found = await self._reader.call(lambda connection: connection.execute(_RECORDS["list_unpolled"], values).fetchall())
+        return [str(row[0]) for row in found]
+
     async def _pairs(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, Any]]:
         return await self._reader.call(lambda connection: list(connection.execute(statement, values)))

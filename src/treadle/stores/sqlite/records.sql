@@ -108,3 +108,10 @@ limit :limit;
 -- Items of a record by key.
 select i.key, i.value
 from json_each(:keys) as wanted cross join record_items as i on i.record_id = :record_id and i.key = wanted.value;
+
+-- name: list_unpolled
+-- Tasks of lanes that await an outside job and are ready to be polled.
+select t.id
+from json_each(:lane_ids) as wanted cross join tasks as t on t.lane_id = wanted.value
+where t.state = 'awaiting_external' and t.owner_id is null and t.wake_at is null and t.hold = 0
+limit :limit;

@@ -78,8 +78,11 @@ insert into blobs (digest, value) values (:digest, :value) on conflict do nothin
 insert into blob_uses (root_id, digest) values (:root_id, :digest) on conflict do nothing;
 
 -- name: hold_run
--- Set the run-paused bit of the run's live tasks; those that nobody holds give up their place under a limit.
-update tasks set hold = hold | 4 | (limit_key is not null and owner_id is null) where run_id = :run_id;
+-- Set the run-paused bit of the run's live tasks, but for those that await an outside job; those that nobody holds give up
+-- their place under a limit.
+update tasks
+set hold = hold | 4 | (limit_key is not null and owner_id is null)
+where run_id = :run_id and state <> 'awaiting_external';
 
 -- name: free_run
 -- Clear the run-paused bit of the run's live tasks.

@@ -1,0 +1,91 @@
+"""The records of outside jobs against their events: checked by `store verify`, made again by `external rebuild`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import msgspec
+
+from treadle.kernel.committer import Committer
+from treadle.kernel.entities import ChangeRecord, RecordFilter
+from treadle.kernel.ports import Store, Unit, Verdict
+from treadle.kernel.queue import PATIENCE
+from treadle.model.external import RING, ExternalEvent, ExternalProductionRecord, UnexpectedSpecialistResultError, project
+from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.records import Record
+from treadle.model.states import EXTERNAL, TaskState
+
+_PAGE = 500
+_LATE_FOR = 60_000
+"""Milliseconds by which a task may be due later than its record says: it was paused, or a commit took its time."""
+
+
+class ExternalUpkeep:
+    """The records of one namespace."""
+
+    def __init__(self, store: Store, committer: Committer, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self._store = store
+        self._committer = committer
+        self._namespace = namespace
+
+    async def check(self) -> list[str]:
+        """What is wrong, a line each: records that their events do not explain, and tasks that do not fit their record."""
+        problems: list[str] = []
+        async for stored in self._records():
+            what = f"{stored.entity} {stored.id}"
+            try:
+                made = await self._project(stored)
+            except (UnexpectedSpecialistResultError, msgspec.MsgspecError) as error:
+                problems.append(f"{what}: its events make no record: {error}")
+                continue
+            if await self._differs(stored, made):
+                problems.append(f"{what}: it is not what its events make of it; `treadle external rebuild` makes it so")
+            problems += [f"{what}: {problem}" for problem in await self._check_task(stored, made)]
+        return problems
+
+    async def rebuild(self) -> tuple[int, int]:
+        """Make every record from its events again; how many there are, and how many were not as these say."""
+        looked_at = changed = 0
+        async for stored in self._records():
+            looked_at += 1
+            made = await self._project(stored)
+            if not await self._differs(stored, made):
+                continue
+            change = ChangeRecord(stored.id, stored.version, msgspec.json.encode(made).decode())
+            answer = await self._committer.submit(Unit(rows=(change,)), PATIENCE)
+            changed += answer.verdict is Verdict.DONE  # else a poll was faster, and has written it anew
+        return looked_at, changed
+
+    async def _records(self) -> AsyncIterator[Record]:
+        which = RecordFilter(EXTERNAL.entity, namespace=self._namespace)
+        while page := await self._store.list_records(which, _PAGE):
+            for stored in page:
+                yield stored
+            which = replace(which, before_id=page[-1].id)
+
+    async def _project(self, stored: Record) -> ExternalProductionRecord:
+        items = await self._store.list_items(stored.id, None, RING + 2)
+        return project(msgspec.json.decode(value, type=ExternalEvent) for _, value in items)
+
+    async def _differs(self, stored: Record, made: ExternalProductionRecord) -> bool:
+        """Whether the record is another than its events make; what changed while it was looked at is not."""
+        try:
+            if msgspec.json.decode(stored.body, type=ExternalProductionRecord) == made:
+                return False
+        except msgspec.MsgspecError:
+            return True
+        again = await self._store.find_record(stored.id)
+        return again is not None and again.version == stored.version
+
+    async def _check_task(self, stored: Record, made: ExternalProductionRecord) -> list[str]:
+        task = await self._store.find_task(made.render_job_id)
+        again = await self._store.find_record(stored.id)
+        if task is None or again is None or again.version != stored.version:
+            return []
+        if made.completed_at is None and task.state != TaskState.AWAITING_EXTERNAL:
+            return [f"it goes on, but its task is {task.state}"]
+        waits = task.owner_id is None and task.wake_at is not None and made.due_at is not None
+        if waits and (task.wake_at or 0) > (made.due_at or 0) + _LATE_FOR:
+            return [f"it is due at {made.due_at}, but its task wakes at {task.wake_at}"]
+        return []

@@ -1,0 +1,302 @@
+"""Outside jobs: what specialists say about them, the events that are kept, and the record that is made from these. Pure.
+
+A job in an outside service is a task in the state `awaiting_external`, and an `ExternalProductionRecord` beside it. The record
+has no state: whether the job goes on, was done or failed stands in the task, and follows from `completed_at` and
+`failure_detail`. Everything in it comes from three kinds of event by one pure function, `apply`: it can be made again.
+
+Instants are milliseconds since 1970 UTC. Intervals are seconds, as services say them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from treadle.model.errors import InvalidInput, TreadleError
+from treadle.model.values import Json, encode
+
+DISPATCHED = "external_production_dispatched"
+POLLED = "external_production_polled"
+RESOLVED = "external_production_resolved"
+
+RING = 16
+"""Polled events that are kept of a job: the last ones. Counts run on in them, so that nothing is lost but their wording."""
+
+LONGEST_INTERVAL = 86_400
+HINT_LIMIT = 4096
+DETAIL_LIMIT = 4096
+JOB_ID_LIMIT = 1024
+
+CANCELED = "canceled"
+LOST = "external_job_lost"
+UNREGISTERED = "specialist_unregistered"
+UNEXPECTED_POLL = "poll_returned_unexpected_type"
+OUTCOME_UNKNOWN = "external_outcome_unknown"
+FAILED = "external_production_failed"
+"""The task's error code where the specialist gave none; the record has none then."""
+
+
+class InvalidHandle(InvalidInput):
+    """A handle that cannot be acted upon; `reason` says which of its parts is wrong."""
+
+    code = "invalid_external_handle"
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = code
+
+
+class UnexpectedSpecialistResultError(TreadleError, ValueError):
+    """A specialist's `start` or `poll` returned a value of a type that means nothing."""
+
+    code = "unexpected_result"
+
+
+class ExternalJobLost(TreadleError):
+    """Raise it in `poll` to say that the service does not know the job any more: it fails with `external_job_lost`."""
+
+    code = LOST
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalProductionHandle:
+    """What a specialist returns whose job goes on in an outside service: ask again after `polling_interval_seconds`.
+
+    `external_job_id` is the service's name of the job, in any format. The interval and `progress_hint` (text for people, up to
+    4 KB) may change with every poll; `progress` is a fraction from 0 to 1.
+    """
+
+    external_job_id: str
+    polling_interval_seconds: float
+    progress_hint: str | None = None
+    progress: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalProductionFailure:
+    """What a specialist returns when the service says that the job has failed. Nothing is retried by itself then."""
+
+    failure_detail: str
+    error_code: str | None = None
+
+
+@dataclass(slots=True)
+class Production:
+    """What a job produced: `content` is the task's result. Its `object_id` is given when it is appended."""
+
+    content: dict[str, Json] = field(default_factory=dict)
+    object_id: str | None = None
+
+
+RenderEvent = Production
+
+
+class ExternalEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a job. `number` counts the polls so far: 0 for the dispatch, the last one's for the end."""
+
+    kind: str
+    number: int = 0
+    at: int
+    payload: dict[str, Json] = {}
+
+    @property
+    def key(self) -> str:
+        """Where it is kept: polled events share a ring of places."""
+        return f"polled.{self.number % RING:02}" if self.kind == POLLED else self.kind.removeprefix("external_production_")
+
+
+class ExternalProductionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An outside job as its events tell it. There is no state in it: see the module's first lines."""
+
+    render_job_id: str
+    """The task."""
+    declared_render_type_ref: str
+    """The name of the task's handler: what the specialist is found by, with the scope."""
+    specialist_ref: str
+    """Which class dispatched it; for people, nothing is found by it."""
+    scope: str | None = None
+    external_job_id: str
+    polling_interval_seconds: float
+    progress_hint: str | None = None
+    progress: float | None = None
+    dispatched_at: int
+    last_polled_at: int | None = None
+    completed_at: int | None = None
+    render_event_object_id: str | None = None
+    failure_detail: str | None = None
+    error_code: str | None = None
+    token: str | None = None
+    """What the job was submitted under: the service finds it by that."""
+    deadline_at: int | None = None
+    polls: int = 0
+    raised: int = 0
+    """Polls that raised, in all and in a row."""
+    raised_in_row: int = 0
+    last_error: str | None = None
+    """What the last poll raised, while they do."""
+    due_at: int | None = None
+    """When it is polled next; None once it has ended."""
+
+
+def apply(record: ExternalProductionRecord | None, event: ExternalEvent) -> ExternalProductionRecord:
+    """The record after the event: the one function that says what is in it, and when the task is due."""
+    said = event.payload
+    if event.kind == DISPATCHED:
+        record = ExternalProductionRecord(
+            render_job_id=said["render_job_id"],
+            declared_render_type_ref=said["declared_render_type_ref"],
+            specialist_ref=said["specialist_ref"],
+            scope=said.get("scope"),
+            external_job_id=said["external_job_id"],
+            polling_interval_seconds=said["polling_interval_seconds"],
+            progress_hint=said.get("progress_hint"),
+            progress=said.get("progress"),
+            token=said.get("token"),
+            deadline_at=said.get("deadline_at"),
+            dispatched_at=event.at,
+        )
+        return msgspec.structs.replace(record, due_at=_due_at(record))
+    if record is None:
+        raise UnexpectedSpecialistResultError(f"An outside job begins with {DISPATCHED}, not with {event.kind}.")
+    if event.kind == POLLED:
+        record = msgspec.structs.replace(
+            record,
+            polling_interval_seconds=said["polling_interval_seconds"],
+            progress_hint=said.get("progress_hint"),
+            progress=said.get("progress"),
+            last_polled_at=event.at,
+            polls=event.number,
+            raised=said.get("raised", 0),
+            raised_in_row=said.get("raised_in_row", 0),
+            last_error=said.get("error"),
+        )
+        return msgspec.structs.replace(record, due_at=_due_at(record))
+    return msgspec.structs.replace(
+        record,
+        last_polled_at=event.at,
+        completed_at=event.at,
+        polls=event.number,
+        raised=said.get("raised", 0),
+        raised_in_row=0,
+        last_error=None,
+        render_event_object_id=said.get("render_event_object_id"),
+        failure_detail=said.get("failure_detail"),
+        error_code=said.get("error_code"),
+        due_at=None,
+    )
+
+
+def project(events: Iterable[ExternalEvent]) -> ExternalProductionRecord:
+    """The record from all events of a job that are kept, in any order."""
+    order = (DISPATCHED, POLLED, RESOLVED)
+    record: ExternalProductionRecord | None = None
+    for event in sorted(events, key=lambda event: (order.index(event.kind), event.number)):
+        record = apply(record, event)
+    if record is None:
+        raise UnexpectedSpecialistResultError("There are no events to make a record of an outside job from.")
+    return record
+
+
+def _due_at(record: ExternalProductionRecord) -> int:
+    """`coalesce(last_polled_at, dispatched_at) + interval`, but not after the job's deadline."""
+    since = record.dispatched_at if record.last_polled_at is None else record.last_polled_at
+    due_at = since + max(round(record.polling_interval_seconds * 1000), 1)
+    return due_at if record.deadline_at is None else min(due_at, record.deadline_at)
+
+
+# --- the events ---
+
+
+def dispatched(
+    at: int,
+    handle: ExternalProductionHandle,
+    *,
+    task_id: str,
+    name: str,
+    specialist: str,
+    scope: str | None = None,
+    token: str | None = None,
+    deadline_at: int | None = None,
+) -> ExternalEvent:
+    """The event that begins a job."""
+    payload: dict[str, Json] = {
+        "render_job_id": task_id,
+        "declared_render_type_ref": name,
+        "specialist_ref": specialist,
+        "scope": scope,
+        "external_job_id": handle.external_job_id,
+        "token": token,
+        "deadline_at": deadline_at,
+    }
+    return ExternalEvent(kind=DISPATCHED, at=at, payload=payload | _said(handle))
+
+
+def polled(at: int, record: ExternalProductionRecord, handle: ExternalProductionHandle | None, error: str | None) -> ExternalEvent:
+    """The event of a poll that did not end the job; one that raised (`handle` is None) changes neither interval nor hint."""
+    kept = ExternalProductionHandle(record.external_job_id, record.polling_interval_seconds, record.progress_hint, record.progress)
+    counts: dict[str, Json] = {"raised": record.raised}
+    if error is not None:
+        counts = {"raised": record.raised + 1, "raised_in_row": record.raised_in_row + 1, "error": error[:DETAIL_LIMIT]}
+    return ExternalEvent(kind=POLLED, number=record.polls + 1, at=at, payload=_said(handle or kept) | counts)
+
+
+def resolved(
+    at: int,
+    record: ExternalProductionRecord,
+    *,
+    object_id: str | None = None,
+    failure: ExternalProductionFailure | None = None,
+) -> ExternalEvent:
+    """The event that ends a job: with what it produced, or why it failed."""
+    payload: dict[str, Json] = {"raised": record.raised}
+    if failure is None:
+        payload["render_event_object_id"] = object_id
+    else:
+        payload["failure_detail"] = failure.failure_detail[:DETAIL_LIMIT]
+        payload["error_code"] = failure.error_code
+    return ExternalEvent(kind=RESOLVED, number=record.polls, at=at, payload=payload)
+
+
+def _said(handle: ExternalProductionHandle) -> dict[str, Json]:
+    return {
+        "polling_interval_seconds": handle.polling_interval_seconds,
+        "progress_hint": handle.progress_hint,
+        "progress": handle.progress,
+    }
+
+
+# --- what is refused (D36) ---
+
+
+def check_handle(handle: ExternalProductionHandle) -> ExternalProductionHandle:
+    """The handle itself, or `InvalidHandle`."""
+    job_id, interval, hint = handle.external_job_id, handle.polling_interval_seconds, handle.progress_hint
+    if not isinstance(job_id, str) or not 0 < len(job_id) <= JOB_ID_LIMIT:
+        raise InvalidHandle(
+            "empty_external_job_id",
+            f"external_job_id is the service's name of the job: 1 to {JOB_ID_LIMIT} characters, not {job_id!r}.",
+        )
+    number = isinstance(interval, int | float) and not isinstance(interval, bool) and math.isfinite(interval)
+    if not number or not 0 < interval <= LONGEST_INTERVAL:
+        raise InvalidHandle(
+            "invalid_polling_interval",
+            f"polling_interval_seconds is more than 0 and at most {LONGEST_INTERVAL} (a day), not {interval!r}.",
+        )
+    if hint is not None and (not isinstance(hint, str) or len(hint.encode("utf-8", "replace")) > HINT_LIMIT):
+        raise InvalidHandle("progress_hint_too_long", f"progress_hint is text of at most {HINT_LIMIT} bytes, for people to read.")
+    if handle.progress is not None and not (isinstance(handle.progress, int | float) and 0 <= handle.progress <= 1):
+        raise InvalidHandle("invalid_progress", f"progress is a fraction from 0 to 1, not {handle.progress!r}.")
+    encode([job_id, hint], "handle")
+    return handle
+
+
+def check_failure(failure: ExternalProductionFailure) -> ExternalProductionFailure:
+    """The failure with texts that can be stored."""
+    code = failure.error_code
+    if code is not None and (not isinstance(code, str) or not 0 < len(code) <= 200):
+        raise InvalidHandle("invalid_error_code", f"error_code is a short text or None, not {code!r}.")
+    detail = str(failure.failure_detail)[:DETAIL_LIMIT].replace("\x00", "\\0").encode("utf-8", "replace").decode()
+    return ExternalProductionFailure(detail, code)

@@ -1,0 +1,35 @@
+-- Jobs in outside services: their records as a view, the due ones by an index, and the one move that a record makes.
+
+insert into legal_moves (entity, from_state, to_state) values ('external_production_record', 'live', 'ended');
+
+-- With a codec the bodies are sealed: then only what stands beside them is shown.
+create view external_production_records_view as
+select id as object_id, namespace, task_id as render_job_id, run_id, root_id,
+  body ->> 'declared_render_type_ref' as declared_render_type_ref,
+  body ->> 'specialist_ref' as specialist_ref,
+  body ->> 'scope' as scope,
+  body ->> 'external_job_id' as external_job_id,
+  (body ->> 'polling_interval_seconds')::double precision as polling_interval_seconds,
+  body ->> 'progress_hint' as progress_hint,
+  (body ->> 'progress')::double precision as progress,
+  (body ->> 'dispatched_at')::bigint as dispatched_at,
+  (body ->> 'last_polled_at')::bigint as last_polled_at,
+  (body ->> 'completed_at')::bigint as completed_at,
+  (body ->> 'render_event_object_id')::uuid as render_event_object_id,
+  body ->> 'failure_detail' as failure_detail,
+  body ->> 'error_code' as error_code,
+  (body ->> 'polls')::integer as polls,
+  (body ->> 'raised')::integer as raised,
+  (body ->> 'raised_in_row')::integer as raised_in_row,
+  (body ->> 'due_at')::bigint as due_at
+from (
+  select id, namespace, task_id, run_id, root_id, case when body like '{%' then body::jsonb else '{}'::jsonb end as body
+  from records
+  where entity = 'external_production_record'
+) as shown;
+
+create index records_external_due on records (
+  (case when body like '{%' then (body::jsonb ->> 'due_at')::bigint end)
+) where entity = 'external_production_record' and ended_at is null;
+
+create index tasks_external on tasks (lane_id) where state = 'awaiting_external';

@@ -1,0 +1,284 @@
+"""The eleven tests that the seed of outside services names, on every store, at the store's own time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.contract.databases import Database, SqliteMemory, StoreTime
+
+from treadle import (
+    Engine,
+    ExternalPollingLoop,
+    ExternalProductionFailure,
+    ExternalProductionHandle,
+    Production,
+    RenderEvent,
+    Specialist,
+)
+from treadle.kernel.entities import RecordFilter
+from treadle.kernel.externals import ShownJob
+from treadle.model.external import DISPATCHED, POLLED, RESOLVED
+from treadle.model.tasks import Task
+from treadle.model.values import decode
+from treadle.settings import Settings
+from treadle.testing import StubExternalRenderSpecialist
+
+SECOND = 1000
+
+
+class Stage:
+    """An engine on the store under test, whose loop a test drives by hand."""
+
+    def __init__(self, engine: Engine, clock: StoreTime, database: Database) -> None:
+        self.engine, self.clock, self.database = engine, clock, database
+        self.loop = ExternalPollingLoop(engine)
+
+    async def dispatch(self, name: str = "render", **options: Any) -> str:
+        """A task that has been taken once; its id."""
+        task = await self.engine.enqueue(name, {"shape": 7}, **options)
+        await self.loop.tick()
+        return task.id
+
+    async def tick(self, seconds: float = 0) -> int:
+        """Let so much time pass, and poll what is due then."""
+        await self.clock.advance(round(seconds * SECOND))
+        return await self.loop.tick()
+
+    async def task(self, task_id: str) -> Task:
+        return await self.engine.get_task(task_id)
+
+    async def job(self, task_id: str) -> ShownJob:
+        return await self.engine.externals.show(task_id)
+
+    async def kinds(self, task_id: str) -> list[str]:
+        return [event.kind for event in (await self.job(task_id)).events]
+
+    async def no_record(self) -> bool:
+        return await self.engine.store.list_records(RecordFilter("external_production_record"), 10) == []
+
+    def row(self) -> dict[str, Any]:
+        """The one row of the view; nothing of a database that can only be looked at through its store."""
+        if isinstance(self.database, SqliteMemory):
+            return {}
+        (row,) = self.database.rows("external_production_records_view")
+        return row
+
+    async def check(self) -> None:
+        assert (await self.engine.verify()).problems == ()
+
+
+@pytest.fixture
+async def stage(database: Database, clock: StoreTime, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    await database.open_store()  # so that the time of PostgreSQL stands still
+    monkeypatch.setattr("treadle.wiring.engine.make_store", lambda url, clock: database.make_store())
+    async with Engine("memory://", settings=Settings()) as engine:
+        made = Stage(engine, clock, database)
+        yield made
+        await made.check()
+
+
+# 5.1 the contract
+
+
+async def test_specialist_returning_handle_creates_record(stage: Stage) -> None:
+    stub = StubExternalRenderSpecialist(external_job_id="farm/7", initial_polling_interval_seconds=30)
+    stage.engine.specialist("render", stub)
+    task_id = await stage.dispatch()
+    task, job = await stage.task(task_id), await stage.job(task_id)
+    assert (task.state, task.owner_id, task.wake_at) == ("awaiting_external", None, stage.clock.now() + 30 * SECOND)
+    record = job.record
+    assert (record.render_job_id, record.declared_render_type_ref) == (task_id, "render")
+    assert (record.specialist_ref, record.external_job_id) == ("StubExternalSpecialist", "farm/7")
+    assert (record.polling_interval_seconds, record.progress_hint) == (30, None)
+    assert (record.dispatched_at, record.last_polled_at, record.completed_at) == (stage.clock.now(), None, None)
+    assert not hasattr(record, "state")
+    assert [event.kind for event in job.events] == [DISPATCHED]
+    assert [move.move for move in await stage.engine.reads.list_moves(task_id)] == ["hand_off"]
+    assert stub.started == [({"shape": 7}, record.token)]
+
+
+async def test_specialist_returning_render_event_does_not_create_record(stage: Stage) -> None:
+    stage.engine.specialist("render", StubExternalRenderSpecialist(start_outcome=RenderEvent({"url": "a.png"})))
+    task_id = await stage.dispatch()
+    task = await stage.task(task_id)
+    assert (task.state, decode(task.result)) == ("completed", {"url": "a.png"})
+    assert await stage.no_record()
+    (produced,) = await stage.engine.store.list_records(RecordFilter("render_event"), 10)
+    assert (produced.task_id, decode(produced.body)) == (task_id, {"url": "a.png"})
+
+
+async def test_specialist_returning_none_does_not_create_record(stage: Stage) -> None:
+    class Failing(Specialist):
+        async def start(self, payload: dict[str, Any], ctx: Any) -> None:
+            return None
+
+    stage.engine.specialist("render", Failing())
+    task = await stage.task(await stage.dispatch())
+    assert (task.state, task.error_code) == ("failed", "specialist_failed")
+    assert await stage.no_record()
+
+
+# 5.2 polling
+
+
+async def test_polling_loop_calls_poll_at_interval(stage: Stage) -> None:
+    handle = ExternalProductionHandle("job-1", 1)
+    stub = StubExternalRenderSpecialist([handle, handle, RenderEvent({"url": "b.png"})])
+    stage.engine.specialist("render", stub)
+    task_id = await stage.dispatch()
+    counts = []
+    for _ in range(6):
+        await stage.tick(0.5)
+        counts.append(len(stub.polled))
+    assert counts == [0, 1, 1, 2, 2, 3]
+    task, job = await stage.task(task_id), await stage.job(task_id)
+    assert (task.state, decode(task.result)) == ("completed", {"url": "b.png"})
+    assert [event.kind for event in job.events] == [DISPATCHED, POLLED, POLLED, RESOLVED]
+    (produced,) = await stage.engine.store.list_records(RecordFilter("render_event"), 10)
+    assert (job.record.render_event_object_id, job.record.completed_at) == (produced.id, stage.clock.now())
+    assert [move.move for move in await stage.engine.reads.list_moves(task_id)] == ["hand_off", "succeed"]  # polls leave none
+
+
+async def test_specialist_can_update_polling_interval(stage: Stage) -> None:
+    outcomes = [ExternalProductionHandle("job-1", 2), ExternalProductionHandle("job-1", 10), RenderEvent()]
+    stub = StubExternalRenderSpecialist(outcomes, initial_polling_interval_seconds=1)
+    stage.engine.specialist("render", stub)
+    task_id = await stage.dispatch()
+    await stage.tick(1)
+    assert (await stage.task(task_id)).wake_at == stage.clock.now() + 2 * SECOND
+    await stage.tick(2)
+    assert (await stage.job(task_id)).record.polling_interval_seconds == 10
+    assert (await stage.task(task_id)).wake_at == stage.clock.now() + 10 * SECOND
+    await stage.tick(9.999)
+    assert len(stub.polled) == 2
+    await stage.tick(0.001)
+    assert len(stub.polled) == 3
+    assert (await stage.task(task_id)).state == "completed"
+
+
+async def test_progress_hint_propagates_through_record(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    outcomes = [
+        ExternalProductionHandle("job-1", 1, "frame 1 of 2", 0.5),
+        ExternalProductionHandle("job-1", 1, "frame 2 of 2", 1),
+    ]
+    stage.engine.specialist("render", StubExternalRenderSpecialist(outcomes))
+    task_id = await stage.dispatch()
+    with caplog.at_level(logging.INFO, "treadle"):
+        for said in outcomes:
+            await stage.tick(1)
+            job = await stage.job(task_id)
+            assert (job.record.progress_hint, job.record.progress) == (said.progress_hint, said.progress)
+            assert job.events[-1].payload["progress_hint"] == said.progress_hint
+            assert said.progress_hint in caplog.text
+            if row := stage.row():
+                assert (row["progress_hint"], row["progress"], row["last_polled_at"]) == (
+                    said.progress_hint,
+                    said.progress,
+                    stage.clock.now(),
+                )
+
+
+# 5.3 failures
+
+
+async def test_specialist_failure_marks_job_failed(stage: Stage) -> None:
+    stub = StubExternalRenderSpecialist([ExternalProductionFailure("out of filament", "no_filament")])
+    stage.engine.specialist("render", stub)
+    task_id = await stage.dispatch(retry=3)  # a failure of the service is retried by no policy (D31)
+    await stage.tick(1)
+    task, job = await stage.task(task_id), await stage.job(task_id)
+    assert (task.state, task.error_code, decode(task.error)["message"]) == ("failed", "no_filament", "out of filament")
+    assert (job.record.failure_detail, job.record.error_code) == ("out of filament", "no_filament")
+    assert job.events[-1].kind == RESOLVED
+    assert job.events[-1].payload["failure_detail"] == "out of filament"
+    if row := stage.row():
+        assert (row["failure_detail"], row["error_code"], row["due_at"]) == ("out of filament", "no_filament", None)
+        assert row["completed_at"] == stage.clock.now()
+
+
+async def test_specialist_unregistered_marks_job_failed(stage: Stage) -> None:
+    stage.engine.specialist("other", StubExternalRenderSpecialist())
+    task = await stage.engine.enqueue("render")
+    await stage.engine.externals.append_dispatched(task.id, ExternalProductionHandle("job-1", 1))
+    await stage.tick(0.5)
+    assert (await stage.task(task.id)).state == "awaiting_external"  # it is not due
+    await stage.tick(0.5)
+    ended, job = await stage.task(task.id), await stage.job(task.id)
+    assert (ended.state, ended.error_code) == ("failed", "specialist_unregistered")
+    assert (job.state, job.record.error_code) == ("failed", "specialist_unregistered")
+
+
+async def test_poll_raising_does_not_terminate_loop(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stub = StubExternalRenderSpecialist([ConnectionError("no route to the farm"), RenderEvent({"url": "c.png"})])
+    stage.engine.specialist("render", stub)
+    task_id = await stage.dispatch()
+    await stage.tick(1)
+    task, job = await stage.task(task_id), await stage.job(task_id)
+    assert "external_polling_loop.poll_raised" in caplog.text
+    assert [(record.levelname) for record in caplog.records if "poll_raised" in record.message] == ["WARNING"]
+    assert (task.state, task.failures) == ("awaiting_external", 0)
+    assert (job.record.last_polled_at, job.record.raised, job.record.raised_in_row) == (stage.clock.now(), 1, 1)
+    assert [event.kind for event in job.events] == [DISPATCHED, POLLED]
+    assert "no route to the farm" in (await stage.engine.why(task_id)).text
+    await stage.tick(1)
+    assert (await stage.task(task_id)).state == "completed"
+    assert (await stage.job(task_id)).record.raised_in_row == 0
+
+
+# 5.4 restarts
+
+
+async def test_loop_resumes_in_flight_polls_after_restart(stage: Stage) -> None:
+    task = await stage.engine.enqueue("render")
+    await stage.engine.externals.append_dispatched(task.id, ExternalProductionHandle("job-9", 5))
+    assert await stage.kinds(task.id) == [DISPATCHED]
+    assert (await stage.task(task.id)).wake_at == stage.clock.now() + 5 * SECOND
+    stub = StubExternalRenderSpecialist([RenderEvent({"url": "d.png"})])
+    stage.engine.specialist("render", stub)
+    stage.loop = ExternalPollingLoop(stage.engine)
+    await stage.tick(5)
+    assert stub.polled == ["job-9"]
+    assert stub.started == []
+    ended = await stage.task(task.id)
+    assert (ended.state, decode(ended.result)) == ("completed", {"url": "d.png"})
+    assert await stage.kinds(task.id) == [DISPATCHED, RESOLVED]
+
+
+# 5.5 concurrency
+
+
+async def test_concurrent_polls_for_different_specialists(stage: Stage) -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    class Slow(Specialist):
+        async def start(self, payload: dict[str, Any]) -> ExternalProductionHandle:
+            return ExternalProductionHandle("slow", 1)
+
+        async def poll(self, external_job_id: str) -> Production:
+            begun.set()
+            await may_end.wait()
+            return Production({"slow": True})
+
+    still = ExternalProductionHandle("fast", 1, "on it")
+    stage.engine.specialist("slow", Slow())
+    for name in ("fast1", "fast2"):
+        stage.engine.specialist(name, StubExternalRenderSpecialist([still]))
+    tasks = {name: (await stage.engine.enqueue(name)).id for name in ("slow", "fast1", "fast2")}
+    await stage.loop.tick()
+    await stage.clock.advance(SECOND)
+    ticking = asyncio.ensure_future(stage.loop.tick())
+    async with asyncio.timeout(20):
+        await begun.wait()
+        fast, told = (tasks["fast1"], tasks["fast2"]), [[DISPATCHED, POLLED]] * 2
+        while [await stage.kinds(task_id) for task_id in fast] != told:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert not ticking.done()
+        assert await stage.kinds(tasks["slow"]) == [DISPATCHED]
+        may_end.set()
+        await ticking
+    assert (await stage.task(tasks["slow"])).state == "completed"
+    assert await stage.kinds(tasks["slow"]) == [DISPATCHED, RESOLVED]
