@@ -61,6 +61,21 @@ PROBLEMS = {
     "webhook_unsigned": "`TREADLE_WEBHOOK_SECRET` is not set; nothing is sent unsigned. Final.",
     "webhook_not_allowed": "An approval names a webhook of its own that `TREADLE_WEBHOOK_ALLOW` does not allow. Final.",
     "webhook_not_set": "There is no usable `TREADLE_APPROVAL_WEBHOOK` where the notification was to be sent. Final.",
+    "specialist_raised": "A specialist's `start` raised. Final, whatever the task's policy says; an operator may retry it.",
+    "specialist_failed": "A specialist's `start` returned None: it could not submit the job. Final.",
+    "specialist_unavailable": "A specialist's task was executed where there is no engine around it. Final.",
+    "poll_not_supported": "A handle was returned by what has no `poll`. Final; the job at the service is not followed.",
+    "external_production_failed": "The outside service said that the job failed, and gave no code. Final.",
+    "external_job_lost": "The outside service does not know the job any more. Final.",
+    "external_outcome_unknown": "A worker was lost while it submitted a job, and its specialist has no `find`: nobody knows "
+    "whether the service has it. Look there, then retry or cancel the task.",
+    "specialist_unregistered": "No live server has the specialist that a job has to be polled by, and none had for a while. Final.",
+    "poll_returned_unexpected_type": "A poll returned neither a production, nor a handle, nor a failure. Final.",
+    "empty_external_job_id": "A specialist returned a handle without the service's name of the job. Final.",
+    "invalid_polling_interval": "A specialist returned a handle whose interval is not more than 0 and at most a day. Final.",
+    "progress_hint_too_long": "A specialist returned a handle with a hint of more than 4 KB. Final where `start` did.",
+    "invalid_progress": "A specialist returned a handle whose progress is no fraction from 0 to 1. Final where `start` did.",
+    "invalid_error_code": "A specialist returned a failure whose code is no short text. Final where `start` did.",
     "entrypoint_missing": "The module of a registered handler has no function of that name.",
 }
 """Codes that failed tasks carry beside those of the error tree."""

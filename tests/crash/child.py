@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, TaskSpec
+from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, Specialist, TaskSpec
 from treadle.kernel.crashpoints import arm
 from treadle.kernel.telemetry import Event, TaskSettled, TaskTaken
 from treadle.model.clock import Duration
@@ -184,6 +185,8 @@ async def run_one_worker(options: argparse.Namespace, stop: asyncio.Event) -> No
     add_askers(engine)
     if options.topology is not None:
         engine.use_topology(options.topology, roles=options.roles)
+    if options.farm:
+        add_farms(engine, options.farm)
     lease: Duration = options.lease
     name = options.name or None
     async with engine, engine.worker(lease=lease, grace=options.grace, concurrency=options.concurrency, name=name) as host:
@@ -213,6 +216,29 @@ def add_askers(engine: Engine) -> None:
         if ctx.approval_decision is None:
             return AwaitingApproval(ApprovalRequest.of("Go?", **payload))
         return {"by": ctx.approval_decision["by"], "pid": os.getpid()}
+
+
+def add_farms(engine: Engine, url: str) -> None:
+    """The specialist of the example: as it is, without a way to find jobs, and for a farm that makes one job of two submits."""
+    example = load_example("render_farm", "handlers")
+    farm = example.RenderFarm(url, interval=0.2)
+
+    class Blind(Specialist):
+        start, poll = farm.start, farm.poll
+
+    engine.specialist("farm", farm)
+    engine.specialist("blind_farm", Blind())
+    engine.specialist("deduping_farm", Blind(), idempotent_start=True)
+
+
+def load_example(name: str, module: str) -> Any:
+    path = Path(__file__).parents[2] / "examples" / name / f"{module}.py"
+    spec = importlib.util.spec_from_file_location(f"example_{name}_{module}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
 
 
 async def run_decider(options: argparse.Namespace) -> None:
@@ -276,6 +302,7 @@ def main() -> None:
     parser.add_argument("--task", default="")
     parser.add_argument("--name", default="")
     parser.add_argument("--decision", default="approve")
+    parser.add_argument("--farm", default="")
     parser.add_argument("--flow", type=Path)
     parser.add_argument("--topology", type=Path)
     parser.add_argument("--role", dest="roles", action="append")

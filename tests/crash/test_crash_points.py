@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 from tests.crash.scene import BOUND, Scene
 from tests.crash.test_effects import EFFECT_POINTS
+from tests.crash.test_external import EXTERNAL_POINTS
 
 from treadle import TaskSpec
 from treadle.kernel.crashpoints import POINTS
@@ -26,7 +27,7 @@ def test_every_named_point_is_died_at() -> None:
     """`leave.*` is passed only when two advance one run at once, or while it is paused: see the tests of runs. `fire.*` and
     `look.*` are those of schedules and watchers, `function.*` those of functions: see their tests.
     """
-    here = {*ENQUEUE_POINTS, *WORKER_POINTS, *ADVANCE_POINTS, *OPERATOR_POINTS, *EFFECT_POINTS}
+    here = {*ENQUEUE_POINTS, *WORKER_POINTS, *ADVANCE_POINTS, *OPERATOR_POINTS, *EFFECT_POINTS, *EXTERNAL_POINTS}
     assert here >= {point for point in POINTS if not point.startswith(("leave.", "fire.", "look.", "function."))}
 
 

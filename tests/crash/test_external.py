@@ -1,0 +1,154 @@
+"""Workers of an outside service die between any two writes, and between submitting and recording: jobs are neither lost nor
+submitted twice in silence. The service is the render farm of the examples, behind real HTTP; the workers are real processes.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.crash.child import load_example
+from tests.crash.scene import Scene, until
+
+from treadle.model.external import DISPATCHED, POLLED, RESOLVED
+from treadle.model.values import decode
+
+EXTERNAL_POINTS = ("external.before_start", "external.after_start", "external.after_poll")
+OTHER_POINTS = ("claim.after", "handler.before", "handler.after", "settle.before_commit", "settle.after_commit")
+KILLED = -signal.SIGKILL
+WISH = {"scene": "dawn", "frames": 2, "seconds_per_frame": 0.2}
+
+
+class FarmServer:
+    """The example's farm, served from this process; it can be away for a while."""
+
+    def __init__(self, path: Any) -> None:
+        self._example = load_example("render_farm", "farm")
+        self.farm = self._example.Farm(path)
+        self._server = self._example.make_server(self.farm)
+        self.port = self._server.server_port
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._serve()
+
+    def _serve(self) -> None:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def come_back(self, path: Any) -> None:
+        """Another process of the farm, on the same port, with what the first one stored."""
+        self.farm = self._example.Farm(path)
+        self._server = self._example.make_server(self.farm, self.port)
+        self._serve()
+
+
+@pytest.fixture
+def farm(tmp_path: Any) -> Iterator[FarmServer]:
+    server = FarmServer(tmp_path / "farm.json")
+    yield server
+    server.close()
+
+
+async def crash_and_go_on(scene: Scene, farm: FarmServer, point: str, name: str, count: int = 1) -> Any:
+    """A worker dies at the `count`-th passing of the point; another finishes. The task, as it ended."""
+    task = await scene.engine.enqueue(name, WISH)
+    first = scene.start("worker", "--lease", 1, "--farm", farm.url, "--crash-at", f"{point}:{count}")
+    assert await first.ended() == KILLED
+    await scene.start_worker("--farm", farm.url)
+    (ended,) = await scene.finished([task.id])
+    return ended
+
+
+async def test_a_job_submitted_but_not_recorded_is_found_and_reattached(scene: Scene, farm: FarmServer) -> None:
+    ended = await crash_and_go_on(scene, farm, "external.after_start", "farm")
+    assert ended.state == "completed"
+    assert len(farm.farm.jobs) == 1  # one job at the service
+    (job,) = farm.farm.jobs.values()
+    shown = await scene.engine.externals.show(ended.id)
+    assert (shown.record.external_job_id, shown.record.token) == (job["id"], job["token"])
+    moves = await scene.engine.reads.list_moves(ended.id)
+    assert [move.move for move in moves] == ["expire", "hand_off", "succeed"]
+    assert decode(moves[1].data)["reattached"] is True
+    assert (await scene.engine.verify()).problems == ()
+
+
+async def test_a_job_that_nobody_can_find_is_of_unknown_outcome_and_not_submitted_again(scene: Scene, farm: FarmServer) -> None:
+    ended = await crash_and_go_on(scene, farm, "external.after_start", "blind_farm")
+    assert (ended.state, ended.error_code) == ("failed", "external_outcome_unknown")
+    assert len(farm.farm.jobs) == 1
+    assert await scene.moves(ended.id) == ["expire", "tool_call.unknown", "fail"]
+    assert "nobody knows" in (await scene.engine.why(ended.id)).text
+    tokens = {job["token"] for job in farm.farm.jobs.values()}
+    await scene.engine.retry(ended.id)  # an operator has looked, and wants it again: another token (D31)
+    (again,) = await until_ended(scene, ended.id, "completed")
+    assert again.state == "completed"
+    assert len({job["token"] for job in farm.farm.jobs.values()} | tokens) == 2
+
+
+async def until_ended(scene: Scene, task_id: str, state: str) -> list[Any]:
+    async def there() -> bool:
+        return any(task.state == state for task in await scene.engine.store.find_finished([task_id]))
+
+    await until(there, *scene._children)
+    return await scene.engine.store.find_finished([task_id])
+
+
+async def test_a_service_that_deduplicates_is_told_again_under_the_same_token(scene: Scene, farm: FarmServer) -> None:
+    submit = farm.farm.submit
+    farm.farm.submit = lambda wish: submit(wish | {"dedupe": True})
+    ended = await crash_and_go_on(scene, farm, "external.after_start", "deduping_farm")
+    assert ended.state == "completed"
+    assert len(farm.farm.jobs) == 1
+    assert await scene.moves(ended.id) == ["expire", "tool_call.unknown", "hand_off", "succeed"]
+
+
+async def test_a_worker_that_dies_before_submitting_leaves_nothing_at_the_service(scene: Scene, farm: FarmServer) -> None:
+    ended = await crash_and_go_on(scene, farm, "external.before_start", "farm")
+    assert ended.state == "completed"
+    assert len(farm.farm.jobs) == 1
+    assert await scene.moves(ended.id) == ["expire", "hand_off", "succeed"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("point", [*OTHER_POINTS, "external.after_poll"])
+async def test_a_job_survives_its_workers_wherever_they_die(scene: Scene, farm: FarmServer, point: str, count: int) -> None:
+    ended = await crash_and_go_on(scene, farm, point, "farm", count)
+    assert ended.state == "completed"
+    assert len(farm.farm.jobs) == 1
+    shown = await scene.engine.externals.show(ended.id)
+    kinds = [event.kind for event in shown.events]
+    assert (kinds[0], kinds[-1]) == (DISPATCHED, RESOLVED)
+    assert set(kinds[1:-1]) <= {POLLED}
+    assert shown.record.render_event_object_id is not None
+    assert (await scene.engine.verify()).problems == ()
+
+
+async def test_checkpoint_b_a_job_goes_on_over_a_restart_between_polls(scene: Scene, farm: FarmServer, tmp_path: Any) -> None:
+    """The seed's smoke test: handed off, polled with hints, the process restarted in between, then done."""
+    task = await scene.engine.enqueue("farm", WISH | {"frames": 4, "seconds_per_frame": 0.5})
+    first = await scene.start_worker("--farm", farm.url)
+
+    async def polled() -> bool:
+        jobs = await scene.engine.externals.list()
+        return bool(jobs) and jobs[0].record.polls >= 2
+
+    await until(polled, first)
+    assert (await scene.engine.get_task(task.id)).state == "awaiting_external"
+    before = (await scene.engine.externals.show(task.id)).record
+    assert (before.completed_at, before.progress_hint is not None) == (None, True)
+    first.send(signal.SIGTERM)
+    assert await first.ended() == 0
+    farm.close()  # the farm restarts as well
+    farm.come_back(tmp_path / "farm.json")
+    await scene.start_worker("--farm", farm.url)
+    (ended,) = await scene.finished([task.id])
+    after = (await scene.engine.externals.show(task.id)).record
+    assert (ended.state, after.external_job_id, len(farm.farm.jobs)) == ("completed", before.external_job_id, 1)
+    assert (after.last_polled_at or 0) > (before.last_polled_at or 0)
+    assert after.completed_at is not None
+    assert after.render_event_object_id is not None
