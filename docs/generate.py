@@ -93,6 +93,7 @@ REASONS = {
     "approval": "it waits for a person's decision",
     "backoff": "it has failed, and its next attempt is due later",
     "delayed": "it is not due yet",
+    "suspended": "(functions) all of the function waits: for time, signals, children or people",
     "nondeterministic": "(functions) the code does not do what the run has recorded; a rollback heals it",
     "finished_canceled": "it was canceled",
     "finished_completed": "it is done",

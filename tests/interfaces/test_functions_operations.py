@@ -507,6 +507,32 @@ async def test_suspended_functions_beyond_the_cache_are_closed_and_replayed(scen
     assert {len(await scene.steps(each.id)) for each in started} == {2}
 
 
+async def test_a_suspended_function_says_what_it_waits_for(scene: Scene):
+    async def fail() -> None:
+        raise ValueError("not yet")
+
+    @scene.engine.function("child")
+    async def child(payload: dict[str, Any], ctx: Any) -> Any:
+        await ctx.wait_for("go")
+
+    @scene.engine.function("f")
+    async def function(payload: dict[str, Any], ctx: Any) -> Any:
+        handle = await ctx.start("child")
+        await ctx.gather(ctx.call("work"), handle.result(), ctx.wait_for("go", timeout=60), ctx.sleep(60), ctx.step(fail, retry=1))
+
+    started = await scene.engine.start_function("f")
+    process = scene.process()
+    await process.quiet()
+    reason = await scene.engine.run_reads.why(started.id)
+    (child_id,) = await scene.engine.store.list_children(started.id)
+    (own,) = [task for task in await process.live(started.id) if task.kind == "function"]
+    assert reason.code == "suspended"
+    assert reason.text.startswith("waits for 1[0].work (task ")
+    assert f"the run {child_id} that it started; the signal go until 2027-01-15T08:01:00.000Z; and 2 more" in reason.text
+    assert (await scene.engine.run_reads.why(child_id)).text == "waits for the signal go"
+    assert (await scene.engine.why(own.id)).code == "suspended"
+
+
 async def test_steps_of_functions_are_shown_like_those_of_workflows(scene: Scene):
     async def fail() -> None:
         raise ValueError("broken")

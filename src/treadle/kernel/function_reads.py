@@ -1,11 +1,20 @@
-"""Steps of functions in the form in which interfaces show steps of all runs."""
+"""Steps of functions in the form in which interfaces show steps of all runs, and what a suspended function waits for. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from treadle.evaluator.records import StepError, StepRow
 from treadle.evaluator.states import State, StepKind
-from treadle.kernel.function_rows import Recorded
+from treadle.kernel.function_rows import ASK, CALL, EFFECT, RESULT, SLEEP, STEP, VOID, WAIT, Recorded
+from treadle.kernel.why import Reason
+from treadle.model.clock import as_text
+from treadle.model.names import FUNCTION
 from treadle.model.states import StepState
+from treadle.model.tasks import Task
+
+_NAMED = 3
+"""Waits that a reason speaks of."""
 
 _STATES = {StepState.COMPLETED.value: State.STATEMENT_COMPLETE, StepState.FAILED.value: State.STATEMENT_ERROR}
 
@@ -65,3 +74,36 @@ def path_of(recorded: Recorded) -> str:
     parts = recorded.place.split(".")
     scopes = "".join(f"{parts[index]}[{parts[index + 1]}]." for index in range(0, len(parts) - 1, 2))
     return f"{scopes}{recorded.name}"
+
+
+def is_suspended(task: Task) -> bool:
+    """Whether it is a function's own task that is parked because all of the function waits."""
+    return task.kind == FUNCTION and task.owner_id is None and task.wake_at is not None and task.error is None and not task.hold
+
+
+def why_suspended(waiting: Sequence[Recorded]) -> Reason:
+    """What a suspended function waits for, from its steps that have not ended."""
+    open_steps = sorted((each for each in waiting if each.kind != VOID), key=lambda each: each.ordinal)
+    said = [_waits_for(each) for each in open_steps[:_NAMED]]
+    more = len(open_steps) - len(said)
+    return Reason("suspended", "waits for " + "; ".join(said) + (f"; and {more} more" if more else ""))
+
+
+def _waits_for(step: Recorded) -> str:
+    until = "" if step.wake_at is None else f" until {as_text(step.wake_at)}"
+    match step.kind:
+        case kind if kind == SLEEP:
+            return f"time to pass{until}"
+        case kind if kind == WAIT:
+            return f"the signal {step.name}{until}"
+        case kind if kind == CALL:
+            return f"{path_of(step)} (task {step.task_id})"
+        case kind if kind == ASK:
+            return f"a person's decision on {path_of(step)} (task {step.task_id})"
+        case kind if kind == RESULT:
+            return f"the run {step.task_id} that it started"
+        case kind if kind in (STEP, EFFECT):
+            message = (step.error or {}).get("message", "")
+            return f"the next attempt of {path_of(step)} at {as_text(step.wake_at)}: {message}"
+        case _:
+            return path_of(step)

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from treadle.evaluator import StepRow
-from treadle.kernel.function_rows import SIGNAL, VOID
+from treadle.kernel.function_reads import is_suspended, why_suspended
+from treadle.kernel.function_rows import SIGNAL, VOID, read_step
 from treadle.kernel.ports import RunFilter, Store, TaskFilter
 from treadle.kernel.reads import PAGE_LIMIT
 from treadle.kernel.stepcodec import load_step
@@ -16,8 +17,8 @@ from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound
 from treadle.model.ids import parse_id
 from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE
-from treadle.model.runs import Run
-from treadle.model.states import LIVE_TASK_STATES, RunState, TaskState
+from treadle.model.runs import Run, Step
+from treadle.model.states import LIVE_TASK_STATES, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Server, Task
 from treadle.model.usage import Budget, Usage
 from treadle.model.values import decode
@@ -120,11 +121,23 @@ class RunReads:
         """Why the run is where it is."""
         run = await self.get_run(run_id)
         tasks = [] if run.finished else await self.list_live_tasks(run.id)
+        if run.state == RunState.RUNNING and any(is_suspended(task) for task in tasks):
+            waiting = [step for step in await self._all_steps(run.id) if step.state in (StepState.RUNNING, StepState.PENDING)]
+            if waiting:
+                return why_suspended([read_step(step, self._vault) for step in waiting])
         rows = await self._store.load_steps(run.id, rows=[task.step_id for task in tasks[:_NAMED] if task.step_id])
         paths = {row.id: row.path for row in (load_step(row, self._vault) for row in rows)}
         broken = None if run.finished else await self._find_broken(run, tasks)
         around = await self._around(tasks[:_NAMED])
         return why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now(), broken, around)
+
+    async def _all_steps(self, run_id: str) -> list[Step]:
+        found: list[Step] = []
+        after: str | None = None
+        while page := await self._store.list_steps(run_id, after, 1000):
+            found += page
+            after = page[-1].id
+        return found
 
     async def _around(self, tasks: Sequence[Task]) -> dict[str, Around]:
         """What those of the tasks wait for that await a person, by task."""

@@ -139,6 +139,10 @@ def _why_waiting(task: Task, now: int) -> Reason:
     if task.kind == FUNCTION and task.error:
         message = (decode(task.error) or {}).get("message", "")
         return Reason("nondeterministic", f"{message}; next try at {at}{due}, which code that fits what is recorded will pass")
+    if task.kind == FUNCTION:
+        return Reason(
+            "suspended", f"suspended; `treadle why {task.run_id}` says what its run waits for; it looks by itself at {at}{due}"
+        )
     if task.failures and task.error:
         message = (decode(task.error) or {}).get("message", "")
         return Reason("backoff", f"failed {task.failures} time(s), next attempt at {at}{due}: {message}")
