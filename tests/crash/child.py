@@ -136,8 +136,9 @@ async def run_function_starter(options: argparse.Namespace) -> None:
 def add_payers(engine: Engine) -> None:
     """Handlers with effects at a server that is told the keys; each makes as many as the payload says, one after another."""
 
-    def pay_one(url: str, number: int, ctx: Context) -> Any:
-        headers = {"Idempotency-Key": ctx.idempotency_key, "Dedupe-Key": ctx.dedupe_key, "Attempt": str(ctx.attempt)}
+    def pay_one(url: str, number: int, ctx: Any) -> Any:
+        attempt = ctx.attempt if isinstance(ctx, Context) else 0
+        headers = {"Idempotency-Key": ctx.idempotency_key, "Dedupe-Key": ctx.dedupe_key, "Attempt": str(attempt)}
         request = urllib.request.Request(f"{url}/step-{number}", b"", headers, method="POST")
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
@@ -149,6 +150,15 @@ def add_payers(engine: Engine) -> None:
             work = partial(asyncio.to_thread, pay_one, payload["url"], number, ctx)
             receipts.append(await ctx.effect(f"pay-{number}", work, {"step": number}))
         return {"receipts": receipts}
+
+    @engine.function("pay_together")
+    async def pay_together(payload: Any, ctx: Any) -> Any:
+        """So many effects, the last two of them at once."""
+        steps = [partial(pay_one, payload["url"], number, ctx) for number in range(payload["steps"])]
+        effects = [ctx.effect(f"pay-{number}", step, {"step": number}) for number, step in enumerate(steps)]
+        paid = [await effect for effect in effects[:-2]]
+        paid += await ctx.gather(*effects[-2:])
+        return [each["step"] for each in paid]
 
     @engine.handler("pay_sync")
     def pay_sync(payload: Any, ctx: Context) -> dict[str, Any]:

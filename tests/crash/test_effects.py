@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from tests.crash.scene import Scene
+from tests.crash.scene import BOUND, Scene
 
 from treadle.kernel.effects import Effect
 from treadle.model.tasks import Move
@@ -158,4 +158,32 @@ async def test_a_function_of_ten_effects_that_dies_at_any_write_has_one_of_each_
     assert len({key for _, key, _ in service.calls}) == len(service.calls)
     rows = await scene.engine.store.find_outcomes([key for _, key, _ in service.calls])
     assert [row.status for row in rows].count("succeeded") == FUNCTION_STEPS
+    assert (await scene.engine.verify()).problems == ()
+
+
+BETWEEN = [
+    pytest.param(point, number, marks=[] if number in common else [pytest.mark.soak])
+    for point, common in (("effect.begun", (2, 10)), ("effect.made", (1, 5, 9, 10)))
+    for number in range(1, FUNCTION_STEPS + 1)
+]
+
+
+@pytest.mark.parametrize(("point", "number"), BETWEEN)
+async def test_so_has_one_that_dies_between_its_writes_also_when_two_are_made_at_once(
+    scene: Scene, service: EffectServer, point: str, number: int
+) -> None:
+    run = await scene.engine.start_function("pay_together", {"url": service.url, "steps": FUNCTION_STEPS}, version=1)
+    first = scene.start("worker", "--lease", 1, "--crash-at", f"{point}:{number}")
+    assert await first.ended() == -signal.SIGKILL
+    await scene.start_worker("--lease", 1)
+    assert await scene.engine.run_result(run, timeout=BOUND) == [f"step-{each}" for each in range(FUNCTION_STEPS)]
+    (task,) = await scene.engine.reads.list_tasks(kind="function", run_id=run.id)
+    told = doubts(await scene.engine.reads.list_moves(task.id))
+    for each in range(FUNCTION_STEPS):
+        step = f"step-{each}"
+        assert 1 <= service.made[step] <= 1 + told[step]
+        assert len({dedupe for name, _, dedupe in service.calls if name == step}) == 1
+    assert len({key for _, key, _ in service.calls}) == len(service.calls)
+    in_flight = 2 if number > FUNCTION_STEPS - 2 else 1  # the last two are made at once
+    assert service.made.total() <= FUNCTION_STEPS + in_flight
     assert (await scene.engine.verify()).problems == ()
