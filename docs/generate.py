@@ -50,6 +50,7 @@ PROBLEMS = {
     "canceled": "An operator or a caller canceled it.",
     "failed": "It failed, and whoever said so gave no code.",
     "reserved_key": "The payload of an agent's task has a key that starts with an underscore; such keys are added by runners.",
+    "value_lost": "Something that the task needs is not in the store any more: what it belonged to was pruned.",
     "budget_exhausted": "A workorder's handler did not come to an end within its budget. In its output bundle.",
     "import_failed": "The module of a registered handler is not there or cannot be imported; the message says why.",
     "import_timeout": "The module of a registered handler does not come to the end of its import.",

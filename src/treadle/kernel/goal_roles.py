@@ -58,6 +58,9 @@ Document = Objective | ReadinessEvent | ContextSnapshot | Workorder | OutputBund
 
 _replace = msgspec.structs.replace
 _BUNDLE_KEYS = frozenset({"title", "metadata", "content", "notes"})
+BLOCKERS_KEPT = 20
+"""Resolved blockers that an objective remembers."""
+
 _LONGEST_REASON = 2000
 _LONGEST_BLOCKER = 400
 
@@ -185,14 +188,19 @@ def resolved_by(objective: Objective, actor: str, now: str) -> Objective:
 
 def blocked(objective: Objective, blocker: BlockerRef) -> Objective:
     """The objective, BLOCKED by that."""
-    return _replace(
-        objective, status=Status.BLOCKED, status_version=objective.status_version + 1, blockers=[*objective.blockers, blocker]
-    )
+    resolved = [each for each in objective.blockers if each.resolved][-BLOCKERS_KEPT:]
+    kept = [each for each in objective.blockers if not each.resolved or each in resolved]
+    return _replace(objective, status=Status.BLOCKED, status_version=objective.status_version + 1, blockers=[*kept, blocker])
 
 
 def text_blocker(objective: Objective, text: str) -> BlockerRef:
     """A blocker that only a person resolves."""
-    return BlockerRef(blocker_id=f"b{len(objective.blockers) + 1}", kind="TEXT", text=text[:_LONGEST_REASON])
+    return BlockerRef(blocker_id=next_blocker_id(objective), kind="TEXT", text=text[:_LONGEST_REASON])
+
+
+def next_blocker_id(objective: Objective) -> str:
+    """An id that no blocker of the objective has."""
+    return f"b{max((int(each.blocker_id[1:]) for each in objective.blockers), default=0) + 1}"
 
 
 # --- scheduler ---

@@ -26,7 +26,7 @@ from treadle.kernel.settle import settlement
 from treadle.kernel.telemetry import Emit, StoreTrouble
 from treadle.model import names
 from treadle.model.clock import Clock, as_text
-from treadle.model.errors import Refused, StoreUnavailable, TreadleError
+from treadle.model.errors import Refused, StoreError, StoreUnavailable, TreadleError
 from treadle.model.goals import (
     FAIL,
     BundleError,
@@ -116,7 +116,10 @@ class GoalSettler:
         """Whether nothing was done, as another task had written the same just before: then the claim is still held."""
         if decision is None or not decision.new:
             return False
-        task = await self._store.find_task(token.task_id)
+        try:
+            task = await self._store.find_task(token.task_id)
+        except StoreError:  # it was done, or its lease runs out and it is looked at again
+            return False
         return task is not None and not task.finished and task.claim == token
 
     async def decide(self, task: Task, finish: Finish) -> Decision | None:

@@ -22,6 +22,7 @@ from treadle.kernel.goal_roles import (
     Seen,
     approved,
     blocked,
+    next_blocker_id,
     readiness_task,
     resolved_by,
     text_blocker,
@@ -334,7 +335,7 @@ def _waits(objective_id: str, waited_for: Sequence[Seen]) -> tuple[Decision, tup
 
 def _objective_blocker(objective: Objective, other: Seen) -> BlockerRef:
     return BlockerRef(
-        blocker_id=f"b{len(objective.blockers) + 1}",
+        blocker_id=next_blocker_id(objective),
         kind="OBJECTIVE",
         objective_id=other.objective.objective_id,
         text=other.objective.title,

@@ -176,8 +176,10 @@ def _running(outside: Outside, user: Handler) -> Callable[[dict[str, Any], Conte
             snapshot = None if workorder is None else await outside.artifacts.find(ContextSnapshot, workorder.snapshot_id)
         except StoreError as error:
             return Released(f"the workorder could not be read: {error}")
-        if workorder is None or snapshot is None or workorder.status != "CREATED":
+        if workorder is None or workorder.status != "CREATED":
             return Succeeded()
+        if snapshot is None:
+            return Failed(Problem("value_lost", "The context snapshot of the workorder is not in the store any more."))
         spent, kept = _spent(ctx)
         left = workorder.budget_ms - spent
         if left <= 0:

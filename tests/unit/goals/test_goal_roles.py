@@ -24,6 +24,7 @@ from tests.unit.goals.making import (
 
 from treadle.kernel.goal_roles import (
     Decision,
+    blocked,
     decide_executed,
     decide_gate,
     decide_overdue,
@@ -31,6 +32,8 @@ from treadle.kernel.goal_roles import (
     decide_schedule,
     digest_of,
     prompt_of,
+    resolved_by,
+    text_blocker,
 )
 from treadle.kernel.goal_schemas import check_document
 from treadle.model.goals import (
@@ -165,6 +168,15 @@ def test_a_reviewer_who_refuses_leaves_it_new():
 def test_a_review_changes_nothing_that_is_not_new():
     decision = decide_readiness(seen(objective(emitted_version=1)), (), LATER, {"by": "reader", "approved": True})
     assert decision.changed == []
+
+
+def test_an_objective_remembers_its_last_resolved_blockers_and_all_open_ones():
+    what = objective()
+    for number in range(30):
+        what = resolved_by(blocked(what, text_blocker(what, f"reason {number}")), "ada", LATER)
+    what = blocked(what, text_blocker(what, "open"))
+    assert [each.text for each in what.blockers] == [*(f"reason {number}" for number in range(10, 30)), "open"]
+    assert [each.blocker_id for each in what.blockers] == [f"b{number}" for number in range(11, 32)]
 
 
 # --- scheduler ---
