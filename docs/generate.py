@@ -103,6 +103,7 @@ REASONS = {
     "list_paused": "its task list is paused",
     "next_poll": "an outside job is working",
     "no_worker": "no live worker has a handler for it",
+    "objective": "(objectives) the line says what it waits for: its approval, a blocker, or a role",
     "over_limit": "a limit is taken by others",
     "not_advanced": "(runs) what a step came to could not be taken in; it is kept, and the line says what went wrong",
     "owner_lost": "its worker has stopped beating; it is taken over when the lease ends",

@@ -13,6 +13,7 @@ from treadle.cli.show_task import show_task
 from treadle.cli.words import ago, grid, plain, short, state
 from treadle.model.errors import RunNotFound, TaskNotFound
 from treadle.model.names import HANDLER
+from treadle.model.states import OBJECTIVE
 from treadle.model.tasks import Task
 from treadle.model.values import decode
 from treadle.wiring.engine import Engine
@@ -98,8 +99,10 @@ async def show(session: Session, task_id: TaskId) -> None:
     session.show(value, lambda: show_task(task, moves, lines, reason, now))
 
 
-async def why(session: Session, any_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a task or a run")]) -> None:
-    """Why a task or a run is where it is, in one line."""
+async def why(
+    session: Session, any_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a task, a run or an objective")]
+) -> None:
+    """Why a task, a run or an objective is where it is, in one line."""
     async with session.engine() as engine:
         try:
             task = await engine.get_task(any_id)
@@ -115,10 +118,21 @@ async def _why_run(session: Session, engine: Engine, run_id: str) -> None:
     try:
         run = await engine.run_reads.get_run(run_id)
     except RunNotFound:
-        raise TaskNotFound(run_id, "task or run") from None
+        await _why_objective(session, engine, run_id)
+        return
     reason = await engine.run_reads.why(run.id)
     value = {"id": run.id, "name": run.workflow, "state": run.state, "code": reason.code, "text": reason.text}
     session.show(value, lambda: plain(f"{run.workflow} {run.state}: {reason.text}"))
+
+
+async def _why_objective(session: Session, engine: Engine, objective_id: str) -> None:
+    record = await engine.store.find_record(objective_id)
+    if record is None or record.entity != OBJECTIVE.entity or record.namespace != engine.settings.namespace:
+        raise TaskNotFound(objective_id, "task or run")
+    trail = await engine.objectives.show(record.id)
+    objective = trail.objective
+    value = {"id": record.id, "name": objective.title, "state": objective.status, "code": "objective", "text": trail.why}
+    session.show(value, lambda: plain(f"{objective.title} {objective.status}: {trail.why}"))
 
 
 async def cancel(
