@@ -20,10 +20,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.contract.databases import DATABASES, Database, StoreTime, schema_url
 from tests.contract.queueing import Line
 
 from treadle.kernel.ports import Store
+
+settings.register_profile("treadle", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("treadle")  # no test depends on how busy the machine is
 
 POSTGRES_SETTINGS = """
 fsync = off
