@@ -625,6 +625,44 @@ async def test_a_worker_says_at_its_start_what_its_topology_lacks(small: Engine,
         pass
 
 
+async def test_a_specialist_is_no_handler_of_workorders(small: Engine):
+    class Farm:
+        async def start(self, **given: Any) -> Any:
+            raise AssertionError("nothing is submitted")
+
+        async def poll(self, external_job_id: str, **given: Any) -> Any:
+            raise AssertionError("nothing is polled")
+
+    made = await approved(small)
+    async with small.worker():
+        small.specialist("do", Farm())
+        small.committer.tell(())
+        (trail,) = await ended(small, made)
+        assert {order.bundle.error.code for order in trail.workorders if order.bundle and order.bundle.error} == {
+            "unexpected_result"
+        }
+    with pytest.raises(InvalidTopology, match=r"types\.TICKET\.handler: do is a specialist"):
+        async with small.worker():
+            pass
+
+
+async def test_a_reviewer_who_asks_somebody_else_is_no_reviewer(small: Engine, tmp_path: Path):
+    use_topology(small, tmp_path, TOPOLOGY + "reviewer: shy\n")
+
+    @small.handler("shy")
+    async def shy(payload: Any) -> Any:
+        return AwaitingApproval("May it?")
+
+    made = await small.objectives.add("Do it", actor="ada")
+    async with small.worker():
+
+        async def failed() -> bool:
+            return [task.state for task in await small.list_tasks(kind=READINESS)] == ["failed"]
+
+        await until(failed)
+    assert (await small.objectives.get(made.objective_id)).status == "NEW"
+
+
 async def test_a_type_that_the_topology_does_not_have_is_blocked(engine: Engine):
     trail = await worked(engine, await approved(engine, type="STANDING"))
     assert trail.objective.status == "BLOCKED"

@@ -44,6 +44,7 @@ PROCESSES = 4
 """Workorders at once of a handler that runs in threads or in processes, unless it says otherwise."""
 
 _PERSISTENT = RetryPolicy(retries=1_000_000, first_for=1_000, cap_for=300_000)
+_NO_SPECIALIST = "{} is a specialist; workorders need a plain handler, which may enqueue a specialist's task and wait for it"
 _GATE_RETRY = RetryPolicy(retries=2, first_for=1_000)
 
 
@@ -76,8 +77,11 @@ class Roles:
         need_jsonschema()
 
     def check(self) -> None:
-        """Raise `InvalidTopology` for gates and a reviewer that are not registered here, where this process needs them."""
+        """Raise `InvalidTopology` for what this process needs and does not have: gates, a reviewer, handlers that will do."""
         topology, registry = self._outside.topology, self._outside.registry
+        for name, rules in topology.types.items():
+            if (handler := registry.find(rules.handler)) is not None and handler.executes is not None:
+                raise InvalidTopology(topology.name, (Trouble(f"types.{name}.handler", _NO_SPECIALIST.format(rules.handler)),))
         if GOAL_GATE in self._kinds:
             self._outside.gates.check(topology)
         reviewer = topology.reviewer
@@ -107,6 +111,8 @@ class Roles:
                 isolation="loop",
                 timeout_for=None,
                 concurrency=user.concurrency or bound,
+                executes=None,
+                cancels=None,
             )
         return known
 
@@ -124,8 +130,11 @@ class Roles:
             return Succeeded()
         inner = _inner(ctx, handler, {"objective": seen.objective.as_json()})
         outcome = await call(handler, inner, self._outside.executor)
-        if not isinstance(outcome, Succeeded):
+        if isinstance(outcome, Retry | Failed | Waiting | Released):
             return outcome
+        if not isinstance(outcome, Succeeded):
+            kind = type(outcome).__name__
+            return Failed(Problem("unexpected_result", f"The reviewer {reviewer} came to {kind}; it must return a dict."))
         said = outcome.result
         if not isinstance(said.get("approved"), bool):
             return Failed(
@@ -178,6 +187,8 @@ def _running(outside: Outside, user: Handler) -> Callable[[dict[str, Any], Conte
             return Released(f"the workorder could not be read: {error}")
         if workorder is None or workorder.status != "CREATED":
             return Succeeded()
+        if user.executes is not None:
+            return Failed(Problem("unexpected_result", _NO_SPECIALIST.format(user.name)))
         if snapshot is None:
             return Failed(Problem("value_lost", "The context snapshot of the workorder is not in the store any more."))
         spent, kept = _spent(ctx)
@@ -198,9 +209,8 @@ def _running(outside: Outside, user: Handler) -> Callable[[dict[str, Any], Conte
         if isinstance(outcome, Retry) and spent >= workorder.budget_ms:
             return _out_of_budget(workorder)
         if isinstance(outcome, AwaitingApproval):
-            return Failed(
-                Problem("unexpected_result", "A workorder's handler cannot ask for an approval; people approve objectives.")
-            )
+            message = "A workorder's handler cannot ask for an approval; people approve objectives."
+            return Failed(Problem("unexpected_result", message))
         after = {"spent_ms": spent, "checkpoint": decode(kept)}
         ctx.task.checkpoint = encode(after, "checkpoint")  # what a retry or a pause keeps
         if isinstance(outcome, Waiting):
