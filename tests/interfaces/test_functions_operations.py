@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
 from tests.interfaces.function_hands import LEASE_FOR, Scene, function_scene, parked, until
 
 from treadle import Engine
@@ -230,6 +230,58 @@ async def test_canceling_a_tree_ends_all_of_it_at_once(engine: Engine):
 async def _has_begun(engine: Engine, run_id: str) -> bool:
     running = await engine.list_tasks(states=("running",), kind="function")
     return len(await engine.store.list_children(run_id)) == 2 and len(running) == 1
+
+
+@pytest.mark.parametrize("kind", SHARED)
+async def test_a_cancel_and_a_pause_from_another_process_reach_what_runs_here(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+):
+    url = url_of(kind, request, tmp_path)
+    stopped, begun, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def forever() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async def slow() -> int:
+        begun.set()
+        await may_end.wait()
+        return 1
+
+    async with make_engine(url) as here, make_engine(url) as elsewhere:
+
+        @here.function("cancel")
+        async def to_cancel(payload: dict[str, Any], ctx: Any) -> Any:
+            await ctx.step(forever)
+
+        @here.function("pause")
+        async def to_pause(payload: dict[str, Any], ctx: Any) -> Any:
+            return [await ctx.step(slow), await ctx.step(done, 2)]
+
+        async with here.worker():
+            started = await here.start_function("cancel")
+            async with asyncio.timeout(BOUND):
+                await begun.wait()
+                await elsewhere.runs.cancel(started.id)
+                await stopped.wait()
+            begun.clear()
+            started = await here.start_function("pause")
+            async with asyncio.timeout(BOUND):
+                await begun.wait()
+            await elsewhere.runs.pause(started.id)
+            may_end.set()
+            await until(lambda: _is_held(elsewhere, started.id))
+            assert [row.row.path for row in await elsewhere.run_reads.list_steps(started.id)] == ["slow"]
+            await elsewhere.runs.resume(started.id)
+            assert await elsewhere.run_result(started, timeout=BOUND) == [1, 2]
+
+
+async def _is_held(engine: Engine, run_id: str) -> bool:
+    (task,) = await engine.run_reads.list_live_tasks(run_id)
+    return task.owner_id is None and task.shown_state == "paused"
 
 
 @pytest.mark.parametrize("warm", [COLD, WARM])

@@ -1,0 +1,63 @@
+"""How much must come before a suspended function can go on: never too much, so that no wake-up is lost; rarely too little."""
+
+from __future__ import annotations
+
+from treadle.kernel.function_rows import Recorded
+from treadle.workers.functions.branches import Branch
+from treadle.workers.functions.waits import NEVER, NO_MAIL, Group, Need, Wait, need_of
+
+
+def child(group: Group | None = None) -> Wait:
+    return _in(Wait(Branch(), Recorded(), mail_key="child"), group)
+
+
+def timer(at: int, group: Group | None = None) -> Wait:
+    return _in(Wait(Branch(), Recorded(), wake_at=at), group)
+
+
+def signal(until: int | None, group: Group | None = None) -> Wait:
+    return _in(Wait(Branch(), Recorded(), signal="go", wake_at=until), group)
+
+
+def _in(wait: Wait, group: Group | None) -> Wait:
+    wait.group = group
+    return wait
+
+
+def test_one_wait_needs_what_it_waits_for():
+    assert need_of([child()]) == Need(1, NEVER)
+    assert need_of([timer(5)]) == Need(NO_MAIL, 5)
+    assert need_of([signal(None)]) == Need(1, NEVER)
+    assert need_of([signal(7)]) == Need(1, 7)
+
+
+def test_a_gather_of_children_needs_all_of_them():
+    group = Group(1000)
+    assert need_of([child(group) for _ in range(1000)]) == Need(1000, NEVER)
+
+
+def test_a_gather_of_timers_needs_the_last():
+    group = Group(3)
+    assert need_of([timer(5, group), timer(9, group), timer(7, group)]) == Need(NO_MAIL, 9)
+
+
+def test_a_gather_of_both_needs_its_mail_first():
+    group = Group(3)
+    assert need_of([child(group), child(group), timer(9, group)]) == Need(2, NEVER)
+
+
+def test_what_either_may_end_is_looked_at_by_itself():
+    group = Group(3)
+    assert need_of([child(group), child(group), signal(4, group)]) == Need(1, 4)
+
+
+def test_of_several_groups_the_first_that_could_go_on_counts():
+    one, two = Group(3), Group(2)
+    assert need_of([*(child(one) for _ in range(3)), *(child(two) for _ in range(2)), timer(8)]) == Need(2, 8)
+
+
+def test_while_a_branch_with_code_of_its_own_is_open_the_rest_of_its_gather_lets_nothing_go_on():
+    group = Group(3)
+    group.coded = 1
+    assert need_of([child(group), child(group), timer(30)]) == Need(NO_MAIL, 30)
+    assert need_of([child(group), child(group), child()]) == Need(1, NEVER)
