@@ -149,10 +149,14 @@ class FunctionRuns:
             raise Refused(
                 f"The step {failed[0].name} is {failed[0].state}, not failed; `treadle runs fork` does it again elsewhere."
             )
+        awaited = {
+            each.of for each in failed if each.kind == RESULT
+        }  # a child that has ended tells nobody again: it is started anew
         again = [
             each
             for each in recorded
-            if each.kind not in (VOID, SIGNAL) and any(each is one or is_after(each.place, one.place) for one in failed)
+            if each.kind not in (VOID, SIGNAL)
+            and (each.id in awaited or any(each is one or is_after(each.place, one.place) for one in failed))
         ]
         task = await self._functions.own_task(run.id)
         if task is None or not task.finished:

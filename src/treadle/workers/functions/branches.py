@@ -17,8 +17,9 @@ class Pending:
         self.tasks: list[NewTask] = []
         self.rows: list[Row] = []
         self.taken: list[str] = []
-        self.starts: list[tuple[NewTask, tuple[Row, ...]]] = []
-        """Child runs: they start only while this run is where it was seen, so that whoever pauses or cancels it reaches them."""
+        self.starts: list[tuple[NewTask, tuple[Row, ...], Step]] = []
+        """Child runs, with the steps that say so: they start only while this run is where it was seen, so that whoever pauses or
+        cancels it reaches them."""
         self.doubt: str | None = None
         """What the log is to say of an effect that is made although nobody knows whether it was made before."""
         self.guarded = False

@@ -147,6 +147,8 @@ class Branching(Committing):
 
     def _take_letters(self, letters: list[Letter]) -> None:
         for letter in letters:
+            if letter.id in self._known_mail:
+                continue  # two looked at once
             self._known_mail.add(letter.id)
             if letter.step_id is not None:
                 wait = self._by_key.get(letter.step_id)

@@ -11,6 +11,7 @@ from treadle.kernel.entities import TakeMail
 from treadle.kernel.function_rows import StepIds
 from treadle.kernel.ports import DONE, Answer, Keep, PutSteps, Row, RunGuard, Unit, Verdict
 from treadle.model.outcomes import Problem
+from treadle.model.records import Mail
 from treadle.model.runs import Run, Step
 from treadle.model.states import RunState
 from treadle.model.tasks import NewTask, Task
@@ -61,6 +62,7 @@ class Committing:
         self._child_mail: dict[str, Letter] = {}
         self._signal_mail: dict[str, list[Letter]] = {}
         self._known_mail: set[str] = set()
+        self._taken_mail: set[str] = set()
         self._shared = Pending()
         self._stopped: list[asyncio.Future[None]] = []
         self._resting: asyncio.Future[None] | None = None
@@ -96,12 +98,12 @@ class Committing:
     # reads
 
     async def _look(self) -> Run:
-        """The run as it is now; one that is over has been taken from us."""
+        """The run as it is now; one that is over has been taken from us. Its mail has not been looked at by that."""
         run = await self.runtime.store.find_run(self.run_id)
         if run is None or run.finished:
             self.lose()
             raise asyncio.CancelledError
-        self.run, self.version = run, run.version
+        self.run = run
         self.held = run.state == RunState.PAUSED
         return run
 
@@ -115,20 +117,33 @@ class Committing:
                 break
         return letters
 
+    async def _list_signals(self) -> list[Mail]:
+        """Signals that are not taken in."""
+        found: list[Mail] = []
+        while page := await self.runtime.store.list_mail(self.run_id, _PAGE, found[-1].seq if found else 0):
+            found += page
+        return [mail for mail in found if mail.step_id is None]
+
     async def _refresh(self) -> None:
-        """Look at the run and its mail; what branches waited for lets them go on."""
-        await self._look()
+        """Look at the run and its mail; what branches waited for lets them go on.
+
+        Only then has it been seen up to that version: a look that is broken off in between must not let the run park past its mail.
+        """
+        run = await self._look()
         self._take_letters(await self._read_mail())
+        self.version = run.version
 
     # committing
 
     def _rows_of(self, pending: Pending) -> tuple[tuple[NewTask, ...], list[Row]]:
         tasks, rows = list(pending.tasks), list(pending.rows)
-        for task, more in pending.starts:
+        steps = list(pending.steps.values())
+        for task, more, step in pending.starts:
             tasks.append(task)
             rows += more
-        if pending.steps:
-            rows.append(PutSteps(self.run_id, tuple(pending.steps.values()), 0))
+            steps.append(step)
+        if steps:
+            rows.append(PutSteps(self.run_id, tuple(steps), 0))
         if pending.taken:
             rows.append(TakeMail(self.run_id, tuple(pending.taken)))
         return tuple(tasks), rows
@@ -196,7 +211,8 @@ class Committing:
             keep = None if pending.doubt is None else Keep(self.task.checkpoint, UNKNOWN, pending.doubt)
             answer = await self._submit_here(Unit(self.token, keep, tasks, (), guard, tuple(rows)))
             if answer.verdict is Verdict.DONE:
-                self.version += guard is not None
+                if guard is not None and guard.version == self.version:  # else it was looked at meanwhile, or will be
+                    self.version += 1
                 return self._committed(pending)
             if answer.verdict is Verdict.CLAIM_LOST:
                 if await self._still_held():
@@ -238,7 +254,7 @@ class Committing:
         return asyncio.CancelledError()
 
     def _committed(self, pending: Pending) -> None:
-        self._known_mail.difference_update(pending.taken)
+        self._taken_mail.update(pending.taken)
 
     def _collect(self) -> Pending:
         """All that is decided and not committed."""

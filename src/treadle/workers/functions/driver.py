@@ -113,6 +113,7 @@ class Driver(Branching):
         self.count = self.history.count
         self.replaying = bool(self.history)
         self._take_letters(await self._read_mail())
+        self.version = run.version
 
     async def _go_on(self) -> None:
         """The coroutine is warm: take in what came, and let it run."""
@@ -222,6 +223,8 @@ class Driver(Branching):
             self.version += 1
             self._uncounted = 0
             self._committed(pending)
+            self._known_mail -= self._taken_mail  # not before: a look that was made meanwhile may still bring it
+            self._taken_mail.clear()
             return Settled(park.move, park.error)
         settling(False)
         pending.take(self._shared)
@@ -236,11 +239,16 @@ class Driver(Branching):
         return None
 
     async def _end(self, settling: Callable[[bool], None]) -> Settled | None:
-        if self.run is None and self.root_id != self.run_id:
+        guard, left = RunGuard(self.run_id, None), []
+        if self.successor is not None:  # signals that nobody waited for go on with it, none that comes now is missed
+            guard, left = RunGuard(self.run_id, (await self._look()).version), await self._list_signals()
+            if self.held:
+                return None
+        elif self.run is None and self.root_id != self.run_id:
             await self._look()
         value, error = self.ended or (None, None)
         pending = self._collect()
-        ending = Ending(value, error, self.successor)
+        ending = Ending(value, error, self.successor, [mail for mail in left if mail.id not in pending.taken])
         tasks, rows = self._rows_of(pending)
         finish, more_tasks, more_rows = await ended_unit(self.runtime, self.task, self.run, self.function, ending)
         unit = Unit(
@@ -248,7 +256,7 @@ class Driver(Branching):
             finish,
             (*tasks, *more_tasks),
             (),
-            RunGuard(self.run_id, None),
+            guard,
             (*rows, Await(self.run_id, 0, self._uncounted), *more_rows),
         )
         settling(True)
@@ -265,7 +273,9 @@ class Driver(Branching):
             return None
         if answer.verdict is not Verdict.DONE:
             settling(False)
-            self.lose()
+            self._shared = pending
+            if answer.verdict is Verdict.CLAIM_LOST:
+                self.lose()
             return None
         self.close()
         self.runtime.on_finished(self.run_id)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from treadle.kernel.entities import PutMail
 from treadle.kernel.function_rows import VALUE_LIMIT, new_run, run_mail
 from treadle.kernel.ports import Finish, MoveRun, Park, Row
 from treadle.kernel.settle import failure
 from treadle.model.errors import InvalidInput, NonRetryable, TreadleError
 from treadle.model.ids import derived_id
 from treadle.model.outcomes import Problem
+from treadle.model.records import Mail
 from treadle.model.runs import Run
 from treadle.model.states import RunState, TaskState
 from treadle.model.tasks import NewTask, Task
@@ -31,6 +34,8 @@ class Ending:
     value: Any
     error: BaseException | None
     successor: dict[str, Any] | None = None
+    mail: Sequence[Mail] = ()
+    """Signals that this run has not taken in, for the one that goes on."""
 
 
 async def ended_unit(
@@ -39,7 +44,7 @@ async def ended_unit(
     """The end of the task, new tasks and rows. `run` is None for a run that nobody waits for."""
     run_id = task.run_id or ""
     if ending.successor is not None:
-        return await _continued(runtime, task, run, function, ending.successor)
+        return await _continued(runtime, task, run, function, ending.successor, ending.mail)
     error = ending.error
     if error is None:
         try:
@@ -74,9 +79,12 @@ def problem_of(error: BaseException) -> Problem:
 
 
 async def _continued(
-    runtime: Runtime, task: Task, run: Run | None, function: Function, payload: dict[str, Any]
+    runtime: Runtime, task: Task, run: Run | None, function: Function, payload: dict[str, Any], mail: Sequence[Mail]
 ) -> tuple[Finish, tuple[NewTask, ...], tuple[Row, ...]]:
-    """The run ends, and a new one with nothing behind it goes on; whoever started the first is told of the end of the last."""
+    """The run ends, and a new one with nothing behind it goes on; whoever started the first is told of the end of the last.
+
+    The new one has the signals that the old one did not take in, in their order.
+    """
     run_id = task.run_id or ""
     child = run is not None and run.parent_step_id is not None
     version = await runtime.resolve(function.name, None)
@@ -97,7 +105,8 @@ async def _continued(
     )
     outputs, _ = runtime.vault.pack({"continued_as": new.id}, task.root_id, "result")
     moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
-    return Finish("succeed", TaskState.COMPLETED), (made,), (*rows, moved)
+    told = [PutMail(Mail(id=derived_id(new.id, f"mail/{each.id}"), run_id=new.id, name=each.name, body=each.body)) for each in mail]
+    return Finish("succeed", TaskState.COMPLETED), (made,), (*rows, moved, *told)
 
 
 def stuck_park(task: Task, problem: Problem) -> Park:

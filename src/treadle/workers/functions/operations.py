@@ -379,9 +379,8 @@ class StartOperation:
                 parent_step_id=recorded.id,
                 **self.options,
             )
-            later = branch.later()
-            later.starts.append((task, rows))
-            driver.record(recorded, later)
+            step = make_step(driver.run_id, recorded, runtime.vault)
+            branch.later().starts.append((task, rows, step))
         return ChildRun(driver, recorded)
 
 

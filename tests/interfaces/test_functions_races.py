@@ -1,0 +1,230 @@
+"""What comes to a function at the worst moment: while it parks, pauses or goes on as another run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.function_hands import Process, Scene, function_scene, until
+
+from treadle.kernel.ports import PutRun
+
+COLD, WARM = 0, 1000
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with function_scene() as opened:
+        yield opened
+
+
+class SlowMail:
+    """A store whose next answer to `list_mail` is on its way until the test lets it come."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.slow = False
+        self.asked, self.may_come = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def list_mail(self, run_id: str, limit: int, after: int = 0) -> Any:
+        found = await self._inner.list_mail(run_id, limit, after)
+        if self.slow:
+            self.asked.set()
+            await self.may_come.wait()
+        return found
+
+
+def with_slow_mail(process: Process) -> SlowMail:
+    slow = SlowMail(process.engine.store)
+    process.runner._runtime.store = slow  # type: ignore[misc, assignment]
+    return slow
+
+
+async def test_a_look_at_mail_that_is_broken_off_has_seen_nothing(scene: Scene):
+    """One branch executes, another waits: a look has read the run, but not yet its mail, when the first has ended."""
+    executes, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> str:
+        executes.set()
+        await may_end.wait()
+        return "slow"
+
+    @scene.engine.function("f")
+    async def function(payload: dict[str, Any], ctx: Any) -> Any:
+        return await ctx.gather(ctx.step(slow), ctx.wait_for("go"))
+
+    started = await scene.engine.start_function("f")
+    process = scene.process()
+    store = with_slow_mail(process)
+    turn = asyncio.create_task(process.turn())
+    await executes.wait()
+    await until(lambda: _sleeps(scene))
+    assert await scene.engine.signal(started, "go", "now")
+    store.slow = True
+    scene.clock.advance(1)
+    await store.asked.wait()
+    store.slow = False
+    may_end.set()
+    await turn
+    await process.quiet()
+    assert await scene.engine.run_result(started, timeout=1) == ["slow", "now"]
+
+
+async def _sleeps(scene: Scene) -> bool:
+    return scene.clock.sleeping > 0
+
+
+@pytest.mark.parametrize("warm", [COLD, WARM])
+async def test_a_child_that_a_paused_run_was_about_to_start_is_started_when_it_goes_on(scene: Scene, warm: int):
+    @scene.engine.function("child")
+    async def child(payload: dict[str, Any], ctx: Any) -> Any:
+        return payload["n"] + 1
+
+    executes, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> str:
+        executes.set()
+        await may_end.wait()
+        return "slow"
+
+    @scene.engine.function("parent")
+    async def parent(payload: dict[str, Any], ctx: Any) -> Any:
+        handle = await ctx.start("child", {"n": 1})
+        await ctx.step(slow)
+        return await handle.result()
+
+    started = await scene.engine.start_function("parent")
+    process = scene.process(warm=warm)
+    turn = asyncio.create_task(process.turn())
+    await executes.wait()
+    await scene.engine.runs.pause(started.id)
+    may_end.set()
+    await turn
+    assert await scene.engine.store.list_children(started.id) == []
+    await scene.engine.runs.resume(started.id)
+    await process.quiet()
+    assert await scene.engine.run_result(started, timeout=1) == 2
+
+
+async def test_mail_that_two_looks_bring_is_taken_in_once(scene: Scene):
+    """A look brings a signal that another one has brought, and its branch has taken in and committed, since it was asked."""
+    executes, may_end, heard = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    drivers: list[Any] = []
+
+    async def slow() -> None:
+        executes.set()
+        await may_end.wait()
+
+    async def hears() -> None:
+        heard.set()
+
+    async def listen(ctx: Any) -> Any:
+        first = await ctx.wait_for("go")
+        await ctx.step(hears)
+        return [first, await ctx.wait_for("go")]
+
+    @scene.engine.function("f")
+    async def function(payload: dict[str, Any], ctx: Any) -> Any:
+        drivers.append(ctx._driver)
+        return (await ctx.gather(ctx.step(slow), listen(ctx)))[1]
+
+    started = await scene.engine.start_function("f")
+    process = scene.process()
+    store = with_slow_mail(process)
+    turn = asyncio.create_task(process.turn())
+    await executes.wait()
+    await until(lambda: _sleeps(scene))
+    await scene.engine.signal(started, "go", 1)
+    store.slow = True
+    look = asyncio.create_task(drivers[0]._refresh())
+    await store.asked.wait()
+    store.slow = False
+    scene.clock.advance(1)
+    await heard.wait()
+    await until(lambda: _has(scene, started.id, "hears"))
+    store.may_come.set()
+    await look
+    await scene.engine.signal(started, "go", 2)
+    may_end.set()
+    await turn
+    await process.quiet()
+    assert await scene.engine.run_result(started, timeout=1) == [1, 2]
+
+
+async def _has(scene: Scene, run_id: str, name: str) -> bool:
+    return any(each[1] == f"step {name}" for each in await scene.steps(run_id))
+
+
+@pytest.mark.parametrize("url", ALL)
+async def test_signals_that_were_not_waited_for_go_on_with_the_new_run(url: str, request: pytest.FixtureRequest, tmp_path: Path):
+    async with make_engine(url_of(url, request, tmp_path)) as engine:
+
+        @engine.function("listen")
+        async def function(payload: dict[str, Any], ctx: Any) -> Any:
+            heard = [*payload.get("heard", []), await ctx.wait_for("go")]
+            if len(heard) < 3:
+                await ctx.continue_as_new({"heard": heard})
+            return heard
+
+        started = await engine.start_function("listen")
+        for n in (1, 2, 3):
+            await engine.signal(started, "go", n, idempotency_key=str(n) if n == 2 else None)
+        async with engine.worker():
+            assert await engine.run_result(started, timeout=BOUND) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("warm", [COLD, WARM])
+async def test_a_signal_that_comes_while_a_run_goes_on_as_another_is_not_lost(scene: Scene, warm: int):
+    @scene.engine.function("listen")
+    async def function(payload: dict[str, Any], ctx: Any) -> Any:
+        heard = [*payload.get("heard", []), await ctx.wait_for("go")]
+        if len(heard) < 3:
+            await ctx.continue_as_new({"heard": heard})
+        return heard
+
+    started = await scene.engine.start_function("listen")
+    await scene.engine.signal(started, "go", 1)
+    process = scene.process(warm=warm)
+    inner, late = process.committer.submit, [2, 3]
+
+    async def told_late(unit: Any, patience: float | None = None) -> Any:
+        """Between the decision to go on as another run and its commit, two more are told."""
+        if late and any(isinstance(row, PutRun) for row in unit.rows):
+            await scene.engine.signal(started, "go", late.pop(0))
+            await scene.engine.signal(started, "go", late.pop(0))
+        return await inner(unit, patience)
+
+    process.committer.submit = told_late  # type: ignore[method-assign]
+    await process.quiet()
+    assert await scene.engine.run_result(started, timeout=1) == [1, 2, 3]
+
+
+async def test_a_retry_of_a_run_whose_child_failed_starts_the_child_again(scene: Scene):
+    broken = [True]
+
+    @scene.engine.function("child")
+    async def child(payload: dict[str, Any], ctx: Any) -> Any:
+        if broken:
+            raise ValueError("broken")
+        return "whole"
+
+    @scene.engine.function("parent")
+    async def parent(payload: dict[str, Any], ctx: Any) -> Any:
+        handle = await ctx.start("child")
+        return await handle.result()
+
+    started = await scene.engine.start_function("parent")
+    process = scene.process(warm=COLD)
+    await process.quiet()
+    assert await scene.state(started.id) == "failed"
+    broken.clear()
+    await scene.engine.runs.retry(started.id)
+    await process.quiet()
+    assert await scene.engine.run_result(started, timeout=1) == "whole"
