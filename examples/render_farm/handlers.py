@@ -25,12 +25,9 @@ class RenderFarm(Specialist):
 
     def poll(self, external_job_id, ctx):
         """A look, and nothing else: it may be repeated at any time."""
-        try:
-            job = self._ask("GET", f"/jobs/{external_job_id}")
-        except urllib.error.HTTPError as error:
-            if error.code == 404:
-                raise ExternalJobLost(f"The farm does not know {external_job_id} any more.") from error
-            raise
+        job = self._ask("GET", f"/jobs/{external_job_id}")
+        if job is None:
+            raise ExternalJobLost(f"The farm does not know {external_job_id} any more.")
         if job["state"] == "done":
             return ctx.append_produced({"url": self.url + job["url"], "frames": job["frames"]})
         if job["state"] == "failed":
@@ -41,30 +38,29 @@ class RenderFarm(Specialist):
 
     def find(self, token):
         """The job that was submitted under the token, or None if the farm has none."""
-        try:
-            return self._handle(self._ask("GET", f"/jobs?token={urllib.parse.quote(token)}"))
-        except urllib.error.HTTPError as error:
-            if error.code == 404:
-                return None
-            raise
+        job = self._ask("GET", f"/jobs?token={urllib.parse.quote(token)}")
+        return None if job is None else self._handle(job)
 
     def cancel(self, external_job_id):
         """Tell the farm; a job that it does not know needs no cancel."""
-        try:
-            self._ask("DELETE", f"/jobs/{external_job_id}")
-        except urllib.error.HTTPError as error:
-            if error.code != 404:
-                raise
+        self._ask("DELETE", f"/jobs/{external_job_id}")
 
     def _handle(self, job):
         hint = f"frame {job['frame']} of {job['frames']}"
         return ExternalProductionHandle(job["id"], self.interval, hint, job["frame"] / job["frames"])
 
     def _ask(self, method, path, body=None):
+        """What the farm answers; None for what it does not know."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return json.load(answer)
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == 404:
+                    return None
+                raise
 
 
 engine.specialist("film.Render", RenderFarm())

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.contract.databases import Database, SqliteMemory, StoreTime
+from tests.contract.databases import Database, StoreTime
+from tests.contract.outside import SECOND, Stage, open_stage
 
 from treadle import (
-    Engine,
     ExternalPollingLoop,
     ExternalProductionFailure,
     ExternalProductionHandle,
@@ -20,65 +20,15 @@ from treadle import (
     Specialist,
 )
 from treadle.kernel.entities import RecordFilter
-from treadle.kernel.externals import ShownJob
 from treadle.model.external import DISPATCHED, POLLED, RESOLVED
-from treadle.model.tasks import Task
 from treadle.model.values import decode
-from treadle.settings import Settings
 from treadle.testing import StubExternalRenderSpecialist
-
-SECOND = 1000
-
-
-class Stage:
-    """An engine on the store under test, whose loop a test drives by hand."""
-
-    def __init__(self, engine: Engine, clock: StoreTime, database: Database) -> None:
-        self.engine, self.clock, self.database = engine, clock, database
-        self.loop = ExternalPollingLoop(engine)
-
-    async def dispatch(self, name: str = "render", **options: Any) -> str:
-        """A task that has been taken once; its id."""
-        task = await self.engine.enqueue(name, {"shape": 7}, **options)
-        await self.loop.tick()
-        return task.id
-
-    async def tick(self, seconds: float = 0) -> int:
-        """Let so much time pass, and poll what is due then."""
-        await self.clock.advance(round(seconds * SECOND))
-        return await self.loop.tick()
-
-    async def task(self, task_id: str) -> Task:
-        return await self.engine.get_task(task_id)
-
-    async def job(self, task_id: str) -> ShownJob:
-        return await self.engine.externals.show(task_id)
-
-    async def kinds(self, task_id: str) -> list[str]:
-        return [event.kind for event in (await self.job(task_id)).events]
-
-    async def no_record(self) -> bool:
-        return await self.engine.store.list_records(RecordFilter("external_production_record"), 10) == []
-
-    def row(self) -> dict[str, Any]:
-        """The one row of the view; nothing of a database that can only be looked at through its store."""
-        if isinstance(self.database, SqliteMemory):
-            return {}
-        (row,) = self.database.rows("external_production_records_view")
-        return row
-
-    async def check(self) -> None:
-        assert (await self.engine.verify()).problems == ()
 
 
 @pytest.fixture
 async def stage(database: Database, clock: StoreTime, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
-    await database.open_store()  # so that the time of PostgreSQL stands still
-    monkeypatch.setattr("treadle.wiring.engine.make_store", lambda url, clock: database.make_store())
-    async with Engine("memory://", settings=Settings()) as engine:
-        made = Stage(engine, clock, database)
+    async with open_stage(database, clock, monkeypatch) as made:
         yield made
-        await made.check()
 
 
 # 5.1 the contract

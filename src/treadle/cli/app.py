@@ -11,6 +11,7 @@ from treadle.cli import (
     dlq,
     doctor,
     enqueue,
+    external,
     flows,
     fmt,
     functions,
@@ -56,6 +57,7 @@ _flows = App(help="AFL sources in the store, by name and version.", no_args_is_h
 _lists = App(help="Task lists: what is in them, and how their work is held back.", no_args_is_help=True)
 _handlers = App(help="Handlers that runners load from the store.", no_args_is_help=True)
 _schedules = App(help="Schedules: work that is started by time.", no_args_is_help=True)
+_external = App(help="Jobs in outside services: what they work on, and how far they are.", no_args_is_help=True)
 _approvals = App(help="Approvals: what waits for a person's decision.", no_args_is_help=True)
 _watchers = App(help="Watchers: work that is started when files or addresses change.", no_args_is_help=True)
 _dlq = App(help="Dead letters: what failed for good.", no_args_is_help=True)
@@ -170,6 +172,13 @@ _schedules.command("remove")(command(schedules.remove))
 _schedules.command("run-now")(command(schedules.run_now))
 _schedules.command("backfill")(command(schedules.backfill))
 app.add_typer(_schedules, name="schedules")
+
+_external.command("list")(command(external.list_jobs))
+_external.command("show")(command(external.show))
+_external.command("poll-now")(command(external.poll_now))
+_external.command("cancel")(command(external.cancel))
+_external.command("rebuild")(command(external.rebuild))
+app.add_typer(_external, name="external")
 
 _approvals.command("list")(command(approvals.list_approvals))
 _approvals.command("show")(command(approvals.show))

@@ -1,0 +1,287 @@
+"""Outside services with real workers: used by workflows and functions that do not know it, paused, canceled, hanging."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.crash.child import load_example
+from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+
+from treadle import (
+    Engine,
+    ExternalPollingLoop,
+    ExternalProductionFailure,
+    ExternalProductionHandle,
+    RenderEvent,
+    RunFailed,
+    Specialist,
+    TaskFailed,
+)
+from treadle.kernel.ports import TaskFilter
+from treadle.model.names import EXTERNAL_CANCEL
+from treadle.testing import StubExternalSpecialist
+
+SOON = 0.05
+FLOW = """
+namespace film {
+    event facet Render(scene: String) => (url: String)
+    workflow Film(scene: String) => (url: String) andThen {
+        rendered = Render(scene = $.scene)
+        yield Film(url = rendered.url)
+    }
+}
+"""
+STILL = ExternalProductionHandle("job-1", SOON, "on it")
+
+
+@pytest.fixture(params=ALL)
+async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
+    made = make_engine(url_of(request.param, request, tmp_path))
+    async with made:
+        yield made
+        assert (await made.verify()).problems == ()
+
+
+class Gate(Specialist):
+    """A service whose jobs are done when a test says so."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self.polls = 0
+        self.canceled: list[str] = []
+
+    async def start(self, payload: dict[str, Any]) -> ExternalProductionHandle:
+        return STILL
+
+    async def poll(self, external_job_id: str) -> Any:
+        self.polls += 1
+        return RenderEvent({"url": "done.png"}) if self.done else STILL
+
+    async def cancel(self, external_job_id: str) -> None:
+        self.canceled.append(external_job_id)
+
+
+async def until(holds: Any) -> None:
+    async with asyncio.timeout(BOUND):
+        while not await holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def polled(gate: Gate, count: int) -> None:
+    async def holds() -> bool:
+        return gate.polls >= count
+
+    await until(holds)
+
+
+async def test_a_workflow_uses_a_specialist_without_knowing_it(engine: Engine) -> None:
+    stub = StubExternalSpecialist([STILL, RenderEvent({"url": "a.png"})], initial_polling_interval_seconds=SOON)
+    engine.specialist("film.Render", stub)
+    async with engine.worker():
+        run = await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": "dawn"})
+        assert await engine.run_result(run, timeout=BOUND) == {"url": "a.png"}
+    assert [payload for payload, _ in stub.started] == [{"scene": "dawn"}]
+    (job,) = await engine.externals.list(live=None)
+    assert (job.run_id, job.state) == (run.id, "completed")
+
+
+async def test_what_a_service_refuses_fails_its_workflow(engine: Engine) -> None:
+    outcomes = [ExternalProductionFailure("the lamp broke", "lamp")]
+    engine.specialist("film.Render", StubExternalSpecialist(outcomes, initial_polling_interval_seconds=SOON))
+    async with engine.worker():
+        run = await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": "dawn"})
+        with pytest.raises(RunFailed, match="the lamp broke"):
+            await engine.run_result(run, timeout=BOUND)
+
+
+async def test_a_function_awaits_an_outside_job(engine: Engine) -> None:
+    engine.specialist("render", StubExternalSpecialist([RenderEvent({"url": "f.png"})], initial_polling_interval_seconds=SOON))
+
+    @engine.function("film")
+    async def film(payload: Any, ctx: Any) -> Any:
+        return await ctx.external("render", {"scene": payload["scene"]})
+
+    async with engine.worker():
+        run = await engine.start_function("film", {"scene": "dusk"})
+        result = await engine.run_result(run, timeout=BOUND)
+    assert "f.png" in str(result)
+    (job,) = await engine.externals.list(live=None)
+    assert job.run_id == run.id
+
+
+async def test_jobs_of_a_paused_run_are_polled_and_resolved_but_the_run_does_not_go_on(engine: Engine) -> None:
+    gate = Gate()
+    engine.specialist("film.Render", gate)
+    async with engine.worker():
+        run = await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": "dawn"})
+        await polled(gate, 1)
+        await engine.runs.pause(run.id, actor="ada")
+        await polled(gate, gate.polls + 2)
+        gate.done = True
+
+        async def resolved() -> bool:
+            return [job.state for job in await engine.externals.list(live=None)] == ["completed"]
+
+        await until(resolved)
+        assert (await engine.runs.get_run(run.id)).state == "paused"
+        await engine.runs.resume(run.id, actor="ada")
+        assert await engine.run_result(run, timeout=BOUND) == {"url": "done.png"}
+
+
+async def test_canceling_a_run_cancels_its_jobs_at_their_services(engine: Engine) -> None:
+    gate = Gate()
+    engine.specialist("film.Render", gate)
+    async with engine.worker():
+        run = await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": "dawn"})
+        await polled(gate, 1)
+        await engine.runs.cancel(run.id, actor="ada")
+
+        async def told() -> bool:
+            return gate.canceled == ["job-1"]
+
+        await until(told)
+    (job,) = await engine.externals.list(live=None)
+    assert (job.state, job.record.error_code) == ("canceled", "canceled")
+
+
+async def test_stopping_a_worker_cancels_nothing_at_the_service(engine: Engine) -> None:
+    gate = Gate()
+    engine.specialist("render", gate)
+    task = await engine.enqueue("render")
+    async with engine.worker():
+        await polled(gate, 1)
+    assert (await engine.get_task(task)).state == "awaiting_external"
+    assert await engine.store.list_tasks(TaskFilter(kind=EXTERNAL_CANCEL), 10) == []
+    gate.done = True
+    async with engine.worker():
+        assert await engine.result(task, timeout=BOUND) == {"url": "done.png"}
+    assert gate.canceled == []
+
+
+async def test_one_hanging_service_holds_up_no_other(engine: Engine) -> None:
+    hangs = asyncio.Event()
+
+    class Hanging(Specialist):
+        async def start(self, payload: dict[str, Any]) -> ExternalProductionHandle:
+            return STILL
+
+        async def poll(self, external_job_id: str) -> None:
+            hangs.set()
+            await asyncio.Event().wait()
+
+    engine.specialist("hanging", Hanging(), concurrency=4)
+    engine.specialist("render", StubExternalSpecialist([RenderEvent({"n": 1})], initial_polling_interval_seconds=SOON))
+    async with engine.worker(concurrency=8, grace=0):
+        for _ in range(20):
+            await engine.enqueue("hanging")
+        async with asyncio.timeout(BOUND):
+            await hangs.wait()
+        task = await engine.enqueue("render")
+        assert await engine.result(task, timeout=BOUND) == {"n": 1}
+
+
+async def test_a_poll_that_takes_too_long_is_a_poll_that_raised(engine: Engine) -> None:
+    class Slow(Gate):
+        async def poll(self, external_job_id: str) -> Any:
+            if self.polls == 0:
+                self.polls = 1
+                await asyncio.Event().wait()
+            return RenderEvent({"n": 1})
+
+    engine.specialist("render", Slow(), timeout=0.1)
+    async with engine.worker():
+        task = await engine.enqueue("render")
+        assert await engine.result(task, timeout=BOUND) == {"n": 1}
+    (job,) = await engine.externals.list(live=None)
+    assert job.record.raised == 1
+
+
+async def test_a_call_back_resolves_the_job_of_a_workflow(engine: Engine) -> None:
+    tokens: list[str] = []
+
+    class Calling(Gate):
+        async def start(self, payload: dict[str, Any], ctx: Any) -> ExternalProductionHandle:
+            tokens.append(ctx.callback_token)
+            return ExternalProductionHandle("job-1", 3600)
+
+    engine.specialist("film.Render", Calling())
+    async with engine.worker():
+        run = await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": "dawn"})
+
+        async def handed_off() -> bool:
+            return len(await engine.externals.list()) == 1
+
+        await until(handed_off)
+        await engine.externals.resolve(tokens[0], {"url": "called.png"})
+        assert await engine.run_result(run, timeout=BOUND) == {"url": "called.png"}
+
+
+async def test_the_polling_loop_starts_polls_and_stops(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    gate = Gate()
+    engine.specialist("render", gate)
+    loop = ExternalPollingLoop(engine, tick_seconds=0.5)
+    with caplog.at_level(logging.INFO, "treadle"):
+        await loop.start()
+        task = await engine.enqueue("render")
+        await polled(gate, 2)
+        gate.done = True
+        assert await engine.result(task, timeout=BOUND) == {"url": "done.png"}
+        await loop.stop(timeout=5)
+        await loop.stop()
+    assert "external_polling_loop.started tick_seconds=0.5" in caplog.text
+    assert "external_polling_loop.stopped" in caplog.text
+
+
+async def test_stopping_waits_for_polls_in_flight(engine: Engine) -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    class Waiting(Gate):
+        async def poll(self, external_job_id: str) -> Any:
+            begun.set()
+            await may_end.wait()
+            return RenderEvent({"n": 1})
+
+    engine.specialist("render", Waiting())
+    loop = ExternalPollingLoop(engine)
+    await loop.start()
+    task = await engine.enqueue("render")
+    async with asyncio.timeout(BOUND):
+        await begun.wait()
+        stopping = asyncio.ensure_future(loop.stop(timeout=30))
+        may_end.set()
+        await stopping
+    assert (await engine.get_task(task)).state == "completed"
+
+
+async def test_the_render_farm_of_the_examples(engine: Engine, tmp_path: Path) -> None:
+    farms, handlers = load_example("render_farm", "farm"), load_example("render_farm", "handlers")
+    farm = farms.Farm(tmp_path / "farm.json")
+    server = farms.make_server(farm)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        engine.specialist("film.Render", handlers.RenderFarm(f"http://127.0.0.1:{server.server_port}", interval=SOON))
+        wish = {"frames": 2, "seconds_per_frame": 0.1}
+        async with engine.worker():
+            good, bad, lost = [await engine.enqueue("film.Render", wish | more) for more in ({}, {"fail_at": 1}, {"frames": 999})]
+            assert (await engine.result(good, timeout=BOUND))["frames"] == 2
+            with pytest.raises(TaskFailed, match="failed at frame"):
+                await engine.result(bad, timeout=BOUND)
+
+            async def dispatched() -> bool:
+                return bool(await engine.externals.list())
+
+            await until(dispatched)
+            (job,) = await engine.externals.list()
+            farm.forget(job.record.external_job_id)
+            with pytest.raises(TaskFailed, match="does not know"):
+                await engine.result(lost, timeout=BOUND)
+        assert (await engine.get_task(lost)).error_code == "external_job_lost"
+    finally:
+        server.shutdown()
+        server.server_close()
