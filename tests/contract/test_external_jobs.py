@@ -384,3 +384,9 @@ async def test_the_view_has_the_columns_of_the_seed(stage: Stage) -> None:
 def test_the_error_of_unexpected_results_is_both() -> None:
     assert issubclass(UnexpectedSpecialistResultError, ValueError)
     assert issubclass(UnexpectedSpecialistResultError, TreadleError)
+
+
+def test_the_idempotence_contract_is_in_the_docstring_of_poll() -> None:
+    said = Specialist.poll.__doc__ or ""
+    assert "IDEMPOTENCE CONTRACT" in said
+    assert "asked the same question twice" in " ".join(said.split())
