@@ -413,6 +413,17 @@ async def test_a_backfill_starts_what_was_not_started_and_nothing_twice(timing: 
     await timing.check()
 
 
+async def test_of_backfills_at_the_same_time_each_tick_is_started_and_counted_once(timing: Timing) -> None:
+    await timing.schedules.create("report", every=3600, anchor=timing.in_(0), task="job", paused=True)
+    await timing.pass_(3 * HOUR + 30 * MINUTE)
+    start, end = timing.in_(-4 * HOUR), timing.in_(0)
+    done = await asyncio.gather(*(timing.schedules.backfill("report", start, end) for _ in range(3)))
+    ticks = sorted(each.tick or 0 for did in done for each in did.started)
+    assert ticks == sorted(done[0].ticks)
+    assert all(len(did.started) + len(did.already) == len(did.ticks) for did in done)
+    assert (await timing.schedules.get("report")).body.fired == len(ticks) == len(await timing.started())
+
+
 async def test_what_was_backfilled_while_paused_is_not_started_again_by_catching_up(timing: Timing) -> None:
     await timing.flows.publish("daily", [("daily.afl", FLOW)])
     for kind in ({"task": "job"}, {"workflow": "time.Daily", "flow": "daily", "tick_as": "day"}):

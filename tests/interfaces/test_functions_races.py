@@ -162,6 +162,52 @@ async def _has(scene: Scene, run_id: str, name: str) -> bool:
     return any(each[1] == f"step {name}" for each in await scene.steps(run_id))
 
 
+async def _removed_branch(ctx: Any) -> Any:
+    return await ctx.gather(ctx.call("one"))
+
+
+async def _shorter_branch(ctx: Any) -> Any:
+    async def first() -> Any:
+        return 1
+
+    return await ctx.gather(first(), ctx.call("two"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (_removed_branch, "nondeterministic at 0: recorded a gather of 2, now a gather of 1"),
+        (_shorter_branch, "nondeterministic at 0.0.0: recorded something else, now the end of the branch"),
+    ],
+)
+async def test_a_branch_that_does_less_is_noticed_before_anything_follows(scene: Scene, changed: Any, said: str):
+    followed: list[str] = []
+
+    async def follow() -> None:
+        followed.append("followed")
+
+    codes = [lambda ctx: ctx.gather(ctx.call("one"), ctx.call("two")), changed]
+
+    @scene.engine.function("f")
+    async def function(payload: dict[str, Any], ctx: Any) -> Any:
+        got = await codes[0](ctx)
+        await ctx.step(follow)
+        return len(got)
+
+    started = await scene.engine.start_function("f")
+    process = scene.process(warm=COLD)
+    await process.turn()
+    old = codes.pop(0)
+    await process.quiet(lambda name, payload: {"name": name})
+    assert followed == []
+    assert said in (await scene.engine.run_reads.why(started.id)).text
+    codes.insert(0, old)
+    scene.clock.advance(400)
+    await process.quiet()
+    assert await scene.engine.run_result(started, timeout=1) == 2
+    assert followed == ["followed"]
+
+
 @pytest.mark.parametrize("url", ALL)
 async def test_signals_that_were_not_waited_for_go_on_with_the_new_run(url: str, request: pytest.FixtureRequest, tmp_path: Path):
     async with make_engine(url_of(url, request, tmp_path)) as engine:

@@ -38,6 +38,7 @@ RECENT = 20
 BACKFILL_LIMIT = 1000
 """Ticks that one backfill takes at most."""
 
+_BACKFILL = "backfill"
 _BACKFILL_BATCH = 50
 _LATE_FOR = 60_000
 """Milliseconds by which a task may be due after its tick without being replaced."""
@@ -176,8 +177,9 @@ class Schedules(Timed[ScheduleBody]):
             return Backfill(tuple(ticks), would, already, dry_run=True)
         started: list[Started] = []
         for first in range(0, len(wanted), _BACKFILL_BATCH):
-            started += await self._start(schedule.id, wanted[first : first + _BACKFILL_BATCH], actor, "backfill")
-        return Backfill(tuple(ticks), tuple(started), already)
+            started += await self._start(schedule.id, wanted[first : first + _BACKFILL_BATCH], actor, _BACKFILL)
+        done = {each.tick for each in started}
+        return Backfill(tuple(ticks), tuple(started), tuple(tick for tick in ticks if tick not in done))
 
     async def _start(self, schedule_id: str, starts: list[tuple[int, str]], actor: str, note: str) -> list[Started]:
         """Start it for those ticks, by a person's wish: a move of the record, in the same unit."""
@@ -187,6 +189,11 @@ class Schedules(Timed[ScheduleBody]):
                 raise IllegalMove("schedule", record.name or record.id, record.state, "fire", MACHINE.possible(record.state))
             body = self.load(record)
             now = await self._store.now()
+            if note == _BACKFILL:  # somebody else may do the same at this moment
+                kind = self._starters.kind_of(body.target)
+                starts = [each for each in starts if not await self._starters.was_started(kind, each[1])]
+                if not starts:
+                    return []
             made = [await prepare_tick(self._starters, record, body, tick, start_id) for tick, start_id in starts]
             started = [each for each, _ in made]
             firings = tuple(Firing(tick=each.tick, at=now, kind=each.kind, id=each.id, note=note) for each in started)
@@ -194,7 +201,7 @@ class Schedules(Timed[ScheduleBody]):
                 body,
                 recent=(*body.recent, *firings)[-RECENT:],
                 fired=body.fired + len(started),
-                live=body.live if note == "backfill" or body.overlap == ALLOW else (*body.live, *started),
+                live=body.live if note == _BACKFILL or body.overlap == ALLOW else (*body.live, *started),
             )
             data = {"note": note, "ticks": [as_text(each.tick) for each in started], "started": [each.id for each in started]}
             change = ChangeRecord(

@@ -54,12 +54,14 @@ class Branching(Committing):
         self._uncounted += 1
         return place, None
 
-    def reach_gather(self, branch: Branch) -> str:
-        """The place of a gather, which has no row of its own."""
+    def reach_gather(self, branch: Branch, size: int) -> str:
+        """The place of a gather of so many, which has no row of its own."""
         place = f"{branch.scope}{branch.position}"
         branch.position += 1
         if self.replaying and (recorded := self.history.look(place)) is not None:
             self.diverge(place, f"{recorded.kind} {recorded.name}", "a gather")
+        if self.replaying and self.history.width(place) > size:
+            self.diverge(place, f"a gather of {self.history.width(place)}", f"a gather of {size}")
         return place
 
     def diverge(self, place: str, recorded: str, now: str) -> None:
@@ -231,6 +233,8 @@ class Branching(Committing):
             error = canceled
         except (Exception, SystemExit) as raised:
             error = raised
+        if self.replaying and self.history.went_past(branch.scope, branch.position):
+            self.diverge(f"{branch.scope}{branch.position}", "something else", "the end of the branch")
         task = asyncio.current_task()
         if task is not None:
             self._branches.pop(task, None)

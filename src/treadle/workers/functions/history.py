@@ -10,13 +10,14 @@ from treadle.kernel.function_rows import SIGNAL, VOID, Recorded
 class History:
     """Steps that the function has not reached yet in this replay; empty for a run that has just begun."""
 
-    __slots__ = ("_attempts", "_furthest", "_redone", "_steps", "count")
+    __slots__ = ("_attempts", "_furthest", "_redone", "_steps", "_widest", "count")
 
     def __init__(self, recorded: Iterable[Recorded] = ()) -> None:
         self._steps: dict[str, Recorded] = {}
         self._redone: dict[str, int] = {}
         self._attempts: dict[str, int] = {}
         self._furthest: dict[str, int] = {}
+        self._widest: dict[str, int] = {}
         self.count = 0
         """Rows that there are."""
         for each in recorded:
@@ -33,6 +34,9 @@ class History:
         for index in range(0, len(parts), 2):
             scope = "".join(f"{part}." for part in parts[:index])
             self._furthest[scope] = max(self._furthest.get(scope, -1), int(parts[index]))
+            if index + 1 < len(parts):
+                gather = f"{scope}{parts[index]}"
+                self._widest[gather] = max(self._widest.get(gather, 0), int(parts[index + 1]) + 1)
 
     def __bool__(self) -> bool:
         return bool(self._steps) or bool(self._redone)
@@ -56,6 +60,10 @@ class History:
     def went_past(self, scope: str, position: int) -> bool:
         """Whether the branch has recorded something there or later."""
         return self._furthest.get(scope, -1) >= position
+
+    def width(self, place: str) -> int:
+        """How many branches of the gather there have recorded something, at least."""
+        return self._widest.get(place, 0)
 
     def unreached(self) -> Recorded | None:
         """The first step that was never reached."""

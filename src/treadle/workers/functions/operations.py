@@ -444,7 +444,7 @@ async def gather(driver: Driver, awaitables: tuple[Any, ...]) -> list[Any]:
         branch = driver.enter()
         if driver.held:
             await driver.stop()
-        place = driver.reach_gather(branch)
+        place = driver.reach_gather(branch, len(awaitables))
         await driver.commit_decided(branch)
         _check_gathered(awaitables)
     except BaseException:
