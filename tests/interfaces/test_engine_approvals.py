@@ -13,6 +13,7 @@ from tests.interfaces.receivers import Receiver
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, RunFailed, TaskFailed, TaskSpec, Waiting
 from treadle.kernel.approvals import ShownApproval
+from treadle.kernel.why import Reason
 from treadle.model.errors import AlreadyDecided, DecidedTooLate, StoreUnavailable
 from treadle.model.names import APPROVAL, NOTIFY
 from treadle.model.webhooks import verify
@@ -200,6 +201,31 @@ async def test_why_names_the_approval(url: str) -> None:
         assert reason.code == "approval"
         for part in (f"approval {shown.id} of 'Refund?'", "by ada, ops", "since 2", "1 of 2 votes", "expires 2"):
             assert part in reason.text
+
+
+async def test_why_of_a_function_names_the_approval(url: str) -> None:
+    engine = make_engine(url)
+
+    @engine.function("order")
+    async def order(payload: dict[str, Any], ctx: Any) -> Any:
+        return await ctx.approval("Ship?", deciders=["ada"])
+
+    async with engine, engine.worker():
+        run = await engine.start_function("order")
+        (shown,) = await asked(engine)
+        reason = await settled(engine, run.id)
+        assert reason.text.startswith(
+            f"waits for a person's decision on approval (task {shown.task_id}): approval {shown.id} of 'Ship?'"
+        )
+        assert reason.text.endswith("`deny` decides")
+
+
+async def settled(engine: Engine, run_id: str) -> Reason:
+    """Why the run waits, once its function has let go of its worker."""
+    async with asyncio.timeout(BOUND):
+        while (reason := await engine.why(run_id)).code != "suspended":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return reason
 
 
 FLOW = """

@@ -580,8 +580,14 @@ async def test_a_suspended_function_says_what_it_waits_for(scene: Scene):
     (own,) = [task for task in await process.live(started.id) if task.kind == "function"]
     assert reason.code == "suspended"
     assert reason.text.startswith("waits for 1[0].work (task ")
+    assert ": no live worker serves work in list default; start one with " in reason.text
+    assert reason.text.endswith("; and 2 more; no live worker serves f@1 in list default")
     assert f"the run {child_id} that it started; the signal go until 2027-01-15T08:01:00.000Z; and 2 more" in reason.text
-    assert (await scene.engine.run_reads.why(child_id)).text == "waits for the signal go"
+    assert (
+        await scene.engine.run_reads.why(child_id)
+    ).text == "waits for the signal go; no live worker serves child@1 in list default"
+    assert await scene.engine.why(child_id) == await scene.engine.run_reads.why(child_id)
+    assert await scene.engine.why(started) == reason
     assert (await scene.engine.why(own.id)).code == "suspended"
 
 

@@ -49,7 +49,7 @@ def steps_table(steps: Sequence[ShownStep], tasks: Mapping[str, Task], *, with_i
     table = grid(*(["id", *columns] if with_ids else columns))
     for shown in steps:
         row = shown.row
-        took = span(shown.updated_at - shown.created_at) if row.is_terminal else ""
+        took = _took(shown)
         note = plain(doing(shown, tasks.get(row.id)), "red" if row.status == "failed" else "")
         cells = [
             plain(row.path if with_ids else _branch(row, paths)),
@@ -60,6 +60,14 @@ def steps_table(steps: Sequence[ShownStep], tasks: Mapping[str, Task], *, with_i
         ]
         table.add_row(*([plain(row.id, "dim"), *cells] if with_ids else cells))
     return table
+
+
+def _took(shown: ShownStep) -> str:
+    """How long the step took; nothing for a function's step that is stored only when it has ended, as nobody knows that."""
+    from treadle.kernel.function_reads import FunctionStepRow
+
+    known = shown.updated_at > shown.created_at or not isinstance(shown.row, FunctionStepRow)
+    return span(shown.updated_at - shown.created_at) if shown.row.is_terminal and known else ""
 
 
 def _branch(row: StepRow, above: list[str]) -> str:

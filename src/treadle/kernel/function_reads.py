@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from treadle.evaluator.records import StepError, StepRow
 from treadle.evaluator.states import State, StepKind
-from treadle.kernel.function_rows import ASK, CALL, EFFECT, RESULT, SLEEP, STEP, VOID, WAIT, Recorded
+from treadle.kernel.function_rows import ASK, CALL, EFFECT, RESULT, SLEEP, STEP, WAIT, Recorded
 from treadle.kernel.why import Reason
 from treadle.model.clock import as_text
 from treadle.model.names import FUNCTION
 from treadle.model.states import StepState
 from treadle.model.tasks import Task
 
-_NAMED = 3
+NAMED = 3
 """Waits that a reason speaks of."""
 
 _STATES = {StepState.COMPLETED.value: State.STATEMENT_COMPLETE, StepState.FAILED.value: State.STATEMENT_ERROR}
@@ -81,25 +81,29 @@ def is_suspended(task: Task) -> bool:
     return task.kind == FUNCTION and task.owner_id is None and task.wake_at is not None and task.error is None and not task.hold
 
 
-def why_suspended(waiting: Sequence[Recorded]) -> Reason:
-    """What a suspended function waits for, from its steps that have not ended."""
-    open_steps = sorted((each for each in waiting if each.kind != VOID), key=lambda each: each.ordinal)
-    said = [_waits_for(each) for each in open_steps[:_NAMED]]
-    more = len(open_steps) - len(said)
-    return Reason("suspended", "waits for " + "; ".join(said) + (f"; and {more} more" if more else ""))
+def why_suspended(waiting: Sequence[Recorded], reasons: Mapping[str, str], unserved: str | None = None) -> Reason:
+    """What a suspended function waits for, from its steps that have not ended and, by task, what those that others do wait for.
+
+    `unserved` says that nobody is there who could go on with it.
+    """
+    said = [_waits_for(each, reasons.get(each.task_id or "")) for each in waiting[:NAMED]]
+    more = len(waiting) - len(said)
+    rest = (f"; and {more} more" if more else "") + (f"; {unserved}" if unserved else "")
+    return Reason("suspended", "waits for " + "; ".join(said) + rest)
 
 
-def _waits_for(step: Recorded) -> str:
+def _waits_for(step: Recorded, reason: str | None) -> str:
     until = "" if step.wake_at is None else f" until {as_text(step.wake_at)}"
+    because = f": {reason}" if reason else ""
     match step.kind:
         case kind if kind == SLEEP:
             return f"time to pass{until}"
         case kind if kind == WAIT:
             return f"the signal {step.name}{until}"
         case kind if kind == CALL:
-            return f"{path_of(step)} (task {step.task_id})"
+            return f"{path_of(step)} (task {step.task_id}){because}"
         case kind if kind == ASK:
-            return f"a person's decision on {path_of(step)} (task {step.task_id})"
+            return f"a person's decision on {path_of(step)} (task {step.task_id}){because}"
         case kind if kind == RESULT:
             return f"the run {step.task_id} that it started"
         case kind if kind in (STEP, EFFECT):

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from treadle.evaluator import StepRow
-from treadle.kernel.function_reads import is_suspended, why_suspended
-from treadle.kernel.function_rows import SIGNAL, VOID, read_step
+from treadle.kernel.function_reads import NAMED, is_suspended, why_suspended
+from treadle.kernel.function_rows import ASK, CALL, SIGNAL, VOID, read_step
 from treadle.kernel.ports import RunFilter, Store, TaskFilter
 from treadle.kernel.reads import PAGE_LIMIT
 from treadle.kernel.stepcodec import load_step
 from treadle.kernel.vault import Vault
-from treadle.kernel.why import Around, Reason, why
+from treadle.kernel.why import Around, Reason, serves, shown_server_state, why
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound
 from treadle.model.ids import parse_id
@@ -47,7 +47,7 @@ class RunReads:
         self._vault = vault
         self._namespace = namespace
         self.why_awaiting: Callable[[Task], Awaitable[Reason | None]] | None = None
-        """Says what a task waits for that awaits a person; set where that is wired."""
+        """Says what a task waits for that awaits a person or an outside job; set where that is wired."""
 
     async def get_run(self, run_id: str) -> Run:
         """The run, or `RunNotFound`."""
@@ -121,15 +121,29 @@ class RunReads:
         """Why the run is where it is."""
         run = await self.get_run(run_id)
         tasks = [] if run.finished else await self.list_live_tasks(run.id)
-        if run.state == RunState.RUNNING and any(is_suspended(task) for task in tasks):
-            waiting = [step for step in await self._all_steps(run.id) if step.state in (StepState.RUNNING, StepState.PENDING)]
-            if waiting:
-                return why_suspended([read_step(step, self._vault) for step in waiting])
+        own = next((task for task in tasks if is_suspended(task)), None) if run.state == RunState.RUNNING else None
+        if own is not None and (reason := await self._why_suspended(own)):
+            return reason
         rows = await self._store.load_steps(run.id, rows=[task.step_id for task in tasks[:_NAMED] if task.step_id])
         paths = {row.id: row.path for row in (load_step(row, self._vault) for row in rows)}
         broken = None if run.finished else await self._find_broken(run, tasks)
         around = await self._around(tasks[:_NAMED])
         return why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now(), broken, around)
+
+    async def _why_suspended(self, own: Task) -> Reason | None:
+        """What the function waits for whose task that is; None if it waits for nothing that is recorded."""
+        steps = [step for step in await self._all_steps(own.run_id or "") if step.state in (StepState.RUNNING, StepState.PENDING)]
+        waiting = sorted((read_step(step, self._vault) for step in steps if step.kind != VOID), key=lambda each: each.ordinal)
+        if not waiting:
+            return None
+        servers, now = await self._store.list_servers(), await self._store.now()
+        asked = [each.task_id for each in waiting[:NAMED] if each.kind in (CALL, ASK) and each.task_id]
+        tasks = [task for task in [await self._store.find_task(task_id) for task_id in asked] if task is not None]
+        around = await self._around(tasks)
+        reasons = {task.id: why(task, servers, now, around=around.get(task.id)).text for task in tasks}
+        live = any(shown_server_state(server, now) == "running" and serves(server, own) for server in servers)
+        unserved = None if live else f"no live worker serves {own.name} in list {own.task_list}"
+        return why_suspended(waiting, reasons, unserved)
 
     async def _all_steps(self, run_id: str) -> list[Step]:
         found: list[Step] = []
@@ -140,10 +154,10 @@ class RunReads:
         return found
 
     async def _around(self, tasks: Sequence[Task]) -> dict[str, Around]:
-        """What those of the tasks wait for that await a person, by task."""
+        """What those of the tasks wait for that await a person or an outside job, by task."""
         if self.why_awaiting is None:
             return {}
-        awaiting = [task for task in tasks if task.state == TaskState.AWAITING_APPROVAL]
+        awaiting = [task for task in tasks if task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL)]
         return {task.id: Around(waits_for=await self.why_awaiting(task)) for task in awaiting}
 
     async def _find_broken(self, run: Run, tasks: Sequence[Task]) -> Task | None:

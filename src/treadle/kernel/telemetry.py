@@ -215,7 +215,7 @@ def _words(event: Event) -> tuple[int, str]:
         case TaskTaken(task_id, name, attempt):
             return logging.DEBUG, f"task {task_id} ({name}) taken, attempt {attempt}"
         case TaskSettled(task_id, name, move, attempt, took_ms, error):
-            said = f"task {task_id} ({name}) attempt {attempt}: {move} after {took_ms:.0f} ms"
+            said = f"task {task_id} ({name}) attempt {attempt}, {took_ms:.0f} ms: {move}"
             if error is None or move not in ("fail", "retry"):
                 return logging.DEBUG, said
             problem = decode(error)

@@ -54,9 +54,11 @@ def _read_step(given: Any, number: int, earlier: list[str]) -> PlanStep:
     if unknown := [str(key) for key in given if key not in _KEYS]:
         raise InvalidPlan(f"Step {number} of the plan has {unknown[0]!r}, which means nothing; there are {', '.join(_KEYS)}.")
     where = f"Step {number} of the plan"
+    if missing := [key for key in ("name", "handler") if key not in given]:
+        raise InvalidPlan(f"{where} has no {missing[0]}; a step is like {{'name': 'charge', 'handler': 'billing.Charge'}}.")
     try:
-        name = check_name(given.get("name", ""), "step name")
-        handler = check_name(given.get("handler", ""))
+        name = check_name(given["name"], "step name")
+        handler = check_name(given["handler"])
         task_list = None if given.get("task_list") is None else check_name(given["task_list"], "task list")
     except InvalidName as error:
         raise InvalidPlan(f"{where}: {error}") from None

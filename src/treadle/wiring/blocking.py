@@ -107,8 +107,8 @@ class BlockingEngine:
     def list_tasks(self, **options: Any) -> list[Task]:
         return self.run(self._engine.list_tasks(**options))
 
-    def why(self, task: Enqueued | str) -> Reason:
-        return self.run(self._engine.why(task))
+    def why(self, work: Enqueued | StartedRun | str) -> Reason:
+        return self.run(self._engine.why(work))
 
     def list_approvals(self, **options: Any) -> list[ShownApproval]:
         return self.run(self._engine.approvals.list(**options))

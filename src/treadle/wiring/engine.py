@@ -433,9 +433,12 @@ class Engine(FunctionFace, GoalFace, PeopleFace, ServiceFace):
             states=states, name=name, task_list=task_list, kind=kind, before_id=before_id, limit=limit
         )
 
-    async def why(self, task: Enqueued | str) -> Reason:
-        """Why the task is where it is."""
-        return await self.reads.why(_id(task))
+    async def why(self, work: Enqueued | StartedRun | str) -> Reason:
+        """Why a task or a run is where it is."""
+        work_id = parse_id(work if isinstance(work, str) else work.id, "task or run id")
+        if await self.store.find_task(work_id) is None and await self.store.find_run(work_id) is not None:
+            return await self.run_reads.why(work_id)
+        return await self.reads.why(work_id)
 
     async def desired_workers(self, task_list: str = DEFAULT_LIST, **options: Any) -> Scaling:
         """How many workers the list could use now, and why; options as for `Reads.desired_workers`."""

@@ -28,7 +28,7 @@ class RunKernel:
         self.flows = Flows(store, vault, namespace=namespace)
         self.advancer = Advancer(store, committer, self.flows, vault, engine.clock.now, engine.emit)
         self.reads = RunReads(store, vault, namespace=namespace)
-        self.reads.why_awaiting = engine.approvals.why
+        self.reads.why_awaiting = engine.reads.why_awaiting
         self.functions = Functions(
             store,
             committer,
