@@ -12,6 +12,7 @@ from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 from tests.interfaces.function_hands import Process, Scene, function_scene, until
 
 from treadle.kernel.ports import PutRun
+from treadle.model.errors import SignalTimeout
 
 COLD, WARM = 0, 1000
 
@@ -274,3 +275,30 @@ async def test_a_retry_of_a_run_whose_child_failed_starts_the_child_again(scene:
     await scene.engine.runs.retry(started.id)
     await process.quiet()
     assert await scene.engine.run_result(started, timeout=1) == "whole"
+
+
+@pytest.mark.parametrize("warm", [COLD, WARM])
+async def test_who_does_not_wait_at_all_gets_what_is_there(scene: Scene, warm: int):
+    async def drain(ctx: Any) -> list[Any]:
+        taken: list[Any] = []
+        while True:
+            try:
+                taken.append(await ctx.wait_for("order", timeout=0))
+            except SignalTimeout:
+                return taken
+
+    @scene.engine.function("f")
+    async def function(payload: dict[str, Any], ctx: Any) -> Any:
+        first = await drain(ctx)
+        await ctx.sleep(1)
+        return [first, await drain(ctx)]
+
+    started = await scene.engine.start_function("f")
+    await scene.engine.signal(started, "order", 1)
+    await scene.engine.signal(started, "order", 2)
+    process = scene.process(warm=warm)
+    await process.quiet()
+    await scene.engine.signal(started, "order", 3)
+    scene.clock.advance(1)
+    await process.quiet()
+    assert await scene.engine.run_result(started, timeout=1) == [[1, 2], [3]]

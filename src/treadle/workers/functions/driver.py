@@ -199,7 +199,9 @@ class Driver(Branching):
             return await self._park(settling, stuck_park(self.task, self.problem), Pending())
         if self.held:
             return await self._park_held(settling)
-        if self._fire_due():
+        if any(wait.mailed and wait.wake_at is not None and wait.wake_at <= self.now() for wait in self._waits):
+            await self._refresh()  # what came before its time ran out counts
+        if self.active or self._fire_due():
             return None
         need = need_of(self._waits)
         wake_for = min(max(need.wake_at - self.now(), 1), SAFETY_NET_FOR)
