@@ -54,6 +54,7 @@ def test_what_waits_is_listed_shown_and_named_by_why(asking: Treadle) -> None:
     said = asking.json("why", listed["task_id"])
     assert said["code"] == "approval"
     assert approval_id in said["text"]
+    assert asking.json("why", approval_id) == said
 
 
 def test_approving_with_an_edit_takes_effect_without_a_worker(asking: Treadle) -> None:

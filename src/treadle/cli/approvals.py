@@ -14,6 +14,7 @@ from treadle.cli.words import ago, facts, grid, plain, pretty, short, state, whe
 from treadle.model.approvals import APPROVE, DENY
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput
+from treadle.model.names import APPROVAL
 from treadle.model.values import Json, decode
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def _table(found: list[ShownApproval], now: int, more: str | None) -> Renderable
             each.id,
             state(each.state),
             plain(short(approval.request.title)),
-            plain(approval.task_name),
+            plain(f"run {each.run_id}" if approval.task_name == APPROVAL else approval.task_name),
             plain(short(", ".join(approval.deciders) or "anyone", 30)),
             f"{sum(vote.decision == APPROVE for vote in approval.votes)}/{approval.request.quorum}",
             ago(approval.requested_at, now),

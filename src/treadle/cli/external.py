@@ -113,7 +113,7 @@ def _table(found: list[ShownJob], now: int, more: str | None) -> RenderableType:
     from rich.console import Group as Together
 
     if not found:
-        return plain("No outside jobs.")
+        return plain("No outside jobs; --all shows those that have ended too.")
     table = grid("id", "state", "specialist", "job", "progress", ">polls", "dispatched", "next poll")
     for each in found:
         record = each.record

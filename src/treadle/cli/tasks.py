@@ -100,16 +100,23 @@ async def show(session: Session, task_id: TaskId) -> None:
 
 
 async def why(
-    session: Session, any_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a task, a run or an objective")]
+    session: Session,
+    any_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The id of a task, a run, an objective, an approval or an outside job")
+    ],
 ) -> None:
-    """Why a task, a run or an objective is where it is, in one line."""
+    """Why a task, a run or an objective is where it is, in one line; of an approval or an outside job: its task."""
     async with session.engine() as engine:
         try:
             task = await engine.get_task(any_id)
         except TaskNotFound:
             await _why_run(session, engine, any_id)
             return
-        reason = await engine.why(task.id)
+        await _why_task(session, engine, task)
+
+
+async def _why_task(session: Session, engine: Engine, task: Task) -> None:
+    reason = await engine.why(task.id)
     value = {"id": task.id, "name": task.name, "state": task.shown_state, "code": reason.code, "text": reason.text}
     session.show(value, lambda: plain(f"{task.name} {task.shown_state}: {reason.text}"))
 
@@ -118,17 +125,21 @@ async def _why_run(session: Session, engine: Engine, run_id: str) -> None:
     try:
         run = await engine.run_reads.get_run(run_id)
     except RunNotFound:
-        await _why_objective(session, engine, run_id)
+        await _why_record(session, engine, run_id)
         return
     reason = await engine.run_reads.why(run.id)
     value = {"id": run.id, "name": run.workflow, "state": run.state, "code": reason.code, "text": reason.text}
     session.show(value, lambda: plain(f"{run.workflow} {run.state}: {reason.text}"))
 
 
-async def _why_objective(session: Session, engine: Engine, objective_id: str) -> None:
-    record = await engine.store.find_record(objective_id)
-    if record is None or record.entity != OBJECTIVE.entity or record.namespace != engine.settings.namespace:
-        raise TaskNotFound(objective_id, "task or run")
+async def _why_record(session: Session, engine: Engine, record_id: str) -> None:
+    record = await engine.store.find_record(record_id)
+    known = record is not None and record.namespace == engine.settings.namespace
+    if record is not None and known and record.entity != OBJECTIVE.entity and record.task_id is not None:
+        await _why_task(session, engine, await engine.get_task(record.task_id))
+        return
+    if record is None or not known or record.entity != OBJECTIVE.entity:
+        raise TaskNotFound(record_id, "task or run")
     trail = await engine.objectives.show(record.id)
     objective = trail.objective
     value = {"id": record.id, "name": objective.title, "state": objective.status, "code": "objective", "text": trail.why}
