@@ -102,6 +102,29 @@ async def test_a_function_that_sleeps_is_canceled_by_the_next_tick(engine: Engin
     assert (await engine.verify()).problems == ()
 
 
+async def test_a_function_that_goes_on_as_another_run_still_goes_on(engine: Engine):
+    @engine.function("loop")
+    async def loop(payload: Any, ctx: Any) -> None:
+        if payload.get("round", 0) < 2:
+            await ctx.continue_as_new({"round": payload.get("round", 0) + 1})
+        await ctx.sleep(3600)
+
+    async def sleeping() -> list[Any]:
+        runs = await engine.run_reads.list_runs(workflow="loop")
+        return [run for run in runs if run.state == "running" and '"round":2' in run.inputs]
+
+    async with engine.worker():
+        await engine.schedules.create("often", every=1, function="loop", overlap="skip")
+        await until(lambda: engine.schedules.get("often"), lambda found: found.body.skipped >= 1)
+        assert (await engine.schedules.get("often")).body.fired == 1
+        (first,) = await until(sleeping, lambda found: len(found) == 1)
+        await engine.schedules.edit("often", overlap="cancel")
+        await until(lambda: engine.schedules.get("often"), lambda found: found.body.fired >= 2)
+        await engine.schedules.pause("often")
+        assert (await engine.runs.get_run(first.id)).state == "canceled"
+    assert (await engine.verify()).problems == ()
+
+
 async def test_a_watcher_starts_a_function_for_a_file(engine: Engine, tmp_path: Path):
     @engine.function("import")
     async def import_file(payload: Any, ctx: Any) -> dict[str, Any]:

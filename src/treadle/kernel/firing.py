@@ -89,7 +89,8 @@ class Firer:
     async def _work_out(self, record: Record, now: int) -> _Turn:
         body = self._schedules.load(record)
         planned = plan_of(body, make_calendar(body.when), now - jitter_of(record.id, body.jitter_for))
-        live = [] if body.overlap == ALLOW else [each for each in body.live if await self._starters.is_live(each)]
+        before = [] if body.overlap == ALLOW else [await self._starters.find_live(each) for each in body.live]
+        live = [each for each in before if each is not None]
         turn = _Turn(record, body, now, planned, live)
         admitted = admit(planned.fire, body.overlap, busy=bool(live), waiting=body.waiting)
         turn.waiting, turn.skipped = admitted.waiting, planned.skipped

@@ -249,6 +249,11 @@ def new_run(
     return run, task, (*blobs, PutRun(run), MoveRun(run_id, "start", RunState.PENDING, RunState.RUNNING))
 
 
+def continued_id(run_id: str) -> str:
+    """The id of the run as which a run goes on (`ctx.continue_as_new`)."""
+    return derived_id(run_id, "continued")
+
+
 def own_task(run: Run, version: int, task_id: str, scope: str | None = None) -> NewTask:
     """The task that executes the run; `scope` tells that there are steps already."""
     return NewTask(

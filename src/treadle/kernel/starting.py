@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
+from treadle.kernel.function_rows import continued_id, is_function
 from treadle.kernel.ports import Row, Store
 from treadle.kernel.queue import Queue, TaskSpec
 from treadle.model.errors import IllegalMove, InvalidInput, NotFound
@@ -178,23 +181,28 @@ class Starters:
         find = self._store.find_run if kind == RUN else self._store.find_task
         return await find(start_id) is not None
 
-    async def is_live(self, started: Started) -> bool:
-        """Whether it still goes on."""
-        if started.kind == RUN:
-            run = await self._store.find_run(started.id)
-            return run is not None and not run.finished
-        task = await self._store.find_task(started.id)
-        return task is not None and not task.finished
+    async def find_live(self, started: Started) -> Started | None:
+        """What of it still goes on: itself, or the run as which a function has gone on; None if it has ended."""
+        if started.kind != RUN:
+            task = await self._store.find_task(started.id)
+            return None if task is None or task.finished else started
+        run = await self._store.find_run(started.id)
+        while run is not None and run.finished:
+            run = await self._store.find_run(continued_id(run.id)) if is_function(run.flow_id) else None
+        return None if run is None else msgspec.structs.replace(started, id=run.id)
 
     async def cancel(self, started: Started, reason: str, actor: str) -> None:
         """End it, if it still goes on."""
-        try:
-            if started.kind == RUN:
-                await self._runs().cancel(started.id, actor=actor, reason=reason)
-            else:
-                await self._queue.cancel(started.id, actor=actor, reason=reason)
-        except (IllegalMove, NotFound):
-            pass  # it has ended by itself
+        left: Started | None = started
+        while left is not None:
+            try:
+                if left.kind == RUN:
+                    await self._runs().cancel(left.id, actor=actor, reason=reason)
+                else:
+                    await self._queue.cancel(left.id, actor=actor, reason=reason)
+                return
+            except (IllegalMove, NotFound):  # it has ended by itself, or gone on as another run
+                left = await self.find_live(left)
 
     def kind_of(self, target: Target) -> str:
         """`task` or `run`: what comes of the target."""

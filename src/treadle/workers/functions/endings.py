@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.kernel.entities import PutMail
-from treadle.kernel.function_rows import VALUE_LIMIT, new_run, run_mail
+from treadle.kernel.function_rows import VALUE_LIMIT, continued_id, new_run, run_mail
 from treadle.kernel.ports import Finish, MoveRun, Park, Row
 from treadle.kernel.settle import failure
 from treadle.model.errors import InvalidInput, NonRetryable, TreadleError
@@ -89,7 +89,7 @@ async def _continued(
     child = run is not None and run.parent_step_id is not None
     version = await runtime.resolve(function.name, None)
     new, made, rows = new_run(
-        run_id=derived_id(run_id, "continued"),
+        run_id=continued_id(run_id),
         namespace=task.namespace,
         name=function.name,
         version=version,
