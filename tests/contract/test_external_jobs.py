@@ -362,6 +362,30 @@ async def test_jobs_wait_out_the_grace_period_where_servers_come_and_go(stage: S
     assert (await stage.task(task.id)).error_code == "specialist_unregistered"
 
 
+async def test_a_handler_of_the_same_name_never_stands_for_a_specialist(stage: Stage) -> None:
+    called = []
+
+    @stage.engine.handler("render")
+    async def render(payload: Any) -> None:
+        called.append(payload)
+
+    task = await stage.engine.enqueue("render")
+    await stage.engine.externals.append_dispatched(task.id, HANDLE)
+    await stage.tick(1)
+    assert called == []
+    assert (await stage.task(task.id)).error_code == "specialist_unregistered"
+
+
+async def test_jobs_are_pruned_with_their_task(stage: Stage) -> None:
+    stage.engine.specialist("render", StubExternalSpecialist([RenderEvent({"n": 1})]))
+    await stage.dispatch()
+    await stage.tick(1)
+    await stage.clock.advance(60 * SECOND)
+    report = await stage.engine.retention.prune(older_than=1)
+    assert (report.tasks, report.records) == (1, 2)
+    assert await stage.no_record()
+
+
 async def test_direct_dispatch_is_refused_for_what_is_not_pending(stage: Stage) -> None:
     stage.engine.specialist("render", StubExternalSpecialist())
     task_id = await stage.dispatch()

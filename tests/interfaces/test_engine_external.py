@@ -23,8 +23,11 @@ from treadle import (
     Specialist,
     TaskFailed,
 )
+from treadle.codecs import Zlib
 from treadle.kernel.ports import TaskFilter
+from treadle.kernel.vault import UnreadableValue
 from treadle.model.names import EXTERNAL_CANCEL
+from treadle.settings import Settings
 from treadle.testing import StubExternalSpecialist
 
 SOON = 0.05
@@ -285,3 +288,26 @@ async def test_the_render_farm_of_the_examples(engine: Engine, tmp_path: Path) -
     finally:
         server.shutdown()
         server.server_close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_jobs_behind_a_codec_work_and_are_only_told_of_without_it(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = url_of(kind, request, tmp_path)
+    gate = Gate()
+    async with Engine(url, settings=Settings(), codec=Zlib()) as sealed:
+        sealed.specialist("render", gate)
+        async with sealed.worker():
+            task = await sealed.enqueue("render")
+            await polled(gate, 2)
+            gate.done = True
+            assert await sealed.result(task, timeout=BOUND) == {"url": "done.png"}
+        (job,) = await sealed.externals.list(live=None)
+        assert job.record.external_job_id == "job-1"
+        assert (await sealed.verify()).problems == ()
+    async with Engine(url, settings=Settings(), tolerant=True) as bare:
+        assert (await bare.verify()).problems == ()
+        assert await bare.external_upkeep.rebuild() == (1, 0)
+        with pytest.raises(UnreadableValue):
+            await bare.externals.list(live=None)

@@ -11,10 +11,12 @@ from treadle.kernel.committer import Committer
 from treadle.kernel.entities import ChangeRecord, RecordFilter
 from treadle.kernel.ports import Store, Unit, Verdict
 from treadle.kernel.queue import PATIENCE
+from treadle.kernel.vault import UnreadableValue
 from treadle.model.external import RING, ExternalEvent, ExternalProductionRecord, UnexpectedSpecialistResultError, project
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
 from treadle.model.states import EXTERNAL, TaskState
+from treadle.model.values import decode
 
 _PAGE = 500
 _LATE_FOR = 60_000
@@ -33,6 +35,8 @@ class ExternalUpkeep:
         """What is wrong, a line each: records that their events do not explain, and tasks that do not fit their record."""
         problems: list[str] = []
         async for stored in self._records():
+            if _is_sealed(stored):
+                continue  # by a codec that this process does not have
             what = f"{stored.entity} {stored.id}"
             try:
                 made = await self._project(stored)
@@ -49,6 +53,8 @@ class ExternalUpkeep:
         looked_at = changed = 0
         async for stored in self._records():
             looked_at += 1
+            if _is_sealed(stored):
+                continue
             made = await self._project(stored)
             if not await self._differs(stored, made):
                 continue
@@ -89,3 +95,8 @@ class ExternalUpkeep:
         if waits and (task.wake_at or 0) > (made.due_at or 0) + _LATE_FOR:
             return [f"it is due at {made.due_at}, but its task wakes at {task.wake_at}"]
         return []
+
+
+def _is_sealed(stored: Record) -> bool:
+    """Whether the body is what is shown in place of one that cannot be opened here."""
+    return stored.body.startswith("@code:") or decode(stored.body).get("code") == UnreadableValue.code

@@ -21,7 +21,7 @@ from treadle.kernel.ports import Answer, Finish, Keep, Park, Row, Seen, Store, T
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.settle import HandOff, Polled, ProducedEnd, failure, settlement
 from treadle.kernel.telemetry import Emit, ExternalHint, PollRaised, PollsFailing, log_event
-from treadle.kernel.vault import Vault
+from treadle.kernel.vault import UnreadableValue, Vault
 from treadle.kernel.why import Reason, serves, shown_server_state
 from treadle.model.clock import as_text
 from treadle.model.errors import CallbackRefused, ClaimLost, ExternalAlreadyResolved, ExternalJobNotFound, InvalidInput, Refused
@@ -209,6 +209,7 @@ class Externals:
         park = replace(
             _plain_park(decided),
             wake_for=_wake_for(task, record, now),
+            checkpoint=encode({_INTENT: (_intent_of(task) or {}) | {"record_id": stored.id}}),
             data=encode({name: value for name, value in said.items() if value is not None}),
         )
         if record.progress_hint:
@@ -494,9 +495,10 @@ class Externals:
         return _job(stored)
 
     async def _find_job(self, task: Task) -> Job | None:
-        which = RecordFilter(ENTITY, namespace=task.namespace, live=True, task_id=task.id)
-        found = await self._store.list_records(which, 1)
-        return _job(found[0]) if found else None
+        """The live record of the task's job, by the id that was left with the task."""
+        record_id = (_intent_of(task) or {}).get("record_id")
+        stored = None if record_id is None else await self._store.find_record(record_id)
+        return None if stored is None or stored.ended_at is not None else _job(stored)
 
     async def _job_of(self, task: Task) -> Job:
         job = await self._find_job(task)
@@ -528,7 +530,10 @@ def _shown(job: Job) -> ShownJob:
 
 
 def _job(stored: Record) -> Job:
-    return Job(stored, msgspec.json.decode(stored.body, type=ExternalProductionRecord))
+    try:
+        return Job(stored, msgspec.json.decode(stored.body, type=ExternalProductionRecord))
+    except msgspec.MsgspecError as error:
+        raise UnreadableValue(f"The record {stored.id} of an outside job cannot be read here: {stored.body[:200]}") from error
 
 
 def _body(record: ExternalProductionRecord) -> str:
@@ -625,8 +630,9 @@ def unregistered_text(name: str, scope: str | None) -> str:
 
 
 def _intent_of(task: Task) -> dict[str, Json] | None:
-    held = decode(task.checkpoint)
-    found = held.get(_INTENT) if isinstance(held, dict) else None
+    if task.checkpoint is None or not task.checkpoint.startswith("{"):
+        return None
+    found = decode(task.checkpoint).get(_INTENT)
     return found if isinstance(found, dict) else None
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from treadle.kernel.telemetry import Event, LoopError, StoreTrouble, TickFailed
 from treadle.model.names import DEFAULT_LIST
+from treadle.workers.effects import EffectKernel
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.loop import Worker, WorkerOptions
 from treadle.workers.waker import Waker
@@ -75,6 +76,8 @@ class ExternalPollingLoop:
             options=WorkerOptions(concurrency=self._concurrency, poll_every=self._tick_seconds),
             settle=engine.run_kernel.settler.settle,
             open_payload=engine.vault.open_text,
+            effects=EffectKernel(engine.store, engine.committer, engine.vault),
+            tend=engine.approvals.tend,
             externals=engine.externals,
         )
         try:

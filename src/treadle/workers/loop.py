@@ -15,13 +15,14 @@ import msgspec
 from treadle.kernel.approvals import Tend
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
-from treadle.kernel.externals import Externals
+from treadle.kernel.externals import Externals, unregistered_text
 from treadle.kernel.ports import Answer, Finish, Park, Store, Unit, Verdict
 from treadle.kernel.settle import TAKEOVER_LIMIT, failure, ignored, refusal, settlement, turned_away
 from treadle.kernel.telemetry import Emit, LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
 from treadle.kernel.why import serves, shown_server_state
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, StoreError, TreadleError
+from treadle.model.external import UNREGISTERED
 from treadle.model.ids import Ids
 from treadle.model.lists import IGNORE
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, ENGINE_LIST, EXTERNAL_CANCEL, FUNCTION, HANDLER, Lane
@@ -473,6 +474,8 @@ class Worker:
             if isinstance(away := turned_away(task, problem), Park):
                 self._emit(LoopError("worker", f"task {task.id} ({task.name}) rests: {problem.message}"))
             return away
+        if task.state == TaskState.AWAITING_EXTERNAL and (handler is None or handler.executes is None):
+            return await self._without_specialist(task)
         if handler is None:
             return self._without_handler(task)
         if task.kind == FUNCTION and self._functions is not None:
@@ -491,6 +494,13 @@ class Worker:
             self._settled(execution, outcome.answer, "succeed", None, started)
             return None
         return self._decide(task, handler, outcome)
+
+    async def _without_specialist(self, task: Task) -> Finish | Park:
+        """What awaits an outside job is polled by its specialist alone, not by a handler that has the same name here."""
+        if self._externals is not None and not await self._externals.is_offered(task):
+            return failure(Problem(UNREGISTERED, unregistered_text(task.name, task.scope)))
+        released = self._decide(task, None, Released("its specialist is not here"))
+        return replace(released, wake_for=_NO_HANDLER_FOR) if isinstance(released, Park) else released
 
     def _without_handler(self, task: Task) -> Finish | Park:
         """Taken to be ignored; or the handler has gone meanwhile."""
