@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treadle.cli.exits import FAILED, WaitTimedOut, tell_error
+from treadle.cli.exits import FAILED, WaitTimedOut, tell_warning
 from treadle.cli.inputs import any_json, seconds
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.session import Session
 from treadle.cli.shapes import run_json
+from treadle.cli.submit import tell_failed
 from treadle.cli.words import grid, plain, pretty
 from treadle.model.errors import InvalidInput, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST
@@ -87,7 +88,7 @@ async def start(
         except TimeoutError as error:
             raise WaitTimedOut(str(error)) from None
         except (RunFailed, RunCanceled) as error:
-            tell_error(error.code, str(error), as_json=session.json)
+            tell_failed(session, started.id, error)
             raise typer.Exit(FAILED) from None
     session.show({"id": started.id, "created": started.created, "result": result}, lambda: pretty(result))
 
@@ -100,6 +101,9 @@ async def adopt(
     """Let another version of its function go on with a run: you say that its code fits what the run has recorded."""
     async with session.engine() as engine:
         run = await engine.run_kernel.function_runs.adopt(run_id, version, actor=session.actor)
+        known = await engine.functions.list_shown()
+    if not any(each.servers for each in known if (each.name, each.version) == (run.workflow, version)):
+        tell_warning(f"no live worker has {run.workflow}@{version}; the run waits until one does.")
     session.show(run_json(run), lambda: plain(f"Version {version} of {run.workflow} goes on with {run.id}"))
 
 

@@ -94,10 +94,15 @@ def show_outputs(session: Session, value: dict[str, Json], failed: RunFailed | R
         return
     if session.json:
         session.show(value, lambda: plain(""))
-    hint = f" `treadle runs show {value['id']}` shows the steps, `treadle runs retry {value['id']}` goes on where it failed."
+    tell_failed(session, str(value["id"]), failed)
+    raise typer.Exit(FAILED)
+
+
+def tell_failed(session: Session, run_id: str, failed: RunFailed | RunCanceled) -> None:
+    """That the run failed, on stderr, and for people what can be done."""
+    hint = f" `treadle runs show {run_id}` shows the steps, `treadle runs retry {run_id}` goes on where it failed."
     message = str(failed).rstrip()
     stop = "" if message.endswith((".", "!", "?")) else "."
     tell_error(
         failed.code, message if session.json or isinstance(failed, RunCanceled) else message + stop + hint, as_json=session.json
     )
-    raise typer.Exit(FAILED)

@@ -205,7 +205,7 @@ class WorkerHost:
         self._expect = waker.expect
         runs = (self.worker.run(), waker.run(), self._lines.run())
         self._tasks = [self._loop.create_task(run) for run in runs]
-        engine.emit(WorkerStarted(self.owner_id, tuple(self._registry.names())))
+        engine.emit(WorkerStarted(self.owner_id, tuple(self._served())))
         if self._registry.specialists:
             self._emit(PollingStarted(self._options.poll_every))
 

@@ -13,6 +13,7 @@ from tests.contract.queueing import everything, new_task, put, put_and_claim, pu
 from treadle.model.errors import (
     InvalidInput,
     InvalidStoreUrl,
+    SchemaBehind,
     StoreBusy,
     StoreError,
     StoreFull,
@@ -44,6 +45,11 @@ async def refused(path: Path, error: type[Exception], words: str) -> None:
 async def test_a_directory_that_does_not_exist(tmp_path):
     await refused(tmp_path / "none" / "treadle.db", InvalidStoreUrl, "mkdir -p")
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_look_into_the_memory_of_another_process():
+    with pytest.raises(SchemaBehind, match="lives and ends with one process"):
+        await make(None).open(migrate=False)
 
 
 async def test_a_path_that_is_a_directory(tmp_path):

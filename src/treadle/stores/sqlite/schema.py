@@ -10,6 +10,7 @@ from treadle.stores.statements import load_migrations, load_statements
 
 MIGRATIONS = load_migrations(__package__)
 NEWEST = len(MIGRATIONS)
+IN_MEMORY = "the database in memory"
 
 _SQL = load_statements(__package__, "schema.sql")
 
@@ -30,6 +31,8 @@ def check_version(version: int, shown: str, *, migrate: bool) -> None:
             f"{shown} has schema {version}, and this version of Treadle knows {NEWEST} at most. Upgrade Treadle, or use another "
             "file."
         )
+    if version < NEWEST and not migrate and shown == IN_MEMORY:
+        raise SchemaBehind("A database in memory lives and ends with one process: there is nothing to see here. Choose a file.")
     if version < NEWEST and not migrate:
         raise SchemaBehind(
             f"{shown} has schema {version}, and this version of Treadle needs {NEWEST}. Run `treadle store migrate`."

@@ -46,7 +46,7 @@ from treadle.stores.sqlite.describe import describe
 from treadle.stores.sqlite.entities import EntityMethods
 from treadle.stores.sqlite.lanes import list_lanes, make_lanes
 from treadle.stores.sqlite.place import check_place
-from treadle.stores.sqlite.schema import NEWEST, check_version, migrate_to, read_version
+from treadle.stores.sqlite.schema import IN_MEMORY, NEWEST, check_version, migrate_to, read_version
 from treadle.stores.sqlite.signals import Subscribers
 from treadle.stores.sqlite.usage import UsageMethods
 from treadle.stores.sqlite.wal import Checkpointer
@@ -61,7 +61,7 @@ class SqliteStore(UsageMethods, EntityMethods):
     def __init__(self, path: str | None, *, clock: Clock, inline: bool = False) -> None:
         self.url = "memory://" if path is None else f"sqlite:///{path}"
         self._path = path
-        self._shown = path or "the database in memory"
+        self._shown = path or IN_MEMORY
         self._clock = clock
         self._inline = inline or path is None
         self._create = True
