@@ -133,6 +133,31 @@ async def test_a_failure_that_says_nothing_leaves_the_outcome_unknown(scene: Sce
     assert await scene.engine.run_result(started, timeout=1) == {"receipt": 3}
     assert len({key for key, _ in service.calls}) == 3
     assert len({key for _, key in service.calls}) == 1
+    assert await _doubts(scene) == 2  # also an operator's retry does not know
+
+
+async def test_an_effect_whose_time_ran_out_may_have_been_made(scene: Scene):
+    made: list[str] = []
+
+    @scene.engine.function("pay")
+    async def pay(payload: dict[str, Any], ctx: Any) -> Any:
+        async def charge() -> str:
+            made.append(ctx.idempotency_key)
+            if len(made) == 1:
+                await asyncio.Event().wait()
+            return "paid"
+
+        return await ctx.effect("charge", charge, timeout=0.01, retry=1)
+
+    started = await scene.engine.start_function("pay")
+    process = scene.process(warm=0)
+    await process.quiet()
+    scene.clock.advance(1)
+    await process.quiet()
+    assert await scene.engine.run_result(started, timeout=1) == "paid"
+    rows = {row.idempotency_key: row.status for row in await scene.engine.store.find_outcomes(made)}
+    assert [rows[key] for key in made] == ["unknown", "succeeded"]
+    assert await _doubts(scene) == 1
 
 
 async def test_a_response_that_cannot_be_kept_fails_the_step_and_the_effect_is_not_made_again(scene: Scene):

@@ -99,7 +99,7 @@ class EffectOperation(StepOperation):
         driver = self.driver
         if recorded is None:
             recorded = driver.make(place, EFFECT, name, StepState.RUNNING)
-            recorded.attempt = driver.history.attempts(place)
+            recorded.attempt, recorded.doubtful = driver.history.attempts(place), driver.history.doubted(place)
         begin = Begin(effect, recorded.attempt + 1, UNRESOLVED if recorded.doubtful else None)
         recorded.attempt, recorded.state, recorded.doubtful = begin.attempt, StepState.RUNNING, False
         recorded.wake_at = None

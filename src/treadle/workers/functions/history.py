@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from treadle.kernel.function_rows import SIGNAL, VOID, Recorded
+from treadle.model.states import StepState
 
 
 class History:
     """Steps that the function has not reached yet in this replay; empty for a run that has just begun."""
 
-    __slots__ = ("_attempts", "_furthest", "_redone", "_steps", "_widest", "count")
+    __slots__ = ("_attempts", "_doubts", "_furthest", "_redone", "_steps", "_widest", "count")
 
     def __init__(self, recorded: Iterable[Recorded] = ()) -> None:
         self._steps: dict[str, Recorded] = {}
         self._redone: dict[str, int] = {}
         self._attempts: dict[str, int] = {}
+        self._doubts: dict[str, bool] = {}
         self._furthest: dict[str, int] = {}
         self._widest: dict[str, int] = {}
         self.count = 0
@@ -24,7 +26,9 @@ class History:
             self.count += 1
             if each.kind == VOID:
                 self._redone[each.place] = max(self._redone.get(each.place, 0), each.redo + 1)
-                self._attempts[each.place] = max(self._attempts.get(each.place, 0), each.attempt)
+                if each.attempt > self._attempts.get(each.place, 0):
+                    self._attempts[each.place] = each.attempt
+                    self._doubts[each.place] = each.doubtful or each.state == StepState.RUNNING
             elif each.kind != SIGNAL:
                 self._steps[each.place] = each
                 self._note(each.place)
@@ -56,6 +60,10 @@ class History:
     def attempts(self, place: str) -> int:
         """How often the effect there was begun before an operator had it done again."""
         return self._attempts.get(place, 0)
+
+    def doubted(self, place: str) -> bool:
+        """Whether nobody knows what came of the effect there before an operator had it done again."""
+        return self._doubts.get(place, False)
 
     def went_past(self, scope: str, position: int) -> bool:
         """Whether the branch has recorded something there or later."""

@@ -186,7 +186,7 @@ class StepOperation:
         return recorded
 
 
-class _TimedOut(Exception):
+class _TimedOut(TimeoutError):
     """The step's own timeout."""
 
 
