@@ -91,6 +91,24 @@ async def test_a_service_that_cannot_be_told_is_told_again_later(stage: Stage) -
     assert away.canceled == ["job-1"]
 
 
+async def test_a_job_that_was_being_submitted_when_its_task_was_canceled_is_found_and_canceled(stage: Stage) -> None:
+    class Submitting(StubExternalSpecialist):
+        async def start(self, payload: dict[str, Any], ctx: Any) -> Any:
+            await stage.engine.cancel(ctx.task_id)
+            return await super().start(payload, ctx)
+
+        async def find(self, token: str) -> Any:
+            return HANDLE if token == self.started[0][1] else None
+
+    stub = Submitting()
+    stage.engine.specialist("render", stub)
+    task_id = await stage.dispatch()
+    assert (await stage.task(task_id)).state == "canceled"
+    assert await stage.no_record()
+    await stage.tick()
+    assert stub.canceled == ["job-1"]
+
+
 async def test_a_call_back_resolves_at_once_and_only_once(stage: Stage) -> None:
     stub = Listening()
     stage.engine.specialist("render", stub)
