@@ -123,4 +123,6 @@ def scaling(
         f"{ready} ready (the oldest for {oldest_for / 1000:.3g} s) and {running} running, {took}: "
         f"{desired} worker(s) of {concurrency} would start them within {target_for / 1000:g} s; there are {workers}"
     )
+    if not ready and not running:
+        text = f"nothing is ready or running: {desired} worker(s) of {concurrency} are wanted; there are {workers}"
     return Scaling(desired, workers, concurrency, ready, running, oldest_for, mean, target_for, text)

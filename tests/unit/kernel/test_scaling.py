@@ -91,3 +91,8 @@ def test_bounds_that_make_no_sense_are_refused():
             check_bounds(*bad)  # type: ignore[arg-type]
     with pytest.raises(InvalidPolicy):
         check_bounds(1, 0, 0, 1)
+
+
+def test_an_idle_list_is_said_to_be_idle():
+    found = scaling([], target_for=TARGET, workers=1, concurrency=10, minimum=1)
+    assert found.text == "nothing is ready or running: 1 worker(s) of 10 are wanted; there are 1"
