@@ -6,11 +6,11 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+
+from tests.nursery import start
 
 from treadle import Engine, Task
 from treadle.kernel.ports import TaskFilter
@@ -30,14 +30,9 @@ class Child:
     def __init__(self, url: str, log: Path, arguments: list[str]) -> None:
         self._log = log
         with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.child", *arguments],
-                cwd=ROOT,
-                env=child_environment(TREADLE_STORE=url),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+            environment = child_environment(TREADLE_STORE=url)
+            fd = output.fileno()
+            self._process = start("tests.crash.child", arguments, cwd=ROOT, environment=environment, stdout=fd, stderr=fd)
         self.pid = self._process.pid
 
     @property

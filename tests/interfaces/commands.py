@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any
+
+from tests.nursery import Born, start
 
 HANDLERS = '''
 import os
@@ -91,6 +94,8 @@ class Treadle:
 
     def __call__(self, *arguments: str, stdin: str = "", preexec: Callable[[], None] | None = None, **environment: str) -> Ended:
         """Run it to its end."""
+        if preexec is None:
+            return self._run(arguments, stdin, self._environment(environment))
         ended = subprocess.run(
             [sys.executable, "-m", "treadle", *arguments],
             cwd=self.folder,
@@ -103,6 +108,20 @@ class Treadle:
         )
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
+    def _run(self, arguments: tuple[str, ...], stdin: str, environment: dict[str, str]) -> Ended:
+        with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
+            given.write(stdin.encode())
+            given.seek(0)
+            streams = {"stdin": given.fileno(), "stdout": out.fileno(), "stderr": err.fileno()}
+            process = start("treadle", list(arguments), cwd=self.folder, environment=environment, **streams)
+            try:
+                code = process.wait(90)
+            finally:
+                process.kill()
+            out.seek(0)
+            err.seek(0)
+            return Ended(code, out.read().decode(), err.read().decode())
+
     def json(self, *arguments: str, **environment: str) -> Any:
         """What a command that succeeds says with --json."""
         ended = self(*arguments, "--json", **environment)
@@ -112,15 +131,7 @@ class Treadle:
     @contextmanager
     def started(self, *arguments: str, **environment: str) -> Iterator[Running]:
         """A command that stays, once it has said that it is there."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "treadle", *arguments],
-            cwd=self.folder,
-            env=self._environment(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = start("treadle", list(arguments), cwd=self.folder, environment=self._environment(environment))
         running = Running(process, Lines(process.stdout), Lines(process.stderr))
         try:
             running.first = running.out.wait_for("")
@@ -177,7 +188,7 @@ class Lines:
 class Running:
     """A command that runs; `first` is the first line it said."""
 
-    process: subprocess.Popen[str]
+    process: Born
     out: Lines
     err: Lines
     first: str = ""

@@ -1,0 +1,243 @@
+"""Processes for tests that start fast: real ones, forked from a parent that has imported everything already.
+
+Starting Python and importing Treadle costs more than most commands do. So the first test of a worker process that needs
+one starts a parent (`python -m tests.nursery FD`), which imports, then forks a child for each request: a process of its
+own with its own folder, environment, standard streams and default signals, in which the module runs as `python -m` would.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import IO, NoReturn
+
+ROOT = Path(__file__).parents[1]
+_LONGEST = 1 << 20
+
+_IMPORTED = (
+    "treadle.cli.app",
+    "treadle.wiring.engine",
+    "treadle.wiring.host",
+    "treadle.wiring.runs",
+    "treadle.stores.sqlite.store",
+    "treadle.stores.postgres.store",
+    "treadle.lang",
+    "tests.crash.child",
+    "asyncio",
+    "rich.console",
+    "rich.table",
+)
+
+
+class Born:
+    """A process that was forked for a test; as much of `subprocess.Popen` as tests use."""
+
+    def __init__(self, pid: int, status: socket.socket, stdout: IO[str] | None, stderr: IO[str] | None) -> None:
+        self.pid = pid
+        self.stdout, self.stderr = stdout, stderr
+        self.returncode: int | None = None
+        self._status = status
+
+    def poll(self) -> int | None:
+        """Its exit code, or None while it runs; minus the signal that ended it."""
+        with contextlib.suppress(TimeoutError, subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended."""
+        if self.returncode is None:
+            if not select.select([self._status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+            said = self._status.recv(64)
+            self._status.close()
+            self.returncode = int(said) if said else -signal.SIGKILL
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Nursery:
+    """The parent, as those see it who want children."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-m", "tests.nursery", str(theirs.fileno())]
+            self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        self._line = ours
+        self._lock = threading.Lock()
+        atexit.register(self.close)
+
+    def bear(
+        self, module: str, arguments: list[str], cwd: Path, environment: dict[str, str], stdin: int, stdout: int, stderr: int
+    ) -> tuple[int, socket.socket]:
+        """Fork a child that runs the module; its pid, and where its exit code will be told."""
+        wish = json.dumps([module, arguments, str(cwd), environment]).encode()
+        assert len(wish) < _LONGEST
+        ours, theirs = socket.socketpair()
+        with self._lock, theirs:
+            socket.send_fds(self._line, [wish], [stdin, stdout, stderr, theirs.fileno()])
+            said = self._line.recv(64)
+        assert said, "the parent of the tests' processes is gone"
+        return int(said), ours
+
+    def close(self) -> None:
+        self._line.close()
+        self._process.wait(10)
+
+
+_nursery: Nursery | None = None
+
+
+def start(
+    module: str,
+    arguments: list[str],
+    *,
+    cwd: Path,
+    environment: dict[str, str],
+    stdin: int | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
+) -> Born:
+    """A process that runs `python -m module`; streams that are not given are pipes to read from, stdin is empty."""
+    global _nursery
+    if _nursery is None:
+        _nursery = Nursery()
+    opened: list[int] = []
+    out = err = None
+    if stdin is None:
+        stdin = os.open(os.devnull, os.O_RDONLY)
+        opened.append(stdin)
+    if stdout is None:
+        read, stdout = os.pipe()
+        out = os.fdopen(read, encoding="utf-8")
+        opened.append(stdout)
+    if stderr is None:
+        read, stderr = os.pipe()
+        err = os.fdopen(read, encoding="utf-8")
+        opened.append(stderr)
+    try:
+        pid, status = _nursery.bear(module, arguments, cwd, environment, stdin, stdout, stderr)
+    finally:
+        for each in opened:
+            os.close(each)
+    return Born(pid, status, out, err)
+
+
+# --- in the parent ---
+
+
+def serve(line: socket.socket) -> None:
+    """Fork children until nobody wants any more."""
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(write)
+    children: dict[int, socket.socket] = {}
+    while True:
+        ready = select.select([line, read], [], [])[0]
+        if read in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(read, 4096)
+            _bury(children)
+        if line in ready:
+            wish, fds, _, _ = socket.recv_fds(line, _LONGEST, 4)
+            if not wish:
+                break
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                _live(wish, fds, [line.fileno(), read, write, *(status.fileno() for status in children.values())])
+            for fd in fds[:3]:
+                os.close(fd)
+            children[pid] = socket.socket(fileno=fds[3])
+            line.send(str(pid).encode())
+    for pid in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for _ in range(500):
+        _bury(children)
+        if not children:
+            break
+        time.sleep(0.01)
+
+
+def _bury(children: dict[int, socket.socket]) -> None:
+    """Tell of those that have ended."""
+    for pid in list(children):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            with contextlib.suppress(OSError):
+                children[pid].send(str(os.waitstatus_to_exitcode(status)).encode())
+            children.pop(pid).close()
+
+
+def _live(wish: bytes, fds: list[int], others: list[int]) -> NoReturn:
+    """In the child: be as if just started, run the module, and end with its code."""
+    code = 1
+    try:
+        module, arguments, cwd, environment = json.loads(wish)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, fd in enumerate(fds[:3]):
+            os.dup2(fd, number)
+        for fd in (*fds, *others):
+            os.close(fd)
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
+        os.chdir(cwd)
+        os.environ.clear()  # noqa: TID251
+        os.environ.update(environment)  # noqa: TID251
+        sys.argv = [module, *arguments]
+        sys.path[0] = cwd
+        code = _run(module)
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stderr.flush()
+        os._exit(code & 0xFF)
+
+
+def _run(module: str) -> int:
+    """What Python's own start makes of the end of a module."""
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        return 0
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            return ended.code or 0
+        sys.stderr.write(f"{ended.code}\n")
+        return 1
+    finally:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
