@@ -271,6 +271,10 @@ async def test_children_are_the_unfinished_runs_that_steps_have_started(store):
     assert await store.list_children(run.id) == [child.id]
     assert await store.list_children(child.id) == []
     assert ((await get_run(store, child.id)).parent_step_id, child.awaiting) == (step.id, 0)
+    below = await begin(store, parent_id=ended.id, parent_step_id=step.id, root_id=run.id)
+    deeper = await begin(store, parent_id=below.id, parent_step_id=step.id, root_id=run.id)
+    assert await store.list_children(run.id) == sorted([child.id, below.id])  # through the one that has ended
+    assert await store.list_children(below.id) == [deeper.id]
 
 
 async def test_the_leases_of_the_dead_run_out_at_once(store, clock):

@@ -29,6 +29,10 @@ def engine(url: str) -> Engine:
     return make_engine(url)
 
 
+class Declined(EffectFailed):
+    """The service said no: nothing was done."""
+
+
 class Service:
     """An outside service: it does what it is asked each time, and remembers under which keys."""
 
@@ -120,7 +124,7 @@ async def test_a_sync_handler_makes_effects_in_its_thread(engine: Engine) -> Non
 
 async def test_a_definite_failure_is_retried_by_policy_under_a_new_key_without_doubt(engine: Engine) -> None:
     service = Service()
-    service.errors = [ValueError("declined")]
+    service.errors = [Declined("declined")]
 
     @engine.handler("pay", retry=AT_ONCE)
     async def pay(payload: Any, ctx: Context) -> Any:
@@ -136,7 +140,9 @@ async def test_a_definite_failure_is_retried_by_policy_under_a_new_key_without_d
     assert one == other
 
 
-@pytest.mark.parametrize("error", [TimeoutError("slow"), ConnectionResetError("gone"), EffectUnknown("who knows")])
+@pytest.mark.parametrize(
+    "error", [TimeoutError("slow"), ConnectionResetError("gone"), ValueError("unreadable answer"), EffectUnknown("who knows")]
+)
 async def test_after_an_error_that_says_nothing_the_log_says_unknown(engine: Engine, error: Exception) -> None:
     service = Service()
     service.errors = [error]
@@ -287,7 +293,7 @@ async def test_an_operators_retry_makes_a_failed_effect_again(engine: Engine) ->
 async def test_a_failure_that_a_lost_worker_recorded_is_that_failure_for_the_next(engine: Engine) -> None:
     """The first worker dies between recording that the effect failed and settling: the next attempt fails, and is retried."""
     service = Service()
-    service.errors = [ValueError("declined")]
+    service.errors = [Declined("declined")]
     raised: list[str] = []
     stuck = asyncio.Event()
 
@@ -295,7 +301,7 @@ async def test_a_failure_that_a_lost_worker_recorded_is_that_failure_for_the_nex
     async def pay(payload: Any, ctx: Context) -> Any:
         try:
             return await ctx.effect("charge", lambda: service.charge(ctx))
-        except ValueError:
+        except Declined:
             stuck.set()
             await asyncio.Event().wait()  # it never gets to settle
         except EffectFailed as error:
@@ -310,7 +316,7 @@ async def test_a_failure_that_a_lost_worker_recorded_is_that_failure_for_the_nex
         assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
         assert await moves_of(engine, task.id) == ["expire", "retry", "succeed"]
         assert await outcomes(engine, task.id, "charge", None, 3) == ["failed", "none", "succeeded"]
-    assert raised == ["The effect failed: declined (ValueError)"]
+    assert raised == ["The effect failed: declined (Declined)"]
 
 
 async def test_a_worker_that_lost_its_claim_makes_no_effect(engine: Engine) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.interfaces.function_hands import LEASE_FOR, Died, Process, Scene, function_scene
 
-from treadle.model.errors import RunFailed, StepFailed
+from treadle.model.errors import EffectFailed, RunFailed, StepFailed
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ async def _die(scene: Scene, commit: int, *, after: bool) -> None:
 
 async def test_a_failure_that_is_one_is_an_outcome_and_is_retried_under_a_new_key(scene: Scene):
     service = Service()
-    service.errors = [ValueError("card declined")]
+    service.errors = [EffectFailed("card declined")]
     service.register(scene, retry=1)
     started = await scene.engine.start_function("pay")
     process = scene.process(warm=0)

@@ -46,10 +46,6 @@ SUCCEEDED, FAILED, UNRESOLVED = "succeeded", "failed", "unknown"
 RESPONSE_LIMIT = 64 * 1024 * 1024
 _MESSAGE_LIMIT = 16 * 1024
 _COUNTING_MOVES = ("retry", "requeue")
-_TRANSPORT = frozenset(
-    {"TransportError", "TimeoutException", "ClientConnectionError", "ServerTimeoutError", "ProtocolError", "HTTPException"}
-)
-"""Classes of well-known HTTP clients (and of the standard library) that say no more than that no answer came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,17 +218,15 @@ async def is_counted(outcome: EffectOutcome, moves: Sequence[Move], vault: Vault
 
 
 def is_definite(error: BaseException, unknown: tuple[type[BaseException], ...] = ()) -> bool:
-    """Whether the exception says that the effect was not made.
+    """Whether the exception says that the effect was not made: `EffectFailed`, `NonRetryable`, or an answer below 500.
 
-    Time that ran out, trouble with a connection, a file or a process, cancellation, an answer 5xx, `EffectUnknown` and the types in
-    `unknown` do not: the effect may have been made. All other exceptions do.
+    All others may come after it was made (time that ran out, a connection that broke, an answer that could not be read), and so
+    do those of the types in `unknown`, whatever they are.
     """
-    if not isinstance(error, Exception) or isinstance(error, (EffectUnknown, EOFError, *unknown)):
+    if isinstance(error, (EffectUnknown, *unknown)):
         return False
     status = _http_status(error)
-    if status is not None:
-        return status < 500
-    return not isinstance(error, OSError) and not any(kind.__name__ in _TRANSPORT for kind in type(error).__mro__)
+    return status < 500 if status is not None else isinstance(error, EffectFailed | NonRetryable)
 
 
 def _http_status(error: BaseException) -> int | None:

@@ -131,7 +131,10 @@ class EntityStore(Protocol):
         """
 
     async def list_children(self, run_id: str) -> list[str]:
-        """The ids of the unfinished runs that steps of this run have started (those with a `parent_step_id`)."""
+        """The ids of the unfinished runs that steps of this run have started (those with a `parent_step_id`).
+
+        Also those that were started by such a run which has finished meanwhile, at any depth.
+        """
 
     async def find_outcomes(self, keys: Sequence[str]) -> list[EffectOutcome]:
         """What is known of the effects with these keys."""

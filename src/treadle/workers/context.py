@@ -151,8 +151,8 @@ class Context:
         called. `action` and `request` (JSON, the same in each attempt) say which effect it is; give a `key` where the request
         would differ. Two effects alike in one attempt are two effects.
 
-        What `call` raises comes out of here. It means that the effect was not made, unless it is about time, connections or
-        cancellation, `EffectUnknown`, or a type in `unknown`: then nobody knows. An attempt after one of which nobody knows how it
+        What `call` raises comes out of here. Only `EffectFailed`, `NonRetryable` and errors of HTTP clients with a status below 500
+        say that the effect was not made (and none whose type is in `unknown`). An attempt after one of which nobody knows how it
         ended calls again, under a new `idempotency_key` and the same `dedupe_key`, and the log says `tool_call.unknown`.
         """
         try:

@@ -229,14 +229,22 @@ def http_error(status: int) -> urllib.error.HTTPError:
         EffectUnknown("who knows"),
         type("ReadError", (TransportError,), {})(),
         ZeroDivisionError(),
+        ValueError("an answer that cannot be read"),
+        KeyError("receipt"),
     ],
 )
 def test_exceptions_that_leave_open_whether_it_was_made(error: BaseException) -> None:
-    assert not is_definite(error, (ZeroDivisionError,))
+    assert not is_definite(error)
+
+
+@pytest.mark.parametrize("error", [NonRetryable("no"), EffectFailed("no"), http_error(402)])
+def test_what_the_author_says_to_leave_it_open_does(error: BaseException) -> None:
+    assert not is_definite(error, (type(error),))
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError(), NonRetryable("no"), EffectFailed("no"), http_error(402), StatusError(422), ZeroDivisionError()]
+    "error",
+    [NonRetryable("no"), EffectFailed("no"), http_error(402), StatusError(422), type("Declined", (EffectFailed,), {})("no")],
 )
 def test_exceptions_that_say_that_it_was_not_made(error: BaseException) -> None:
     assert is_definite(error)

@@ -42,8 +42,16 @@ where runs.id = given.id;
 select * from mail where run_id = $1::uuid and seq > $3::bigint order by seq limit $2::bigint;
 
 -- name: list_children
--- Unfinished runs that steps of the run have started.
-select id::text from runs where parent_id = $1::uuid and parent_step_id is not null and finished_at is null order by id;
+-- Unfinished runs that steps of the run have started, also through runs that have finished meanwhile.
+with recursive below as (
+  select id, finished_at from runs where parent_id = $1::uuid and parent_step_id is not null
+  union all
+  select runs.id, runs.finished_at
+  from below
+  join runs on runs.parent_id = below.id and runs.parent_step_id is not null
+  where below.finished_at is not null
+)
+select id::text from below where finished_at is null order by id;
 
 -- name: expire_leases
 -- The leases of the owners run out now, if they have not before.

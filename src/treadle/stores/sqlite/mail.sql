@@ -36,8 +36,16 @@ update runs set awaiting = :count, steps = steps + :added where id = :run_id;
 select * from mail where run_id = :run_id and seq > :after_seq order by seq limit :limit;
 
 -- name: list_children
--- Unfinished runs that steps of the run have started.
-select id from runs where parent_id = :run_id and parent_step_id is not null and finished_at is null order by id;
+-- Unfinished runs that steps of the run have started, also through runs that have finished meanwhile.
+with recursive below (id, finished_at) as (
+  select id, finished_at from runs where parent_id = :run_id and parent_step_id is not null
+  union all
+  select runs.id, runs.finished_at
+  from below
+  join runs on runs.parent_id = below.id and runs.parent_step_id is not null
+  where below.finished_at is not null
+)
+select id from below where finished_at is null order by id;
 
 -- name: expire_leases
 -- The leases of the owners run out now, if they have not before.

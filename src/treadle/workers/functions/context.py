@@ -107,7 +107,7 @@ class FunctionContext:
 
         Before it is made, its row is `unknown`; after it, what it came to. While `fn` runs, `ctx.idempotency_key` is new for each
         attempt and `ctx.dedupe_key` the same for all, for services that deduplicate. `request` (any JSON) is what is asked for.
-        An exception that leaves open whether it was made (those in `unknown`, time that ran out, trouble with a connection) fails
+        An exception that leaves open whether it was made (all but `EffectFailed`, `NonRetryable` and HTTP answers below 500) fails
         the attempt, but not the effect: with `retry` it is made again, and the log says `tool_call.unknown`.
         """
         return EffectOperation(
