@@ -28,7 +28,7 @@ up: setup ## Start the engine on the store of TREADLE_STORE (default: ./treadle.
 	@$(BIN)/treadle up
 
 test: setup ## Run all tests, a real PostgreSQL among them
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not soak"
+	@$(BIN)/python -m pytest -q -n 4 --dist loadgroup -m "not soak"
 
 check: setup ## Format, lint, types, layers
 	@$(BIN)/ruff format --check .
