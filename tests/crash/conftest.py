@@ -25,7 +25,7 @@ KEPT_ON_POSTGRES = 3
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every crash point is passed on SQLite in `make test`; on PostgreSQL the first few of each test are, and all in `make soak`."""
+    """On SQLite, `make test` passes every crash point; on PostgreSQL the first few of each test, and `make soak` the rest."""
     seen: dict[str, int] = {}
     for item in items:
         if not item.nodeid.startswith("tests/crash/") or "postgres" not in item.name:

@@ -83,7 +83,7 @@ async def test_delay_and_at_do_not_go_together(engine: Engine) -> None:
 async def test_a_task_that_does_not_exist_is_said_so(engine: Engine, operation: str) -> None:
     with pytest.raises(TaskNotFound, match=NOBODY):
         await getattr(engine, operation)(NOBODY)
-    with pytest.raises(InvalidInput, match="not a valid task (or run )?id"):
+    with pytest.raises(InvalidInput, match=r"not a valid task (or run )?id"):
         await getattr(engine, operation)("task-7")
 
 
