@@ -21,8 +21,9 @@ $(VENV)/.ready: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: setup ## Run the story: parallel work, a retry, a killed worker, a workflow repaired, a verified log
+demo: setup ## Run the story: parallel work, a retry, a killed worker, a workflow repaired, an outside service, a verified log
 	@$(BIN)/treadle demo
+	@$(BIN)/python examples/render_farm/show.py
 
 up: setup ## Start the engine on the store of TREADLE_STORE (default: ./treadle.db)
 	@$(BIN)/treadle up

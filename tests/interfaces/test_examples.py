@@ -7,6 +7,8 @@ import importlib.util
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -180,3 +182,10 @@ async def test_the_inbox_imports_what_is_dropped_and_reports(treadle: Treadle):
                 await asyncio.sleep(0.02)
         assert await engine.result(imported[0].id, timeout=BOUND) == {"name": "orders.csv", "rows": 3}
         assert (await engine.verify()).holds
+
+
+def test_the_story_of_the_render_farm():
+    ended = subprocess.run([sys.executable, "examples/render_farm/show.py"], cwd=ROOT, capture_output=True, text=True, timeout=90)
+    assert ended.returncode == 0, ended.stderr
+    assert "the farm is killed" in ended.stdout
+    assert "jobs that the farm was given: 1" in ended.stdout

@@ -1,0 +1,68 @@
+"""The whole story in a few seconds: a farm, a film, a farm that is killed in the middle, and one job all the same.
+
+    python examples/render_farm/show.py
+
+Everything is in a temporary folder, and nothing is left behind.
+"""
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+from handlers import RenderFarm, publish
+
+from treadle import Engine
+
+HERE = Path(__file__).parent
+
+
+@contextmanager
+def a_farm(state, port):
+    """The farm as a process of its own; what it says first is where it is."""
+    command = [sys.executable, str(HERE / "farm.py"), "--state", str(state), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process, process.stdout.readline().split()[-1]
+        finally:
+            process.kill()
+
+
+async def story(folder):
+    state = folder / "farm.json"
+    with a_farm(state, 0) as (farm, url):
+        engine = Engine(f"sqlite:///{folder / 'film.db'}")
+        specialist = RenderFarm(url, interval=0.5)
+        engine.specialist("film.Render", specialist)
+        engine.handler("film.Publish")(publish)
+        async with engine, engine.worker():
+            run = await engine.start_run(
+                [("flow.afl", (HERE / "flow.afl").read_text())], "film.Film", {"scene": "dawn", "frames": 6}
+            )
+            print(f"  a film is rendered at {url}; nobody here is held by it", flush=True)
+            hints = []
+            while len(hints) < 2:
+                await asyncio.sleep(0.2)
+                hints += [hint for job in await engine.externals.list() if (hint := job.record.progress_hint) and hint not in hints]
+            print(f"  {hints[-1]}; the farm is killed", flush=True)
+            farm.kill()
+            farm.wait()
+            with a_farm(state, int(url.rpartition(":")[2])):
+                print("  and started again: the job goes on where it was", flush=True)
+                outputs = await engine.run_result(run, timeout=60)
+                stats = specialist._ask("GET", "/stats")
+    print(f"  {outputs['line']}; jobs that the farm was given: {stats['jobs']}")
+    return stats["jobs"] == 1
+
+
+def main():
+    print("An outside service")
+    with tempfile.TemporaryDirectory() as folder:
+        if not asyncio.run(story(Path(folder))):
+            sys.exit("the film was submitted twice")
+
+
+if __name__ == "__main__":
+    main()
