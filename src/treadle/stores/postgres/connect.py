@@ -157,6 +157,7 @@ class Pool:
         self._idle: list[Connection] = []
         self._used: set[Connection] = set()
         self._room = asyncio.Semaphore(size)
+        self._closed = False
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -174,7 +175,7 @@ class Pool:
                 raise
             finally:
                 self._used.discard(connection)
-                if sound and not connection.is_closed():
+                if sound and not self._closed and not connection.is_closed():
                     self._idle.append(connection)
                 else:
                     connection.terminate()
@@ -187,7 +188,8 @@ class Pool:
         return await self._connector.connect(self._settings)
 
     async def close(self) -> None:
-        """Close the idle connections and cut those in use; idempotent."""
+        """Close the idle connections and cut those in use, also those that are still being opened; idempotent."""
+        self._closed = True
         for connection in self._used:
             connection.terminate()
         while self._idle:

@@ -107,6 +107,7 @@ class Voice:
         self._turn = asyncio.Lock()
         self._pause = 0.0
         self._silent_until = 0.0
+        self._closed = False
 
     async def notify(self, lane_ids: Sequence[int]) -> None:
         """Tell all subscribers of the schema; never raises for a database that is not there."""
@@ -125,7 +126,11 @@ class Voice:
 
     async def _say(self, payload: str) -> None:
         if self._connection is None or self._connection.is_closed():
-            self._connection = await self._connector.connect(SIGNALS)
+            connection = await self._connector.connect(SIGNALS)
+            if self._closed:  # meanwhile: nobody would close this one
+                connection.terminate()
+                return
+            self._connection = connection
         try:
             await self._connection.execute(_SQL["notify"], self._connector.address.channel, payload)
         except BaseException:
@@ -133,7 +138,8 @@ class Voice:
             raise
 
     async def close(self) -> None:
-        """Give the connection back; idempotent."""
+        """Give the connection back, also one that is still being opened; idempotent."""
+        self._closed = True
         connection, self._connection = self._connection, None
         if connection is not None:
             await close_connection(connection)
