@@ -20,7 +20,8 @@ from treadle import (
     UnexpectedSpecialistResultError,
 )
 from treadle.kernel.entities import ChangeRecord, RecordFilter
-from treadle.kernel.externals import GRACE_FOR, RAISES_IN_ROW
+from treadle.kernel.external_deciding import GRACE_FOR
+from treadle.kernel.externals import RAISES_IN_ROW
 from treadle.kernel.ports import TaskFilter, Unit
 from treadle.kernel.telemetry import PollsFailing
 from treadle.model.errors import (

@@ -6,8 +6,6 @@ for due jobs: the task's `wake_at` is the next poll, and whoever takes the task 
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -17,17 +15,26 @@ import msgspec
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.entities import ChangeRecord, PutItems, PutRecord, RecordFilter
+from treadle.kernel.external_deciding import (
+    called_back,
+    failure_of,
+    is_offered,
+    plain,
+    plain_park,
+    unregistered_text,
+    wake_for,
+)
+from treadle.kernel.external_intents import INTENT, callback_token, intent_of, is_signed, new_intent
 from treadle.kernel.ports import Answer, Finish, Keep, Park, Row, Seen, Store, TaskFilter, Unit, Verdict
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.settle import HandOff, Polled, ProducedEnd, failure, settlement
 from treadle.kernel.telemetry import Emit, ExternalHint, PollRaised, PollsFailing, log_event
 from treadle.kernel.vault import UnreadableValue, Vault
-from treadle.kernel.why import Reason, serves, shown_server_state
+from treadle.kernel.why import Reason
 from treadle.model.clock import as_text
 from treadle.model.errors import CallbackRefused, ClaimLost, ExternalAlreadyResolved, ExternalJobNotFound, InvalidInput, Refused
 from treadle.model.external import (
     CANCELED,
-    FAILED,
     RING,
     UNREGISTERED,
     ExternalEvent,
@@ -36,35 +43,29 @@ from treadle.model.external import (
     ExternalProductionRecord,
     Production,
     apply,
-    check_failure,
     check_handle,
     dispatched,
     polled,
     resolved,
 )
 from treadle.model.ids import Ids, parse_id
-from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, EXTERNAL_CANCEL, Lane, short_name
-from treadle.model.outcomes import AwaitingExternal, Problem, Produced, StillWorking
+from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, EXTERNAL_CANCEL, Lane
+from treadle.model.outcomes import AwaitingExternal, Problem
 from treadle.model.records import Record
 from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.runs import Run
 from treadle.model.states import EXTERNAL, PRODUCTION, TaskState
-from treadle.model.tasks import Claim, NewTask, Server, Task
-from treadle.model.values import Json, decode, encode
+from treadle.model.tasks import Claim, NewTask, Task
+from treadle.model.values import Json, encode
 
 ENTITY = EXTERNAL.entity
 PAGE_LIMIT = 1000
 RAISES_IN_ROW = 5
 """Polls in a row that raise after which it is told that the service or its specialist may be broken."""
 
-GRACE_FOR = 600_000
-"""Milliseconds for which no server may have offered a specialist before its jobs are given up; none where only one server was
-heard of in that time."""
-
 CANCEL_RETRY = RetryPolicy(retries=12, first_for=1000, cap_for=600_000)
 """For telling a service that a job is not wanted any more: about an hour."""
 
-_INTENT = "@external"
 _TRIES = 10
 
 
@@ -134,18 +135,18 @@ class Externals:
 
         Raises `ClaimLost`. An operator's retry begins anew, with another token (D31).
         """
-        found = _intent_of(task)
+        found = intent_of(task)
         if found is not None and not await self._was_requeued(task, found["version"]):
-            return Intent(found["token"], _callback(task.id, found), again=True)
-        intent: dict[str, Json] = {"token": self._ids.new_id(), "key": _key(self._ids), "version": task.version}
-        await self._keep(token, Keep(encode({_INTENT: intent})))
-        task.checkpoint = encode({_INTENT: intent})
+            return Intent(found["token"], callback_token(task.id, found), again=True)
+        intent = new_intent(self._ids, task)
+        await self._keep(token, Keep(encode({INTENT: intent})))
+        task.checkpoint = encode({INTENT: intent})
         reach("external.before_start")
-        return Intent(intent["token"], _callback(task.id, intent))
+        return Intent(intent["token"], callback_token(task.id, intent))
 
     async def note_unknown(self, task: Task, token: Claim, what: str) -> None:
         """Log that nobody knows whether the job was submitted, and what is done about it."""
-        intent = _intent_of(task) or {}
+        intent = intent_of(task) or {}
         data = encode({"action": "start", "token": intent.get("token"), "then": what})
         await self._keep(token, Keep(task.checkpoint, "tool_call.unknown", data))
 
@@ -156,8 +157,8 @@ class Externals:
 
     def callback_of(self, task: Task) -> str | None:
         """The signed token with which the service may resolve the job."""
-        intent = _intent_of(task)
-        return None if intent is None else _callback(task.id, intent)
+        intent = intent_of(task)
+        return None if intent is None else callback_token(task.id, intent)
 
     async def prepare(self, task: Task, decided: Finish | Park) -> tuple[Finish | Park, tuple[Row, ...]]:
         """What a specialist's attempt came to as it is stored, and what is stored with it about the job."""
@@ -165,20 +166,20 @@ class Externals:
             return await self._dispatch(task, decided, decided.awaiting)
         produced, rows = self._productions(task, decided)
         if task.state != TaskState.AWAITING_EXTERNAL:
-            return _plain(decided), rows
+            return plain(decided), rows
         job = self._polled.pop(task.id, None) or await self._find_job(task)
         if job is None:
-            return _plain(decided), rows
+            return plain(decided), rows
         now = await self._store.now()
         if isinstance(decided, Polled):
             event = polled(now, job.record, decided.handle, decided.raised)
             record = apply(job.record, event)
             self._tell(task, record, decided)
-            return replace(_plain_park(decided), wake_for=_wake_for(task, record, now)), self._change(job, record, event)
+            return replace(plain_park(decided), wake_for=wake_for(task, record, now)), self._change(job, record, event)
         if not isinstance(decided, Finish):
             return decided, ()
-        event = resolved(now, job.record, object_id=produced, failure=None if produced else _failure_of(decided))
-        return _plain(decided), (*self._change(job, apply(job.record, event), event), *rows)
+        event = resolved(now, job.record, object_id=produced, failure=None if produced else failure_of(decided))
+        return plain(decided), (*self._change(job, apply(job.record, event), event), *rows)
 
     async def _dispatch(self, task: Task, decided: HandOff, awaiting: AwaitingExternal) -> tuple[Park, tuple[Row, ...]]:
         """The record of a job that was just submitted (or found), and its task parked until the first poll."""
@@ -207,9 +208,9 @@ class Externals:
         )
         said = {"external_job_id": record.external_job_id, "record_id": stored.id, "reattached": awaiting.reattached or None}
         park = replace(
-            _plain_park(decided),
-            wake_for=_wake_for(task, record, now),
-            checkpoint=encode({_INTENT: (_intent_of(task) or {}) | {"record_id": stored.id}}),
+            plain_park(decided),
+            wake_for=wake_for(task, record, now),
+            checkpoint=encode({INTENT: (intent_of(task) or {}) | {"record_id": stored.id}}),
             data=encode({name: value for name, value in said.items() if value is not None}),
         )
         if record.progress_hint:
@@ -272,7 +273,7 @@ class Externals:
         for _ in range(_TRIES):
             task = await self._called_back(callback_token)
             job = await self._job_of(task)
-            decided = _decided(task, outcome)
+            decided = called_back(task, outcome)
             seen = Seen(task.id, task.version, task.claim_version)
             assert self._settle is not None
             answer = await self._settle(task, seen, replace(decided, actor=actor))
@@ -286,8 +287,8 @@ class Externals:
             task = await self._store.find_task(parse_id(task_id, "task id"))
         except InvalidInput:
             task = None
-        intent = None if task is None or task.namespace != self._namespace else _intent_of(task)
-        if task is None or intent is None or not hmac.compare_digest(_signature(task.id, intent).encode(), signature.encode()):
+        intent = None if task is None or task.namespace != self._namespace else intent_of(task)
+        if task is None or intent is None or not is_signed(task.id, intent, signature):
             raise CallbackRefused("The token of the call-back is not one that was given to a job; nothing was changed.")
         if task.finished:
             raise ExternalAlreadyResolved(task.id, task.state)
@@ -335,8 +336,8 @@ class Externals:
         task = await self._store.find_task(parse_id(task_id, "task id"))
         if task is None or task.namespace != self._namespace or task.state != TaskState.PENDING or task.owner_id is not None:
             raise Refused(f"Task {task_id} is not pending, or somebody works on it: no job can be appended to it.")
-        intent: dict[str, Json] = {"token": self._ids.new_id(), "key": _key(self._ids), "version": task.version}
-        task.checkpoint = encode({_INTENT: intent})
+        intent = new_intent(self._ids, task)
+        task.checkpoint = encode({INTENT: intent})
         awaiting = AwaitingExternal(handle, intent["token"], specialist)
         handed = settlement(task, awaiting, NO_RETRY)
         assert isinstance(handed, HandOff)
@@ -357,7 +358,7 @@ class Externals:
             task = await self._store.find_task(task_id)
             if task is None or task.state != TaskState.AWAITING_EXTERNAL or task.owner_id is not None or task.wake_at is not None:
                 continue
-            if not _is_offered(task, servers, now):
+            if not is_offered(task, servers, now):
                 assert self._settle is not None
                 problem = Problem(UNREGISTERED, unregistered_text(task.name, task.scope))
                 seen = Seen(task.id, task.version, task.claim_version)
@@ -367,7 +368,7 @@ class Externals:
 
     async def is_offered(self, task: Task) -> bool:
         """Whether a live server has the specialist for the task's name and scope, or had it within the grace period."""
-        return _is_offered(task, await self._store.list_servers(), await self._store.now())
+        return is_offered(task, await self._store.list_servers(), await self._store.now())
 
     # what is stored with the end of tasks and runs that were not ended by their job
 
@@ -379,7 +380,7 @@ class Externals:
     async def tasks_for_end(self, task: Task) -> tuple[NewTask, ...]:
         """The task that tells the service of the cancel; also where the job may have been submitted, and was not recorded."""
         job = await self._find_job(task) if task.state == TaskState.AWAITING_EXTERNAL else None
-        intent = _intent_of(task)
+        intent = intent_of(task)
         if job is None and (intent is None or task.owner_id is None):
             return ()
         external_job_id = None if job is None else job.record.external_job_id
@@ -496,7 +497,7 @@ class Externals:
 
     async def _find_job(self, task: Task) -> Job | None:
         """The live record of the task's job, by the id that was left with the task."""
-        record_id = (_intent_of(task) or {}).get("record_id")
+        record_id = (intent_of(task) or {}).get("record_id")
         stored = None if record_id is None else await self._store.find_record(record_id)
         return None if stored is None or stored.ended_at is not None else _job(stored)
 
@@ -542,109 +543,3 @@ def _body(record: ExternalProductionRecord) -> str:
 
 def _item(event: ExternalEvent) -> tuple[str, str]:
     return event.key, msgspec.json.encode(event).decode()
-
-
-def _wake_for(task: Task, record: ExternalProductionRecord, now: int) -> int | None:
-    """Milliseconds until the job is due; the task's own deadline comes first."""
-    due_at = record.due_at or now
-    if task.deadline_at is not None:
-        due_at = min(due_at, task.deadline_at)
-    return max(due_at - now, 0) or None
-
-
-def _decided(
-    task: Task, outcome: Production | dict[str, Json] | ExternalProductionFailure | ExternalProductionHandle
-) -> Finish | Park:
-    """What a call-back makes of its task."""
-    match outcome:
-        case Production():
-            return settlement(task, Produced((outcome,)), NO_RETRY)
-        case dict():
-            return settlement(task, Produced((Production(outcome),)), NO_RETRY)
-        case ExternalProductionFailure():
-            return failure(problem_of(outcome))
-        case ExternalProductionHandle():
-            return settlement(task, StillWorking(check_handle(outcome)), NO_RETRY)
-        case _:
-            raise InvalidInput(
-                f"A call-back brings a dict, a Production, an ExternalProductionFailure or an ExternalProductionHandle, "
-                f"not a {type(outcome).__name__}."
-            )
-
-
-def problem_of(said: ExternalProductionFailure) -> Problem:
-    """Why the task fails when a service says that its job has."""
-    said = check_failure(said)
-    return Problem(said.error_code or FAILED, said.failure_detail)
-
-
-def _failure_of(decided: Finish) -> ExternalProductionFailure | None:
-    """What the record says of a task that ended without a production; None for one that succeeded."""
-    if decided.state == TaskState.COMPLETED:
-        return None
-    message = (decode(decided.error) or {}).get("message", "")
-    return ExternalProductionFailure(message, None if decided.error_code == FAILED else decided.error_code)
-
-
-def _plain(decided: Finish | Park) -> Finish | Park:
-    """As stores know it: without what was only for the settler."""
-    if not isinstance(decided, ProducedEnd):
-        return decided
-    return Finish(decided.move, decided.state, result=decided.result, actor=decided.actor)
-
-
-def _plain_park(decided: HandOff | Polled) -> Park:
-    return Park(
-        decided.move,
-        decided.state,
-        decided.attempt,
-        decided.failures,
-        decided.takeovers,
-        hold=decided.hold,
-        checkpoint=decided.checkpoint,
-        actor=decided.actor,
-        quiet=decided.quiet,
-    )
-
-
-def _is_offered(task: Task, servers: Sequence[Server], now: int) -> bool:
-    live = [server for server in servers if shown_server_state(server, now) in ("starting", "running")]
-    near = [server for server in servers if server.heartbeat_at > now - GRACE_FOR]
-    return any(_offers(server, task) for server in (near if len(near) > 1 else live))
-
-
-def _offers(server: Server, task: Task) -> bool:
-    """Whether the server has a specialist for the task: `NAME@SCOPE`, or `NAME@` for all scopes, is among what it serves."""
-    names = (task.name, short_name(task.name))
-    wanted = {f"{name}@{scope}" for name in names for scope in ("", task.scope or "")}
-    return serves(server, task) and not wanted.isdisjoint(server.handlers)
-
-
-def unregistered_text(name: str, scope: str | None) -> str:
-    """Why a job is given up that nobody can poll."""
-    where = "" if scope is None else f" in the scope {scope}"
-    return f"Specialist for {name}{where} no longer registered: no live server has it, so that its job cannot be polled."
-
-
-# --- intents and call-backs ---
-
-
-def _intent_of(task: Task) -> dict[str, Json] | None:
-    if task.checkpoint is None or not task.checkpoint.startswith("{"):
-        return None
-    found = decode(task.checkpoint).get(_INTENT)
-    return found if isinstance(found, dict) else None
-
-
-def _key(ids: Ids) -> str:
-    """A secret of the job's own: it never leaves the store."""
-    return hashlib.sha256("".join(ids.new_id() for _ in range(4)).encode()).hexdigest()
-
-
-def _callback(task_id: str, intent: dict[str, Json]) -> str:
-    return f"{task_id}.{_signature(task_id, intent)}"
-
-
-def _signature(task_id: str, intent: dict[str, Json]) -> str:
-    said = f"{task_id}.{intent['token']}".encode()
-    return hmac.new(str(intent["key"]).encode(), said, hashlib.sha256).hexdigest()

@@ -15,7 +15,8 @@ import msgspec
 from treadle.kernel.approvals import Tend
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
-from treadle.kernel.externals import Externals, unregistered_text
+from treadle.kernel.external_deciding import unregistered_text
+from treadle.kernel.externals import Externals
 from treadle.kernel.ports import Answer, Finish, Park, Store, Unit, Verdict
 from treadle.kernel.settle import TAKEOVER_LIMIT, failure, ignored, refusal, settlement, turned_away
 from treadle.kernel.telemetry import Emit, LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.crashpoints import reach
-from treadle.kernel.externals import CANCEL_RETRY, Externals, problem_of, unregistered_text
+from treadle.kernel.external_deciding import problem_of, unregistered_text
+from treadle.kernel.externals import CANCEL_RETRY, Externals
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import ClaimLost, HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.external import (
