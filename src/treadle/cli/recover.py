@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,9 +28,10 @@ async def recover(
     Workers do the same when they start, and leases see to it all the time; safe to do at any time, and twice.
     """
     from treadle.kernel.recovery import Place
-    from treadle.wiring.host import is_alive
+    from treadle.wiring.machine import SystemMachine
 
-    place = None if name is None else Place(name, socket.gethostname(), is_alive)
+    machine = SystemMachine()
+    place = None if name is None else Place(name, machine.host, machine.is_alive)
     async with session.engine() as engine:
         report = await engine.recovery.recover(place, dry_run=dry_run)
     session.show(asdict(report), lambda: _report(report))

@@ -94,8 +94,10 @@ class Engine(FunctionFace, GoalFace, PeopleFace, ServiceFace):
         emit: Emit = log_event,
         codec: Codec | None = None,
         tolerant: bool = False,
+        store_of: Callable[[str, Clock], Store] = make_store,
     ) -> None:
         self._codec = codec
+        self._store_of = store_of
         self._tolerant = tolerant  # texts of a codec that it does not have are shown as such
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or SystemIds()
@@ -117,7 +119,7 @@ class Engine(FunctionFace, GoalFace, PeopleFace, ServiceFace):
             raise AlreadyOpen("Close the engine before it is put on another store.")
         self.settings = settings
         self._url = url or self._url
-        self.store: Store = make_store(self._url, self.clock)
+        self.store: Store = self._store_of(self._url, self.clock)
         if self._codec is not None or self._tolerant:
             self.store = sealed_store(self.store, self._codec)
         self.committer = Committer(self.store, self.clock, self.emit)

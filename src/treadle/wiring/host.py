@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
+from functools import cache
 from typing import TYPE_CHECKING
 
 from treadle.kernel.ports import Unit
@@ -22,13 +21,13 @@ from treadle.kernel.telemetry import (
 )
 from treadle.model.errors import Refused, StoreError
 from treadle.model.tasks import Claim, LogLine, Server
+from treadle.wiring.machine import Machine, SystemMachine
 from treadle.workers.builtins import LOOKS, builtin_handlers
 from treadle.workers.effects import EffectKernel
-from treadle.workers.executor import SystemExecutor
 from treadle.workers.functions.runtime import Runtime
 from treadle.workers.functions.warm import FunctionRunner
 from treadle.workers.handlers import Registry
-from treadle.workers.keeper import KeeperThread, LeaseKeeper
+from treadle.workers.keeper import LeaseKeeper
 from treadle.workers.lines import LineWriter
 from treadle.workers.loop import POLL_EVERY, Settle, Worker, WorkerOptions
 from treadle.workers.scanning import Scanner
@@ -36,7 +35,7 @@ from treadle.workers.scripts import ScriptRunner
 from treadle.workers.waker import Waker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from treadle.wiring.engine import Engine
 
@@ -47,10 +46,6 @@ BEAT_EVERY = 10.0
 
 CLAIM_WAIT = 5.0
 """Seconds that a claim in flight gets to come back when the worker stops."""
-
-
-_HERE: set[str] = set()
-"""The owner ids of this process: alive as long as it is."""
 
 
 class WorkerHost:
@@ -73,8 +68,10 @@ class WorkerHost:
         emit: Emit | None = None,
         beat_every: float = BEAT_EVERY,
         poll_every: float = POLL_EVERY,
+        machine: Machine | None = None,
     ) -> None:
         self._engine = engine
+        self._machine = machine or SystemMachine()
         self._registry = engine.registry if registry is None else registry
         self._emit = emit or engine.emit
         self._beat_every = beat_every
@@ -88,21 +85,19 @@ class WorkerHost:
             result_limit=engine.settings.payload_limit,
             poll_every=(engine.topology_interval if registry is None else None) or poll_every,
         )
-        host = socket.gethostname()
         self.owner_id = owner_id or engine.ids.new_id()
-        _HERE.add(self.owner_id)
-        self._name = name or f"{host}-{os.getpid()}"
-        self._host = host
+        self._machine.owner_ids.add(self.owner_id)
+        self._name = name or f"{self._machine.host}-{self._machine.pid}"
         self._state = "starting"
-        self._executor = SystemExecutor(threads)
-        self._looking = SystemExecutor(LOOKS)  # apart, so that neither handlers nor watchers keep the others waiting
+        self._executor = self._machine.executor(threads)
+        self._looking = self._machine.executor(LOOKS)  # apart, so that neither handlers nor watchers keep the others waiting
         self._scanner = Scanner(self._looking, engine.clock)
         self._lines = LineWriter(engine.store, engine.emit)
         self._scripts = ScriptRunner()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] | None = None
-        self._keeper_thread: KeeperThread | None = None
+        self._stop_keeping: Callable[[], Awaitable[None]] | None = None
         self._expect: Callable[[int], None] | None = None
         kernel = engine.run_kernel
         self.functions = FunctionRunner(
@@ -157,8 +152,8 @@ class WorkerHost:
         return Server(
             id=self.owner_id,
             name=self._name,
-            host=self._host,
-            pid=os.getpid(),
+            host=self._machine.host,
+            pid=self._machine.pid,
             version=host_version(),
             state=self._state,
             handlers=self._served(),
@@ -241,7 +236,7 @@ class WorkerHost:
 
     async def _recover(self) -> None:
         """See to what those before have left, before anything is claimed here."""
-        place = Place(self._name, self._host, is_alive, _HERE)
+        place = Place(self._name, self._machine.host, self._machine.is_alive, self._machine.owner_ids)
         report = await self._engine.recovery.recover(place)
         if report.did:
             missed = [f"{service} {each.name}: {each.text}" for service, found in report.others.items() for each in found]
@@ -279,8 +274,7 @@ class WorkerHost:
             engine.store, engine.clock, self._options.lease_for, self._lost, self.describe, engine.emit, beat_every=self._beat_every
         )
         self.worker.keeper = keeper
-        self._keeper_thread = KeeperThread(keeper, engine.emit)
-        self._keeper_thread.start()
+        self._stop_keeping = self._machine.keep(keeper, engine.emit)
 
     async def _let_go(self) -> None:
         """Undo what `start` did, as far as it got; the keeper's last beat tells the state."""
@@ -293,8 +287,8 @@ class WorkerHost:
             committer.on_ready.remove(self.worker.heard)
             committer.on_fenced.remove(self.worker.fenced)
         await self._scripts.close()
-        if self._keeper_thread is not None:
-            await asyncio.to_thread(self._keeper_thread.stop)
+        if self._stop_keeping is not None:
+            await self._stop_keeping()
         self._executor.close()
         self._looking.close()
 
@@ -307,19 +301,7 @@ class WorkerHost:
         self._lines.add(line)
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process of this host has that pid; ours counts for none, as what has it now is this new one."""
-    if pid == os.getpid():
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True  # it is somebody else's
-    return True
-
-
+@cache
 def host_version() -> str:
     """The version of Treadle, as servers say it."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import, and not needed to enqueue

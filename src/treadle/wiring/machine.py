@@ -1,0 +1,79 @@
+"""The machine that a worker runs on: threads, processes, who it is. Simulation brings its own (D10)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from treadle.kernel.telemetry import Emit
+from treadle.workers.call import Executor
+from treadle.workers.executor import SystemExecutor
+from treadle.workers.keeper import KeeperThread, LeaseKeeper
+
+
+class ClosableExecutor(Executor, Protocol):
+    """An executor that is given back."""
+
+    def close(self) -> None:
+        """Take no more; what cannot be stopped is left to finish."""
+
+
+class Machine(Protocol):
+    """What a worker's host takes from its surroundings, besides the clock and the ids of its engine."""
+
+    host: str
+    """The name of the machine."""
+    pid: int
+    """The number of this process on it."""
+    owner_ids: set[str]
+    """Of hosts that were started in this process: alive as long as it is."""
+
+    def is_alive(self, pid: int) -> bool:
+        """Whether a process of this machine has that pid; ours counts for none, as what has it now is this new one."""
+
+    def executor(self, threads: int) -> ClosableExecutor:
+        """Where handlers run that must not run on the event loop."""
+
+    def keep(self, keeper: LeaseKeeper, emit: Emit) -> Callable[[], Awaitable[None]]:
+        """Tick the keeper from now on, whatever the event loop does; returns the way to stop it, after one more beat."""
+
+
+_HERE: set[str] = set()
+
+
+class SystemMachine:
+    """The machine that this is."""
+
+    def __init__(self) -> None:
+        self.host = socket.gethostname()
+        self.pid = os.getpid()
+        self.owner_ids = _HERE
+
+    def is_alive(self, pid: int) -> bool:
+        """Ask the system."""
+        if pid == self.pid:
+            return False
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            return True  # it is somebody else's
+        return True
+
+    def executor(self, threads: int) -> ClosableExecutor:
+        """Real threads and processes."""
+        return SystemExecutor(threads)
+
+    def keep(self, keeper: LeaseKeeper, emit: Emit) -> Callable[[], Awaitable[None]]:
+        """A thread of its own."""
+        thread = KeeperThread(keeper, emit)
+        thread.start()
+
+        async def stop() -> None:
+            await asyncio.to_thread(thread.stop)
+
+        return stop
