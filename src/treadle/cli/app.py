@@ -29,6 +29,7 @@ from treadle.cli import (
     store_upkeep,
     submit,
     tasks,
+    token,
     topology,
     up,
     usage,
@@ -62,6 +63,7 @@ _approvals = App(help="Approvals: what waits for a person's decision.", no_args_
 _watchers = App(help="Watchers: work that is started when files or addresses change.", no_args_is_help=True)
 _dlq = App(help="Dead letters: what failed for good.", no_args_is_help=True)
 _store = App(help="The store: schema, log, contents.", no_args_is_help=True)
+_token = App(help="Tokens: who may use the server, and for what.", no_args_is_help=True)
 _objectives = App(help="Objectives: what people want, and how far it is.", no_args_is_help=True)
 _topology = App(help="Topology files: which roles of the goal pipeline workers play, and how.", no_args_is_help=True)
 
@@ -222,3 +224,8 @@ _store.command("prune")(command(store_upkeep.prune))
 _store.command("keep")(command(store_upkeep.keep))
 _store.command("backup")(command(store_upkeep.backup))
 app.add_typer(_store, name="store")
+
+_token.command("create")(command(token.create))
+_token.command("list")(command(token.list_tokens))
+_token.command("revoke")(command(token.revoke))
+app.add_typer(_token, name="token")

@@ -5,7 +5,18 @@ from __future__ import annotations
 import json
 import sys
 
-from treadle.model.errors import IllegalMove, InvalidFlow, InvalidInput, NotFound, Refused, StoreError, TreadleError
+from treadle.model.errors import (
+    Forbidden,
+    IllegalMove,
+    InvalidFlow,
+    InvalidInput,
+    NotFound,
+    Refused,
+    StoreError,
+    TooManyAttempts,
+    TreadleError,
+    Unauthorized,
+)
 
 OK = 0
 FAILED = 1
@@ -45,7 +56,7 @@ def exit_code_of(error: TreadleError) -> int:
             return NOT_FOUND
         case StoreError():
             return STORE_TROUBLE
-        case IllegalMove() | Refused():
+        case IllegalMove() | Refused() | Unauthorized() | Forbidden() | TooManyAttempts():
             return REFUSED
         case WaitTimedOut():
             return TIME_RAN_OUT
@@ -82,6 +93,12 @@ def tell_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
 def tell_warning(message: str) -> None:
     """Say on stderr what may turn out wrong, for people only."""
     sys.stderr.write(f"treadle: warning: {' '.join(printable(message).split())}\n")
+    sys.stderr.flush()
+
+
+def tell_note(message: str) -> None:
+    """Say on stderr what people should know beside the output."""
+    sys.stderr.write(f"{' '.join(printable(message).split())}\n")
     sys.stderr.flush()
 
 

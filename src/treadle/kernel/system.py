@@ -54,3 +54,7 @@ class SystemIds:
     def random(self) -> float:
         """A number in [0, 1)."""
         return random.random()
+
+    def secret(self) -> bytes:
+        """32 bytes from the operating system's generator for secrets."""
+        return os.urandom(32)

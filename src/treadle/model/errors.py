@@ -26,6 +26,7 @@
     │   ├── ApprovalNotFound
     │   ├── ExternalJobNotFound
     │   ├── ListNotFound        a task list that nobody has named
+    │   ├── TokenNotFound
     │   ├── FunctionNotFound    no durable function of that name is known
     │   └── NothingMatches      a filter for bulk work that fits nothing
     ├── IllegalMove             the state table has no such move from here
@@ -42,7 +43,12 @@
     │   ├── ExternalAlreadyResolved  the outside job has ended
     │   ├── HandlerExists       two handlers of one name in one process
     │   ├── ScheduleExists      there is a schedule of that name
+    │   ├── TokenExists         there is a token of that name
     │   └── WatcherExists       there is a watcher of that name
+    ├── Unauthorized            no valid token or session was shown; the message never says why, `reason` does
+    ├── Forbidden               the token has not the scope that this needs
+    │   └── ListForbidden       the token is for other task lists
+    ├── TooManyAttempts         too many failed logins; carries when to try again
     ├── ClaimLost               the claim is no longer held; whatever was to be written was not
     ├── TaskFailed              raised to a caller who waits for the result of a task that failed
     ├── TaskCanceled            raised to a caller who waits for the result of a task that was canceled
@@ -215,6 +221,14 @@ class ExternalJobNotFound(NotFound):
         self.job_id = job_id
 
 
+class TokenNotFound(NotFound):
+    code = "token_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no token {name!r}; `treadle token list --all` shows what there is.")
+        self.name = name
+
+
 class WorkflowNotFound(NotFound):
     code = "workflow_not_found"
 
@@ -309,6 +323,10 @@ class ScheduleExists(Refused):
     code = "schedule_exists"
 
 
+class TokenExists(Refused):
+    code = "token_exists"
+
+
 class WatcherExists(Refused):
     code = "watcher_exists"
 
@@ -368,6 +386,53 @@ class EditsNotAllowed(Refused):
     def __init__(self, approval_id: str) -> None:
         super().__init__(f"The context of approval {approval_id} may not be changed; approve it as it is, or deny it.")
         self.approval_id = approval_id
+
+
+class Unauthorized(TreadleError):
+    """No valid token or session was shown. The words are always the same, so that nothing is learned from them.
+
+    `reason` is for logs and tests, never for who called: `missing`, `malformed`, `unknown`, `wrong`, `expired`, `revoked`,
+    `closed`, `unreadable`.
+    """
+
+    code = "unauthorized"
+
+    def __init__(self, reason: str = "missing") -> None:
+        super().__init__(
+            "A valid token or session is needed, and none was shown: what was is missing, unknown, expired or revoked. "
+            "`treadle token create` makes a token."
+        )
+        self.reason = reason
+
+
+class Forbidden(TreadleError):
+    """The token is valid, but has not the scope that this needs."""
+
+    code = "forbidden"
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"This needs a token with the scope {scope}, which the one shown has not. Nothing was changed.")
+        self.scope = str(scope)
+
+
+class ListForbidden(Forbidden):
+    """The token is valid, but it is for other task lists."""
+
+    code = "list_forbidden"
+
+    def __init__(self, task_list: str) -> None:
+        TreadleError.__init__(self, f"The token shown is not for the task list {task_list}. Nothing was changed.")
+        self.task_list = task_list
+
+
+class TooManyAttempts(TreadleError):
+    """Too many failed logins; `retry_after` says in how many milliseconds another one is looked at."""
+
+    code = "too_many_attempts"
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__(f"Too many failed attempts to log in; try again in {-(-retry_after // 1000)} s.")
+        self.retry_after = retry_after
 
 
 class ClaimLost(TreadleError):

@@ -18,6 +18,9 @@ class Ids(Protocol):
     def random(self) -> float:
         """A number in [0, 1), for jitter."""
 
+    def secret(self) -> bytes:
+        """32 bytes that nobody can guess."""
+
 
 def uuid7(at: int, entropy: bytes) -> str:
     """The UUIDv7 of an instant (ms) and ten bytes of entropy; sorts by instant, then by entropy."""

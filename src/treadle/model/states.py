@@ -212,6 +212,23 @@ EXTERNAL = Machine("external_production_record", "live", frozenset({"ended"}), {
 PRODUCTION = Machine("render_event", "produced", frozenset({"produced"}), {})
 """What an outside job produced; it is stored once, and makes no move."""
 
+TOKEN = Machine(
+    "token",
+    "new",
+    frozenset({"revoked", "expired"}),
+    {("new", "create"): "active", ("active", "revoke"): "revoked", ("active", "expire"): "expired"},
+)
+"""A token is made in one commit with its first move, so that the log says who made it. Past its time it is of no use at once;
+`expire` is written when somebody comes by."""
+
+SESSION = Machine(
+    "session",
+    "new",
+    frozenset({"closed", "expired"}),
+    {("new", "open"): "open", ("open", "close"): "closed", ("open", "expire"): "expired"},
+)
+"""The session of a person at the dashboard; it is of no use without its token, and past its time, which `expire` notes later."""
+
 OBJECTIVE = Machine(
     "objective",
     "NEW",
@@ -256,5 +273,6 @@ PAUSE_STATE = _written_once("pause_state")
 GOAL_MACHINES = (OBJECTIVE, READINESS_EVENT, WORKORDER, CONTEXT_SNAPSHOT, OUTPUT_BUNDLE, RUN_RECORD, PAUSE_STATE)
 
 MACHINES: dict[str, Machine] = {
-    machine.entity: machine for machine in (TASK, RUN, STEP, APPROVAL, SCHEDULE, WATCHER, EXTERNAL, PRODUCTION, *GOAL_MACHINES)
+    machine.entity: machine
+    for machine in (TASK, RUN, STEP, APPROVAL, SCHEDULE, WATCHER, EXTERNAL, PRODUCTION, TOKEN, SESSION, *GOAL_MACHINES)
 }

@@ -28,3 +28,7 @@ class SeededIds:
     def random(self) -> float:
         """The next number in [0, 1) of the seed."""
         return self._random.random()
+
+    def secret(self) -> bytes:
+        """The next 32 bytes of the seed; a secret to nobody."""
+        return self._random.randbytes(32)

@@ -36,6 +36,7 @@ from treadle.model.usage import micros
 from treadle.model.values import Json, decode, encode
 from treadle.settings import Settings, load_settings
 from treadle.stores import make_store
+from treadle.wiring.access import AccessFace
 from treadle.wiring.blocking import BlockingEngine, NotOpen
 from treadle.wiring.functions import FunctionFace
 from treadle.wiring.goal_face import GoalFace
@@ -68,7 +69,7 @@ class AlreadyOpen(TreadleError):
     code = "already_open"
 
 
-class Engine(FunctionFace, GoalFace, PeopleFace, ServiceFace):
+class Engine(AccessFace, FunctionFace, GoalFace, PeopleFace, ServiceFace):
     """A store and what is done with it: enqueue, wait, cancel, retry, look, and run handlers.
 
         engine = Engine("sqlite:///treadle.db")
@@ -143,6 +144,8 @@ class Engine(FunctionFace, GoalFace, PeopleFace, ServiceFace):
         self._run_kernel: RunKernel | None = None
         self._time_kernel: TimeKernel | None = None
         self._goal_kernel = None
+        self._tokens = None
+        self._sessions = None
 
     @property
     def run_kernel(self) -> RunKernel:
