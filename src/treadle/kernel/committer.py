@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from treadle.kernel.observing import TasksStored, telemetry_of, timed
 from treadle.kernel.ports import Answer, Finish, Park, Revive, Seen, Store, Unit, Verdict
 from treadle.kernel.telemetry import Emit, LoopError, StoreBack, StoreTrouble, log_event
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError, StoreUnavailable
+from treadle.model.tasks import NewTask
 
 BATCH_ROWS = 1000
 """Rows (settlements and new tasks) that one commit takes at most, unless a single unit has more."""
@@ -30,6 +32,9 @@ class _Wish:
     answer: asyncio.Future[Answer]
     until: float | None
     """When the sender's patience ends, on the monotonic clock; None means never."""
+    sent_at: float = 0.0
+    origin: object = None
+    """Of units with new tasks, while somebody observes: when and where they were asked for."""
 
 
 class Committer:
@@ -43,6 +48,7 @@ class Committer:
         self._store = store
         self._clock = clock
         self._emit = emit
+        self._telemetry = telemetry_of(emit)
         self._queue: deque[_Wish] = deque()
         self._senders: set[asyncio.Task[None]] = set()
         self._scheduled = False
@@ -63,6 +69,9 @@ class Committer:
         """
         loop = asyncio.get_running_loop()
         wish = _Wish(unit, loop.create_future(), None if patience is None else self._clock.monotonic() + patience)
+        if unit.tasks and self._telemetry.observe is not None:
+            spans = self._telemetry.spans
+            wish.sent_at, wish.origin = self._clock.monotonic(), None if spans is None else spans.origin()
         self._queue.append(wish)
         if not self._scheduled and len(self._senders) < self._store.parallel_commits:
             self._scheduled = True
@@ -118,7 +127,7 @@ class Committer:
         try:
             while batch := [wish for wish in batch if not wish.answer.done()]:
                 try:
-                    self._answer(batch, await self._store.commit([wish.unit for wish in batch]))
+                    self._answer(batch, await self._commit([wish.unit for wish in batch]))
                 except StoreError as error:
                     self._refuse_impatient(batch, error)
                     self._trouble = True
@@ -136,6 +145,11 @@ class Committer:
             for wish in batch:
                 self._refuse(wish, StoreUnavailable("The engine was closed during this commit; it may or may not be there."))
             raise
+
+    def _commit(self, units: list[Unit]) -> Awaitable[list[Answer]]:
+        observe = self._telemetry.observe
+        call = self._store.commit(units)
+        return call if observe is None else timed(observe, self._clock, "commit", call, len)
 
     def _refuse_impatient(self, batch: Sequence[_Wish], error: StoreError) -> None:
         """Tell those who wait no longer; also those queued behind this batch, which may never come to an end."""
@@ -162,6 +176,9 @@ class Committer:
             if answer.lane_ids:
                 lanes.update(answer.lane_ids)
             guard = wish.unit.guard
+            if wish.unit.tasks and self._telemetry.observe is not None and (made := _made(wish.unit, answer)):
+                took = self._clock.monotonic() - wish.sent_at if wish.sent_at else 0.0
+                self._telemetry.observe(TasksStored(made, took, wish.origin))
             if self.on_parked and answer.verdict is Verdict.DONE and (wish.unit.tasks or wish.unit.settlement is not None):
                 soonest = min(soonest, _due_for(wish.unit))
             if guard is not None and answer.verdict is Verdict.DONE:
@@ -215,6 +232,18 @@ class Committer:
     def _refuse(wish: _Wish, error: BaseException) -> None:
         if not wish.answer.done():
             wish.answer.set_exception(error)
+
+
+def _made(unit: Unit, answer: Answer) -> Sequence[NewTask]:
+    """Those of the unit's tasks that are new now."""
+    if answer.verdict is not Verdict.DONE:
+        return ()
+    if not answer.existing and not answer.same:
+        return unit.tasks
+    keys = {task.unique_key for task in unit.tasks}
+    if not keys.issuperset(answer.existing):
+        return ()  # a run's key stood for another run: nothing of the unit was stored
+    return [task for task in unit.tasks if task.id not in answer.same and task.unique_key not in answer.existing]
 
 
 def _due_for(unit: Unit) -> int:

@@ -25,6 +25,7 @@ from treadle.kernel.external_deciding import (
     wake_for,
 )
 from treadle.kernel.external_intents import INTENT, callback_token, intent_of, is_signed, new_intent
+from treadle.kernel.observing import JobPolled, telemetry_of
 from treadle.kernel.ports import Answer, Finish, Keep, Park, Row, Seen, Store, TaskFilter, Unit, Verdict
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.settle import HandOff, Polled, ProducedEnd, failure, settlement
@@ -122,6 +123,7 @@ class Externals:
         self._vault = vault
         self._ids = ids
         self._emit = emit
+        self._telemetry = telemetry_of(emit)
         self._namespace = namespace
         self._settle = settle
         self._cancel = cancel
@@ -153,6 +155,8 @@ class Externals:
     async def open(self, task: Task) -> ExternalProductionRecord:
         """The record of the job that the task awaits, for a poll; `ExternalJobNotFound` if there is none."""
         self._polled[task.id] = job = await self._job_of(task)
+        if self._telemetry.observe is not None and task.claimed_at is not None and job.record.due_at is not None:
+            self._telemetry.observe(JobPolled(task.name, max(task.claimed_at - job.record.due_at, 0) / 1000))
         return job.record
 
     def callback_of(self, task: Task) -> str | None:

@@ -99,6 +99,8 @@ class Functions:
         self._payload_limit = payload_limit
         self._patience = patience
         self.on_finished: list[Callable[[str], None]] = []
+        self.current_trace_id: Callable[[], str | None] = lambda: None
+        """The trace of whoever starts a run, for those that are given none; set where traces are wired."""
         self.closing: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None
         """What is stored with the cancel of a run, such as that of approvals that it waits for; set where that is wired."""
         self.closing_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None
@@ -170,7 +172,7 @@ class Functions:
             vault=self._vault,
             payload_limit=self._payload_limit,
             idempotency_key=None if idempotency_key is None else check_key(idempotency_key, "idempotency key"),
-            trace_id=None if trace_id is None else check_key(trace_id, "trace id"),
+            trace_id=self.current_trace_id() if trace_id is None else check_key(trace_id, "trace id"),
         )
 
     async def resolve(self, name: str, version: int | None) -> int:

@@ -100,6 +100,8 @@ class Queue:
         """What is stored with the end of any task, such as that of the approval it waits for; set where that is wired."""
         self.closing_tasks: Callable[[Task], Awaitable[tuple[NewTask, ...]]] | None = None
         """Tasks that go with the end of any task, such as the one that cancels its job at an outside service."""
+        self.current_trace_id: Callable[[], str | None] = lambda: None
+        """The trace of whoever enqueues, for tasks that are given none; set where traces are wired."""
         self._namespace = check_name(namespace, "namespace")
         self._payload_limit = payload_limit
         self._patience = patience
@@ -298,7 +300,7 @@ class Queue:
             deadline_for=_optional(spec.deadline, "deadline"),
             scope=None if spec.scope is None else check_key(spec.scope, "scope"),
             root_id=root_id,
-            trace_id=None if spec.trace_id is None else check_key(spec.trace_id, "trace id"),
+            trace_id=self.current_trace_id() if spec.trace_id is None else check_key(spec.trace_id, "trace id"),
         )
         return task, blobs
 

@@ -142,6 +142,8 @@ class Runs:
         self._of_functions = of_functions
         self._namespace = namespace
         self._patience = patience
+        self.current_trace_id: Callable[[], str | None] = lambda: None
+        """The trace of whoever starts a run, for those that are given none; set where traces are wired."""
         self.closing: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None
         """What is stored with the cancel of a run, such as that of approvals that it waits for; set where that is wired."""
         self.closing_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None
@@ -228,7 +230,7 @@ class Runs:
             inputs=packed,
             idempotency_key=None if idempotency_key is None else check_key(idempotency_key, "idempotency key"),
             root_id=run_id,
-            trace_id=trace_id or run_id,
+            trace_id=trace_id or self.current_trace_id() or run_id,
             parent_id=parent_id,
         )
         known = Known(run, View())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from treadle.model.names import DEFAULT_LIST, HANDLER
 from treadle.model.values import decode
 
 _log = logging.getLogger("treadle")
@@ -30,6 +31,7 @@ class TaskTaken(msgspec.Struct, frozen=True, gc=False):
     task_id: str
     name: str
     attempt: int
+    trace_id: str | None = None
 
 
 class TaskSettled(msgspec.Struct, frozen=True, gc=False):
@@ -40,6 +42,9 @@ class TaskSettled(msgspec.Struct, frozen=True, gc=False):
     took_ms: float
     error: str | None = None
     """The task's last error as JSON."""
+    kind: str = HANDLER
+    task_list: str = DEFAULT_LIST
+    trace_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ class LeaseLost:
     task_id: str
     name: str
     reason: str
+    trace_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,7 @@ class ResultDropped:
     task_id: str
     name: str
     move: str
+    trace_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

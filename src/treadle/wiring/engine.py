@@ -13,6 +13,7 @@ from treadle.kernel.deadletters import DeadLetters
 from treadle.kernel.events import Events
 from treadle.kernel.function_rows import is_function
 from treadle.kernel.lists import Lists
+from treadle.kernel.observing import telemetry_of
 from treadle.kernel.ports import Finish, Row, Store
 from treadle.kernel.queue import Enqueued, Queue, TaskSpec
 from treadle.kernel.reads import Reads
@@ -102,7 +103,8 @@ class Engine(AccessFace, FunctionFace, GoalFace, PeopleFace, ServiceFace):
         self._tolerant = tolerant  # texts of a codec that it does not have are shown as such
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or SystemIds()
-        self.emit = emit
+        self.telemetry = telemetry_of(emit)
+        self.emit: Emit = self.telemetry
         self.registry = Registry()
         self.function_registry = FunctionRegistry()
         self.function_registry.add(plan_function(), own=True)
@@ -139,6 +141,7 @@ class Engine(AccessFace, FunctionFace, GoalFace, PeopleFace, ServiceFace):
         self.reads = Reads(self.store, namespace=namespace)
         self.lists = Lists(self.store, self.committer, self.emit, namespace=namespace)
         self.queue.follow = self._follow
+        self.queue.current_trace_id = self.telemetry.trace_id
         wire_people(self, self._follow)
         wire_services(self)
         self._run_kernel: RunKernel | None = None

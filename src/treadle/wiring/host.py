@@ -145,6 +145,7 @@ class WorkerHost:
             tend=engine.approvals.tend,
             roles=(lambda kind, name: None) if self._roles is None else self._roles.find,
             externals=engine.externals,
+            telemetry=engine.telemetry,
         )
 
     def describe(self) -> Server:

@@ -43,6 +43,7 @@ class RunKernel:
         self.runs = Runs(store, committer, self.advancer, self.flows, vault, engine.ids, self.function_runs, namespace=namespace)
         self.runs.closing = self.functions.closing = partial(closing_of_run, engine)
         self.runs.closing_tasks = self.functions.closing_tasks = engine.externals.tasks_for_run
+        self.runs.current_trace_id = self.functions.current_trace_id = engine.telemetry.trace_id
         self.settler = Settler(committer, vault, self.advancer, self.functions, engine.approvals, engine.externals)
         self.lines = SoonWriter(store, engine.emit)
         """What flows log: written once for the whole engine, however many workers it has."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import multiprocessing
 import pickle
 import signal
@@ -43,7 +44,7 @@ class SystemExecutor:
 
     async def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
         """Call it in a thread; when canceled, its thread stays taken until the handler returns."""
-        call = self._threads.submit(handler.call, *arguments)
+        call = self._threads.submit(contextvars.copy_context().run, handler.call, *arguments)  # e.g. the span of the attempt
         try:
             return await asyncio.wrap_future(call)
         except asyncio.CancelledError:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from treadle.kernel.observing import StoreCalled, telemetry_of
 from treadle.kernel.ports import LeaseLine, Renewal, Store
 from treadle.kernel.telemetry import Emit, LoopError, StoreBack, StoreTrouble
 from treadle.model.clock import Clock
@@ -57,6 +58,7 @@ class LeaseKeeper:
         self._on_lost = on_lost
         self._describe = describe
         self._emit = emit
+        self._telemetry = telemetry_of(emit)
         self._beat_every = beat_every
         self._beaten_at = float("-inf")
         self._held: dict[str, _Holding] = {}
@@ -125,12 +127,18 @@ class LeaseKeeper:
             if progressed:
                 holding.progressed_at = now
             renewals.append(Renewal(context.token, progressed, context.progress_text if progressed else None))
+        failed = True
+        sent_at = self._clock.monotonic()
         try:
             extended = self._line.renew(renewals, self._lease_for)
+            failed = False
         except StoreError:
             for (_, holding), renewal in zip(due, renewals, strict=True):
                 holding.context.progressed |= renewal.progressed  # say it again with the next one
             raise
+        finally:
+            if self._telemetry.observe is not None:
+                self._telemetry.observe(StoreCalled("renew", self._clock.monotonic() - sent_at, len(renewals), failed))
         for task_id, holding in due:
             if task_id in extended:
                 holding.renewed_at = holding.looked_at = now

@@ -17,6 +17,7 @@ from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.external_deciding import unregistered_text
 from treadle.kernel.externals import Externals
+from treadle.kernel.observing import AttemptEnded, SettleAnswered, Spans, TasksClaimed, Telemetry, telemetry_of, timed
 from treadle.kernel.ports import Answer, Finish, Park, Store, Unit, Verdict
 from treadle.kernel.settle import TAKEOVER_LIMIT, failure, ignored, refusal, settlement, turned_away
 from treadle.kernel.telemetry import Emit, LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
@@ -144,6 +145,7 @@ class Worker:
         tend: Tend | None = None,
         roles: Callable[[str, str], Handler | None] = lambda kind, name: None,
         externals: Externals | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._store = store
         self._committer = committer
@@ -152,6 +154,7 @@ class Worker:
         self._clock = clock
         self._ids = ids
         self._emit = emit
+        self._telemetry = telemetry or telemetry_of(emit)
         self._owner_id = owner_id
         self._namespace = namespace
         self._options = options or WorkerOptions()
@@ -211,7 +214,7 @@ class Worker:
     def _lose(self, execution: _Execution, reason: str) -> None:
         if not execution.lost and not execution.settling:  # a settlement on its way is answered by the store itself
             execution.lost = True
-            self._emit(LeaseLost(execution.task.id, execution.task.name, reason))
+            self._emit(LeaseLost(execution.task.id, execution.task.name, reason, execution.task.trace_id))
             execution.interrupt()
 
     @property
@@ -405,12 +408,22 @@ class Worker:
             if room < 1 or not group.lane_ids or self._stopping:
                 continue
             sent_at = self._clock.monotonic()
-            tasks = await self._store.claim(group.lane_ids, self._owner_id, self._options.lease_for, room)
+            tasks = await self._claim(group.lane_ids, room)
             reach("claim.after")
             for task in tasks:
                 self._start(task, group, sent_at)
             took = took or bool(tasks)
         return took
+
+    async def _claim(self, lane_ids: list[int], limit: int) -> list[Task]:
+        observe = self._telemetry.observe
+        call = self._store.claim(lane_ids, self._owner_id, self._options.lease_for, limit)
+        if observe is None:
+            return await call
+        tasks = await timed(observe, self._clock, "claim", call, len)
+        if tasks:
+            observe(TasksClaimed(tasks))
+        return tasks
 
     def _start(self, task: Task, group: _Group, sent_at: float) -> None:
         context = Context(task, self._clock.now, self._on_line, effects=self._effects, externals=self._externals)
@@ -423,7 +436,13 @@ class Worker:
         group.running += 1
         if self.keeper is not None:
             self.keeper.hold(context, sent_at, handler.progress_for if handler is not None else None)
-        execution.runner = asyncio.get_running_loop().create_task(self._execute(execution))
+        spans = self._telemetry.spans
+        running = self._execute(execution) if spans is None else self._execute_in(spans, execution)
+        execution.runner = asyncio.get_running_loop().create_task(running)
+
+    async def _execute_in(self, spans: Spans, execution: _Execution) -> None:
+        with spans.executing(execution.task):
+            await self._execute(execution)
 
     async def _execute(self, execution: _Execution) -> None:
         """From the claim to the committed settlement of one attempt."""
@@ -433,7 +452,7 @@ class Worker:
         try:
             if execution.context.cancelled:
                 raise asyncio.CancelledError
-            self._emit(TaskTaken(task.id, task.name, task.attempt))
+            self._emit(TaskTaken(task.id, task.name, task.attempt, task.trace_id))
             if task.state == TaskState.AWAITING_APPROVAL and self._tend is not None:
                 await self._do_what_is_due(execution, self._tend, started)
                 return
@@ -489,12 +508,25 @@ class Worker:
             except TreadleError as error:
                 return failure(Problem(error.code, str(error), type(error).__name__))
         reach("handler.before")
-        outcome = await attempt(handler, execution.context, self._executor)
+        called_at = self._clock.monotonic()
+        try:
+            outcome = await attempt(handler, execution.context, self._executor)
+        except asyncio.CancelledError:
+            self._ended(task, None, called_at)
+            raise
         reach("handler.after")
         if isinstance(outcome, Settled):
+            self._ended(task, "succeed", called_at)
             self._settled(execution, outcome.answer, "succeed", None, started)
             return None
-        return self._decide(task, handler, outcome)
+        decided = self._decide(task, handler, outcome)
+        self._ended(task, decided.move, called_at)
+        return decided
+
+    def _ended(self, task: Task, move: str | None, called_at: float) -> None:
+        """Tell those who measure how long the handler took."""
+        if (observe := self._telemetry.observe) is not None:
+            observe(AttemptEnded(task, move, self._clock.monotonic() - called_at))
 
     async def _without_specialist(self, task: Task) -> Finish | Park:
         """What awaits an outside job is polled by its specialist alone, not by a handler that has the same name here."""
@@ -522,15 +554,18 @@ class Worker:
         task = execution.task
         execution.settling = True
         reach("settle.before_commit")
+        sent_at = self._clock.monotonic()
         answer = await self._commit(task, execution.context.token, decided)
         reach("settle.after_commit")
+        if (observe := self._telemetry.observe) is not None:
+            observe(SettleAnswered(task.id, decided.move, answer.verdict is Verdict.DONE, self._clock.monotonic() - sent_at))
         self._settled(execution, answer, decided.move, decided.error, started)
 
     def _settled(self, execution: _Execution, answer: Answer, move: str, error: str | None, started: float) -> None:
         """Count and tell what became of a settlement."""
         task = execution.task
         if answer.verdict is not Verdict.DONE:
-            self._emit(ResultDropped(task.id, task.name, move))
+            self._emit(ResultDropped(task.id, task.name, move, task.trace_id))
             return
         self._note_settled(task, move, error, started)
 
@@ -540,7 +575,8 @@ class Worker:
         else:
             self.handled += 1
             self.failed += move == "fail"
-        self._emit(TaskSettled(task.id, task.name, move, task.attempt, (self._clock.monotonic() - started) * 1000, error))
+        took_ms = (self._clock.monotonic() - started) * 1000
+        self._emit(TaskSettled(task.id, task.name, move, task.attempt, took_ms, error, task.kind, task.task_list, task.trace_id))
 
     async def _drive(self, execution: _Execution, functions: FunctionRunner, started: float) -> Park | Finish | None:
         """Execute a durable function, which settles its task itself."""
@@ -549,14 +585,19 @@ class Worker:
         def settling(on: bool) -> None:
             execution.settling = on
 
+        called_at = self._clock.monotonic()
         try:
             settled = await functions.execute(task, execution.context, settling)
         except StoreError as error:
             return self._decide(task, execution.handler, Released(f"the run could not be read: {error}"))
+        except asyncio.CancelledError:
+            self._ended(task, None, called_at)
+            raise
+        self._ended(task, None if settled is None else settled.move, called_at)
         if settled is not None:
             self._note_settled(task, settled.move, settled.error, started)
         else:
-            self._emit(ResultDropped(task.id, task.name, "checkpoint"))
+            self._emit(ResultDropped(task.id, task.name, "checkpoint", task.trace_id))
         return None
 
     def _settle_alone(self, _: Task, token: Claim, decided: Finish | Park) -> Awaitable[Answer]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from treadle.kernel.crashpoints import reach
+from treadle.kernel.observing import telemetry_of, timed
 from treadle.kernel.ports import Store, Woken
 from treadle.kernel.telemetry import ClockJumped, Emit, LeasesExpired, LoopError, StoreBack, StoreTrouble
 from treadle.model.clock import Clock
@@ -51,6 +52,7 @@ class Waker:
         self._lease_for = lease_for
         self._tell = tell
         self._emit = emit
+        self._telemetry = telemetry_of(emit)
         self._next_at = float("-inf")
         self._sooner = asyncio.Event()
 
@@ -62,15 +64,20 @@ class Waker:
         """
         while True:
             sent_at = self._clock.monotonic()
-            woken = await self._store.wake(WAKE_LIMIT, expire_leases=False)
+            woken = await self._wake(expire_leases=False)
             self._told(woken)
             if (jump := self._guard.observe(woken.now, sent_at)) is not None:
                 self._emit(ClockJumped(jump, self._lease_for))
             if woken.overdue and self._guard.may_expire(sent_at):
-                woken = await self._store.wake(WAKE_LIMIT)
+                woken = await self._wake(expire_leases=True)
                 self._told(woken)
             if woken.count < WAKE_LIMIT:
                 return WAKE_EVERY if woken.next_for is None else min(max(woken.next_for / 1000, SHORTEST_PAUSE), WAKE_EVERY)
+
+    def _wake(self, *, expire_leases: bool) -> Awaitable[Woken]:
+        observe = self._telemetry.observe
+        call = self._store.wake(WAKE_LIMIT, expire_leases=expire_leases)
+        return call if observe is None else timed(observe, self._clock, "wake", call, lambda woken: woken.count)
 
     def _told(self, woken: Woken) -> None:
         reach("wake.after")
