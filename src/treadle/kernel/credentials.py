@@ -99,7 +99,7 @@ class RecentRecords:
         since = self._clock.monotonic()
         noted = self._noted.get(record_id)
         if noted is not None and since - noted.since < RECENT_FOR:
-            return noted.record, noted.now + int((since - noted.since) * 1000)
+            return noted.record, noted.now + round((since - noted.since) * 1000)
         changes = self._changes
         record = await self._store.find_record(record_id)
         if record is None or (record.entity, record.namespace) != (self._entity, self._namespace):

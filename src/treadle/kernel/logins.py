@@ -23,7 +23,11 @@ ADDRESSES = 10_000
 
 
 class FailedLogins:
-    """Call `check` before a login is looked at, then `failed` or `succeeded`."""
+    """Call `check` before a login is looked at, then `failed` or `succeeded`.
+
+    For tokens that come with every request, call `check` and `failed` only when one was refused: who shows a valid one need not
+    wait for what others at the same address have tried.
+    """
 
     def __init__(self, clock: Clock, *, per_address: int = PER_ADDRESS, overall: int = OVERALL, window: Duration = WINDOW) -> None:
         self._clock = clock

@@ -1,0 +1,116 @@
+"""Failed logins: a few are let pass, more have to wait, strangers lock nobody out, and memory is bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from treadle.kernel import logins
+from treadle.kernel.logins import FailedLogins
+from treadle.model.errors import InvalidPolicy, TooManyAttempts
+from treadle.testing import ManualClock
+
+ADA, EVE = "192.0.2.1", "192.0.2.66"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def fail(failed: FailedLogins, address: str, times: int = 1) -> None:
+    for _ in range(times):
+        failed.check(address)
+        failed.failed(address)
+
+
+def wait_of(failed: FailedLogins, address: str) -> int:
+    """Milliseconds that the address has to wait; 0 if it has not."""
+    try:
+        failed.check(address)
+    except TooManyAttempts as error:
+        return error.retry_after
+    return 0
+
+
+def test_ten_failures_are_let_pass_and_the_next_has_to_wait(clock):
+    failed = FailedLogins(clock)
+    fail(failed, EVE, 10)
+    assert wait_of(failed, EVE) == 300_000
+    assert wait_of(failed, ADA) == 0
+
+
+def test_the_wait_ends_when_the_first_failure_is_old_enough(clock):
+    failed = FailedLogins(clock)
+    fail(failed, EVE, 4)
+    clock.advance(100)
+    fail(failed, EVE, 6)
+    assert wait_of(failed, EVE) == 200_000
+    clock.advance(199.999)
+    assert wait_of(failed, EVE) == 1
+    clock.advance(0.001)
+    fail(failed, EVE, 4)  # those of the first four that are out of the window
+    assert wait_of(failed, EVE) == 100_000
+
+
+def test_to_ask_while_waiting_does_not_make_the_wait_longer(clock):
+    failed = FailedLogins(clock)
+    fail(failed, EVE, 10)
+    clock.advance(299)
+    assert [wait_of(failed, EVE) for _ in range(50)] == [1_000] * 50
+
+
+def test_a_success_forgets_what_failed_before(clock):
+    failed = FailedLogins(clock)
+    fail(failed, ADA, 9)
+    failed.succeeded(ADA)
+    fail(failed, ADA, 9)
+    assert wait_of(failed, ADA) == 0
+
+
+def test_many_addresses_together_have_to_wait_too(clock):
+    failed = FailedLogins(clock, overall=20)
+    for number in range(20):
+        fail(failed, f"198.51.100.{number}")
+    assert wait_of(failed, "203.0.113.1") == 300_000
+
+
+def test_strangers_do_not_lock_out_who_has_logged_in_before(clock):
+    failed = FailedLogins(clock, overall=20)
+    failed.succeeded(ADA)
+    for number in range(20):
+        fail(failed, f"198.51.100.{number}")
+    assert wait_of(failed, ADA) == 0
+    fail(failed, ADA, 10)  # whose own failures count all the same
+    assert wait_of(failed, ADA) == 300_000
+
+
+def test_a_network_of_64_bits_is_one_address_as_is_ipv4_in_ipv6_clothes(clock):
+    failed = FailedLogins(clock)
+    for number in range(10):
+        fail(failed, f"2001:db8:1:1::{number}")
+        fail(failed, f"::ffff:{EVE}")
+    assert wait_of(failed, "2001:db8:1:1:ffff::7%eth0") == wait_of(failed, EVE) == 300_000
+    assert wait_of(failed, "2001:db8:1:2::1") == 0
+
+
+def test_what_is_no_address_counts_as_what_it_is(clock):
+    failed = FailedLogins(clock)
+    fail(failed, "testclient", 10)
+    assert wait_of(failed, "testclient") == 300_000
+
+
+def test_memory_is_bounded_whoever_comes(clock, monkeypatch):
+    monkeypatch.setattr(logins, "ADDRESSES", 50)
+    failed = FailedLogins(clock, overall=10_000)
+    for number in range(500):
+        fail(failed, f"10.0.{number // 250}.{number % 250}")
+        failed.succeeded(f"10.1.{number // 250}.{number % 250}")
+    fail(failed, EVE, 9)
+    assert len(failed._failures) == len(failed._welcome) == 50
+    fail(failed, EVE)
+    assert wait_of(failed, EVE) == 300_000  # the latest are those that are remembered
+
+
+def test_a_window_of_no_length_is_refused(clock):
+    with pytest.raises(InvalidPolicy, match="window"):
+        FailedLogins(clock, window=0)

@@ -1,0 +1,95 @@
+"""What each scope grants, what a token may be called, and what an access lets pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from treadle.model.access import GRANTS, OPEN, Access, Scope, Token, check_token_name, granted, parse_scopes
+from treadle.model.errors import Forbidden, InvalidInput, ListForbidden, TooManyAttempts, TreadleError, Unauthorized
+
+READ, WORK, OPERATE, ADMIN = Scope
+
+TABLE = {
+    READ: {READ},
+    WORK: {WORK},
+    OPERATE: {OPERATE, WORK, READ},
+    ADMIN: {ADMIN, OPERATE, WORK, READ},
+}
+
+
+@pytest.mark.parametrize("scope", Scope)
+@pytest.mark.parametrize("wanted", Scope)
+def test_a_scope_grants_what_the_table_says_and_nothing_else(scope, wanted):
+    access = Access("ada", granted([scope]))
+    assert access.may(wanted) == (wanted in TABLE[scope])
+    if access.may(wanted):
+        access.check(wanted)
+    else:
+        with pytest.raises(Forbidden, match=f"scope {wanted},"):
+            access.check(wanted)
+
+
+def test_every_scope_has_its_grants_and_has_itself():
+    assert set(GRANTS) == set(Scope)
+    assert all(scope in GRANTS[scope] for scope in Scope)
+
+
+def test_several_scopes_grant_what_any_of_them_does():
+    assert granted([READ, WORK]) == {READ, WORK}
+    assert granted([]) == frozenset()
+
+
+def test_an_open_server_lets_everything_pass_for_local():
+    assert OPEN.actor == "local"
+    assert all(OPEN.may(scope) for scope in Scope)
+    assert OPEN.may_use("anything")
+
+
+def test_an_access_without_task_lists_is_for_all_of_them():
+    assert Access("ada", frozenset()).may_use("orders")
+    held = Access("ada", frozenset(), ("orders", "mails"))
+    assert (held.may_use("orders"), held.may_use("mails"), held.may_use("order")) == (True, True, False)
+    held.check_list("orders")
+    with pytest.raises(ListForbidden, match="invoices") as refused:
+        held.check_list("invoices")
+    assert (refused.value.code, refused.value.task_list) == ("list_forbidden", "invoices")
+
+
+def test_a_token_acts_under_its_name():
+    token = Token("t", "ada", "active", (OPERATE,), ("orders",), "root", 1, 2)
+    assert token.access() == Access("ada", frozenset({OPERATE, WORK, READ}), ("orders",), "t", 2)
+
+
+def test_scopes_are_known_each_once_and_in_order():
+    assert parse_scopes(["work", "read", WORK]) == (READ, WORK)
+    assert parse_scopes("admin") == (ADMIN,)
+
+
+@pytest.mark.parametrize("given", [[], ["root"], ["read", "Read"], [""], [None], [7]])
+def test_unknown_scopes_and_none_at_all_are_refused(given):
+    with pytest.raises(InvalidInput, match="scope"):
+        parse_scopes(given)
+
+
+@pytest.mark.parametrize("name", ["ci", "ada@example.org", "team/deploy", "grafana-2", "é", "x" * 100])
+def test_names_of_people_and_programs_are_names_of_tokens(name):
+    assert check_token_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "a\n", "\x1b[31m", "x" * 101, None, "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"])
+def test_what_cannot_be_read_or_could_be_an_id_is_no_name(name):
+    with pytest.raises(InvalidInput, match="name of a token"):
+        check_token_name(name)
+
+
+def test_the_words_of_a_refusal_never_say_why():
+    errors = [Unauthorized(reason) for reason in ("missing", "malformed", "unknown", "expired", "revoked")]
+    assert len({(str(error), repr(error), error.code) for error in errors}) == 1
+    assert len({error.reason for error in errors}) == 5
+
+
+def test_who_has_failed_too_often_is_told_when_to_come_back():
+    error = TooManyAttempts(1_500)
+    assert (error.code, error.retry_after) == ("too_many_attempts", 1_500)
+    assert "in 2 s" in str(error)
+    assert isinstance(error, TreadleError)
