@@ -13,17 +13,16 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
-import msgspec
-
 from treadle.agents.claims import Claims, Held
+from treadle.kernel.claiming import take
 from treadle.kernel.locks import Locks
 from treadle.kernel.ports import Verdict
-from treadle.kernel.settle import refusal, settlement
+from treadle.kernel.settle import decide, refusal
+from treadle.kernel.waker import Waker
 from treadle.model.errors import InvalidInput, TreadleError
 from treadle.model.names import ADVANCE, HANDLER, SCRIPT, short_name
 from treadle.model.outcomes import Failed, Outcome, Released
 from treadle.model.retry import NO_RETRY, RetryPolicy
-from treadle.model.states import TaskState
 from treadle.model.tasks import LogLine, Task
 from treadle.model.values import Json, decode
 from treadle.settings import Settings
@@ -33,10 +32,8 @@ from treadle.workers.builtins import builtin_handlers
 from treadle.workers.call import call
 from treadle.workers.context import Context
 from treadle.workers.scripts import ScriptRunner
-from treadle.workers.waker import Waker
 
 T = TypeVar("T")
-_policy = msgspec.json.Decoder(RetryPolicy).decode
 
 LEASE_FOR = 120_000
 """Milliseconds that a claim holds which nobody renews (D52)."""
@@ -120,28 +117,22 @@ class Connection:
         When nothing is ready, what is due is made so: nobody else may be there to do it.
         """
         store, namespace = self.engine.store, self.engine.settings.namespace
-        claimed: list[Held] = []
+        tasks: list[Task] = []
+        sent_at = self.engine.clock.monotonic()
         for woken in (False, True):
             lane_ids = [
                 lane_id
                 for lane_id, lane in (await store.list_lanes()).items()
                 if lane.namespace == namespace and task_list in (None, lane.task_list) and matches(lane.kind, lane.name)
             ]
-            while lane_ids and len(claimed) < limit:
-                sent_at = self.engine.clock.monotonic()
-                tasks = await store.claim(lane_ids, self.owner_id, lease_for, limit - len(claimed))
-                if not tasks:
-                    break
-                for task in tasks:
-                    if task.state == TaskState.AWAITING_APPROVAL:  # a reminder or its expiry is due: no handler's business
-                        await self.engine.approvals.tend(task, task.claim)
-                        continue
-                    held = Held(task, sent_at + lease_for / 1000)
-                    claimed.append(held)
-                    self.claims.add(held)
-            if claimed or woken:
+            sent_at = self.engine.clock.monotonic()
+            tasks = await take(store, self.engine.approvals.tend, lane_ids, self.owner_id, lease_for, limit)
+            if tasks or woken:
                 break
             await self._waker.tick()
+        claimed = [Held(task, sent_at + lease_for / 1000) for task in tasks]
+        for held in claimed:
+            self.claims.add(held)
         return claimed
 
     async def payload_of(self, task: Task) -> dict[str, Json]:
@@ -156,9 +147,7 @@ class Connection:
         A result that cannot be stored raises `InvalidPayload` or `PayloadTooLarge`, and the claim is still held.
         """
         try:
-            policy = _policy(held.task.policy) if held.task.policy else policy
-            dice = self.engine.ids.random() if policy.jitter else 0.0
-            decided = settlement(held.task, outcome, policy, dice, self.engine.settings.payload_limit)
+            decided = decide(held.task, outcome, policy, self.engine.ids.random, self.engine.settings.payload_limit)
         except InvalidInput:
             self.claims.add(held)
             raise

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -290,6 +290,24 @@ class Renewal:
     progress: str | None = None
 
 
+class Extension(NamedTuple):
+    """A claim that was extended: until when, and what the store's clock said then."""
+
+    until_at: int
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """A sign of life of a server: `handled` and `failed` are added to what it has, the others are put in place if given."""
+
+    server_id: str
+    state: str | None = None
+    handled: int = 0
+    failed: int = 0
+    running: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """All moves of one entity and where its row stands, for `verify`."""
@@ -556,6 +574,12 @@ class Store(UsageStore, EntityStore, Protocol):
         never wake the same task twice.
         """
 
+    async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
+        """As `LeaseLine.renew`, for holders whose attempts nobody else ends: never past the attempt's longest time either.
+
+        A claim that is past one of these ends at once. Returns until when those that were extended hold, by task.
+        """
+
     async def commit(self, units: Sequence[Unit]) -> list[Answer]:
         """Do each unit as a whole or not at all, independently of the others, durably, in one transaction if it can.
 
@@ -767,6 +791,12 @@ class Store(UsageStore, EntityStore, Protocol):
 
     async def save_server(self, server: Server) -> None:
         """Insert or update the server's row, as `LeaseLine.beat` does."""
+
+    async def touch_servers(self, touches: Sequence[Touch]) -> list[Server]:
+        """Note in one statement that servers are alive; the rows of those that are there and had not stopped, as they are now.
+
+        A server is named once in a call.
+        """
 
     async def append_lines(self, lines: Sequence[LogLine]) -> None:
         """Store what handlers wrote. Not fenced, not in any order with commits."""

@@ -23,6 +23,7 @@ from treadle.kernel.ports import (
     CancelRunTasks,
     DeadFilter,
     Event,
+    Extension,
     Finish,
     History,
     Keep,
@@ -74,6 +75,11 @@ class SealedStore:
             msgspec.structs.replace(line, message=self._seal(line.message), details=self._seal(line.details)) for line in lines
         ]
         await self._inner.append_lines(sealed)
+
+    async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
+        """Extend claims, with progress sealed."""
+        sealed = [replace(renewal, progress=self._seal(renewal.progress)) for renewal in renewals]
+        return await self._inner.extend(sealed, lease_for)
 
     def lease_line(self) -> LeaseLine:
         """A lease line that seals progress."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
+
+import msgspec
 
 from treadle.kernel.ports import Finish, Park
 from treadle.model.approvals import ApprovalRequest, open_approval, with_decisions_of
@@ -39,6 +42,7 @@ BACK_OFF_FOR = 300_000
 _OWN_KINDS = frozenset({ADVANCE, PRUNE, LOCK, GOAL_READINESS, GOAL_SCHEDULE, GOAL_DEADLINE})
 """Kinds that are never given up, as nobody would do their work instead."""
 
+_policy = msgspec.json.Decoder(RetryPolicy).decode
 _ERROR_LIMIT = 64 * 1024
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+|'[^']*'|\"[^\"]*\"")
 
@@ -157,6 +161,14 @@ def settlement(
             )
         case _:
             assert_never(outcome)
+
+
+def decide(
+    task: Task, outcome: Outcome, default: RetryPolicy, random: Callable[[], float], result_limit: int | None = None
+) -> Finish | Park:
+    """`settlement` under the task's own retry policy, or `default` where it has none; `random` is asked for jitter alone."""
+    policy = _policy(task.policy) if task.policy else default
+    return settlement(task, outcome, policy, random() if policy.jitter else 0.0, result_limit)
 
 
 def _polled(task: Task, handle: ExternalProductionHandle | None, raised: str | None) -> Polled:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from treadle.model.clock import as_text
 from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
-from treadle.model.names import ENGINE_LIST, FUNCTION, GOAL_KINDS, GOAL_RUN, HANDLER, PLAN, Lane, short_name
+from treadle.model.names import ENGINE_LIST, FUNCTION, GOAL_KINDS, GOAL_RUN, HANDLER, PLAN, Lane, handles
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Server, Task
 from treadle.model.values import decode
@@ -48,15 +48,11 @@ def serves(server: Server, task: Task | Lane) -> bool:
     if task.kind == FUNCTION:
         own = task.name.startswith(f"{PLAN}@")
         return (own or task.name in server.handlers) and task.task_list in server.task_lists
-    known = task.kind != HANDLER or _handles(server, task.name)
+    known = task.kind != HANDLER or handles(server.handlers, task.name)
     if task.kind in GOAL_KINDS:
-        known = task.kind in server.handlers and (task.kind != GOAL_RUN or _handles(server, task.name))
+        known = task.kind in server.handlers and (task.kind != GOAL_RUN or handles(server.handlers, task.name))
     own = task.kind != HANDLER and task.task_list == ENGINE_LIST
     return known and (own or task.task_list in server.task_lists)
-
-
-def _handles(server: Server, name: str) -> bool:
-    return name in server.handlers or short_name(name) in server.handlers
 
 
 def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around: Around | None = None) -> Reason:
@@ -119,7 +115,9 @@ def _why_over_limit(task: Task, around: Around) -> Reason:
 
 def _why_running(task: Task, servers: Sequence[Server], now: int) -> Reason:
     owner = next((server for server in servers if server.id == task.owner_id), None)
-    place = f"{owner.host} pid {owner.pid}" if owner else f"owner {task.owner_id}"
+    place = f"owner {task.owner_id}"
+    if owner is not None:
+        place = f"{owner.host} pid {owner.pid}" if owner.pid else f"the outside worker {owner.name} ({owner.host})"
     doing = "being polled" if task.state == TaskState.AWAITING_EXTERNAL else "running"
     lease = f"lease until {as_text(task.wake_at)}"
     if owner is not None and shown_server_state(owner, now) == "lost":

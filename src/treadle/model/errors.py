@@ -28,6 +28,7 @@
     │   ├── ListNotFound        a task list that nobody has named
     │   ├── TokenNotFound
     │   ├── FunctionNotFound    no durable function of that name is known
+    │   ├── WorkerNotFound      no such outside worker, or it has left
     │   └── NothingMatches      a filter for bulk work that fits nothing
     ├── IllegalMove             the state table has no such move from here
     ├── Refused                 it could be done, but a rule of the operator forbids it now
@@ -41,6 +42,7 @@
     │   ├── EditsNotAllowed     the approval's context may not be changed by who approves
     │   ├── CallbackRefused     a call-back with a token that no job was given, or too early
     │   ├── ExternalAlreadyResolved  the outside job has ended
+    │   ├── PollNotSupported    a job is handed off that nobody could poll
     │   ├── HandlerExists       two handlers of one name in one process
     │   ├── ScheduleExists      there is a schedule of that name
     │   ├── TokenExists         there is a token of that name
@@ -254,6 +256,14 @@ class FunctionNotFound(NotFound):
         self.name, self.version = name, version
 
 
+class WorkerNotFound(NotFound):
+    code = "worker_not_found"
+
+    def __init__(self, worker_id: str) -> None:
+        super().__init__(f"There is no outside worker {worker_id}, or it has left: register anew.")
+        self.worker_id = worker_id
+
+
 _ACTS = {
     "cancel": "cancel",
     "pause": "pause",
@@ -341,6 +351,17 @@ class ExternalAlreadyResolved(Refused):
     def __init__(self, task_id: str, state: str) -> None:
         super().__init__(f"The outside job of task {task_id} is resolved already: the task is {state}. Nothing was changed.")
         self.task_id, self.state = task_id, state
+
+
+class PollNotSupported(Refused):
+    code = "poll_not_supported"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"No live server has a specialist for {name}, so that nobody could poll the job: the task was not handed off, and is "
+            "still held. Wait for the job in the worker, or register a specialist with a poll."
+        )
+        self.name = name
 
 
 class MayNotDecide(Refused):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from treadle.model.errors import InvalidInput, InvalidName
@@ -80,6 +82,22 @@ def check_key(key: str, what: str = "key") -> str:
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
         raise InvalidInput(f"{key!r} is not a valid {what}: use 1 to {_LONGEST_KEY} printable characters.")
     return key
+
+
+def check_pattern(pattern: str, what: str = "handler name") -> str:
+    """The name or glob itself, or `InvalidName`; `*` in a glob stands for any characters."""
+    check_name(pattern.replace("*", "x") if isinstance(pattern, str) else pattern, what)
+    return pattern
+
+
+def handles(patterns: Collection[str], name: str) -> bool:
+    """Whether the name, its short name or a glob for it is among the patterns."""
+    return handles_by_name(patterns, name) or any("*" in each and fnmatchcase(name, each) for each in patterns)
+
+
+def handles_by_name(patterns: Collection[str], name: str) -> bool:
+    """Whether the name or its short name is among the patterns."""
+    return name in patterns or short_name(name) in patterns
 
 
 def short_name(name: str) -> str:

@@ -41,6 +41,7 @@ from treadle.wiring.access import AccessFace
 from treadle.wiring.blocking import BlockingEngine, NotOpen
 from treadle.wiring.functions import FunctionFace
 from treadle.wiring.goal_face import GoalFace
+from treadle.wiring.outside import OutsideFace, wire_outside
 from treadle.wiring.people import PeopleFace, wire_people
 from treadle.wiring.results import Results
 from treadle.wiring.services import ServiceFace, wire_services
@@ -70,7 +71,7 @@ class AlreadyOpen(TreadleError):
     code = "already_open"
 
 
-class Engine(AccessFace, FunctionFace, GoalFace, PeopleFace, ServiceFace):
+class Engine(AccessFace, FunctionFace, GoalFace, OutsideFace, PeopleFace, ServiceFace):
     """A store and what is done with it: enqueue, wait, cancel, retry, look, and run handlers.
 
         engine = Engine("sqlite:///treadle.db")
@@ -144,6 +145,7 @@ class Engine(AccessFace, FunctionFace, GoalFace, PeopleFace, ServiceFace):
         self.queue.current_trace_id = self.telemetry.trace_id
         wire_people(self, self._follow)
         wire_services(self)
+        wire_outside(self)
         self._run_kernel: RunKernel | None = None
         self._time_kernel: TimeKernel | None = None
         self._goal_kernel = None
@@ -217,6 +219,7 @@ class Engine(AccessFace, FunctionFace, GoalFace, PeopleFace, ServiceFace):
 
     async def close(self) -> None:
         """Finish what is on its way and let the store go; idempotent."""
+        await self.outside_workers.close()
         if self._results is not None:
             self.committer.on_finished.remove(self._results.finished)
             await self._results.close()

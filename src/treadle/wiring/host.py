@@ -19,6 +19,7 @@ from treadle.kernel.telemetry import (
     WorkerStarted,
     WorkerStopped,
 )
+from treadle.kernel.waker import Waker
 from treadle.model.errors import Refused, StoreError
 from treadle.model.tasks import Claim, LogLine, Server
 from treadle.wiring.machine import Machine, SystemMachine
@@ -32,7 +33,6 @@ from treadle.workers.lines import LineWriter
 from treadle.workers.loop import POLL_EVERY, Settle, Worker, WorkerOptions
 from treadle.workers.scanning import Scanner
 from treadle.workers.scripts import ScriptRunner
-from treadle.workers.waker import Waker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

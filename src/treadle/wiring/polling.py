@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from treadle.kernel.telemetry import Event, LoopError, StoreTrouble, TickFailed
+from treadle.kernel.waker import Waker
 from treadle.model.names import DEFAULT_LIST
 from treadle.workers.effects import EffectKernel
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.loop import Worker, WorkerOptions
-from treadle.workers.waker import Waker
 
 if TYPE_CHECKING:
     from treadle.wiring.engine import Engine

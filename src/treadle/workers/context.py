@@ -10,14 +10,13 @@ from typing import Any
 from treadle.kernel.effects import current_keys
 from treadle.kernel.externals import Externals
 from treadle.model.approvals import split_checkpoint
-from treadle.model.errors import InvalidInput, NonRetryable
+from treadle.model.errors import NonRetryable
 from treadle.model.external import Production
+from treadle.model.saying import line_about, progress_text
 from treadle.model.tasks import Claim, LogLine, Task
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, decode
 from treadle.workers.effects import AttemptEffects, EffectKernel
 
-_LEVELS = ("debug", "info", "success", "warning", "error")
-_LONGEST_MESSAGE = 4096
 _flagging = threading.Lock()
 """Guards the making of a context's flag, which most attempts never need."""
 
@@ -216,12 +215,7 @@ class Context:
         Cheap; stored at most about once a second, with the lease. A fraction a little outside is taken for 0 or 1: how far
         the work is must not be what fails it.
         """
-        if fraction is not None:
-            if not -0.01 <= fraction <= 1.01:
-                raise InvalidInput(f"progress takes a fraction from 0 to 1, not {fraction!r}.")
-            fraction = min(max(fraction, 0.0), 1.0)
-        parts = {"fraction": fraction, "message": None if message is None else message[:_LONGEST_MESSAGE]}
-        text = encode({name: value for name, value in parts.items() if value is not None}, "progress")
+        text = progress_text(fraction, message)
         if self._on_progress is not None:
             self._on_progress(text)
         self.note_progress(text)
@@ -233,20 +227,7 @@ class Context:
 
     def log(self, message: str, level: str = "info", **details: Json) -> None:
         """Write a line about this task, for people; kept with the task, not fenced, stored soon."""
-        if level not in _LEVELS:
-            raise InvalidInput(f"level must be one of {', '.join(_LEVELS)}, not {level!r}.")
-        text = str(message)[:_LONGEST_MESSAGE].replace("\x00", "\\0")
-        self.add_line(
-            LogLine(
-                task_id=self.task.id,
-                at=self._now(),
-                level=level,
-                message=text if text.isascii() else text.encode("utf-8", "replace").decode(),
-                details=encode(details, "details") if details else None,
-                run_id=self.task.run_id,
-                step_id=self.task.step_id,
-            )
-        )
+        self.add_line(line_about(self.task, self._now(), message, level, details))
 
     def add_line(self, line: LogLine) -> None:
         """Take in a line that is complete."""

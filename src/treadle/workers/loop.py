@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-import msgspec
-
 from treadle.kernel.approvals import Tend
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
@@ -19,7 +17,7 @@ from treadle.kernel.external_deciding import unregistered_text
 from treadle.kernel.externals import Externals
 from treadle.kernel.observing import AttemptEnded, SettleAnswered, Spans, TasksClaimed, Telemetry, telemetry_of, timed
 from treadle.kernel.ports import Answer, Finish, Park, Store, Unit, Verdict
-from treadle.kernel.settle import TAKEOVER_LIMIT, failure, ignored, refusal, settlement, turned_away
+from treadle.kernel.settle import TAKEOVER_LIMIT, decide, failure, ignored, refusal, settlement, turned_away
 from treadle.kernel.telemetry import Emit, LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
 from treadle.kernel.why import serves, shown_server_state
 from treadle.model.clock import Clock
@@ -51,9 +49,6 @@ LAST_WAIT = 10.0
 
 _NO_HANDLER_FOR = 30_000
 """Milliseconds after which a task that was taken without a handler may be looked at again."""
-
-_policy = msgspec.json.Decoder(RetryPolicy).decode
-
 
 Settle = Callable[[Task, Claim, Finish | Park], Awaitable[Answer]]
 """Commits what an attempt came to, and whatever follows from it."""
@@ -544,9 +539,9 @@ class Worker:
         return replace(released, wake_for=_NO_HANDLER_FOR) if orphan and isinstance(released, Park) else released
 
     def _decide(self, task: Task, handler: Handler | None, outcome: Outcome) -> Finish | Park:
-        policy = _policy(task.policy) if task.policy else handler.retry if handler else RetryPolicy()
+        default = handler.retry if handler else RetryPolicy()
         try:
-            return settlement(task, outcome, policy, self._ids.random() if policy.jitter else 0.0, self._options.result_limit)
+            return decide(task, outcome, default, self._ids.random, self._options.result_limit)
         except InvalidInput as error:
             return failure(Problem(error.code, str(error), type(error).__name__))
 

@@ -10,9 +10,9 @@ from tests.unit.workers.workshop import Events, until
 
 from treadle.kernel.ports import Store, Woken
 from treadle.kernel.telemetry import ClockJumped, LeasesExpired, LoopError, StoreBack, StoreTrouble
+from treadle.kernel.waker import WAKE_LIMIT, JumpGuard, Waker
 from treadle.model.errors import StoreUnavailable
 from treadle.testing import ManualClock
-from treadle.workers.waker import WAKE_LIMIT, JumpGuard, Waker
 
 LEASE_FOR = 60_000
 

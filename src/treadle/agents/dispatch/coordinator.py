@@ -25,6 +25,7 @@ from treadle.kernel.reads import PAGE_LIMIT
 from treadle.kernel.scaling import Scaling
 from treadle.kernel.settle import failure, refusal, settlement
 from treadle.kernel.telemetry import LoopError, StoreTrouble
+from treadle.kernel.waker import Waker
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import ClaimLost, InvalidInput, Refused, RetriesUsedUp, StoreError
 from treadle.model.names import HANDLER, Lane, check_key
@@ -32,7 +33,6 @@ from treadle.model.outcomes import Failed, Outcome, Problem, Released, Retry, Su
 from treadle.model.tasks import LogLine, Task
 from treadle.model.values import Json, encode
 from treadle.wiring.engine import Engine
-from treadle.workers.waker import Waker
 
 _log = logging.getLogger("treadle.dispatch")
 

@@ -9,11 +9,12 @@ from typing import TypeVar
 import asyncpg
 import msgspec
 
-from treadle.kernel.ports import Renewal
+from treadle.kernel.ports import Extension, Renewal, Touch
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.stores.postgres.connect import HOT, PACKAGE, Connection, Connector, close_connection
 from treadle.stores.postgres.problems import translated
+from treadle.stores.postgres.reads import server_of
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(PACKAGE, "lease.sql")
@@ -105,6 +106,36 @@ async def renew(connection: Connection, renewals: Sequence[Renewal], lease_for: 
         [renewal.progress for renewal in ordered],
     )
     return {row[0] for row in rows}
+
+
+async def extend(connection: Connection, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
+    """Extend the claims that are held, within an attempt's longest time; until when."""
+    ordered = sorted(renewals, key=lambda renewal: renewal.claim.task_id)
+    claims = [renewal.claim for renewal in ordered]
+    rows = await connection.fetch(
+        _SQL["extend"],
+        [claim.task_id for claim in claims],
+        [claim.version for claim in claims],
+        [claim.owner_id for claim in claims],
+        lease_for,
+        [renewal.progressed for renewal in ordered],
+        [renewal.progress for renewal in ordered],
+    )
+    return {row[0]: Extension(row[1], row[2]) for row in rows}
+
+
+async def touch_servers(connection: Connection, touches: Sequence[Touch]) -> list[Server]:
+    """Note that servers are alive, in the order of their ids; the rows of those that have not stopped."""
+    ordered = sorted(touches, key=lambda touch: touch.server_id)
+    rows = await connection.fetch(
+        _SQL["touch_servers"],
+        [touch.server_id for touch in ordered],
+        [touch.state for touch in ordered],
+        [touch.handled for touch in ordered],
+        [touch.failed for touch in ordered],
+        [touch.running for touch in ordered],
+    )
+    return [server_of(row) for row in rows]
 
 
 async def held(connection: Connection, claims: Sequence[Claim]) -> set[str]:

@@ -23,6 +23,32 @@ from free
 where tasks.id = free.id
 returning tasks.id::text;
 
+-- name: extend
+-- As `renew`, but not past the longest time of an attempt either; until when the claims hold.
+with given as materialized (
+  select *
+  from unnest($1::uuid[], $2::integer[], $3::text[], $5::boolean[], $6::text[])
+    as given (id, claim_version, owner_id, progressed, progress)
+), free as materialized (
+  select tasks.id, given.progressed, given.progress
+  from given
+  join tasks on tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id
+  for update of tasks skip locked
+)
+update tasks
+set heartbeat_at = (select treadle_now()),
+    progress_at = case when free.progressed then (select treadle_now()) else tasks.progress_at end,
+    progress = case when free.progressed then coalesce(free.progress, tasks.progress) else tasks.progress end,
+    wake_at = least(
+      (select treadle_now()) + $4::bigint,
+      tasks.deadline_at,
+      case when free.progressed then (select treadle_now()) else tasks.progress_at end + tasks.progress_for,
+      tasks.claimed_at + tasks.timeout_for
+    )
+from free
+where tasks.id = free.id
+returning tasks.id::text, tasks.wake_at, tasks.heartbeat_at;
+
 -- name: held
 -- Which of the claims ($1 ids, $2 versions, $3 owners) are still held.
 select tasks.id::text
@@ -54,6 +80,18 @@ set name = excluded.name,
     topics = excluded.topics,
     counts = excluded.counts,
     error = excluded.error;
+
+-- name: touch_servers
+-- Note that servers ($1 ids, $2 states, $3 handled, $4 failed, $5 running) which have not stopped are alive; their rows.
+update servers
+set heartbeat_at = (select treadle_now()),
+    state = coalesce(given.state, servers.state),
+    handled = servers.handled + given.handled,
+    failed = servers.failed + given.failed,
+    running = coalesce(given.running, servers.running)
+from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::integer[]) as given (id, state, handled, failed, running)
+where servers.id = given.id and servers.state <> 'stopped'
+returning servers.*;
 
 -- name: now
 -- The store's clock.

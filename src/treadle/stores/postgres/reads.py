@@ -83,20 +83,15 @@ async def list_histories(connection: Connection, after_id: str | None, limit: in
     return histories
 
 
+def server_of(row: asyncpg.Record) -> Server:
+    """The server of a row."""
+    texts = ("handlers", "task_lists", "topics", "counts")
+    return Server(**{**row, **{name: msgspec.json.decode(row[name]) for name in texts}})
+
+
 async def list_servers(connection: Connection) -> list[Server]:
     """All servers, newest first."""
-    return [
-        Server(
-            **{
-                **row,
-                "handlers": msgspec.json.decode(row["handlers"]),
-                "task_lists": msgspec.json.decode(row["task_lists"]),
-                "topics": msgspec.json.decode(row["topics"]),
-                "counts": msgspec.json.decode(row["counts"]),
-            }
-        )
-        for row in await connection.fetch(_SQL["list_servers"])
-    ]
+    return [server_of(row) for row in await connection.fetch(_SQL["list_servers"])]
 
 
 async def append_lines(connection: Connection, lines: Sequence[LogLine]) -> None:

@@ -11,14 +11,17 @@ from treadle.kernel.ports import (
     DeadGroup,
     DeadLetter,
     Event,
+    Extension,
     Health,
     History,
     LaneDepth,
     Pruned,
     PrunePage,
+    Renewal,
     Rules,
     RunFilter,
     TaskFilter,
+    Touch,
     Unit,
     Woken,
 )
@@ -143,6 +146,13 @@ class PostgresStore(UsageMethods, EntityMethods):
         async with self._working() as connection:
             woken, self._fed = await queue.wake(connection, limit, expire_leases=expire_leases, fed=self._fed)
         return woken
+
+    async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
+        """Extend the claims that are still held; until when."""
+        if not renewals:
+            return {}
+        async with self._working() as connection:
+            return await lease.extend(connection, renewals, lease_for)
 
     async def commit(self, units: Sequence[Unit]) -> list[Answer]:
         """Do the units in one transaction; see the port."""
@@ -416,6 +426,13 @@ class PostgresStore(UsageMethods, EntityMethods):
         """Insert or update the server's row."""
         async with self._working() as connection:
             await lease.beat(connection, server)
+
+    async def touch_servers(self, touches: Sequence[Touch]) -> list[Server]:
+        """Note that servers are alive; the rows of those that have not stopped."""
+        if not touches:
+            return []
+        async with self._working() as connection:
+            return await lease.touch_servers(connection, touches)
 
     async def append_lines(self, lines: Sequence[LogLine]) -> None:
         """Store what handlers wrote."""

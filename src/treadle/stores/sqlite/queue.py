@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from treadle.kernel.ports import Renewal, Woken
+from treadle.kernel.ports import Extension, Renewal, Woken
 from treadle.model.clock import Clock
 from treadle.model.tasks import Claim, Task
 from treadle.stores.sqlite import lists
@@ -113,6 +113,19 @@ def renew(connection: apsw.Connection, clock: Clock, renewals: Sequence[Renewal]
             return {row[0] for row in rows}
         found = read_value(connection, _SQL["list_held"], {"rows": text})
     return set(_decode(found))
+
+
+def extend(connection: apsw.Connection, clock: Clock, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
+    """Extend the claims that are still held, within an attempt's longest time; until when."""
+    rows = [
+        (renewal.claim.task_id, renewal.claim.version, renewal.claim.owner_id, renewal.progressed, renewal.progress)
+        for renewal in renewals
+    ]
+    with writing(connection):
+        now = clock.now()
+        values = {"rows": _encode(rows).decode(), "now": now, "lease_for": lease_for}
+        found: Any = connection.execute(_SQL["extend"], values).fetchall()
+    return {task_id: Extension(until_at, now) for task_id, until_at in found}
 
 
 def held(connection: apsw.Connection, claims: Sequence[Claim]) -> set[str]:

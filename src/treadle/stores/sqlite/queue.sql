@@ -112,6 +112,22 @@ set heartbeat_at = :now,
 from jsonb_each(:rows) as r
 where tasks.id = r.value ->> 0 and claim_version = r.value ->> 1 and owner_id = r.value ->> 2;
 
+-- name: extend
+-- As `renew`, but not past the longest time of an attempt either; until when the claims hold.
+update tasks
+set heartbeat_at = :now,
+  progress_at = iif(r.value ->> 3, :now, progress_at),
+  progress = iif(r.value ->> 3, coalesce(r.value ->> 4, progress), progress),
+  wake_at = min(
+    :now + :lease_for,
+    coalesce(deadline_at, :now + :lease_for),
+    coalesce(iif(r.value ->> 3, :now, progress_at) + progress_for, :now + :lease_for),
+    coalesce(claimed_at + timeout_for, :now + :lease_for)
+  )
+from jsonb_each(:rows) as r
+where tasks.id = r.value ->> 0 and claim_version = r.value ->> 1 and owner_id = r.value ->> 2
+returning id, wake_at;
+
 -- name: list_held
 -- Which of the claims (id, version, owner) are as given.
 select json_group_array(t.id)

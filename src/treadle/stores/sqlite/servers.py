@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
+from treadle.kernel.ports import Touch
 from treadle.model.tasks import LogLine, Server
 from treadle.stores.sqlite.connection import read_value, writing
 from treadle.stores.statements import load_statements
@@ -14,6 +15,7 @@ from treadle.stores.statements import load_statements
 _SQL = load_statements(__package__, "servers.sql")
 _encode = msgspec.json.Encoder().encode
 _decode_servers = msgspec.json.Decoder(list[Server]).decode
+_decode_server = msgspec.json.Decoder(Server).decode
 _decode_lines = msgspec.json.Decoder(list[LogLine]).decode
 
 
@@ -27,6 +29,14 @@ def save_server(connection: apsw.Connection, server: Server, now: int) -> None:
     values["now"] = now
     with writing(connection):
         connection.execute(_SQL["save_server"], values)
+
+
+def touch_servers(connection: apsw.Connection, touches: Sequence[Touch], now: int) -> list[Server]:
+    """Note that servers are alive; the rows of those that have not stopped."""
+    rows = [(touch.server_id, touch.state, touch.handled, touch.failed, touch.running) for touch in touches]
+    with writing(connection):
+        found = connection.execute(_SQL["touch_servers"], {"rows": _encode(rows).decode(), "now": now}).fetchall()
+    return [_decode_server(str(row[0])) for row in found]
 
 
 def list_servers(connection: apsw.Connection) -> list[Server]:

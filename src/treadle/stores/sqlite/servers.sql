@@ -12,6 +12,22 @@ set name = excluded.name, host = excluded.host, pid = excluded.pid, version = ex
   failed = excluded.failed, running = excluded.running, server_group = excluded.server_group,
   service_name = excluded.service_name, topics = excluded.topics, counts = excluded.counts, error = excluded.error;
 
+-- name: touch_servers
+-- Note that servers (id, state, handled, failed, running) which have not stopped are alive; their rows.
+update servers
+set heartbeat_at = :now,
+  state = coalesce(r.value ->> 1, state),
+  handled = handled + (r.value ->> 2),
+  failed = failed + (r.value ->> 3),
+  running = coalesce(r.value ->> 4, running)
+from jsonb_each(:rows) as r
+where servers.id = r.value ->> 0 and servers.state <> 'stopped'
+returning json_object('id', id, 'name', name, 'host', host, 'pid', pid, 'version', version, 'state', state,
+  'handlers', json(handlers), 'task_lists', json(task_lists), 'concurrency', concurrency,
+  'heartbeat_every_for', heartbeat_every_for, 'started_at', started_at, 'heartbeat_at', heartbeat_at, 'handled', handled,
+  'failed', failed, 'running', running, 'server_group', server_group, 'service_name', service_name, 'topics', json(topics),
+  'counts', json(counts), 'error', error);
+
 -- name: list_servers
 -- All servers, newest first.
 select coalesce('[' || group_concat(server, ',') || ']', '[]')

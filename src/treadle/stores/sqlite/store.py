@@ -18,6 +18,7 @@ from treadle.kernel.ports import (
     DeadGroup,
     DeadLetter,
     Event,
+    Extension,
     Health,
     History,
     LaneDepth,
@@ -28,6 +29,7 @@ from treadle.kernel.ports import (
     Rules,
     RunFilter,
     TaskFilter,
+    Touch,
     Unit,
     Woken,
 )
@@ -159,6 +161,12 @@ class SqliteStore(UsageMethods, EntityMethods):
     async def wake(self, limit: int, *, expire_leases: bool = True) -> Woken:
         """Make tasks ready whose time has come."""
         return await self._writer.call(lambda connection: queue.wake(connection, self._clock, limit, expire_leases))
+
+    async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
+        """Extend the claims that are still held; until when."""
+        if not renewals:
+            return {}
+        return await self._writer.call(lambda connection: queue.extend(connection, self._clock, renewals, lease_for))
 
     async def commit(self, units: Sequence[Unit]) -> list[Answer]:
         """Do the units, each as a whole or not at all, in one transaction."""
@@ -392,6 +400,12 @@ class SqliteStore(UsageMethods, EntityMethods):
     async def save_server(self, server: Server) -> None:
         """Insert or update the server's row."""
         await self._writer.call(lambda connection: servers.save_server(connection, server, self._clock.now()))
+
+    async def touch_servers(self, touches: Sequence[Touch]) -> list[Server]:
+        """Note that servers are alive; the rows of those that have not stopped."""
+        if not touches:
+            return []
+        return await self._writer.call(lambda connection: servers.touch_servers(connection, touches, self._clock.now()))
 
     async def append_lines(self, lines: Sequence[LogLine]) -> None:
         """Store what handlers wrote."""

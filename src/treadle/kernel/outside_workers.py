@@ -1,0 +1,374 @@
+"""Outside workers: programs in any language that register, claim tasks, and settle them, without seeing the store.
+
+To everybody else an outside worker is a server: it has a row with its handlers and lists, beats, is shown as lost when it
+does not, and its id is the owner of its claims. It holds what it claims by leases that it renews itself; one that stays
+silent loses them, and others go on. What it may do with what it holds is in `held_work`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from treadle.kernel.approvals import Tend
+from treadle.kernel.claiming import take
+from treadle.kernel.committer import Committer
+from treadle.kernel.external_deciding import unregistered_text
+from treadle.kernel.external_intents import INTENT
+from treadle.kernel.externals import Externals
+from treadle.kernel.held_work import HeldWork
+from treadle.kernel.ports import Finish, Park, Renewal, Store, TaskFilter, Touch, Verdict
+from treadle.kernel.queue import PATIENCE
+from treadle.kernel.settle import decide, failure, refusal, turned_away
+from treadle.kernel.telemetry import Emit, LoopError, TaskSettled, TaskTaken, WorkerStarted, WorkerStopped
+from treadle.kernel.vault import Vault
+from treadle.kernel.waiting_room import Look, WaitingRoom
+from treadle.model.approvals import split_checkpoint
+from treadle.model.clock import Clock, Duration, milliseconds
+from treadle.model.errors import ClaimLost, InvalidInput, Refused, StoreError, TreadleError, WorkerNotFound
+from treadle.model.external import UNREGISTERED
+from treadle.model.ids import Ids, parse_id
+from treadle.model.lists import check_count
+from treadle.model.names import DEFAULT_LIST, HANDLER, Lane, check_key, check_name, check_pattern, handles, handles_by_name
+from treadle.model.outcomes import Problem, Released
+from treadle.model.outside import Beaten, ClaimedTask
+from treadle.model.retry import NO_RETRY
+from treadle.model.states import TaskState
+from treadle.model.tasks import Claim, Server, Task
+from treadle.model.values import decode
+
+LONGEST_WAIT_FOR = 60_000
+"""Milliseconds that a claim may wait for tasks."""
+CLAIM_LIMIT = 250
+"""Tasks that one claim takes at most."""
+MOST_CONCURRENT = 10_000
+POLL_LEFT_FOR = 2_000
+"""Milliseconds after which a specialist may look again at its job, of which an outside worker was told that it is due."""
+_MOST_PATTERNS = 1000
+_PAGE = 1000
+
+
+@dataclass(slots=True)
+class _Known:
+    """A worker as this process knows it: its row, when that was last touched, and what is to be added to it."""
+
+    server: Server
+    touched_at: float
+    settled: Counter[str]
+
+
+class OutsideWorkers(HeldWork):
+    """The outside workers of one namespace, in one process of those that they may come to."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        vault: Vault,
+        externals: Externals,
+        clock: Clock,
+        ids: Ids,
+        emit: Emit,
+        *,
+        tend: Tend,
+        is_prompt: Callable[[str], bool] = lambda name: False,
+        lease_for: int,
+        **options: Any,
+    ) -> None:
+        super().__init__(store, committer, externals, clock, ids, emit, lease_for=lease_for, **options)
+        self._vault = vault
+        self._tend = tend
+        self._is_prompt = is_prompt
+        self._known: dict[str, _Known] = {}
+        self._room: WaitingRoom[ClaimedTask] = WaitingRoom(store, committer, clock, lease_for, emit)
+        self._room.on_tick = self._keep_alive
+
+    # coming and going
+
+    async def register(
+        self,
+        name: str,
+        *,
+        handlers: Iterable[str],
+        task_lists: Iterable[str] = (DEFAULT_LIST,),
+        concurrency: int = 1,
+        heartbeat_every: Duration = 10,
+        host: str = "outside",
+        version: str = "",
+        actor: str = "outside",
+    ) -> Server:
+        """A new worker; its worker id is that of its row, new each time. `handlers` are names, short names or globs (`billing.*`).
+
+        It is shown as lost when three of its beats, one every `heartbeat_every`, have been missed; claims and heartbeats are
+        beats too.
+        """
+        patterns, lists = _several(handlers, "handlers", check_pattern), _several(task_lists, "task_lists", _check_list)
+        check_key(name, "name of a worker")
+        check_key(host, "host")
+        check_key(actor, "actor")
+        if version:
+            check_key(version, "version")
+        every_for = milliseconds(heartbeat_every, "heartbeat_every", positive=True)
+        if check_count(concurrency, "concurrency") > MOST_CONCURRENT:
+            raise InvalidInput(f"concurrency is at most {MOST_CONCURRENT}, not {concurrency}.")
+        server = Server(
+            id=self._ids.new_id(),
+            name=name,
+            host=host,
+            pid=0,
+            version=version,
+            state="running",
+            handlers=patterns,
+            task_lists=lists,
+            concurrency=concurrency,
+            heartbeat_every_for=every_for,
+            service_name=actor,
+        )
+        await self._store.save_server(server)
+        self._emit(WorkerStarted(server.id, tuple(patterns)))
+        return await self._touch(server.id)
+
+    async def beat(
+        self,
+        worker_id: str,
+        *,
+        running: int | None = None,
+        claims: Iterable[tuple[str, int]] = (),
+        lease_for: Duration | None = None,
+    ) -> Beaten:
+        """A sign of life, which also holds the claims (task id, claim version) for another lease; how each of them stands.
+
+        `running` is how many tasks are in progress, for people; without it, as many as claims were given, if any.
+        """
+        lease = self._lease(lease_for)
+        worker_id = parse_id(worker_id, "worker id")
+        renewals = [Renewal(_claim_of(worker_id, each)) for each in claims]
+        if running is not None and (type(running) is not int or running < 0):
+            raise InvalidInput(f"running is how many tasks are in progress, not {running!r}.")
+        server = await self._touch(worker_id, running if running is not None else len(renewals) if renewals else None)
+        return Beaten(server, tuple(await self._renew(renewals, lease)) if renewals else ())
+
+    async def leave(self, worker_id: str) -> int:
+        """The worker stops: its claims that wait get nothing, and what it holds is released for others; how much that was."""
+        worker_id = parse_id(worker_id, "worker id")
+        server = await self._touch(worker_id, 0, "stopped")
+        self._known.pop(worker_id, None)
+        self._room.dismiss(worker_id)
+        released = 0
+        for task in await self._list_held(worker_id):
+            try:
+                await self._finish(self._settle(task, task.claim, Released("its worker left")))
+                released += 1
+            except ClaimLost:
+                continue  # settled, or taken over, at that moment
+        self._emit(WorkerStopped(server.id, server.handled, released))
+        return released
+
+    async def close(self) -> None:
+        """Let all claims go that wait here, and finish what is on its way; idempotent."""
+        await self._room.close()
+        self._known.clear()
+
+    # claiming
+
+    async def claim(
+        self,
+        worker_id: str,
+        *,
+        limit: int = 1,
+        wait_for: Duration = 0,
+        lease_for: Duration | None = None,
+        names: Iterable[str] | None = None,
+        task_lists: Iterable[str] | None = None,
+        allowed: Collection[str] | None = None,
+    ) -> list[ClaimedTask]:
+        """Up to `limit` tasks that the worker has handlers for, held for a lease from now; waits up to `wait_for` (60 s) for some.
+
+        `names` and `task_lists` narrow down what the worker was registered with; `allowed` are the lists that its access is
+        restricted to. Those who wait are served in the order in which they came. A caller that is canceled holds nothing.
+        """
+        if check_count(limit, "limit") > CLAIM_LIMIT:
+            raise InvalidInput(f"limit is at most {CLAIM_LIMIT}, not {limit}.")
+        wait = milliseconds(wait_for, "wait_for")
+        if wait > LONGEST_WAIT_FOR:
+            raise InvalidInput(f"wait_for is at most {LONGEST_WAIT_FOR // 1000} s, not {wait_for!r}.")
+        lease = self._lease(lease_for)
+        only = None if names is None else _several(names, "names", check_pattern)
+        lists = None if task_lists is None else _several(task_lists, "task_lists", _check_list)
+        server = await self._alive(parse_id(worker_id, "worker id"))
+        wants = self._wants(server, only, lists, allowed)
+
+        async def look(lane_ids: Sequence[int]) -> Look[ClaimedTask]:
+            return await self._look(lane_ids, server.id, lease, limit)
+
+        return await self._room.wait(server.id, wants, look, self._give_back, wait / 1000)
+
+    def _wants(
+        self, server: Server, only: list[str] | None, lists: list[str] | None, allowed: Collection[str] | None
+    ) -> Callable[[Lane], bool]:
+        served = set(server.task_lists) if lists is None else set(server.task_lists).intersection(lists)
+        if allowed is not None:
+            served = served.intersection(allowed)
+        if not served:
+            raise Refused("This worker serves none of those task lists, or its access is not for them: nothing can be claimed.")
+
+        def wants(lane: Lane) -> bool:
+            if lane.kind != HANDLER or lane.namespace != self._namespace or lane.task_list not in served:
+                return False
+            if not handles(server.handlers, lane.name) or (only is not None and not handles(only, lane.name)):
+                return False
+            named = handles_by_name(server.handlers, lane.name) or handles_by_name(only or (), lane.name)
+            return named or not self._is_prompt(lane.name)
+
+        return wants
+
+    async def _look(self, lane_ids: Sequence[int], worker_id: str, lease_for: int, limit: int) -> Look[ClaimedTask]:
+        tasks = await take(self._store, self._tend, lane_ids, worker_id, lease_for, limit)
+        lanes = frozenset(task.lane_id for task in tasks)
+        ready = [task for task in tasks if await self._may_be_executed(task)]
+        bounded = [Renewal(task.claim) for task in ready if (task.deadline_at or task.progress_for or task.timeout_for) is not None]
+        extended = await self._store.extend(bounded, lease_for) if bounded else {}
+        found = []
+        for task in ready:
+            if (extension := extended.get(task.id)) is not None:
+                task.wake_at = extension.until_at
+            self._emit(TaskTaken(task.id, task.name, task.attempt))
+            found.append(_claimed(task))
+        return Look(lanes, found)
+
+    async def _may_be_executed(self, task: Task) -> bool:
+        """Whether it is handed out, with its payload opened; else it is settled here, as a worker in this process would."""
+        try:
+            if (problem := refusal(task)) is not None:
+                await self._turn_away(task, turned_away(task, problem))
+            elif task.state == TaskState.AWAITING_EXTERNAL:
+                await self._turn_away(task, await self._for_specialist(task))
+            else:
+                task.payload = await self._vault.open_text(task.payload)
+                return True
+        except StoreError as error:
+            self._emit(LoopError("outside workers", f"task {task.id} ({task.name}) is left to its lease: {error}"))
+        except TreadleError as error:
+            await self._turn_away(task, failure(Problem(error.code, str(error), type(error).__name__)))
+        return False
+
+    async def _for_specialist(self, task: Task) -> Finish | Park:
+        """What awaits an outside job is polled by its specialist alone."""
+        if not await self._externals.is_offered(task):
+            return failure(Problem(UNREGISTERED, unregistered_text(task.name, task.scope)))
+        released = decide(task, Released("its specialist polls it"), NO_RETRY, self._ids.random)
+        return replace(released, wake_for=POLL_LEFT_FOR) if isinstance(released, Park) else released
+
+    async def _turn_away(self, task: Task, decided: Finish | Park) -> None:
+        answer = await self._settle_task(task, task.claim, decided, PATIENCE)
+        if answer.verdict is Verdict.DONE:
+            self._emit(TaskSettled(task.id, task.name, decided.move, task.attempt, 0.0, decided.error))
+
+    async def _give_back(self, claimed: list[ClaimedTask]) -> None:
+        """Release what was taken for somebody who has gone."""
+        for each in claimed:
+            task = each.task
+            try:
+                await self._turn_away(task, decide(task, Released("whoever claimed it went away"), NO_RETRY, self._ids.random))
+            except StoreError as error:
+                self._emit(LoopError("outside workers", f"task {task.id} ({task.name}) is left to its lease: {error}"))
+
+    # signs of life
+
+    async def _renew(self, renewals: Sequence[Renewal], lease_for: int) -> list[Any]:
+        worker_id = renewals[0].claim.owner_id
+        answers = await super()._renew(renewals, lease_for)
+        known = self._known.get(worker_id)
+        if known is not None and self._is_due(known):
+            await self._store.touch_servers([self._touch_of(known)])
+        return answers
+
+    async def _alive(self, worker_id: str) -> Server:
+        """The worker's row, touched if that is due."""
+        known = self._known.get(worker_id)
+        return known.server if known is not None and not self._is_due(known) else await self._touch(worker_id)
+
+    def _is_due(self, known: _Known) -> bool:
+        """Whether it is time to store a sign of life: thrice in the time between two beats."""
+        return self._clock.monotonic() - known.touched_at >= known.server.heartbeat_every_for / 3000
+
+    async def _touch(self, worker_id: str, running: int | None = None, state: str | None = None) -> Server:
+        """Store a sign of life, with what has been counted since the last one; or `WorkerNotFound`."""
+        known = self._known.get(worker_id)
+        touch = Touch(worker_id) if known is None else self._touch_of(known)
+        found = await self._store.touch_servers([replace(touch, running=running, state=state)])
+        if not found or found[0].pid:
+            self._known.pop(worker_id, None)
+            raise WorkerNotFound(worker_id)
+        self._learn(found[0])
+        return found[0]
+
+    def _touch_of(self, known: _Known) -> Touch:
+        """What is to be stored; it counts as stored."""
+        known.touched_at = self._clock.monotonic()
+        settled, known.settled = known.settled, Counter()
+        failed = settled.pop("fail", 0)
+        return Touch(known.server.id, None, settled.total() - settled["release"] + failed, failed)
+
+    def _learn(self, server: Server) -> None:
+        known = self._known.get(server.id)
+        now = self._clock.monotonic()
+        self._known[server.id] = _Known(server, now, Counter() if known is None else known.settled)
+
+    async def _keep_alive(self, worker_ids: Collection[str]) -> None:
+        """Those who wait are alive; one that has left through another process waits no longer."""
+        due = [known for each in worker_ids if (known := self._known.get(each)) is not None and self._is_due(known)]
+        if not due:
+            return
+        found = {server.id: server for server in await self._store.touch_servers([self._touch_of(known) for known in due])}
+        for known in due:
+            worker_id = known.server.id
+            if (server := found.get(worker_id)) is not None:
+                self._learn(server)
+            else:
+                self._known.pop(worker_id, None)
+                self._room.dismiss(worker_id, WorkerNotFound(worker_id))
+
+    def _note_settled(self, worker_id: str, move: str) -> None:
+        if (known := self._known.get(worker_id)) is not None:
+            known.settled[move] += 1
+
+    async def _list_held(self, worker_id: str) -> list[Task]:
+        held: list[Task] = []
+        which = TaskFilter(states=(TaskState.RUNNING,), namespace=self._namespace, kind=HANDLER)
+        while page := await self._store.list_tasks(which, _PAGE):
+            held += [task for task in page if task.owner_id == worker_id]
+            which = replace(which, before_id=page[-1].id)
+        return held
+
+
+def _claimed(task: Task) -> ClaimedTask:
+    decisions, own = split_checkpoint(decode(task.checkpoint))
+    if isinstance(own, dict):
+        own = {
+            name: value for name, value in own.items() if name != INTENT
+        } or None  # the key of a call-back is no worker's business
+    until_at = task.wake_at or 0
+    left_for = max(until_at - (task.claimed_at or 0), 0)
+    return ClaimedTask(task, decode(task.payload), until_at, left_for, own, tuple(decisions))
+
+
+def _claim_of(worker_id: str, given: tuple[str, int]) -> Claim:
+    task_id, claim_version = given
+    if type(claim_version) is not int or not 0 < claim_version < 2**31:
+        raise InvalidInput(f"A claim is (task id, claim version), not {given!r}.")
+    return Claim(parse_id(task_id, "task id"), claim_version, worker_id)
+
+
+def _several(given: Iterable[str], what: str, check: Callable[[str], str]) -> list[str]:
+    """The names, each once and checked."""
+    names = list(dict.fromkeys([given] if isinstance(given, str) else given))
+    if not 0 < len(names) <= _MOST_PATTERNS:
+        raise InvalidInput(f"{what} are 1 to {_MOST_PATTERNS} names, not {len(names)}.")
+    return [check(name) for name in names]
+
+
+def _check_list(name: str) -> str:
+    return check_name(name, "task list")

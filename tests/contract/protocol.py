@@ -1,0 +1,100 @@
+"""A bench for tests of outside workers: an engine on the store under test, whose time and that of its waiting both stand still."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.contract.databases import Database, StoreTime
+
+from treadle import Engine
+from treadle.kernel.outside_workers import OutsideWorkers
+from treadle.model.outside import ClaimedTask
+from treadle.model.tasks import Task
+from treadle.settings import Settings
+from treadle.testing import ManualClock
+
+
+class Bench:
+    """An engine on the store under test. `claims` counts the claims that were sent to the store."""
+
+    def __init__(self, engine: Engine, clock: StoreTime, waiting: ManualClock) -> None:
+        self.engine, self._clock, self._waiting = engine, clock, waiting
+        self.claims = 0
+        self.ticks = 0
+        inner, wake = engine.store.claim, engine.store.wake
+
+        async def claim(*arguments: Any) -> list[Task]:
+            self.claims += 1
+            return await inner(*arguments)
+
+        async def count(*arguments: Any, **options: Any) -> Any:
+            self.ticks += 1
+            return await wake(*arguments, **options)
+
+        engine.store.claim = claim  # type: ignore[method-assign]
+        engine.store.wake = count  # type: ignore[method-assign]
+
+    @property
+    def workers(self) -> OutsideWorkers:
+        return self.engine.outside_workers
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    async def pass_(self, seconds: float) -> None:
+        """Let so much time pass everywhere."""
+        await self._clock.advance(round(seconds * 1000))
+        if getattr(self._clock, "manual", None) is not self._waiting:
+            self._waiting.advance(seconds)
+        await asyncio.sleep(0)
+
+    async def worker(self, *handlers: str, name: str = "ada", **options: Any) -> str:
+        """The id of a new worker, by default for everything."""
+        return (await self.workers.register(name, handlers=handlers or ("*",), **options)).id
+
+    async def put(self, name: str = "job", payload: dict[str, Any] | None = None, **options: Any) -> str:
+        return (await self.engine.enqueue(name, payload, **options)).id
+
+    async def one(self, worker_id: str, **options: Any) -> ClaimedTask:
+        """The task that the worker gets now; there has to be one."""
+        (claimed,) = await self.workers.claim(worker_id, **options)
+        return claimed
+
+    def waiting_claim(self, worker_id: str, wait_for: float = 60, **options: Any) -> asyncio.Task[list[ClaimedTask]]:
+        return asyncio.ensure_future(self.workers.claim(worker_id, wait_for=wait_for, **options))
+
+    async def waits(self, count: int = 1) -> None:
+        """Once so many claims wait, and there is nothing to look for."""
+        room = self.workers._room
+        await until(lambda: len(room) == count and self._waiting.sleeping > 0)
+
+    async def task(self, task_id: str) -> Task:
+        return await self.engine.get_task(task_id)
+
+    async def moves(self, task_id: str) -> list[str]:
+        return [move.move for move in await self.engine.reads.list_moves(task_id)]
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Let others run until it is so."""
+    async with asyncio.timeout(20):
+        while not is_so():  # noqa: ASYNC110 - many things, none of which says when it happens
+            await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def open_bench(
+    database: Database, clock: StoreTime, monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> AsyncIterator[Bench]:
+    """A bench; when it closes, the log has to explain every row."""
+    await database.open_store()  # so that the time of PostgreSQL stands still
+    monkeypatch.setattr("treadle.wiring.engine.make_store", lambda url, clock: database.make_store())
+    waiting: ManualClock = getattr(clock, "manual", None) or ManualClock()
+    async with Engine("memory://", settings=Settings(**settings), clock=waiting) as engine:
+        made = Bench(engine, clock, waiting)
+        yield made
+        assert (await engine.verify()).problems == ()
