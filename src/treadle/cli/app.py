@@ -39,7 +39,17 @@ from treadle.cli import (
 from treadle.cli import compile as compiling
 from treadle.cli.exits import EXIT_CODES
 from treadle.cli.helping import App
-from treadle.cli.session import Common, RootJsonOption, RootNamespaceOption, RootStoreOption, RootVerboseOption, Session, command
+from treadle.cli.session import (
+    Common,
+    RootJsonOption,
+    RootNamespaceOption,
+    RootServerOption,
+    RootStoreOption,
+    RootTokenOption,
+    RootVerboseOption,
+    Session,
+    command,
+)
 
 _EPILOG = "Exit codes:\n\n" + "\n".join(f"- `{code}` {meaning}" for code, meaning in EXIT_CODES.items())
 
@@ -83,12 +93,17 @@ def root(
     namespace: RootNamespaceOption = None,
     as_json: RootJsonOption = False,
     verbose: RootVerboseOption = False,
+    server: RootServerOption = None,
+    token: RootTokenOption = None,
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version")] = False,
 ) -> None:
     """Treadle: a durable work engine for agents and long-running jobs."""
-    source = ctx.get_parameter_source("url")
-    typed = url if source is not None and source.name == "COMMANDLINE" else None
-    ctx.obj = Common(url, namespace, as_json, verbose, typed)
+
+    def typed(name: str, value: str | None) -> str | None:
+        source = ctx.get_parameter_source(name)
+        return value if source is not None and source.name == "COMMANDLINE" else None
+
+    ctx.obj = Common(url, namespace, as_json, verbose, server, token, typed("url", url), typed("server", server))
 
 
 async def demo(session: Session) -> None:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Annotated
 
 import typer
 
+from treadle.api.face import Api
+from treadle.api.tasks import WAIT_LIMIT, TaskMade, TaskResult
 from treadle.cli.crash import arm_crash
 from treadle.cli.exits import FAILED, WaitTimedOut, tell_error, tell_warning
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.inputs import seconds
 from treadle.cli.session import Session
 from treadle.cli.words import plain, pretty
-from treadle.kernel.queue import Enqueued, TaskSpec
-from treadle.model.errors import InvalidInput, TaskCanceled, TaskFailed, TaskIgnored
+from treadle.kernel.queue import TaskSpec
+from treadle.model.errors import InvalidInput, TaskFailed
 from treadle.model.names import DEFAULT_LIST
-from treadle.model.values import Json, decode
-from treadle.wiring.engine import Engine
+from treadle.model.states import TaskState
 
 
 async def enqueue(
@@ -66,39 +68,68 @@ async def enqueue(
         timeout=seconds(timeout, "--timeout"),
         deadline=seconds(deadline, "--deadline"),
     )
-    async with session.engine(migrate=True, first=lambda engine: engine.queue.check([spec])) as engine:
-        (task,) = await engine.enqueue_many([spec])
+    async with session.api(migrate=True, first=lambda engine: engine.queue.check([spec])) as api:
+        made = await api.tasks.enqueue(
+            name,
+            value,
+            delay=seconds(delay, "--delay"),
+            priority=priority,
+            task_list=task_list,
+            unique_key=unique_key,
+            idempotency_key=idempotency_key,
+            limit_key=limit_key,
+            limit=key_limit,
+            retry=retry,
+            timeout=seconds(timeout, "--timeout"),
+            deadline=seconds(deadline, "--deadline"),
+        )
         if wait or limit is not None:
-            await _wait(session, engine, task, name, limit)
+            await _wait(session, api, made, limit)
         else:
-            said = f"Enqueued {name} as {task.id}" if task.created else f"A task has that key already: {task.id}"
-            session.show({"id": task.id, "name": name, "created": task.created}, lambda: plain(said))
+            said = f"Enqueued {name} as {made.id}" if made.created else f"A task has that key already: {made.id}"
+            session.show(made, lambda: plain(said))
 
 
-async def _wait(session: Session, engine: Engine, task: Enqueued, name: str, limit: float | None) -> None:
+async def _wait(session: Session, api: Api, made: TaskMade, limit: float | None) -> None:
     """Show the result alone, so that it can be piped; how it failed, and what it waits for, goes to stderr."""
-    reason = await engine.why(task)
+    reason = await api.tasks.why(made.id)
     if reason.code == "no_worker" and not session.json:
-        tell_warning(f"task {task.id} waits: {reason.text}")
-    failed: TaskFailed | TaskCanceled | TaskIgnored | None = None
+        tell_warning(f"task {made.id} waits: {reason.text}")
     try:
-        await engine.result(task, timeout=limit)
-    except TimeoutError:
-        raise WaitTimedOut(
-            f"Task {task.id} has not ended after {limit:g} s; it goes on. `treadle why {task.id}` says more."
-        ) from None
-    except (TaskFailed, TaskCanceled, TaskIgnored) as error:
-        failed = error
+        ended = await _end_of(api, made, limit)
     except asyncio.CancelledError:
-        tell_warning(f"task {task.id} goes on; `treadle why {task.id}` says more")
+        tell_warning(f"task {made.id} goes on; `treadle why {made.id}` says more")
         raise
-    ended = await engine.open_values(await engine.get_task(task))
-    result = decode(ended.result)
-    shown: dict[str, Json] = {"id": task.id, "name": name, "created": task.created, "state": ended.state, "result": result}
-    if failed is None:
-        session.show(shown, lambda: pretty(result))
+    shown = {"id": made.id, "name": made.name, "created": made.created, "state": ended.state, "result": ended.result}
+    if ended.state == TaskState.COMPLETED:
+        session.show(shown, lambda: pretty(ended.result))
         return
     if session.json:
-        session.show(shown | {"error": decode(ended.error)}, lambda: plain(""))
-    tell_error(failed.code, str(failed), as_json=session.json)
+        session.show(shown | {"error": ended.error}, lambda: plain(""))
+    tell_error(f"task_{ended.state}", _how(ended), as_json=session.json)
     raise typer.Exit(FAILED)
+
+
+async def _end_of(api: Api, made: TaskMade, limit: float | None) -> TaskResult:
+    """What the task came to, once it has ended."""
+    left = math.inf if limit is None else limit
+    while True:
+        part = min(left, WAIT_LIMIT)
+        ended = await api.tasks.result(made.id, wait_for=part)
+        left -= part
+        if ended.finished:
+            return ended
+        if left <= 0:
+            raise WaitTimedOut(f"Task {made.id} has not ended after {limit:g} s; it goes on. `treadle why {made.id}` says more.")
+
+
+def _how(ended: TaskResult) -> str:
+    """How a task ended that did not complete."""
+    message = (ended.error or {}).get("message", "")
+    match ended.state:
+        case TaskState.FAILED:
+            return str(TaskFailed(ended.id, ended.error_code or "failed", message))
+        case TaskState.CANCELED:
+            return f"Task {ended.id} was canceled: {message}"
+        case _:
+            return f"Task {ended.id} ended as {ended.state}."

@@ -11,13 +11,16 @@ import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
+from treadle.api.wire import to_builtins
 from treadle.cli.logs import set_up_logging
+from treadle.model.access import Access, Scope
+from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 from treadle.model.values import Json
 from treadle.settings import Settings, load_settings
@@ -26,14 +29,24 @@ from treadle.wiring.engine import Engine
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from treadle.api.face import Api
+
 P = ParamSpec("P")
 PANEL = "Common options"
 
 _STORE_HELP = "sqlite:///path, postgresql://... or memory://; default sqlite:///treadle.db"
 _NAMESPACE_HELP = "Which namespace of the store; default: default"
+_SERVER_HELP = "Ask this server, e.g. http://127.0.0.1:8787, instead of opening a store"
+_TOKEN_HELP = "The token for the server; better in TREADLE_TOKEN, as others can see command lines"  # noqa: S105
 
 StoreOption = Annotated[str | None, typer.Option("--store", metavar="URL", help=_STORE_HELP, rich_help_panel=PANEL)]
 NamespaceOption = Annotated[str | None, typer.Option("--namespace", metavar="NAME", help=_NAMESPACE_HELP, rich_help_panel=PANEL)]
+ServerOption = Annotated[str | None, typer.Option("--server", metavar="URL", help=_SERVER_HELP, rich_help_panel=PANEL)]
+TokenOption = Annotated[str | None, typer.Option("--token", metavar="SECRET", help=_TOKEN_HELP, rich_help_panel=PANEL)]
+RootServerOption = Annotated[str | None, typer.Option("--server", metavar="URL", envvar="TREADLE_SERVER", help=_SERVER_HELP)]
+RootTokenOption = Annotated[
+    str | None, typer.Option("--token", metavar="SECRET", envvar="TREADLE_TOKEN", show_envvar=True, help=_TOKEN_HELP)
+]
 RootStoreOption = Annotated[str | None, typer.Option("--store", metavar="URL", envvar="TREADLE_STORE", help=_STORE_HELP)]
 RootNamespaceOption = Annotated[
     str | None, typer.Option("--namespace", metavar="NAME", envvar="TREADLE_NAMESPACE", help=_NAMESPACE_HELP)
@@ -45,6 +58,12 @@ RootJsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable o
 RootVerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more; tracebacks for errors")]
 
 
+class NotOverHttp(InvalidInput):
+    """A command that works on the store itself was given a server."""
+
+    code = "not_over_http"
+
+
 @dataclass(frozen=True)
 class Common:
     """The options that can be given before or after the command's name."""
@@ -53,8 +72,11 @@ class Common:
     namespace: str | None = None
     json: bool = False
     verbose: bool = False
+    server: str | None = None
+    token: str | None = field(default=None, repr=False)
     typed_store: str | None = None
     """The store if it was typed, and not taken from the environment."""
+    typed_server: str | None = None
 
     def over(self, other: Common) -> Common:
         """These options, and the other's where these say nothing."""
@@ -63,8 +85,18 @@ class Common:
             self.namespace or other.namespace,
             self.json or other.json,
             self.verbose or other.verbose,
+            self.server or other.server,
+            self.token or other.token,
             self.store or other.typed_store,
+            self.server or other.typed_server,
         )
+
+    @property
+    def remote(self) -> str | None:
+        """The server to ask, unless a store was typed: what is typed wins over what the environment says."""
+        if self.typed_store and self.typed_server:
+            raise InvalidInput("Give either --store or --server: a command works on one of them.")
+        return None if self.typed_store else self.server
 
 
 @dataclass(frozen=True)
@@ -97,7 +129,7 @@ class Session:
 
     def again(self, command: str, **options: object) -> str:
         """How to type that command with these options, on the same store; what is None, False or empty is not said."""
-        chosen = {"store": self.chosen.typed_store, "namespace": self.chosen.namespace}
+        chosen = {"store": self.chosen.typed_store, "server": self.chosen.typed_server, "namespace": self.chosen.namespace}
         words = ["treadle", *command.split()]
         for name, value in (options | chosen).items():
             values = value if isinstance(value, list | tuple) else [] if value in (None, False) else [value]
@@ -111,6 +143,11 @@ class Session:
 
         `first` is called before it is opened: bad input must not even make the database.
         """
+        if self.chosen.remote:
+            raise NotOverHttp(
+                f"This command works on the store itself, and not on the server {self.chosen.remote}: leave --server (and "
+                "TREADLE_SERVER) out, and say --store if it is not the default one."
+            )
         engine = Engine(self.settings.store, settings=self.settings, tolerant=True)
         if first is not None:
             first(engine)
@@ -120,9 +157,24 @@ class Session:
         finally:
             await engine.close()
 
+    @asynccontextmanager
+    async def api(self, *, migrate: bool = False, first: Callable[[Engine], None] | None = None) -> AsyncIterator[Api]:
+        """The calls that commands are made of, on the chosen server or else on the store; `migrate` and `first` as for `engine`."""
+        if self.chosen.remote:
+            from treadle.client import Client  # what talks HTTP is not needed for a store
+
+            async with Client(self.chosen.remote, self.chosen.token) as client:
+                yield client
+            return
+        from treadle.service import Service
+
+        async with self.engine(migrate=migrate, first=first) as engine:
+            yield Service(engine, Access(self.actor, frozenset(Scope)))
+
     def show(self, value: Json, human: Callable[[], RenderableType]) -> None:
-        """The value as JSON, or what `human` makes of it."""
+        """The value (JSON, or a record of the contract) as JSON, or what `human` makes of it."""
         if self.json:
+            value = to_builtins(value) if is_dataclass(value) else value
             sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None) + "\n")
             sys.stdout.flush()
         else:
@@ -141,6 +193,8 @@ def make_session(chosen: Common, *, quiet: bool = True) -> Session:
     return Session(chosen, settings)
 
 
+_COMMON = ("store", "namespace", "json", "verbose", "server", "token")
+
 Body = Callable[Concatenate[Session, P], Coroutine[Any, Any, None] | None]
 
 
@@ -156,13 +210,15 @@ def command(body: Body[P], *, quiet: bool = True) -> Callable[..., None]:
         inspect.Parameter("common_namespace", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=NamespaceOption),
         inspect.Parameter("common_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption),
         inspect.Parameter("common_verbose", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=VerboseOption),
+        inspect.Parameter("common_server", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ServerOption),
+        inspect.Parameter("common_token", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=TokenOption),
     ]
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + common
 
     @wraps(body)
     def run(**options: Any) -> None:
         ctx: typer.Context = options.pop("ctx")
-        given = Common(*(options.pop(f"common_{name}") for name in ("store", "namespace", "json", "verbose")))
+        given = Common(*(options.pop(f"common_{name}") for name in _COMMON))
         before = ctx.find_root().obj or Common()
         session = make_session(given.over(before), quiet=quiet)
         running = body(session, **options)  # type: ignore[call-arg]

@@ -4,42 +4,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from treadle.cli.words import facts, grid, line, plain, pretty, span, state, when
-from treadle.kernel.why import Reason
+from treadle.cli.words import facts, grid, line, ms, plain, pretty, span, state, when
 from treadle.model.clock import as_text
-from treadle.model.tasks import LogLine, Move, Task
-from treadle.model.values import decode
+from treadle.model.values import encode
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rich.console import RenderableType
     from rich.text import Text
 
+    from treadle.api.tasks import MoveMade, TaskDetail
 
-def show_task(task: Task, moves: list[Move], lines: list[LogLine], reason: Reason, now: int) -> RenderableType:
+
+def show_task(task: TaskDetail, now: datetime) -> RenderableType:
     """Facts, clocks, values, history."""
     from rich.console import Group
     from rich.text import Text
 
-    head = Text.assemble(plain(task.name, "bold"), "  ", state(task.shown_state), "  ", plain(task.id, "dim"))
+    head = Text.assemble(plain(task.name, "bold"), "  ", state(task.state), "  ", plain(task.id, "dim"))
     parts: list[RenderableType] = [
         head,
-        plain(f"  {reason.text}"),
+        plain(f"  {task.why.text}"),
         "",
         facts(_facts(task, now)),
         _title("Clocks"),
         facts(_clocks(task, now)),
     ]
-    parts += [_title("Payload"), pretty(decode(task.payload))]
+    parts += [_title("Payload"), pretty(task.payload)]
     if task.result is not None:
-        parts += [_title("Result"), pretty(decode(task.result))]
+        parts += [_title("Result"), pretty(task.result)]
     if task.checkpoint is not None:
-        parts += [_title("Checkpoint"), pretty(decode(task.checkpoint))]
+        parts += [_title("Checkpoint"), pretty(task.checkpoint)]
     if task.error is not None:
         parts += [_title("Error"), *_error(task)]
-    if moves:
-        parts += [_title("Moves"), _moves(moves)]
-    if lines:
-        parts += [_title("Lines"), *(line(each) for each in lines)]
+    if task.moves:
+        parts += [_title("Moves"), _moves(task.moves)]
+    if task.lines:
+        parts += [_title("Lines"), *(line(each) for each in task.lines)]
     return Group(*parts)
 
 
@@ -47,35 +49,35 @@ def _title(text: str) -> Text:
     return plain(f"\n{text}", "bold")
 
 
-def _facts(task: Task, now: int) -> list[tuple[str, object]]:
+def _facts(task: TaskDetail, now: datetime) -> list[tuple[str, object]]:
     counted = f"{task.attempt} ({task.failures} failures, {task.takeovers} takeovers)"
     rows: list[tuple[str, object]] = [
         ("list", f"{task.task_list} (namespace {task.namespace}, priority {task.priority})"),
         ("attempt", counted),
         ("created", when(task.created_at, now)),
     ]
-    if task.finished:
+    if task.finished_at is not None:
         rows.append(("finished", f"{when(task.finished_at, now)} by {task.actor or task.owner_id}"))
     elif task.owner_id is None:
         rows.append(("due", when(task.wake_at or task.due_at, now)))
     if task.claimed_at is not None:
         rows.append(("last claimed", when(task.claimed_at, now)))
     for name, value in (
-        ("retry policy", task.policy),
+        ("retry policy", _text(task.policy)),
         ("unique key", task.unique_key),
         ("limit key", task.limit_key),
         ("run", task.run_id),
         ("trace", task.trace_id),
-        ("progress", task.progress if not task.finished else None),
+        ("progress", _text(task.progress) if task.finished_at is None else None),
     ):
         if value:
             rows.append((name, value))
     return rows
 
 
-def _clocks(task: Task, now: int) -> list[tuple[str, object]]:
+def _clocks(task: TaskDetail, now: datetime) -> list[tuple[str, object]]:
     """Is the worker alive, is it getting anywhere, is it still worth doing."""
-    held = task.owner_id is not None and not task.finished
+    held = task.owner_id is not None and task.finished_at is None
     lease = f"held by {task.owner_id} until {when(task.wake_at, now)}" if held else "not held"
     if task.progress_for is None:
         progress = "no deadline set on the task"
@@ -87,32 +89,36 @@ def _clocks(task: Task, now: int) -> list[tuple[str, object]]:
     return [("lease", lease), ("progress", progress), ("deadline", deadline), ("timeout", timeout)]
 
 
-def _error(task: Task) -> list[RenderableType]:
-    error = decode(task.error) or {}
+def _error(task: TaskDetail) -> list[RenderableType]:
+    error = task.error or {}
     parts: list[RenderableType] = [plain(f"{error.get('code', task.error_code)}: {error.get('message', '')}", "red")]
     if error.get("traceback"):
         parts.append(plain(str(error["traceback"]).rstrip(), "dim"))
     return parts
 
 
-def _moves(moves: list[Move]) -> RenderableType:
+def _moves(moves: list[MoveMade]) -> RenderableType:
     table = grid(">", "at", "move", "from", "to", "by", "data")
     for move in moves:
         by = move.actor or ""
         table.add_row(
             str(move.version),
-            as_text(move.at),
+            as_text(ms(move.at)),
             plain(move.move),
-            state(move.from_state),
-            state(move.to_state),
+            state(move.from_state or ""),
+            state(move.to_state or ""),
             plain(by),
             plain(_brief(move)),
         )
     return table
 
 
-def _brief(move: Move) -> str:
-    data = decode(move.data)
+def _text(value: object) -> str | None:
+    return None if value is None else encode(value)
+
+
+def _brief(move: MoveMade) -> str:
+    data = move.data
     if not isinstance(data, dict):
         return "" if data is None else str(data)
     return "; ".join(f"{name} {value}" for name, value in data.items() if name != "traceback")

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.session import Session
-from treadle.cli.shapes import line_json, move_json, task_json
 from treadle.cli.show_task import show_task
 from treadle.cli.words import ago, grid, plain, short, state
-from treadle.model.errors import RunNotFound, TaskNotFound
-from treadle.model.names import HANDLER
-from treadle.model.states import OBJECTIVE
-from treadle.model.tasks import Task
-from treadle.model.values import decode
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from treadle.api.tasks import Task, TaskPage
+
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task's id")]
 
-_SHOWN_LINES = 100
 _PAGE = 50
 
 
@@ -37,41 +32,35 @@ async def list_tasks(
     before: Annotated[str | None, typer.Option(metavar="ID", help="The next page: only tasks older than this one")] = None,
 ) -> None:
     """List tasks of handlers, newest first."""
-    kind = None if every or name or task_list else HANDLER
-    async with session.engine() as engine:
-        found = await engine.reads.list_tasks(
-            states=tuple(states or ()), name=name, task_list=task_list, kind=kind, before_id=before, limit=limit
-        )
-        now = await engine.store.now()
-    more = found[-1].id if len(found) == limit else None
+    async with session.api() as api:
+        page = await api.tasks.list(state=states or (), name=name, task_list=task_list, every=every, limit=limit, before=before)
+        now = (await api.system.time()).now
     given = {"state": states, "name": name, "list": task_list, "all": every, "limit": None if limit == _PAGE else limit}
-    hint = session.again("tasks list", **given, before=more)
-    value = {"tasks": [task_json(task) for task in found], "next_before": more}
-    session.show(value, lambda: _table(found, now, hint if more else None))
+    session.show(page, lambda: _table(page, now, session.again("tasks list", **given, before=page.next_before)))
 
 
-def _table(found: list[Task], now: int, more: str | None) -> RenderableType:
+def _table(page: TaskPage, now: datetime, more: str) -> RenderableType:
     from rich.console import Group
 
-    if not found:
+    if not page.tasks:
         return plain("No tasks.")
     table = grid("id", "name", "state", ">attempt", "created", "note")
-    for task in found:
+    for task in page.tasks:
         table.add_row(
             task.id,
             plain(task.name),
-            state(task.shown_state),
+            state(task.state),
             str(task.attempt),
             ago(task.created_at, now),
             plain(_note(task, now)),
         )
-    return Group(table, plain(f"More: {more}", "dim")) if more else table
+    return Group(table, plain(f"More: {more}", "dim")) if page.next_before else table
 
 
-def _note(task: Task, now: int) -> str:
+def _note(task: Task, now: datetime) -> str:
     """What matters most about the task, in a few words."""
-    error, progress = decode(task.error) or {}, decode(task.progress) or {}
-    if task.finished:
+    error, progress = task.error or {}, task.progress or {}
+    if task.finished_at is not None:
         return short(error["message"]) if error.get("message") else f"finished {ago(task.finished_at, now)}"
     if task.owner_id is not None and progress:
         fraction = f"{progress['fraction']:.0%} " if "fraction" in progress else ""
@@ -82,21 +71,10 @@ def _note(task: Task, now: int) -> str:
 
 async def show(session: Session, task_id: TaskId) -> None:
     """Everything about one task: facts, its three clocks, moves, lines, payload, result."""
-    async with session.engine() as engine:
-        task = await engine.open_values(await engine.get_task(task_id))
-        moves = await engine.reads.list_moves(task.id)
-        lines = await engine.reads.list_lines(task.id, _SHOWN_LINES)
-        reason = await engine.why(task.id)
-        now = await engine.store.now()
-    value = task_json(task) | {
-        "payload": decode(task.payload),
-        "result": decode(task.result),
-        "checkpoint": decode(task.checkpoint),
-        "why": {"code": reason.code, "text": reason.text},
-        "moves": [move_json(move) for move in moves],
-        "lines": [line_json(line) for line in lines],
-    }
-    session.show(value, lambda: show_task(task, moves, lines, reason, now))
+    async with session.api() as api:
+        task = await api.tasks.get(task_id)
+        now = (await api.system.time()).now
+    session.show(task, lambda: show_task(task, now))
 
 
 async def why(
@@ -106,44 +84,9 @@ async def why(
     ],
 ) -> None:
     """Why a task, a run or an objective is where it is, in one line; of an approval or an outside job: its task."""
-    async with session.engine() as engine:
-        try:
-            task = await engine.get_task(any_id)
-        except TaskNotFound:
-            await _why_run(session, engine, any_id)
-            return
-        await _why_task(session, engine, task)
-
-
-async def _why_task(session: Session, engine: Engine, task: Task) -> None:
-    reason = await engine.why(task.id)
-    value = {"id": task.id, "name": task.name, "state": task.shown_state, "code": reason.code, "text": reason.text}
-    session.show(value, lambda: plain(f"{task.name} {task.shown_state}: {reason.text}"))
-
-
-async def _why_run(session: Session, engine: Engine, run_id: str) -> None:
-    try:
-        run = await engine.run_reads.get_run(run_id)
-    except RunNotFound:
-        await _why_record(session, engine, run_id)
-        return
-    reason = await engine.run_reads.why(run.id)
-    value = {"id": run.id, "name": run.workflow, "state": run.state, "code": reason.code, "text": reason.text}
-    session.show(value, lambda: plain(f"{run.workflow} {run.state}: {reason.text}"))
-
-
-async def _why_record(session: Session, engine: Engine, record_id: str) -> None:
-    record = await engine.store.find_record(record_id)
-    known = record is not None and record.namespace == engine.settings.namespace
-    if record is not None and known and record.entity != OBJECTIVE.entity and record.task_id is not None:
-        await _why_task(session, engine, await engine.get_task(record.task_id))
-        return
-    if record is None or not known or record.entity != OBJECTIVE.entity:
-        raise TaskNotFound(record_id, "task or run")
-    trail = await engine.objectives.show(record.id)
-    objective = trail.objective
-    value = {"id": record.id, "name": objective.title, "state": objective.status, "code": "objective", "text": trail.why}
-    session.show(value, lambda: plain(f"{objective.title} {objective.status}: {trail.why}"))
+    async with session.api() as api:
+        found = await api.system.why(any_id)
+    session.show(found, lambda: plain(f"{found.name} {found.state}: {found.text}"))
 
 
 async def cancel(
@@ -152,9 +95,8 @@ async def cancel(
     reason: Annotated[str | None, typer.Option(help="Why; kept with the task")] = None,
 ) -> None:
     """End a task now, whoever holds it; canceling twice is no error."""
-    async with session.engine() as engine:
-        await engine.cancel(task_id, actor=session.actor, reason=reason)
-        _done(session, await engine.get_task(task_id))
+    async with session.api() as api:
+        _done(session, await api.tasks.cancel(task_id, reason=reason))
 
 
 async def retry(
@@ -164,24 +106,21 @@ async def retry(
 ) -> None:
     """Make a failed, canceled or ignored task live again, with new counters."""
     value = parse_payload(payload)
-    async with session.engine() as engine:
-        await engine.retry(task_id, actor=session.actor, payload=value)
-        _done(session, await engine.get_task(task_id))
+    async with session.api() as api:
+        _done(session, await api.tasks.retry(task_id, payload=value))
 
 
 async def pause(session: Session, task_id: TaskId) -> None:
     """Hold a task that is not running, until it is resumed."""
-    async with session.engine() as engine:
-        await engine.pause(task_id, actor=session.actor)
-        _done(session, await engine.get_task(task_id))
+    async with session.api() as api:
+        _done(session, await api.tasks.pause(task_id))
 
 
 async def resume(session: Session, task_id: TaskId) -> None:
     """Let a paused task go on."""
-    async with session.engine() as engine:
-        await engine.resume(task_id, actor=session.actor)
-        _done(session, await engine.get_task(task_id))
+    async with session.api() as api:
+        _done(session, await api.tasks.resume(task_id))
 
 
 def _done(session: Session, task: Task) -> None:
-    session.show(task_json(task), lambda: plain(f"{task.name} {task.id} is {task.shown_state} now"))
+    session.show(task, lambda: plain(f"{task.name} {task.id} is {task.state} now"))

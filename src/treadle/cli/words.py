@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from treadle.cli.exits import printable
@@ -13,6 +14,11 @@ from treadle.model.values import Json
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
+
+    from treadle.api.tasks import Line
+
+Instant = datetime | int
+"""As the contract has it, or as the kernel does."""
 
 _STYLES = {
     "completed": "green",
@@ -43,11 +49,12 @@ def plain(value: object, style: str = "") -> Text:
     return Text(printable(str(value)), style=style)
 
 
-def line(said: LogLine, before: str = "") -> Text:
+def line(said: Line | LogLine, before: str = "") -> Text:
     """A line about a task; what the framework wrote is less bright than what handlers did."""
-    details = f"  {json.dumps(said.said, ensure_ascii=False, separators=(',', ':'))}" if said.said else ""
+    told = said.said if isinstance(said, LogLine) else said.details
+    details = f"  {json.dumps(told, ensure_ascii=False, separators=(',', ':'))}" if told else ""
     style = _LEVELS.get(said.level, "dim" if said.source == FRAMEWORK else "")
-    return plain(f"{as_text(said.at)} {said.level:7} {before}{said.message}{details}", style)
+    return plain(f"{as_text(ms(said.at))} {said.level:7} {before}{said.message}{details}", style)
 
 
 def state(word: str) -> Text:
@@ -69,16 +76,22 @@ def span(for_ms: float) -> str:
     return f"{for_ms / 86_400_000:.0f} d"
 
 
-def ago(at: int | None, now: int) -> str:
+def ago(at: Instant | None, now: Instant) -> str:
     """`3 s ago`, `in 5 min`, or a dash."""
     if at is None:
         return "-"
-    return f"{span(now - at)} ago" if at <= now else f"in {span(at - now)}"
+    passed = ms(now) - ms(at)
+    return f"{span(passed)} ago" if passed >= 0 else f"in {span(passed)}"
 
 
-def when(at: int | None, now: int) -> str:
+def when(at: Instant | None, now: Instant) -> str:
     """The instant and its distance from now."""
-    return "-" if at is None else f"{as_text(at)} ({ago(at, now)})"
+    return "-" if at is None else f"{as_text(ms(at))} ({ago(at, now)})"
+
+
+def ms(at: Instant) -> int:
+    """The instant in milliseconds."""
+    return round(at.timestamp() * 1000) if isinstance(at, datetime) else at
 
 
 def pretty(value: Json) -> Text:

@@ -49,7 +49,8 @@
     │   └── WatcherExists       there is a watcher of that name
     ├── Unauthorized            no valid token or session was shown; the message never says why, `reason` does
     ├── Forbidden               the token has not the scope that this needs
-    │   └── ListForbidden       the token is for other task lists
+    │   ├── ListForbidden       the token is for other task lists
+    │   └── RestrictedToken     the token is for some task lists, and this is about more than one
     ├── TooManyAttempts         too many failed logins; carries when to try again
     ├── ClaimLost               the claim is no longer held; whatever was to be written was not
     ├── TaskFailed              raised to a caller who waits for the result of a task that failed
@@ -444,6 +445,15 @@ class ListForbidden(Forbidden):
     def __init__(self, task_list: str) -> None:
         TreadleError.__init__(self, f"The token shown is not for the task list {task_list}. Nothing was changed.")
         self.task_list = task_list
+
+
+class RestrictedToken(Forbidden):
+    """The token is for some task lists only, and this is not about one list."""
+
+    code = "restricted_token"
+
+    def __init__(self) -> None:
+        TreadleError.__init__(self, "The token shown is for some task lists only, and this is about more than one of them.")
 
 
 class TooManyAttempts(TreadleError):

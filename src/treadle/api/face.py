@@ -1,0 +1,29 @@
+"""All groups of calls together: what a command, a tool or a page is given, whether it stands on a store or on a server."""
+
+from __future__ import annotations
+
+from typing import Protocol, get_type_hints
+
+from treadle.api.contract import Call, calls_of
+from treadle.api.system import SystemApi
+from treadle.api.tasks import TasksApi
+
+
+class Api(Protocol):
+    """The groups of calls; each is one file of this package."""
+
+    @property
+    def tasks(self) -> TasksApi: ...
+
+    @property
+    def system(self) -> SystemApi: ...
+
+
+def groups() -> dict[str, type]:
+    """The groups and their protocols, in the order in which they are written."""
+    return {name: get_type_hints(member.fget)["return"] for name, member in vars(Api).items() if isinstance(member, property)}
+
+
+def all_calls() -> list[Call]:
+    """Every call of every group."""
+    return [call for name, protocol in groups().items() for call in calls_of(name, protocol)]

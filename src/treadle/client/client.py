@@ -1,0 +1,116 @@
+"""The client: each call of the contract becomes one request, made from what the contract says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Self, cast
+from urllib.parse import quote
+
+import msgspec
+
+from treadle.api.contract import KEY, PREFIX, Call, calls_of
+from treadle.api.face import Api
+from treadle.api.system import SystemApi
+from treadle.api.tasks import TasksApi
+from treadle.api.wire import from_json, to_json
+from treadle.client.errors import ServerUnreachable, UnexpectedAnswer, error_of
+from treadle.model.errors import MissingDependency
+
+try:
+    import httpx
+except ImportError:
+    raise MissingDependency("The client needs httpx: pip install 'treadle[client]'.") from None
+
+TIMEOUT = 10.0
+"""Seconds that an answer may take, beyond what the call itself asks the server to wait."""
+
+
+class Client(Api):
+    """A server's calls; use it in an `async with`, or `close` it. Safe for many tasks at once."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._timeout = timeout
+        headers = {"Accept": "application/json"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
+        self._http = httpx.AsyncClient(base_url=f"{self.url}{PREFIX}", headers=headers, timeout=timeout, transport=transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        await self._http.aclose()
+
+    @cached_property
+    def tasks(self) -> TasksApi:
+        return cast(TasksApi, remote("tasks", TasksApi, self.send))
+
+    @cached_property
+    def system(self) -> SystemApi:
+        return cast(SystemApi, remote("system", SystemApi, self.send))
+
+    async def send(self, call: Call, options: dict[str, Any]) -> Any:
+        """Make the call; raises the error that the server answers with."""
+        path = call.route.path
+        for each in call.path:
+            path = path.replace(f"{{{each.name}}}", quote(str(options[each.name]), safe=""))
+        others = {each.name: options[each.name] for each in call.others if each.name in options}
+        headers = {"Idempotency-Key": options[KEY]} if options.get(KEY) is not None else {}
+        waits = float(options.get("wait_for") or 0)
+        sent: dict[str, Any] = {}
+        if call.in_query:
+            sent["params"] = [pair for name, value in others.items() for pair in _query(name, value)]
+        elif call.others:
+            sent["content"] = to_json(others)
+            headers["Content-Type"] = "application/json"
+        body = await self._request(call.route.method, path, self._timeout + waits, headers=headers, **sent)
+        try:
+            return from_json(body, call.returns)
+        except msgspec.DecodeError as error:
+            raise UnexpectedAnswer(f"{self.url} answered something that this client cannot read: {error}.") from None
+
+    async def _request(self, method: str, path: str, timeout: float, **sent: Any) -> bytes:
+        try:
+            answer = await self._http.request(method, path.lstrip("/"), timeout=timeout, **sent)
+        except httpx.HTTPError as error:
+            raise ServerUnreachable(f"{self.url} does not answer: {error or type(error).__name__}.") from None
+        if answer.is_success:
+            return answer.content
+        raise error_of(answer.status_code, answer.content)
+
+
+def remote(group: str, protocol: type, send: Callable[[Call, dict[str, Any]], Awaitable[Any]]) -> Any:
+    """The group's calls, each of which is sent."""
+    methods = {call.name: _method(call, send) for call in calls_of(group, protocol)}
+    return type(f"Remote{protocol.__name__}", (protocol,), methods)()
+
+
+def _method(call: Call, send: Callable[[Call, dict[str, Any]], Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def method(*args: Any, **options: Any) -> Any:
+        bound = call.signature.bind(*args, **options).arguments
+        return await send(call, {name: value for name, value in bound.items() if name != "self"})
+
+    method.__doc__ = call.doc
+    return method
+
+
+def _query(name: str, value: Any) -> list[tuple[str, str]]:
+    if value is None:
+        return []
+    if isinstance(value, list | tuple | set | frozenset):
+        return [pair for each in value for pair in _query(name, each)]
+    if isinstance(value, bool):
+        return [(name, "true" if value else "false")]
+    return [(name, value.isoformat() if isinstance(value, datetime) else str(value))]

@@ -1,0 +1,65 @@
+"""Problems that a server answers with, as the errors that the same call raises on a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from treadle.model import errors
+from treadle.model.errors import (
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    Refused,
+    StoreError,
+    StoreUnavailable,
+    TreadleError,
+    Unauthorized,
+)
+
+
+class ServerUnreachable(StoreUnavailable):
+    """The server does not answer: it is down, elsewhere, or the network is."""
+
+    code = "server_unreachable"
+
+
+class UnexpectedAnswer(StoreError):
+    """The server answered something that is no answer of Treadle's: a proxy, or another program at that address."""
+
+    code = "unexpected_answer"
+
+
+_BY_STATUS: dict[int, type[TreadleError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Refused,
+    413: InvalidInput,
+    422: InvalidInput,
+    429: Refused,
+    503: StoreError,
+}
+
+
+def _known() -> dict[str, type[TreadleError]]:
+    return {each.code: each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, TreadleError)}
+
+
+_BY_CODE = _known()
+
+
+def error_of(status: int, body: bytes) -> TreadleError:
+    """The error that a problem tells of; its message is the server's, its class that of the code (or of the status)."""
+    try:
+        told: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
+        code, detail = str(told["code"]), str(told["detail"])
+    except (msgspec.DecodeError, KeyError):
+        return UnexpectedAnswer(f"The server answered {status} with something that is no problem report. Is it a Treadle server?")
+    kind = _BY_CODE.get(code) or _BY_STATUS.get(status, TreadleError)
+    error = kind.__new__(kind)  # what it was made from is known to the server alone
+    Exception.__init__(error, detail)
+    error.code = code  # type: ignore[misc]
+    error.problem = told  # type: ignore[attr-defined]
+    return error

@@ -1,0 +1,1 @@
+"""The contract over HTTP, under `/v1`; and beside it what a server alone has: health, status, metrics, live events."""

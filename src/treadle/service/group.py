@@ -1,0 +1,52 @@
+"""A group of calls on an engine: each checks first that its caller may make it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from treadle.api.contract import Route, route_of
+from treadle.model.access import Access
+from treadle.model.errors import InvalidInput, RestrictedToken
+from treadle.wiring.engine import Engine
+
+
+class Group:
+    """Base of the groups: subclasses also inherit from their protocol, and their calls are guarded by its routes."""
+
+    def __init__(self, engine: Engine, access: Access) -> None:
+        self.engine = engine
+        self.access = access
+
+    @property
+    def actor(self) -> str:
+        """Who the log says did it."""
+        return self.access.actor
+
+    def one_list(self, task_list: str | None) -> str | None:
+        """The task list to look at: the one asked for, or the only one that the caller may see; None: all."""
+        if task_list is None and len(self.access.task_lists) == 1:
+            return self.access.task_lists[0]
+        if task_list is not None:
+            self.access.check_list(task_list)
+        elif self.access.task_lists:
+            raise InvalidInput(f"Say which task list: this token is for {', '.join(self.access.task_lists)}.")
+        return task_list
+
+    def __init_subclass__(cls) -> None:
+        for name, function in list(vars(cls).items()):
+            route = next((found for base in cls.__mro__[1:] if (found := route_of(vars(base).get(name)))), None)
+            if route is not None:
+                setattr(cls, name, _guarded(function, route))
+
+
+def _guarded(function: Callable[..., Any], route: Route) -> Callable[..., Any]:
+    @wraps(function)
+    async def call(self: Group, *args: Any, **options: Any) -> Any:
+        self.access.check(route.scope)
+        if self.access.task_lists and not route.lists:
+            raise RestrictedToken()
+        return await function(self, *args, **options)
+
+    return call

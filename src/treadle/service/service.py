@@ -1,0 +1,34 @@
+"""All groups of calls on one engine, for one caller."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from treadle.api.face import Api
+from treadle.model.access import Access
+from treadle.wiring.engine import Engine
+
+if TYPE_CHECKING:
+    from treadle.service.system import System
+    from treadle.service.tasks import Tasks
+
+
+class Service(Api):
+    """The contract on an engine, as a caller with that access may use it. Groups are loaded when they are first used."""
+
+    def __init__(self, engine: Engine, access: Access) -> None:
+        self.engine = engine
+        self.access = access
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        from treadle.service.tasks import Tasks
+
+        return Tasks(self.engine, self.access)
+
+    @cached_property
+    def system(self) -> System:
+        from treadle.service.system import System
+
+        return System(self.engine, self.access)

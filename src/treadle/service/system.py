@@ -1,0 +1,48 @@
+"""Calls about the system as a whole, on an engine."""
+
+from __future__ import annotations
+
+from treadle.api.system import SystemApi, Time
+from treadle.api.tasks import Why
+from treadle.model.errors import RunNotFound, TaskNotFound
+from treadle.model.states import OBJECTIVE
+from treadle.service.group import Group
+from treadle.service.shaping import instant
+
+
+class System(Group, SystemApi):
+    """See `SystemApi`."""
+
+    async def time(self) -> Time:
+        return Time(instant(await self.engine.store.now()))
+
+    async def why(self, any_id: str) -> Why:
+        for find in (self._why_task, self._why_run, self._why_record):
+            if (found := await find(any_id)) is not None:
+                return found
+        raise TaskNotFound(any_id, "task or run")
+
+    async def _why_task(self, task_id: str) -> Why | None:
+        try:
+            task = await self.engine.get_task(task_id)
+        except TaskNotFound:
+            return None
+        reason = await self.engine.reads.why(task.id)
+        return Why(task.id, task.name, task.shown_state, reason.code, reason.text)
+
+    async def _why_run(self, run_id: str) -> Why | None:
+        try:
+            run = await self.engine.run_reads.get_run(run_id)
+        except RunNotFound:
+            return None
+        reason = await self.engine.run_reads.why(run.id)
+        return Why(run.id, run.workflow, run.state, reason.code, reason.text)
+
+    async def _why_record(self, record_id: str) -> Why | None:
+        record = await self.engine.store.find_record(record_id)
+        if record is None or record.namespace != self.engine.settings.namespace:
+            return None
+        if record.entity == OBJECTIVE.entity:
+            trail = await self.engine.objectives.show(record.id)
+            return Why(record.id, trail.objective.title, trail.objective.status, "objective", trail.why)
+        return None if record.task_id is None else await self._why_task(record.task_id)

@@ -1,0 +1,88 @@
+"""Calls about tasks, on an engine and over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api.conftest import Scene
+from treadle.api.tasks import TaskWish
+from treadle.model.errors import IllegalMove, InvalidInput, InvalidName, TaskNotFound
+
+NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
+
+
+async def test_a_task_is_enqueued_done_and_shown(scene: Scene):
+    made = await scene.api.tasks.enqueue("greet", {"name": "Ada"}, priority=3)
+    async with scene.engine.worker():
+        ended = await scene.api.tasks.result(made.id, wait_for=30)
+    assert (ended.state, ended.finished, ended.result) == ("completed", True, {"hello": "Ada"})
+    shown = await scene.api.tasks.get(made.id)
+    assert (shown.payload, shown.result, shown.priority) == ({"name": "Ada"}, {"hello": "Ada"}, 3)
+    assert [move.to_state for move in shown.moves] == ["completed"]
+
+
+async def test_a_failed_task_says_how_and_can_be_retried(scene: Scene):
+    made = await scene.api.tasks.enqueue("fail")
+    async with scene.engine.worker():
+        ended = await scene.api.tasks.result(made.id, wait_for=30)
+        assert (ended.state, ended.error["message"]) == ("failed", "no luck")
+    again = await scene.api.tasks.retry(made.id, payload={"n": 1})
+    assert (again.state, again.attempt) == ("pending", 1)
+    assert (await scene.api.tasks.get(made.id)).payload == {"n": 1}
+
+
+async def test_what_has_not_ended_is_said_to_go_on(scene: Scene):
+    made = await scene.api.tasks.enqueue("nobody.Does")
+    ended = await scene.api.tasks.result(made.id)
+    assert (ended.finished, ended.state, ended.result) == (False, "pending", None)
+    assert (await scene.api.tasks.why(made.id)).code == "no_worker"
+
+
+async def test_the_same_key_makes_one_task(scene: Scene):
+    first = await scene.api.tasks.enqueue("greet", {"name": "Ada"}, idempotency_key="k")
+    second = await scene.api.tasks.enqueue("greet", {"name": "Ada"}, idempotency_key="k")
+    assert (first.created, second.created, second.id) == (True, False, first.id)
+
+
+async def test_many_are_stored_by_one_call_or_none(scene: Scene):
+    made = await scene.api.tasks.enqueue_many([TaskWish("greet", {"n": n}, task_list="bulk") for n in range(3)])
+    page = await scene.api.tasks.list(task_list="bulk")
+    assert {task.id for task in page.tasks} == {task.id for task in made.tasks}
+    with pytest.raises(InvalidName):
+        await scene.api.tasks.enqueue_many([TaskWish("greet", task_list="other"), TaskWish("not a name")])
+    assert (await scene.api.tasks.list(task_list="other")).tasks == []
+
+
+async def test_pages_follow_one_another(scene: Scene):
+    made = [(await scene.api.tasks.enqueue("greet", {"n": n})).id for n in range(5)]
+    first = await scene.api.tasks.list(state=["pending"], limit=3)
+    rest = await scene.api.tasks.list(state=["pending"], limit=3, before=first.next_before)
+    assert [task.id for task in (*first.tasks, *rest.tasks)] == made[::-1]
+    assert rest.next_before is None
+
+
+async def test_operators_pause_resume_and_cancel(scene: Scene):
+    task_id = (await scene.api.tasks.enqueue("greet")).id
+    assert (await scene.api.tasks.pause(task_id)).state == "paused"
+    assert (await scene.api.tasks.resume(task_id)).state == "pending"
+    ended = await scene.api.tasks.cancel(task_id, reason="not now")
+    assert (ended.state, ended.actor) == ("canceled", "local")
+    with pytest.raises(IllegalMove):
+        await scene.api.tasks.pause(task_id)
+
+
+async def test_errors_are_the_same_on_both_sides(scene: Scene):
+    with pytest.raises(TaskNotFound, match=NOBODY):
+        await scene.api.tasks.get(NOBODY)
+    with pytest.raises(InvalidInput, match="no-id"):
+        await scene.api.tasks.get("no-id")
+    with pytest.raises(InvalidInput, match="limit"):
+        await scene.api.tasks.list(limit=5000)
+
+
+async def test_instants_are_the_same_on_both_sides(scene: Scene):
+    made = await scene.api.tasks.enqueue("greet")
+    task = (await scene.api.tasks.list()).tasks[0]
+    stored = await scene.engine.get_task(made.id)
+    assert task.created_at.ms == stored.created_at
+    assert (await scene.api.system.time()).now.ms >= stored.created_at
