@@ -1,7 +1,9 @@
 """The databases that tests run on: SQLite in a file, SQLite in memory, and one real PostgreSQL shared by all of them.
 
 PostgreSQL is that of `TREADLE_TEST_POSTGRES_URL`, or one from PyPI that is started by the first test that needs it and
-stopped when the whole run ends, whatever way it ends. Each test has a schema of its own in it.
+stopped when the whole run ends, whatever way it ends. Each test has a schema in it that nobody else uses meanwhile.
+
+Files of tests are in memory where there is room (`TMPDIR` says otherwise): processes are killed here, never the machine.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from typing import Any
 import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.contract.databases import DATABASES, Database, StoreTime, schema_url
+from tests.contract.databases import DATABASES, Database, StoreTime
 from tests.contract.queueing import Line
+from tests.schemas import Schemas, new_name, schema_url
 
 from treadle.kernel.ports import Store
 
@@ -35,14 +38,20 @@ synchronous_commit = off
 full_page_writes = off
 max_connections = 200
 shared_buffers = 64MB
+max_wal_size = 128MB
 autovacuum = off
 """
 """A crash of the machine would lose the tests' data, which nobody wants back; speed is all that these are about."""
+
+MEMORY, ROOM = Path("/dev/shm"), 2 << 30
+"""Where Linux keeps files in memory, and how many bytes must be free there for the tests to use it."""
 
 _postgres_dir = pytest.StashKey[Path]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM:  # noqa: TID251
+        tempfile.tempdir = str(MEMORY)
     given = getattr(config, "workerinput", {}).get("postgres_dir")
     config.stash[_postgres_dir] = Path(given or Path(tempfile.gettempdir()) / f"treadle-pg-{secrets.token_hex(6)}")
 
@@ -113,13 +122,25 @@ def postgres_admin(postgres_server: str) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
+@pytest.fixture(scope="session")
+def schemas(postgres_admin: psycopg.Connection[Any], postgres_server: str) -> Iterator[Schemas]:
+    """The schemas that the tests of this process use one after another."""
+    made = Schemas(postgres_admin, postgres_server)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def postgres_schema(postgres_admin: psycopg.Connection[Any]) -> Iterator[str]:
-    """The name of a schema that is not there yet; it is dropped after the test."""
-    name = f"t_{secrets.token_hex(6)}"
-    yield name
-    postgres_admin.execute("set client_min_messages = warning")
-    postgres_admin.execute(f'drop schema if exists "{name}" cascade')
+def postgres_schema(request: pytest.FixtureRequest, schemas: Schemas) -> Iterator[str]:
+    """The name of a schema for the test alone: all tables, no rows; with the mark `new_schema`, a name and nothing yet."""
+    if request.node.get_closest_marker("new_schema"):
+        name = new_name()
+        yield name
+        schemas.drop(name)
+    else:
+        name = schemas.take()
+        yield name
+        schemas.give_back(name)
 
 
 @pytest.fixture

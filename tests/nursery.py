@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
+import gc
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import select
 import signal
@@ -24,22 +27,28 @@ import traceback
 from pathlib import Path
 from typing import IO, NoReturn
 
+import typer.main
+
+import treadle
+
 ROOT = Path(__file__).parents[1]
 _LONGEST = 1 << 20
 
 _IMPORTED = (
-    "treadle.cli.app",
-    "treadle.wiring.engine",
-    "treadle.wiring.host",
-    "treadle.wiring.runs",
-    "treadle.stores.sqlite.store",
-    "treadle.stores.postgres.store",
-    "treadle.lang",
     "tests.crash.child",
     "asyncio",
+    "importlib.metadata",
+    "jsonschema",
     "rich.console",
+    "rich.live",
+    "rich.markdown",
+    "rich.progress",
     "rich.table",
+    "typer._adapters",
+    "typer._click.decorators",
+    "typer.rich_utils",
 )
+"""What children need besides Treadle itself; those of other people's that are not there any more are left out."""
 
 
 class Born:
@@ -148,8 +157,7 @@ def start(
 
 def serve(line: socket.socket) -> None:
     """Fork children until nobody wants any more."""
-    for name in _IMPORTED:
-        importlib.import_module(name)
+    _learn()
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)
@@ -182,6 +190,21 @@ def serve(line: socket.socket) -> None:
         if not children:
             break
         time.sleep(0.01)
+
+
+def _learn() -> None:
+    """Do once what every child would do first: import, and put the command line together."""
+    for package in pkgutil.walk_packages(treadle.__path__, "treadle."):
+        if not package.name.endswith("__main__"):
+            with contextlib.suppress(ModuleNotFoundError):  # extras that are not installed
+                importlib.import_module(package.name)
+    for name in _IMPORTED:
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(name)
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    typer.main.get_command(importlib.import_module("treadle.cli.app").app)
+    gc.collect()
+    gc.freeze()  # no child looks through all that for garbage
 
 
 def _bury(children: dict[int, socket.socket]) -> None:

@@ -14,6 +14,7 @@ import apsw
 import psycopg
 import pytest
 from psycopg.rows import dict_row
+from tests.schemas import schema_url
 
 from treadle.kernel.ports import Store
 from treadle.testing import ManualClock
@@ -135,11 +136,6 @@ class SqliteMemory(Database):
         from treadle.stores.sqlite import SqliteStore
 
         return SqliteStore(None, clock=self.clock.manual)
-
-
-def schema_url(server: str, schema: str) -> str:
-    """The URL of a schema on that server."""
-    return f"{server}{'&' if '?' in server else '?'}schema={schema}"
 
 
 class _DatabaseTime:

@@ -10,6 +10,8 @@ from tests.contract.queueing import claim_one, everything, get, put_and_claim, p
 from treadle.model.errors import SchemaBehind, SchemaTooNew, StoreUnavailable
 from treadle.testing import ManualClock
 
+pytestmark = pytest.mark.new_schema
+
 reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 """For tests that need a second way to the database: one in memory has none."""
 

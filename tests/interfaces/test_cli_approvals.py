@@ -94,7 +94,11 @@ def test_what_cannot_be_done_says_why(asking: Treadle) -> None:
         (("approve", approval_id, "--as", "eve"), 5, "may_not_decide"),
         (("approve", approval_id, "--as", "ada", "--edit", '{"amount": 1}'), 5, "edits_not_allowed"),
         (("approve", approval_id, "--as", "ada", "--edit", "[1]"), 2, "invalid_payload"),
-        (("approve", approval_id, approval_id[:-1] + "0", "--edit", "{}"), 2, "invalid_input"),
+        (
+            ("approve", approval_id, approval_id[:-1] + ("1" if approval_id.endswith("0") else "0"), "--edit", "{}"),
+            2,
+            "invalid_input",
+        ),
         (("show", "00000000-0000-7000-8000-000000000000"), 3, "approval_not_found"),
         (("approve", "nonsense"), 2, "invalid_input"),
         (("list", "--state", "open"), 2, "invalid_input"),

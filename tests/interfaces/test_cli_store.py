@@ -85,6 +85,7 @@ def test_servers_says_when_there_are_none(treadle: Treadle):
     assert "No servers" in treadle("servers").out
 
 
+@pytest.mark.new_schema
 def test_the_same_commands_work_on_postgresql(treadle: Treadle, postgres_url: str):
     treadle.store = postgres_url
     task_id = treadle.json("enqueue", "greet", "-p", "name=Ada")["id"]

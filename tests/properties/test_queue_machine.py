@@ -416,18 +416,17 @@ def test_random_histories_of_the_queue_in_memory(request: pytest.FixtureRequest,
 
 
 def test_random_histories_of_the_queue_on_postgresql(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    admin, names = request.getfixturevalue("postgres_admin"), iter(range(1_000_000))
-    base = request.getfixturevalue("postgres_schema")
+    schemas = request.getfixturevalue("schemas")
 
     class OnPostgres(QueueMachine):
         @staticmethod
         def make_database() -> Database:
-            return Postgres(request, tmp_path, schema=f"{base}_{next(names)}")
+            return Postgres(request, tmp_path, schema=schemas.take())
 
         def teardown(self) -> None:
             try:
                 super().teardown()
             finally:
-                admin.execute(f'drop schema if exists "{self.database.name}" cascade')
+                schemas.give_back(self.database.name)
 
     run_state_machine_as_test(OnPostgres, settings=limits(20, 30))

@@ -13,6 +13,8 @@ from treadle.stores.postgres.connect import HOT, PACKAGE, Connection
 from treadle.stores.statements import load_statements
 from treadle.testing import ManualClock
 
+pytestmark = pytest.mark.new_schema
+
 IN_THE_WAY = 100_000
 READY, RUNNING = 1_000, 1_000
 BATCH = 100

@@ -11,6 +11,8 @@ from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres.connect import HOT, Connection
 from treadle.testing import ManualClock
 
+pytestmark = pytest.mark.new_schema
+
 STEPS, BATCH = 100_000, 100
 TABLES = ("runs", "steps", "tasks", "blobs", "flow_versions")
 

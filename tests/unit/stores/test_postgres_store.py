@@ -21,6 +21,8 @@ from treadle.stores.postgres.connect import HOT, plain, words
 from treadle.stores.postgres.schema import LATEST
 from treadle.testing import ManualClock, SeededIds
 
+pytestmark = pytest.mark.new_schema
+
 LANE = Lane("default", "handler", "default", "work")
 ids = SeededIds()
 
