@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from tests.contract.databases import Database, SqliteMemory, StoreTime
 
 from treadle import Engine, ExternalPollingLoop
@@ -60,11 +59,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def open_stage(database: Database, clock: StoreTime, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+async def open_stage(database: Database, clock: StoreTime) -> AsyncIterator[Stage]:
     """A stage; when it closes, the log has to explain every row, and events every record."""
     await database.open_store()  # so that the time of PostgreSQL stands still
-    monkeypatch.setattr("treadle.wiring.engine.make_store", lambda url, clock: database.make_store())
-    async with Engine("memory://", settings=Settings()) as engine:
+    async with Engine(settings=Settings(), store_of=lambda url, clock: database.make_store()) as engine:
         made = Stage(engine, clock, database)
         yield made
         await made.check()

@@ -42,8 +42,8 @@ HANDLE = ExternalProductionHandle("job-1", 1)
 
 
 @pytest.fixture
-async def stage(database: Database, clock: StoreTime, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
-    async with open_stage(database, clock, monkeypatch) as made:
+async def stage(database: Database, clock: StoreTime) -> AsyncIterator[Stage]:
+    async with open_stage(database, clock) as made:
         yield made
 
 
