@@ -353,7 +353,7 @@ async def test_a_csrf_token_belongs_to_its_session(gate):
     found = await gate.sessions.find(one.cookie)
     assert found.csrf == one.csrf != other.csrf
     assert found.accepts(one.csrf)
-    assert not any(found.accepts(wrong) for wrong in (other.csrf, "", one.csrf[:-1], one.cookie, "ü"))
+    assert not any(found.accepts(wrong) for wrong in (other.csrf, "", one.csrf[:-1], one.cookie, "ü", "\ud800"))
 
 
 async def test_a_session_ends_after_twelve_hours(gate):
@@ -364,9 +364,10 @@ async def test_a_session_ends_after_twelve_hours(gate):
     assert await gate.session_refusal(opened.cookie) == "expired"
 
 
-async def test_a_session_ends_with_its_token(gate):
+async def test_a_session_ends_with_its_token(gate, clock):
     opened = await gate.sessions.open(await gate.make("ada"))
     short = await gate.sessions.open(await gate.make("brief", expires=60))
+    assert short.access.expires_at == clock.now() + 60 * SECOND
     await gate.sessions.find(opened.cookie)
     await gate.tokens.revoke("ada")
     assert await gate.session_refusal(opened.cookie) == "revoked"

@@ -56,7 +56,7 @@ class SessionAccess:
 
     def accepts(self, csrf: str) -> bool:
         """Whether that is the session's CSRF token; takes the same time whatever it is."""
-        return hmac.compare_digest(csrf.encode(), self.csrf.encode())
+        return hmac.compare_digest(csrf.encode("utf-8", "surrogatepass"), self.csrf.encode())
 
 
 class SessionBody(msgspec.Struct, frozen=True, kw_only=True):
