@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check fmt docs bench soak clean
+.PHONY: help setup demo up test check fmt docs bench simulate soak clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ docs: setup ## Write the parts of the documentation that are made from code
 
 bench: setup ## Measure; see bench/RESULTS.md
 	@$(BIN)/python -m bench
+
+simulate: setup ## Play histories in which everything goes wrong, for SECONDS; or the one of SEED, line by line
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --about "$(ABOUT)",--seconds $(SECONDS) --first $(or $(FIRST),0))
 
 soak: setup ## The long tests, at the sizes that the issues state
 	@$(BIN)/python -m pytest -q -m soak --timeout 3600

@@ -311,3 +311,19 @@ async def test_jobs_behind_a_codec_work_and_are_only_told_of_without_it(
         assert await bare.external_upkeep.rebuild() == (1, 0)
         with pytest.raises(UnreadableValue):
             await bare.externals.list(live=None)
+
+
+async def test_a_function_is_found_although_servers_offer_specialists_too(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'treadle.db'}"
+    serving, asking = make_engine(url), make_engine(url)
+    serving.specialist("film.Render", StubExternalSpecialist())
+    serving.specialist("film.Render", StubExternalSpecialist(), scope="fast")
+
+    @serving.function("double")
+    async def double(payload: Any, ctx: Any) -> Any:
+        return payload["n"] * 2
+
+    async with serving, serving.worker(), asking:
+        assert [each.name for each in await asking.functions.list_known() if each.name == "double"] == ["double"]
+        run = await asking.start_function("double", {"n": 2})
+        assert await asking.run_result(run, timeout=BOUND) == 4

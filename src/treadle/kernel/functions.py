@@ -194,7 +194,7 @@ class Functions:
                 found.setdefault(lane.name, set()).add(lane.task_list)
         for server in await self._store.list_servers():
             for name in server.handlers:
-                if "@" in name:
+                if name.rpartition("@")[2].isdecimal():  # else it is a specialist with its scope
                     found.setdefault(name, set())
         known = [KnownFunction(*parse_lane_name(name), tuple(sorted(lists))) for name, lists in found.items()]
         return sorted(known, key=lambda each: (each.name, each.version))

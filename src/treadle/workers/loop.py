@@ -50,6 +50,9 @@ LAST_WAIT = 10.0
 _NO_HANDLER_FOR = 30_000
 """Milliseconds after which a task that was taken without a handler may be looked at again."""
 
+_FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
+"""Seconds between attempts to settle while the store cannot be reached."""
+
 Settle = Callable[[Task, Claim, Finish | Park], Awaitable[Answer]]
 """Commits what an attempt came to, and whatever follows from it."""
 
@@ -550,11 +553,26 @@ class Worker:
         execution.settling = True
         reach("settle.before_commit")
         sent_at = self._clock.monotonic()
-        answer = await self._commit(task, execution.context.token, decided)
+        answer = await self._commit_at_last(task, execution.context.token, decided)
         reach("settle.after_commit")
         if (observe := self._telemetry.observe) is not None:
             observe(SettleAnswered(task.id, decided.move, answer.verdict is Verdict.DONE, self._clock.monotonic() - sent_at))
         self._settled(execution, answer, decided.move, decided.error, started)
+
+    async def _commit_at_last(self, task: Task, token: Claim, decided: Finish | Park) -> Answer:
+        """Commit it once the store can be reached: what settles may have to read first, and what is done must not be done again
+        because that failed. The lease is kept meanwhile; whether it still held is the store's to say.
+        """
+        delay = _FIRST_DELAY
+        while True:
+            try:
+                return await self._commit(task, token, decided)
+            except StoreError as error:
+                if self._stopping:
+                    raise
+                self._emit(StoreTrouble("settling", str(error), delay))
+                await self._clock.sleep(delay)
+                delay = min(delay * 2, _LONGEST_DELAY)
 
     def _settled(self, execution: _Execution, answer: Answer, move: str, error: str | None, started: float) -> None:
         """Count and tell what became of a settlement."""

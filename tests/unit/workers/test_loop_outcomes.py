@@ -7,13 +7,15 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.workers.workshop import Workshop
+from tests.unit.workers.workshop import Workshop, until
 
-from treadle.kernel.telemetry import TaskSettled
-from treadle.model.errors import NonRetryable
+from treadle.kernel.ports import Answer, Finish, Park, Unit
+from treadle.kernel.telemetry import StoreTrouble, TaskSettled
+from treadle.model.errors import NonRetryable, StoreUnavailable
 from treadle.model.outcomes import Failed, Paused, Problem, Retry, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
+from treadle.model.tasks import Claim, Task
 from treadle.workers.context import Context
 
 
@@ -233,3 +235,28 @@ async def test_settlements_are_told(shop: Workshop) -> None:
     (settled,) = shop.events.of(TaskSettled)
     assert (settled.task_id, settled.name, settled.move, settled.attempt) == (task.id, "work", "retry", 1)
     assert "no" in (settled.error or "")
+
+
+async def test_what_is_done_is_settled_once_the_store_can_be_read_again(shop: Workshop) -> None:
+    calls: list[str] = []
+    tries = itertools.count(1)
+
+    @shop.handler()
+    async def work(payload: Any, ctx: Context) -> None:
+        calls.append(ctx.task_id)
+
+    async def settle(task: Task, token: Claim, decided: Finish | Park) -> Answer:
+        """As settling does that has to read before it commits."""
+        if next(tries) < 4:
+            raise StoreUnavailable("The store cannot be reached.")
+        return await shop.committer.submit(Unit(token, decided))
+
+    shop.worker._commit = settle
+    shop.start()
+    task_id = await shop.enqueue()
+    for count, delay in enumerate((0.1, 0.2, 0.4), start=1):
+        await shop.events.heard(StoreTrouble, count, doing="settling")
+        await until(lambda: shop.clock.sleeping > 0)
+        shop.clock.advance(delay)
+    assert (await shop.settled(task_id)).state == TaskState.COMPLETED
+    assert calls == [task_id]

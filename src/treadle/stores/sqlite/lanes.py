@@ -21,6 +21,6 @@ def list_lanes(connection: apsw.Connection) -> dict[int, Lane]:
 
 def make_lanes(connection: apsw.Connection, lanes: Iterable[Lane]) -> dict[Lane, int]:
     """The ids of all lanes, these among them, inside a transaction of the caller's."""
-    rows = msgspec.json.encode(list(lanes)).decode()
+    rows = msgspec.json.encode(sorted(lanes)).decode()  # the same ids whatever the order of a set
     connection.execute(_INSERT, {"rows": rows})
     return {lane: lane_id for lane_id, lane in list_lanes(connection).items()}

@@ -90,6 +90,16 @@ class SqliteStore(UsageMethods, EntityMethods):
             await self.close()
             raise
 
+    def beside(self, clock: Clock) -> SqliteStore:
+        """The same database, open as this one is, as another process with its own clock sees it; for stores without threads.
+
+        The one that was opened closes it for all.
+        """
+        other = SqliteStore(self._path, clock=clock, inline=True)
+        other._writer = other._reader = self._writer
+        other._lanes = dict(self._lanes)
+        return other
+
     def _connect_writer(self) -> apsw.Connection:
         return connect(self._path, create=self._create)
 

@@ -1,0 +1,233 @@
+"""A simulated process: its clock, its ids, its tasks, and its end, which nothing in it lives to see.
+
+Everything that is started from within a process belongs to it. A crash cuts it off from all that is outside (the store,
+the services that its handlers call), and then takes its tasks away; whatever their `finally` blocks still do reaches nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from typing import TYPE_CHECKING, Any
+
+from treadle.kernel.telemetry import Emit, LoopError
+from treadle.testing.clock import START_AT
+from treadle.testing.ids import SeededIds
+from treadle.workers.context import Context
+from treadle.workers.handlers import Handler
+from treadle.workers.keeper import LeaseKeeper
+
+if TYPE_CHECKING:
+    from treadle.testing.simulation.simulation import Simulation
+
+_current: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simulated_process", default=None)
+
+_ROUNDS = 1000
+"""Rounds of canceling after which a task is said to be immortal."""
+
+
+def current_process() -> Process | None:
+    """The process that runs now, if one does."""
+    return _current.get()
+
+
+class VirtualClock:
+    """Implements `treadle.model.clock.Clock` on the running virtual loop; wall clocks are off by their `offset` (ms)."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, offset: int = 0) -> None:
+        self._loop = loop
+        self.offset = offset
+
+    def now(self) -> int:
+        """The wall clock, in milliseconds since 1970 UTC."""
+        return START_AT + int(self._loop.time() * 1000) + self.offset
+
+    def monotonic(self) -> float:
+        """The loop's own time."""
+        return self._loop.time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep on the loop."""
+        await asyncio.sleep(seconds)
+
+
+class Process:
+    """One process of the simulation. `name` is that of the server, `pid` is new for each start of it."""
+
+    def __init__(self, simulation: Simulation, name: str, pid: int) -> None:
+        self.simulation = simulation
+        self.name, self.pid, self.host = name, pid, "simulated"
+        self.shown = f"{name}.{pid}"
+        self.clock = VirtualClock(simulation.loop, simulation.faults.offset())
+        self.ids = SeededIds(simulation.dice.getrandbits(64), self.clock)
+        self.owner_ids: set[str] = set()
+        self.alive = True
+        self.stalled_until = 0.0
+        self.gone = asyncio.Event()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    # its life
+
+    def spawn(self, doing: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Start something in this process, from outside of it."""
+        context = contextvars.copy_context()
+        context.run(_current.set, self)
+        return self.simulation.loop.create_task(doing, context=context)
+
+    def run(self, call: Callable[..., Any], *arguments: Any) -> None:
+        """Call something in this process, from outside of it."""
+        context = contextvars.copy_context()
+        context.run(_current.set, self)
+        context.run(call, *arguments)
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """The task was started from within."""
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        if not self.alive:
+            task.cancel()
+
+    def tell(self, what: str) -> None:
+        """A line in the trace; the dead say nothing."""
+        if self.alive:
+            self.simulation.trace.add(self.simulation.loop.time(), self.shown, what)
+
+    def crash(self, why: str) -> None:
+        """Die, here and now."""
+        if not self.alive:
+            return
+        self.tell(f"=== {why}")
+        self.alive = False
+        self.simulation.loop.call_soon(self._bury, _ROUNDS)
+
+    def _bury(self, rounds: int) -> None:
+        left = list(self._tasks)
+        for task in left:
+            task.cancel()
+        if not left:
+            self.gone.set()
+        elif rounds:
+            self.simulation.loop.call_soon(self._bury, rounds - 1)
+        else:
+            self.simulation.wrong(f"{self.shown}: tasks that cannot be canceled: {left}")
+            self.gone.set()
+
+    def stall(self, seconds: float) -> None:
+        """Stand still: nothing leaves the process before that, and nothing of what it hears is acted upon."""
+        self.tell(f"=== stalls for {seconds:.1f} s")
+        self.stalled_until = max(self.stalled_until, self.simulation.loop.time() + seconds)
+
+    async def pass_gate(self) -> None:
+        """Where all that leaves the process or comes into it passes: the stalled wait, the dead never come through."""
+        while self.alive and (left := self.stalled_until - self.simulation.loop.time()) > 0:  # noqa: ASYNC110 - it may be put off
+            await asyncio.sleep(left + self.simulation.faults.latency())
+        if not self.alive:
+            raise asyncio.CancelledError
+
+    # the machine that a worker's host sees: `treadle.wiring.machine.Machine`
+
+    def is_alive(self, pid: int) -> bool:
+        """Whether another process of the simulation has that pid and lives."""
+        return pid != self.pid and self.simulation.is_alive(pid)
+
+    def executor(self, threads: int) -> VirtualExecutor:
+        """Threads and processes that are coroutines."""
+        return VirtualExecutor(self)
+
+    def keep(self, keeper: LeaseKeeper, emit: Emit) -> Callable[[], Awaitable[None]]:
+        """A keeper's thread that is a coroutine."""
+        stopping = asyncio.Event()
+        keeping = asyncio.get_running_loop().create_task(self._keep(keeper, emit, stopping))
+
+        async def stop() -> None:
+            stopping.set()
+            await asyncio.wait([keeping])
+
+        return stop
+
+    async def _keep(self, keeper: LeaseKeeper, emit: Emit, stopping: asyncio.Event) -> None:
+        faults = self.simulation.faults
+        while not stopping.is_set():
+            try:
+                async with asyncio.timeout(keeper.tick_every + faults.latency()):
+                    await stopping.wait()
+            except TimeoutError:
+                await self.pass_gate()
+                _do(keeper.tick, emit)
+        await self.pass_gate()
+        _do(keeper.beat, emit, "could not say goodbye: ")
+        keeper.close()
+
+
+def _do(what: Callable[[], None], emit: Emit, unsaid: str = "") -> None:
+    """As the keeper's thread does."""
+    try:
+        what()
+    except Exception as error:
+        emit(LoopError("lease keeper", f"{unsaid}{error!r}"))
+
+
+class VirtualExecutor:
+    """Implements the executor's port: sync code runs on the loop, at a moment of the seed's choosing, all at once.
+
+    It cannot wait for the loop, so `ctx.effect_blocking` has no place here.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._abandoned: Counter[str] = Counter()
+
+    async def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
+        """A thread cannot be stopped: when canceled, it goes on, and its slot stays taken."""
+        thread = asyncio.get_running_loop().create_task(self._run(handler, arguments))
+        try:
+            return await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            if not thread.done():
+                self._abandoned[handler.name] += 1
+                thread.add_done_callback(lambda done: self._end(handler.name, done))
+            raise
+
+    def _end(self, name: str, thread: asyncio.Task[Any]) -> None:
+        self._abandoned[name] -= 1
+        if not thread.cancelled():
+            thread.exception()  # nobody waits for it any more
+
+    async def in_process(self, handler: Handler, context: Context) -> Any:
+        """A process is killed when it is canceled."""
+        from treadle.model.values import decode
+
+        return await self._run(handler, (decode(context.task.payload), context)[: handler.arguments])
+
+    async def _run(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
+        dice = self._process.simulation.dice
+        await asyncio.sleep(dice.random() * 0.1)
+        await self._process.pass_gate()
+        returned = handler.call(*arguments)
+        if asyncio.iscoroutine(returned):
+            returned = await returned
+        await asyncio.sleep(dice.random() * 0.1)
+        return returned
+
+    def abandoned(self, names: Iterable[str]) -> int:
+        """Threads that nobody waits for any more."""
+        return sum(self._abandoned[name] for name in names)
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
+def make_task(
+    loop: asyncio.AbstractEventLoop,
+    doing: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+    *,
+    context: contextvars.Context | None = None,
+) -> asyncio.Task[Any]:
+    """The task factory of the loop: what a process starts belongs to it."""
+    process = context[_current] if context is not None and _current in context else _current.get()
+    task: asyncio.Task[Any] = asyncio.Task(doing, loop=loop, context=context)
+    if process is not None:
+        process.adopt(task)
+    return task

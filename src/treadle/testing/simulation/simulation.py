@@ -1,0 +1,142 @@
+"""One history: processes that share a store, on one loop, one thread and one seed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from treadle.kernel import crashpoints
+from treadle.kernel.ports import Store
+from treadle.kernel.telemetry import Event
+from treadle.model.clock import Clock
+from treadle.settings import Settings
+from treadle.stores.sqlite import SqliteStore
+from treadle.testing.simulation.faults import Fault, Faults
+from treadle.testing.simulation.loop import VirtualLoop
+from treadle.testing.simulation.process import Process, VirtualClock, current_process, make_task
+from treadle.testing.simulation.store import Signals, simulated_store, summary
+from treadle.testing.simulation.trace import Trace
+from treadle.wiring.engine import Engine
+
+T = TypeVar("T")
+
+LEASE = 6.0
+"""Seconds of a lease in simulations: short, so that little time has to pass until it runs out."""
+
+
+class Simulation:
+    """Everything that one seed decides. `run` plays a story to its end; `problems` says in words what was wrong in it.
+
+    `on_done` is called after each call that the store has done, with (process, name, arguments, answer).
+    """
+
+    def __init__(self, seed: int, *, faults: Callable[[random.Random, float], Faults] = Faults.draw, lease: float = LEASE) -> None:
+        self.seed = seed
+        self.lease = lease
+        self.dice = random.Random(seed)
+        self.faults = faults(self.dice, lease)
+        self.parallel_commits = self.dice.choice((1, 2))
+        self.trace = Trace()
+        self.problems: list[str] = []
+        self.loop = VirtualLoop()
+        self.loop.set_task_factory(make_task)
+        self.loop.set_exception_handler(self._unhandled)
+        self.signals = Signals()
+        self.full_until = 0.0
+        self.on_done: list[Callable[[Process, str, tuple[Any, ...], Any], None]] = []
+        self.on_event: list[Callable[[Process, Event], None]] = []
+        self._processes: list[Process] = []
+        self.store = SqliteStore(None, clock=VirtualClock(self.loop))
+        """The store itself, without faults: for those who look from outside."""
+
+    def run(self, story: Callable[[Simulation], Awaitable[T]]) -> T:
+        """Play the story; when this returns, nothing of it is left."""
+        crashpoints.arm(self._reach)
+        try:
+            return self.loop.run_until_complete(self._play(story))
+        finally:
+            crashpoints.arm(None)
+            self.loop.close()
+
+    async def _play(self, story: Callable[[Simulation], Awaitable[T]]) -> T:
+        await self.store.open()
+        try:
+            return await story(self)
+        finally:
+            self.faults.on = False
+            await self.end()
+            await self.store.close()
+
+    async def end(self) -> None:
+        """No process is left after this."""
+        for process in self._processes:
+            process.crash("ends")
+        for process in self._processes:
+            await process.gone.wait()
+
+    # processes
+
+    def start_process(self, name: str) -> Process:
+        """A new process of that name."""
+        process = Process(self, name, len(self._processes) + 1)
+        self._processes.append(process)
+        process.tell(f"starts, its clock off by {process.clock.offset} ms")
+        return process
+
+    def is_alive(self, pid: int) -> bool:
+        """Whether that process lives."""
+        return 0 < pid <= len(self._processes) and self._processes[pid - 1].alive
+
+    @property
+    def alive(self) -> list[Process]:
+        """The processes that live."""
+        return [process for process in self._processes if process.alive]
+
+    def engine(self, process: Process, **settings: Any) -> Engine:
+        """An engine in that process, on the store that all share."""
+
+        def store_of(url: str, clock: Clock) -> Store:
+            return simulated_store(self.store.beside(clock), process)
+
+        def emit(event: Event) -> None:
+            if process.alive:
+                for heard in self.on_event:
+                    heard(process, event)
+
+        return Engine(
+            "memory://", settings=Settings(**settings), clock=process.clock, ids=process.ids, emit=emit, store_of=store_of
+        )
+
+    # what happens
+
+    def wrong(self, problem: str) -> None:
+        """Something is as it must not be."""
+        self.problems.append(problem)
+        self.trace.add(self.loop.time(), "", f"### {problem}")
+
+    def done(self, process: Process, name: str, arguments: tuple[Any, ...], answer: Any) -> None:
+        """The store has done something for a process."""
+        if (line := summary(name, arguments, answer)) is not None:
+            process.tell(line)
+        for heard in self.on_done:
+            heard(process, name, arguments, answer)
+        if self.faults.happens(Fault.JUMP):
+            self.trace.count(Fault.JUMP)
+            process.clock.offset += round(self.dice.uniform(-1.5, 1.5) * self.lease * 1000)
+            process.tell(f"=== its clock jumps: off by {process.clock.offset} ms")
+
+    def _reach(self, point: str) -> None:
+        """A process passes a named point."""
+        process = current_process()
+        if process is not None and process.alive and self.faults.happens(Fault.CRASH_AT):
+            self.trace.count(Fault.CRASH_AT)
+            process.crash(f"crashes at {point}")
+            raise asyncio.CancelledError
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        process = current_process()
+        if process is None or process.alive:
+            self.wrong(f"unhandled: {context.get('message')}: {error!r}")

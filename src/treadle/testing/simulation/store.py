@@ -1,0 +1,237 @@
+"""The way of one process to the store that all share: real SQLite in memory, with faults on the way there and back.
+
+Every call takes a moment each way, so that calls of several processes, and of one, interleave as the seed says. What the
+store does, it does at one instant, by the clock of the process that asked (skewed clocks: `Faults.skew`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from treadle.kernel.ports import Answer, LeaseLine, Renewal, Store, Unit
+from treadle.model.errors import StoreBusy, StoreError, StoreFull, StoreUnavailable
+from treadle.model.tasks import Claim, Server
+from treadle.stores.sqlite import SqliteStore
+from treadle.testing.simulation.faults import Fault
+from treadle.testing.simulation.process import Process
+
+READS = ("find_", "list_", "load_", "count_", "walk_", "group_", "next_", "now", "describe", "health", "read_")
+"""How the names of calls begin that write nothing."""
+
+
+def simulated_store(inner: SqliteStore, process: Process) -> Store:
+    """The store as that process reaches it."""
+    return cast("Store", SimulatedStore(inner, process))
+
+
+class SimulatedStore:
+    """Each call of the port goes through `_call`, but for signals and the lease line."""
+
+    def __init__(self, inner: SqliteStore, process: Process) -> None:
+        self._inner = inner
+        self._process = process
+        self._simulation = process.simulation
+        self.url = inner.url
+        self.seqs_in_order = inner.seqs_in_order
+        self.parallel_commits = self._simulation.parallel_commits
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if not inspect.iscoroutinefunction(method):
+            return method
+
+        async def call(*arguments: Any, **options: Any) -> Any:
+            return await self._call(name, method, arguments, options)
+
+        setattr(self, name, call)
+        return call
+
+    async def open(self, *, migrate: bool = True) -> None:
+        """The simulation has opened it."""
+
+    async def close(self) -> None:
+        """Others use it."""
+
+    async def _call(self, name: str, method: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        process, faults = self._process, self._simulation.faults
+        await asyncio.sleep(faults.latency())
+        if faults.happens(Fault.SLOW):
+            self._note(Fault.SLOW, name)
+            await asyncio.sleep(faults.long())
+        if faults.happens(Fault.STALL):
+            self._note(Fault.STALL, name)
+            process.stall(faults.long())
+        await process.pass_gate()
+        self._before(name)
+        try:
+            answer = await method(*arguments, **options)
+        except StoreError:
+            raise
+        except Exception as error:
+            process.tell(f"{name} -> {type(error).__name__}: {error}")
+            raise
+        self._simulation.done(process, name, arguments, answer)
+        if name == "commit" and faults.happens(Fault.TWICE):
+            self._note(Fault.TWICE, name)
+            again = await method(*arguments, **options)
+            self._simulation.done(process, "commit again", arguments, again)
+        self._after(name)
+        if faults.happens(Fault.SLOW):
+            self._note(Fault.SLOW, f"answer of {name}")
+            await asyncio.sleep(faults.long())
+        await asyncio.sleep(faults.latency())
+        await process.pass_gate()
+        return answer
+
+    def _note(self, fault: Fault, name: str) -> None:
+        self._simulation.trace.count(fault)
+        self._process.tell(f"!!! {fault}: {name}")
+
+    def _before(self, name: str) -> None:
+        """What can go wrong before the store hears of it."""
+        simulation, faults = self._simulation, self._simulation.faults
+        if faults.happens(Fault.CRASH_BEFORE):
+            simulation.trace.count(Fault.CRASH_BEFORE)
+            self._process.crash(f"crashes before {name}")
+            raise asyncio.CancelledError
+        if faults.happens(Fault.REFUSED):
+            self._note(Fault.REFUSED, name)
+            raise simulation.dice.choice((StoreUnavailable, StoreBusy))("The store cannot be reached.")
+        if name.startswith(READS):
+            return
+        if faults.happens(Fault.FULL):
+            self._note(Fault.FULL, name)
+            simulation.full_until = simulation.loop.time() + faults.long()
+        if simulation.loop.time() < simulation.full_until:
+            raise StoreFull("The disk is full.")
+
+    def _after(self, name: str) -> None:
+        """What can go wrong after the store has done it."""
+        simulation, faults = self._simulation, self._simulation.faults
+        if faults.happens(Fault.CRASH_AFTER):
+            simulation.trace.count(Fault.CRASH_AFTER)
+            self._process.crash(f"crashes after {name}")
+            raise asyncio.CancelledError
+        if faults.happens(Fault.LOST_ANSWER):
+            self._note(Fault.LOST_ANSWER, name)
+            raise StoreUnavailable("The connection broke before the answer came.")
+
+    # signals
+
+    async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
+        """Hear what others tell, if it comes through."""
+        return self._simulation.signals.subscribe(self._process, heard)
+
+    async def notify(self, lane_ids: Sequence[int]) -> None:
+        """Tell the others; that may be lost."""
+        await self._process.pass_gate()
+        self._simulation.signals.tell(self._process, tuple(sorted(lane_ids)))
+
+    def lease_line(self) -> LeaseLine:
+        """The keeper's own way."""
+        return SimulatedLine(self, self._inner.lease_line())
+
+
+class SimulatedLine:
+    """What the keeper does happens at once; it is refused, or its answer lost, as all else."""
+
+    def __init__(self, store: SimulatedStore, inner: LeaseLine) -> None:
+        self._store = store
+        self._inner = inner
+
+    def _call(self, name: str, method: Callable[..., Any], *arguments: Any) -> Any:
+        process = self._store._process
+        if not process.alive:
+            raise asyncio.CancelledError
+        self._store._before(name)
+        answer = method(*arguments)
+        process.simulation.done(process, name, arguments, answer)
+        self._store._after(name)
+        return answer
+
+    def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
+        """Extend what is still held."""
+        return cast("set[str]", self._call("renew", self._inner.renew, renewals, lease_for))
+
+    def held(self, claims: Sequence[Claim]) -> set[str]:
+        """Which claims are as given."""
+        return cast("set[str]", self._call("list_held", self._inner.held, claims))
+
+    def beat(self, server: Server) -> None:
+        """Tell that the server lives."""
+        self._call("beat", self._inner.beat, server)
+
+    def now(self) -> int:
+        """The store's clock."""
+        return self._inner.now()
+
+    def close(self) -> None:
+        """Give the way back."""
+        self._inner.close()
+
+
+class Signals:
+    """Who wants to hear of ready tasks; telling takes a moment, and may be in vain."""
+
+    def __init__(self) -> None:
+        self._heard: dict[object, tuple[Process, Callable[[tuple[int, ...]], None]]] = {}
+
+    def subscribe(self, process: Process, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
+        """Call it from now on; returns the way to stop that."""
+        key = object()
+        self._heard[key] = (process, heard)
+        return lambda: self._heard.pop(key, None) and None
+
+    def tell(self, teller: Process, lane_ids: tuple[int, ...]) -> None:
+        """Tell all other processes."""
+        simulation = teller.simulation
+        for key, (process, _) in list(self._heard.items()):
+            if process is teller:
+                continue
+            if not process.alive:
+                del self._heard[key]
+            elif simulation.faults.happens(Fault.DEAF):
+                simulation.trace.count(Fault.DEAF)
+            else:
+                simulation.loop.call_later(simulation.faults.latency(), self._reach, key, lane_ids)
+
+    def _reach(self, key: object, lane_ids: tuple[int, ...]) -> None:
+        process, heard = self._heard.get(key, (None, None))
+        if process is not None and heard is not None and process.alive:
+            process.run(heard, lane_ids)
+
+
+def summary(name: str, arguments: tuple[Any, ...], answer: Any) -> str | None:
+    """One line about a call, for the trace; None for those that are not worth one."""
+    match name:
+        case "commit" | "commit again":
+            said = "; ".join(_unit(unit, each) for unit, each in zip(arguments[0], answer, strict=True))
+            return f"{name} {said}"
+        case "claim":
+            return f"claim {' '.join(f'{task.id[-6:]}#{task.claim_version}({task.name})' for task in answer)}" if answer else None
+        case "wake":
+            return f"wake {answer.count}, {answer.expired} expired" if answer.count else None
+        case "renew":
+            return f"renew {' '.join(sorted(each[-6:] for each in answer))}"
+        case _ if name.startswith(READS) or name in ("beat", "append_lines"):
+            return None
+        case _:
+            return name
+
+
+def _unit(unit: Unit, answer: Answer) -> str:
+    parts = []
+    if unit.guard is not None:
+        version = unit.guard.version if isinstance(unit.guard, Claim) else f"seen {unit.guard.version}"
+        parts.append(f"{unit.guard.task_id[-6:]}#{version}")
+    if unit.settlement is not None:
+        parts.append(getattr(unit.settlement, "move", None) or type(unit.settlement).__name__.lower())
+    parts += [f"+{task.id[-6:]}({task.lane.name})" for task in unit.tasks]
+    parts += [f"also {claim.task_id[-6:]}" for claim, _ in unit.also]
+    if unit.run is not None:
+        parts.append(f"run {unit.run.run_id[-6:]}@{unit.run.version}")
+    parts += [type(row).__name__ for row in unit.rows]
+    return f"{' '.join(parts)} = {answer.verdict}"

@@ -1,0 +1,208 @@
+"""One history: servers, users and people on one store, with everything that goes wrong; then it is looked at.
+
+Faults happen until all wishes were sent and some time has passed. Then nothing goes wrong any more, and whatever was
+promised must come to its end by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from tests.simulation.crew import furnish
+from tests.simulation.invariants import Auditor, check_end, is_quiet
+from tests.simulation.wishes import draw_wishes
+from tests.simulation.world import World
+
+from treadle.kernel.telemetry import ClockJumped, Event, LeaseLost, LeasesExpired, LoopError, Recovered, ResultDropped
+from treadle.model.errors import Refused, StoreError, TreadleError
+from treadle.testing.simulation import Process, Simulation, Trace
+from treadle.wiring.host import WorkerHost
+
+LONGEST = 900.0
+"""Seconds of its own time after which a history that has no more faults must have come to an end."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of a history."""
+
+    seed: int
+    problems: list[str]
+    digest: str
+    lines: int
+    seconds: float
+    """In its own time."""
+    faults: dict[str, int]
+    wishes: int
+    given_up: int
+    """Wishes that ended as dead letters, as their workers were lost too often."""
+    trace: Trace
+
+    def text(self, lines: int = 400) -> str:
+        """What is wrong, the faults, and the last lines of what happened."""
+        said = [*self.trace.lines(lines)] if lines else []
+        said += [f"Seed {self.seed}: {len(self.problems)} problem(s) after {self.seconds:.0f} s of its own time."]
+        said += [f"  - {problem}" for problem in self.problems]
+        said += [f"  faults: {', '.join(f'{count} x {fault}' for fault, count in sorted(self.faults.items())) or 'none'}"]
+        return "\n".join([*said, f"  again: make simulate SEED={self.seed}"])
+
+
+def play(seed: int) -> Report:
+    """The history of that seed."""
+    simulation = Simulation(seed)
+    history = History(simulation)
+    try:
+        simulation.run(history.play)
+    except Exception as error:  # the history itself broke: that is a finding too
+        simulation.wrong(f"the history ended with {error!r}")
+    trace = simulation.trace
+    return Report(
+        seed,
+        simulation.problems,
+        trace.digest,
+        len(trace),
+        simulation.loop.time(),
+        trace.counts,
+        len(history.wishes),
+        history.given_up,
+        trace,
+    )
+
+
+class History:
+    """The story that is played."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.dice = simulation.dice
+        self.world = World(simulation)
+        self.servers = self.dice.choice((1, 2, 2, 3))
+        self.wishes = draw_wishes(self.dice, self.dice.choice((3, 6, 10)))
+        self.auditor = Auditor(simulation)
+        self.given_up = 0
+        self._over = False
+        simulation.on_event.append(self._event)
+
+    async def play(self, simulation: Simulation) -> None:
+        """From the first start of a server to the last check."""
+        faults = simulation.faults
+        self.auditor.watch()
+        runners = [asyncio.create_task(self._serve(f"server{number}")) for number in range(self.servers)]
+        runners += [
+            asyncio.create_task(self._repeat("client", self._send_all)),
+            asyncio.create_task(self._repeat("people", self._decide)),
+        ]
+        until = self.dice.choice((5.0, 20.0, 40.0))
+        await asyncio.sleep(until)
+        while any(wish.id is None for wish in self.wishes) and simulation.loop.time() < 3 * until:  # noqa: ASYNC110
+            await asyncio.sleep(1.0)
+        faults.on = False
+        simulation.full_until = 0.0
+        simulation.trace.add(simulation.loop.time(), "", "=== nothing goes wrong any more")
+        give_up_at = simulation.loop.time() + LONGEST
+        while simulation.loop.time() < give_up_at and not await is_quiet(simulation.store, self.wishes):  # noqa: ASYNC110
+            await asyncio.sleep(1.0)
+        await asyncio.sleep(2.0)
+        self._over = True
+        for runner in runners:
+            runner.cancel()
+        await asyncio.gather(*runners, return_exceptions=True)
+        await simulation.end()
+        self.given_up = await check_end(self)
+
+    def _event(self, process: Process, event: Event) -> None:
+        match event:
+            case LoopError() if event.error.startswith(("could not say", "nothing will be pruned")):
+                process.tell(f"--- {event.loop}: {event.error}")
+            case LoopError():
+                process.tell(f"--- {event.loop}: {event.error}")
+                self.simulation.wrong(f"{process.shown}: {event.loop}: {event.error}")
+            case LeaseLost() | ResultDropped() | LeasesExpired() | ClockJumped():
+                process.tell(f"--- {event}")
+            case Recovered() if any("has a task again" in each for each in event.missed):
+                self.simulation.wrong(f"{process.shown}: a start-up found work without a task: {event.missed}")
+
+    # who plays
+
+    async def _serve(self, name: str) -> None:
+        """A server that is started again whenever it has ended."""
+        while True:
+            process = self.simulation.start_process(name)
+            process.spawn(self._host(process))
+            await process.gone.wait()
+            await asyncio.sleep(self.dice.uniform(0.1, 1.5) * self.simulation.lease)
+
+    async def _host(self, process: Process) -> None:
+        """What a server does in its life: start, work, and perhaps stop by itself."""
+        simulation = self.simulation
+        lives = self.dice.uniform(3, 60)
+        while True:
+            engine = simulation.engine(process)
+            furnish(engine, self.world)
+            host = WorkerHost(
+                engine,
+                concurrency=self.dice.choice((1, 3, 20)),
+                threads=2,
+                processes=1,
+                task_lists=("default",),
+                lease_for=round(simulation.lease * 1000),
+                grace=self.dice.choice((0.0, 2.0, 20.0)),
+                name=process.name,
+                machine=process,
+            )
+            try:
+                await engine.open()
+                await host.start()
+                break
+            except StoreError as error:
+                process.tell(f"could not start: {error}")
+                await engine.close()
+                await asyncio.sleep(1.0)
+        if simulation.faults.on and self.dice.random() < 0.3:
+            await asyncio.sleep(lives)
+            process.tell("=== stops")
+            await host.stop()
+            await engine.close()
+            process.crash("has stopped")
+        await asyncio.Event().wait()
+
+    async def _repeat(self, name: str, doing: Any) -> None:
+        """A process that does one thing, and is started again if it dies."""
+        while not self._over:
+            process = self.simulation.start_process(name)
+            process.spawn(doing(process))
+            await process.gone.wait()
+            await asyncio.sleep(self.dice.uniform(0.1, 2))
+
+    async def _send_all(self, process: Process) -> None:
+        """Send wishes until all are acknowledged; what is not known to be there is sent again."""
+        engine = self.simulation.engine(process)
+        async with engine:
+            for wish in self.wishes:
+                while wish.id is None:
+                    try:
+                        wish.id = await wish.send(engine)
+                        process.tell(f"{wish.key} is {wish.id[-6:]}")
+                    except StoreError:
+                        await asyncio.sleep(0.5)
+                await asyncio.sleep(self.dice.random() * 2)
+            await asyncio.Event().wait()
+
+    async def _decide(self, process: Process) -> None:
+        """People who answer what they are asked, and tell runs something."""
+        engine = self.simulation.engine(process)
+        async with engine:
+            while True:
+                await asyncio.sleep(0.5 + 3 * self.dice.random())
+                try:
+                    for approval in await engine.approvals.list():
+                        decision = "approve" if self.dice.random() < 0.8 else "deny"
+                        await engine.approvals.decide(approval.id, decision, actor="ada")
+                        process.tell(f"{decision} {approval.id[-6:]}")
+                    for wish in self.wishes:
+                        if wish.id is not None and wish.options.get("waits") and self.dice.random() < 0.3:
+                            await engine.signal(wish.id, "told", "something", idempotency_key=f"told {wish.key}")
+                except (StoreError, Refused, TreadleError) as error:
+                    process.tell(f"people: {type(error).__name__}")

@@ -1,0 +1,125 @@
+"""What must hold whatever went wrong: some of it at every moment, the rest when a history is over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.wishes import Wish
+
+from treadle.kernel.ports import Store, TaskFilter
+from treadle.model.names import PRUNE
+from treadle.model.states import TaskState
+from treadle.model.tasks import Task
+from treadle.model.values import decode
+from treadle.testing.simulation import Process, Simulation
+
+if TYPE_CHECKING:
+    from tests.simulation.history import History
+
+LIVE = ("pending", "running", "paused", "awaiting_external", "awaiting_approval")
+GIVEN_UP = "takeovers_exhausted"
+
+
+class Auditor:
+    """Looks at what the store did, call by call."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._claims: dict[tuple[str, int], str] = {}
+
+    def watch(self) -> None:
+        """From now on."""
+        self._simulation.on_done.append(self._done)
+
+    def _done(self, process: Process, name: str, arguments: tuple[Any, ...], answer: Any) -> None:
+        if name == "claim":
+            for task in answer:
+                self._claimed(task)
+
+    def _claimed(self, task: Task) -> None:
+        """No two callers receive the same (task, version)."""
+        claim = (task.id, task.claim_version)
+        if claim in self._claims:
+            self._simulation.wrong(f"claim {claim} was given to {self._claims[claim]} and to {task.owner_id}")
+        self._claims[claim] = task.owner_id or ""
+
+
+async def is_quiet(store: Store, wishes: Sequence[Wish]) -> bool:
+    """Whether all wishes were sent and nothing is left to do for them."""
+    if any(wish.id is None for wish in wishes):
+        return False
+    return all(depth.lane.kind == PRUNE for depth in await store.list_depths())
+
+
+async def check_end(history: History) -> int:
+    """Everything that must hold when all is over; how many wishes were given up."""
+    simulation, store = history.simulation, history.simulation.store
+    observer = simulation.start_process("observer")
+    engine = simulation.engine(observer)
+    given_up = 0
+    for wish in history.wishes:
+        if wish.id is None:
+            simulation.wrong(f"{wish.key} could not be sent")
+        else:
+            given_up += await _check_wish(history, engine, wish)
+    for task in await store.list_tasks(TaskFilter(states=LIVE), 1000):
+        if task.kind != PRUNE:
+            simulation.wrong(
+                f"left over: {task.kind} {task.name} {task.id} {task.state} owner={task.owner_id} wake_at={task.wake_at}"
+            )
+    for problem in (await engine.verify()).problems:
+        simulation.wrong(f"verify: {problem}")
+    return given_up
+
+
+async def _check_wish(history: History, engine: Any, wish: Wish) -> bool:
+    simulation, store, world = history.simulation, history.simulation.store, history.world
+    assert wish.id is not None
+    if wish.kind == "task":
+        task = await store.find_task(wish.id)
+        if task is None:
+            simulation.wrong(f"{wish.key} is lost: there is no task {wish.id}")
+            return False
+        state, result, error = task.state, decode(task.result), task.error
+        tasks = [task]
+    else:
+        run = await store.find_run(wish.id)
+        if run is None:
+            simulation.wrong(f"{wish.key} is lost: there is no run {wish.id}")
+            return False
+        state, error = run.state, run.error
+        result = (await engine.runs.outputs(run)) if state == "completed" else None
+        tasks = await store.list_tasks(TaskFilter(run_id=wish.id), 1000)
+        inbox = await store.list_inbox(wish.id, 10)
+        if inbox:
+            simulation.wrong(f"{wish.key}: {len(inbox)} result(s) left in inboxes of run {wish.id}")
+    if state == TaskState.FAILED and any(task.error_code == GIVEN_UP for task in tasks):
+        return True
+    if state not in wish.may:
+        simulation.wrong(f"{wish.key} ({wish.id}) is {state}, not {' or '.join(wish.may)}: {error}")
+    elif state == "completed" and wish.expected is not None and result != wish.expected:
+        simulation.wrong(f"{wish.key} ({wish.id}) came to {result}, not {wish.expected}")
+    if state == "completed":
+        await _check_effects(simulation, store, world, wish, tasks)
+    return False
+
+
+async def _check_effects(simulation: Simulation, store: Store, world: Any, wish: Wish, tasks: Sequence[Task]) -> None:
+    """Each effect once, or more only where the log says that nobody knew (D23); at a service that deduplicates, once."""
+    unknown = 0
+    for task in tasks:
+        unknown += sum(move.move == "tool_call.unknown" for move in await store.list_moves(task.id))
+    for effect in wish.effects:
+        made = world.made[effect]
+        if not made:
+            simulation.wrong(f"{wish.key}: the effect {effect} was never made")
+        if len(world.deduped.get(effect, ())) > 1:
+            simulation.wrong(f"{wish.key}: the effect {effect} was made under {len(world.deduped[effect])} dedupe keys")
+    more = sum(world.made[effect] - 1 for effect in wish.effects)
+    if more > unknown:
+        simulation.wrong(f"{wish.key}: {more} effect(s) were made again, and the log says {unknown} times that nobody knew")
+    for key in wish.jobs:
+        jobs = [job for job in world.jobs.values() if job.key == key]
+        if len(jobs) != 1:
+            simulation.wrong(f"{wish.key}: {len(jobs)} outside jobs instead of one: {jobs}")

@@ -1,0 +1,35 @@
+"""Histories of whole engines in which everything goes wrong that can, and nothing is lost.
+
+`make simulate SECONDS=60` plays as many as it can; `make simulate SEED=7` plays one and shows what happened in it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.simulation.history import play
+
+HISTORIES = 200
+PARTS = 8
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_whatever_goes_wrong_nothing_is_lost(part: int) -> None:
+    for seed in range(part, HISTORIES, PARTS):
+        report = play(seed)
+        assert not report.problems, report.text()
+
+
+def test_a_seed_gives_the_same_history_again_in_whatever_process() -> None:
+    seeds = (1, 6, 17)
+    here = [play(seed).digest for seed in seeds]
+    assert [play(seed).digest for seed in seeds] == here
+    environment = dict(os.environ) | {"PYTHONHASHSEED": "17"}  # noqa: TID251
+    command = [sys.executable, "-m", "tests.simulation", "--digests", *map(str, seeds)]
+    said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout.split() == here

@@ -1,0 +1,125 @@
+"""What users want of a history, how they ask for it until they are answered, and what it must have come to in the end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulation.crew import SOURCES
+
+from treadle import Engine
+
+
+@dataclass(slots=True)
+class Wish:
+    """One wish. `send` may be called again and again, and names the same thing each time."""
+
+    key: str
+    kind: str
+    """`task` or `run`."""
+    send: Callable[[Engine], Awaitable[str]]
+    expected: Any = None
+    """The result, for what has just one."""
+    may: tuple[str, ...] = ("completed",)
+    """The states in which it may end."""
+    effects: tuple[str, ...] = ()
+    """The effects that it makes, by their names in the world."""
+    jobs: tuple[str, ...] = ()
+    id: str | None = None
+    """Once it was acknowledged."""
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def draw_wishes(dice: random.Random, count: int) -> list[Wish]:
+    """So many wishes of all kinds."""
+    makers = (_work, _work, _sync, _nap, _charge, _ask, _limited, _order, _flow, _broken_flow, _print)
+    return [dice.choice(makers)(dice, f"w{number}") for number in range(count)]
+
+
+def _task(key: str, name: str, payload: dict[str, Any], expected: Any, **options: Any) -> Wish:
+    async def send(engine: Engine) -> str:
+        return (await engine.enqueue(name, payload, idempotency_key=key, **options)).id
+
+    return Wish(key, "task", send, expected)
+
+
+def _work(dice: random.Random, key: str) -> Wish:
+    n = dice.randrange(100)
+    payload = {"n": n, "takes": dice.choice((0, 0.1, 1, 4, 9)), "fails": dice.choice((0, 0, 0, 1, 3))}
+    options: dict[str, Any] = {}
+    if dice.random() < 0.3:
+        options["delay"] = dice.choice((0.5, 5))
+    if dice.random() < 0.3:
+        options["priority"] = dice.randrange(3)
+    return _task(key, "work", payload, {"n": 2 * n}, **options)
+
+
+def _sync(dice: random.Random, key: str) -> Wish:
+    n = dice.randrange(100)
+    return _task(key, "sync", {"n": n}, {"n": 2 * n})
+
+
+def _nap(dice: random.Random, key: str) -> Wish:
+    return _task(key, "nap", {}, {"slept": 2})
+
+
+def _limited(dice: random.Random, key: str) -> Wish:
+    n = dice.randrange(100)
+    return _task(key, "work", {"n": n, "takes": 1, "fails": 0}, {"n": 2 * n}, limit_key="few", limit=2)
+
+
+def _charge(dice: random.Random, key: str) -> Wish:
+    wish = _task(key, "charge", {"key": key}, {"receipts": [f"receipt {key}/0", f"receipt {key}/1"]})
+    wish.effects = (f"{key}/0", f"{key}/1")
+    return wish
+
+
+def _ask(dice: random.Random, key: str) -> Wish:
+    wish = _task(key, "ask", {"expires": dice.choice((3, 60))}, {"by": "ada"})
+    wish.may = ("completed", "failed")
+    return wish
+
+
+def _print(dice: random.Random, key: str) -> Wish:
+    wish = _task(key, "sim.Print", {"key": key, "takes": dice.choice((0, 2, 8))}, {"printed": key})
+    wish.jobs = (key,)
+    return wish
+
+
+def _order(dice: random.Random, key: str) -> Wish:
+    payload = {
+        "key": key,
+        "sleeps": dice.choice((0, 1, 7)),
+        "waits": dice.random() < 0.5,
+        "asks": dice.random() < 0.3,
+        "prints": dice.random() < 0.3,
+    }
+
+    async def send(engine: Engine) -> str:
+        return (await engine.start_function("order", payload, idempotency_key=key)).id
+
+    wish = Wish(key, "run", send, effects=(f"{key}/f",), options=payload)
+    if payload["asks"]:
+        wish.may = ("completed", "failed")
+    if payload["prints"]:
+        wish.jobs = (f"{key}/p",)
+    return wish
+
+
+def _flow(dice: random.Random, key: str) -> Wish:
+    items = [dice.randrange(10) for _ in range(dice.choice((0, 1, 4)))]
+
+    async def send(engine: Engine) -> str:
+        return (await engine.start_run(SOURCES, "sim.All", {"items": items, "key": key}, idempotency_key=key)).id
+
+    expected = {"sum": 120, "printed": key} | ({"outs": [4 * each for each in items]} if items else {})
+    return Wish(key, "run", send, expected, jobs=(key,))
+
+
+def _broken_flow(dice: random.Random, key: str) -> Wish:
+    async def send(engine: Engine) -> str:
+        return (await engine.start_run(SOURCES, "sim.Broken", {"n": 1}, idempotency_key=key)).id
+
+    return Wish(key, "run", send, may=("failed",))

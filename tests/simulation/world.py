@@ -1,0 +1,89 @@
+"""What is outside of the engine: services that handlers call, which remember what was asked of them. They never fail to count."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.testing.simulation import Fault, Simulation
+from treadle.testing.simulation.process import current_process
+
+
+class ServiceError(Exception):
+    """The service did not answer: perhaps it did what it was asked for."""
+
+
+@dataclass(slots=True)
+class Job:
+    """A job in an outside service."""
+
+    id: str
+    token: str
+    key: str
+    done_at: float
+    canceled: bool = False
+
+
+class World:
+    """All services of one history."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.made: Counter[str] = Counter()
+        """How often each effect was made, at a service that makes whatever it is asked for."""
+        self.deduped: dict[str, list[str]] = {}
+        """For each effect, the dedupe keys that it came with; a service that knows a key does nothing."""
+        self.raised: Counter[str] = Counter()
+        self.jobs: dict[str, Job] = {}
+        self.entered: Counter[str] = Counter()
+
+    async def ask(self, what: Any, *arguments: Any) -> Any:
+        """A call to a service: it takes a moment each way, and the caller may be gone before it hears the answer."""
+        simulation = self.simulation
+        faults, process = simulation.faults, current_process()
+        assert process is not None
+        await asyncio.sleep(faults.latency())
+        await process.pass_gate()
+        wrong = faults.happens(Fault.OUTSIDE)
+        if wrong and simulation.dice.random() < 0.5:
+            simulation.trace.count(Fault.OUTSIDE)
+            raise ServiceError("It did not answer; it had not begun.")
+        answer = what(*arguments)
+        process.tell(f"    {what.__name__} {' '.join(str(each) for each in arguments)[:60]}")
+        if wrong:
+            simulation.trace.count(Fault.OUTSIDE)
+            raise ServiceError("It did not answer; it was done.")
+        if faults.happens(Fault.CRASH_AFTER):
+            simulation.trace.count(Fault.CRASH_AFTER)
+            process.crash(f"crashes after {what.__name__}")
+            raise asyncio.CancelledError
+        await asyncio.sleep(faults.latency())
+        await process.pass_gate()
+        return answer
+
+    # what services do
+
+    def charge(self, key: str, dedupe_key: str) -> str:
+        """One charges whatever it is asked to, the other each key once."""
+        self.made[key] += 1
+        known = self.deduped.setdefault(key, [])
+        if dedupe_key not in known:
+            known.append(dedupe_key)
+        return f"receipt {key}"
+
+    def submit(self, key: str, token: str, takes: float) -> str:
+        job = Job(f"job-{len(self.jobs) + 1}", token, key, self.simulation.loop.time() + takes)
+        self.jobs[job.id] = job
+        return job.id
+
+    def look(self, job_id: str) -> bool:
+        """Whether it is done."""
+        return self.simulation.loop.time() >= self.jobs[job_id].done_at
+
+    def find(self, token: str) -> str | None:
+        return next((job.id for job in self.jobs.values() if job.token == token), None)
+
+    def stop(self, job_id: str) -> None:
+        self.jobs[job_id].canceled = True
