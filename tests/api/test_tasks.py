@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.api.conftest import Scene
+
 from treadle.api.tasks import TaskWish
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidName, TaskNotFound
 
