@@ -27,7 +27,7 @@ async def test_a_failed_task_says_how_and_can_be_retried(scene: Scene):
         ended = await scene.api.tasks.result(made.id, wait_for=30)
         assert (ended.state, ended.error["message"]) == ("failed", "no luck")
     again = await scene.api.tasks.retry(made.id, payload={"n": 1})
-    assert (again.state, again.attempt) == ("pending", 1)
+    assert (again.state, again.failures, again.attempt) == ("pending", 0, 2)
     assert (await scene.api.tasks.get(made.id)).payload == {"n": 1}
 
 
