@@ -272,6 +272,28 @@ def settings() -> list[tuple[str, str, str]]:
     return found
 
 
+# --- metrics ---
+
+
+def metrics_page() -> str:
+    """Every metric, from the table that they are made from."""
+    from treadle.wiring.metric_table import METRICS, MOST_VALUES, OTHER, OUTCOMES, STOPPED
+
+    parts = [
+        "# Metrics",
+        _NOTE,
+        "What an engine says of itself in the format of Prometheus: `engine.metrics`, and `/metrics` where there is a server "
+        "([how to](../how-to/observe.md)). Counters and histograms are of the process that is asked; gauges are what the store "
+        "says, of the engine's namespace, and the same from every process. Durations are in seconds.",
+        f"Values of labels that come from users are bounded: the first {MOST_VALUES} of a label stand for themselves, all others "
+        f"for `{OTHER}`. `outcome` is one of {', '.join(f'`{each}`' for each in [*OUTCOMES.values(), STOPPED])}.",
+    ]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
+        parts.append(f"## `{metric.shown_name}`\n\n{metric.help}\n\n{_capital(metric.kind)}. Labels: {labels}.")
+    return _page(parts)
+
+
 # --- commands ---
 
 
@@ -401,6 +423,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/exit-codes.md": exits_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/settings.md": settings_page,
+    "docs/reference/metrics.md": metrics_page,
     "docs/reference/states.md": states_page,
     "docs/reference/diagnostics.md": diagnostics_page,
 }

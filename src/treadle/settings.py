@@ -11,6 +11,7 @@ from treadle.model.values import PAYLOAD_LIMIT
 
 DEFAULT_STORE = "sqlite:///treadle.db"
 DEFAULT_MODEL = "claude-sonnet-4-6"
+DEFAULT_SERVICE = "treadle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class Settings:
     log_level: str = "INFO"
     log_format: str = "text"
     """`text` or `json`."""
+    otlp_endpoint: str = ""
+    """Where traces are sent (OTLP over HTTP), such as `http://localhost:4318`; else what `OTEL_EXPORTER_OTLP_ENDPOINT` says. None
+    are made by default, nor with `off`."""
+    service_name: str = DEFAULT_SERVICE
+    """The name of this service in traces; else what `OTEL_SERVICE_NAME` says."""
     warm_functions: int = 1000
     """Suspended durable functions that a process keeps in memory; all others are replayed when they go on."""
     handler_roots: tuple[str, ...] = ()
@@ -76,6 +82,8 @@ def load_settings() -> Settings:
         keep_failed=_number("TREADLE_KEEP_FAILED", get("TREADLE_KEEP_FAILED"), 90 * 86_400, 0, 1e10),
         log_level=_choice("TREADLE_LOG_LEVEL", (get("TREADLE_LOG_LEVEL") or "INFO").upper(), ("DEBUG", "INFO", "WARNING", "ERROR")),
         log_format=_choice("TREADLE_LOG_FORMAT", get("TREADLE_LOG_FORMAT") or "text", ("text", "json")),
+        otlp_endpoint=_endpoint(get("TREADLE_OTLP_ENDPOINT") or get("OTEL_EXPORTER_OTLP_ENDPOINT") or ""),
+        service_name=get("TREADLE_SERVICE_NAME") or get("OTEL_SERVICE_NAME") or DEFAULT_SERVICE,
         warm_functions=int(_number("TREADLE_WARM_FUNCTIONS", get("TREADLE_WARM_FUNCTIONS"), 1000, 0, 1_000_000)),
         handler_roots=tuple(root for root in (get("TREADLE_HANDLER_ROOTS") or "").split(":") if root),
         afl_poll_interval_ms=agent_poll_interval_ms(),
@@ -125,6 +133,15 @@ def _whole(name: str, text: str | None, default: int, high: int) -> int:
     if text and not (text.strip().isascii() and text.strip().isdigit()):
         raise InvalidInput(f"{name} must be a whole number, not {text!r}.")
     return int(_number(name, text, default, 1, high))
+
+
+def _endpoint(text: str) -> str:
+    text = text.strip()
+    if text in ("", "off"):
+        return ""
+    if not text.startswith(("http://", "https://")):
+        raise InvalidInput(f"TREADLE_OTLP_ENDPOINT must be a URL like http://localhost:4318, or `off`, not {text!r}.")
+    return text
 
 
 def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:

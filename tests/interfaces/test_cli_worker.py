@@ -148,7 +148,8 @@ def test_a_worker_crashes_at_the_nth_time(treadle: Treadle):
 def test_log_lines_are_text_or_json(treadle: Treadle):
     with treadle.started("up", "--json", TREADLE_LOG_FORMAT="json") as up:
         lines = [json.loads(line) for line in up.stop().err.splitlines()]
-    assert [set(line) for line in lines] == [{"ts", "level", "logger", "message"}] * len(lines)
+    assert {"at", "level", "logger", "event", "message"} <= set.intersection(*(set(line) for line in lines))
     assert {(line["level"], line["logger"]) for line in lines} == {("info", "treadle")}
+    assert {"worker_started", "worker_stopped"} <= {line["event"] for line in lines}
     with treadle.started("up", "--json", TREADLE_LOG_LEVEL="ERROR") as up:
         assert up.stop().err == ""

@@ -77,6 +77,14 @@ def test_every_setting_has_a_heading():
         )
 
 
+def test_every_metric_has_a_heading():
+    from treadle.wiring.metric_table import METRICS
+
+    text = text_of("metrics.md")
+    for metric in METRICS:
+        assert f"## `{metric.shown_name}`\n" in text
+
+
 def test_every_command_has_a_heading():
     text = text_of("commands.md")
     names = [name for name, _ in generate.commands()]

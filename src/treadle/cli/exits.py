@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 
+from treadle.kernel.log_lines import lines_are_json
 from treadle.model.errors import (
     Forbidden,
     IllegalMove,
@@ -68,6 +70,8 @@ def tell_error(code: str, message: str, *, as_json: bool) -> None:
     """Say on stderr what went wrong."""
     if as_json:
         sys.stderr.write(json.dumps({"error": {"code": code, "message": message}}) + "\n")
+    elif lines_are_json():
+        logging.getLogger("treadle").error(message, extra={"treadle_event": code})
     else:
         line = " ".join(printable(message).split())
         sys.stderr.write(f"treadle: {code}: {line}\n")
@@ -98,6 +102,9 @@ def tell_warning(message: str) -> None:
 
 def tell_note(message: str) -> None:
     """Say on stderr what people should know beside the output."""
+    if lines_are_json():
+        logging.getLogger("treadle").warning(message)
+        return
     sys.stderr.write(f"{' '.join(printable(message).split())}\n")
     sys.stderr.flush()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from treadle.cli.exits import INTERRUPTED
+from treadle.cli.exits import INTERRUPTED, tell_note
 from treadle.cli.session import Session
 from treadle.model.values import Json
 from treadle.wiring.engine import Engine
@@ -96,8 +96,7 @@ def stop_signal(at_eof: bool = False) -> asyncio.Event:
 
     def interrupted() -> None:
         if stop.is_set():
-            sys.stderr.write("Stopped at once; what was running is taken over when its leases run out.\n")
-            sys.stderr.flush()
+            tell_note("Stopped at once; what was running is taken over when its leases run out.")
             os._exit(INTERRUPTED)
         stop.set()
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 import typer
 
 from treadle.api.wire import to_builtins
-from treadle.cli.logs import set_up_logging
+from treadle.kernel.log_lines import set_up_logging
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name

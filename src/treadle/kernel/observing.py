@@ -7,8 +7,8 @@ whether `observe` is there. No observer can disturb what it observes: what it ra
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -88,6 +88,12 @@ class Spans(Protocol):
     def origin(self) -> object:
         """Where the code that runs now is in its trace, to be handed back in `TasksStored`."""
 
+    def continuing(self, headers: Mapping[str, str]) -> AbstractContextManager[object]:
+        """What runs inside belongs to the trace that a request's headers tell of (W3C `traceparent`), if they do."""
+
+    def flush(self) -> bool:
+        """Send what is on its way, within a bound; blocks."""
+
     def executing(self, task: Task) -> AbstractContextManager[object]:
         """What runs inside belongs to this attempt."""
 
@@ -122,6 +128,10 @@ class Telemetry:
     def trace_id(self) -> str | None:
         """The trace of the code that runs now, if traces are made and it is in one."""
         return None if self.spans is None else self.spans.trace_id()
+
+    def continuing(self, headers: Mapping[str, str]) -> AbstractContextManager[object]:
+        """As `Spans.continuing`, where traces are made."""
+        return nullcontext() if self.spans is None else self.spans.continuing(headers)
 
     def _tell(self, event: Event | Measure) -> None:
         for observer in self._observers:

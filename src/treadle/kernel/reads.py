@@ -11,7 +11,7 @@ from treadle.kernel.why import Around, Reason, serves, shown_server_state, why
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, TaskNotFound
 from treadle.model.ids import parse_id
-from treadle.model.lists import WAIT
+from treadle.model.lists import WAIT, LaneRule
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, check_name
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, Hold, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task
@@ -37,6 +37,39 @@ class Overview:
 
     depths: list[LaneDepth]
     finished: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """What it takes to say how many workers a list could use."""
+
+    rules: list[LaneRule]
+    depths: list[LaneDepth]
+    ends: list[Task]
+    servers: list[Server]
+    now: int
+
+    def scaling(
+        self,
+        task_list: str,
+        rules: list[LaneRule],
+        target_for: int,
+        concurrency: int | None = None,
+        minimum: int = 0,
+        maximum: int = MOST_WORKERS,
+    ) -> Scaling:
+        """The signal for those lanes of the list."""
+        lanes = {rule.lane_id: rule for rule in rules}
+        loads = [load_of(depth, lanes[depth.lane_id], self.ends, self.now) for depth in self.depths if depth.lane_id in lanes]
+        live = [
+            server
+            for server in self.servers
+            if shown_server_state(server, self.now) == "running"
+            and task_list in server.task_lists
+            and (not rules or any(serves(server, rule.lane) for rule in rules))
+        ]
+        slots = concurrency or max(round(sum(server.concurrency for server in live) / len(live)) if live else 1, 1)
+        return scaling(loads, target_for=target_for, workers=len(live), concurrency=slots, minimum=minimum, maximum=maximum)
 
 
 class Reads:
@@ -140,27 +173,28 @@ class Reads:
         check_name(task_list, "task list")
         target_for = milliseconds(target_latency, "target_latency", positive=True)
         check_bounds(target_for, concurrency, minimum, maximum)
-        rules = {
-            rule.lane_id: rule
+        scene = await self._scene()
+        rules = [rule for rule in scene.rules if rule.lane.task_list == task_list and name in (None, rule.lane.name)]
+        return scene.scaling(task_list, rules, target_for, concurrency, minimum, maximum)
+
+    async def desired_by_list(self) -> dict[str, Scaling]:
+        """As `desired_workers`, of every list that has ever had a task for a handler, from one look."""
+        scene = await self._scene()
+        rules: dict[str, list[LaneRule]] = {}
+        for rule in scene.rules:
+            rules.setdefault(rule.lane.task_list, []).append(rule)
+        target_for = milliseconds(TARGET_LATENCY)
+        return {task_list: scene.scaling(task_list, found, target_for) for task_list, found in sorted(rules.items())}
+
+    async def _scene(self) -> _Scene:
+        rules = [
+            rule
             for rule in await self._store.list_lane_rules()
-            if rule.lane.namespace == self._namespace
-            and rule.lane.kind == HANDLER
-            and rule.lane.task_list == task_list
-            and name in (None, rule.lane.name)
-        }
-        depths = [depth for depth in await self._store.list_depths() if depth.lane_id in rules]
-        ends = await self._list_last_ends()
-        now = await self._store.now()
-        loads = [load_of(depth, rules[depth.lane_id], ends, now) for depth in depths]
-        live = [
-            server
-            for server in await self._store.list_servers()
-            if shown_server_state(server, now) == "running"
-            and task_list in server.task_lists
-            and (not rules or any(serves(server, rule.lane) for rule in rules.values()))
+            if rule.lane.namespace == self._namespace and rule.lane.kind == HANDLER
         ]
-        slots = concurrency or max(round(sum(server.concurrency for server in live) / len(live)) if live else 1, 1)
-        return scaling(loads, target_for=target_for, workers=len(live), concurrency=slots, minimum=minimum, maximum=maximum)
+        depths = await self._store.list_depths()
+        ends = await self._list_last_ends()
+        return _Scene(rules, depths, ends, await self._store.list_servers(), await self._store.now())
 
     async def _list_last_ends(self) -> list[Task]:
         """The tasks of the namespace that were the last to complete or fail; no backlog and no history makes this longer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import msgspec
@@ -12,6 +13,9 @@ from treadle.model.names import DEFAULT_LIST, HANDLER
 from treadle.model.values import decode
 
 _log = logging.getLogger("treadle")
+
+current_attempt: ContextVar[tuple[str, str | None] | None] = ContextVar("current_attempt", default=None)
+"""The task and the trace that the code that runs now works on; for the lines that it logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +214,7 @@ def log_event(event: Event) -> None:
         return  # twice per task: not worth the words that nobody will see
     level, text = _words(event)
     if _log.isEnabledFor(level):
-        _log.log(level, text)
+        _log.log(level, text, extra={"treadle_event": event})
 
 
 def _words(event: Event) -> tuple[int, str]:

@@ -41,6 +41,7 @@ from treadle.wiring.access import AccessFace
 from treadle.wiring.blocking import BlockingEngine, NotOpen
 from treadle.wiring.functions import FunctionFace
 from treadle.wiring.goal_face import GoalFace
+from treadle.wiring.observed import ObservedFace
 from treadle.wiring.outside import OutsideFace, wire_outside
 from treadle.wiring.people import PeopleFace, wire_people
 from treadle.wiring.results import Results
@@ -71,7 +72,7 @@ class AlreadyOpen(TreadleError):
     code = "already_open"
 
 
-class Engine(AccessFace, FunctionFace, GoalFace, OutsideFace, PeopleFace, ServiceFace):
+class Engine(AccessFace, FunctionFace, GoalFace, ObservedFace, OutsideFace, PeopleFace, ServiceFace):
     """A store and what is done with it: enqueue, wait, cancel, retry, look, and run handlers.
 
         engine = Engine("sqlite:///treadle.db")
@@ -212,6 +213,7 @@ class Engine(AccessFace, FunctionFace, GoalFace, OutsideFace, PeopleFace, Servic
 
     async def open(self, *, migrate: bool = True) -> None:
         """Connect to the store, bringing its schema up to date unless told otherwise."""
+        self._begin_to_observe()
         await self.store.open(migrate=migrate)
         self._results = Results(self.store.find_finished, self.clock, self.emit)
         self._run_results = Results(self.store.find_finished_runs, self.clock, self.emit)
@@ -236,6 +238,7 @@ class Engine(AccessFace, FunctionFace, GoalFace, OutsideFace, PeopleFace, Servic
             await self.committer.close()
         finally:
             await self.store.close()
+            await self._send_spans()
 
     # handlers and workers
 

@@ -18,6 +18,8 @@ from typing import Any
 
 import msgspec
 
+from treadle.kernel.log_lines import lines_are_json, set_up_logging
+from treadle.kernel.telemetry import current_attempt
 from treadle.model.errors import InvalidInput, NonRetryable, TreadleError
 from treadle.model.outcomes import Failed, Outcome, Problem, Succeeded
 from treadle.model.tasks import LogLine, Task
@@ -70,7 +72,9 @@ class SystemExecutor:
         code = _pickled(handler)
         ours, theirs = self._spawn.Pipe()
         process = self._spawn.Process(
-            target=_child, args=(theirs, code, handler.arguments, msgspec.msgpack.encode(context.task)), daemon=True
+            target=_child,
+            args=(theirs, code, handler.arguments, msgspec.msgpack.encode(context.task), lines_are_json()),
+            daemon=True,
         )
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Outcome | None] = loop.create_future()
@@ -146,7 +150,7 @@ def _listen(pipe: Connection, context: Context, loop: asyncio.AbstractEventLoop,
         return  # the loop is closed: nobody waits
 
 
-def _child(pipe: Connection, code: bytes, arguments: int, task: bytes) -> None:
+def _child(pipe: Connection, code: bytes, arguments: int, task: bytes, json_lines: bool = False) -> None:
     """What runs in the process: call the handler, send back what it came to.
 
     Outcomes go back, not exceptions: they keep the traceback, and any of them can be pickled.
@@ -155,6 +159,9 @@ def _child(pipe: Connection, code: bytes, arguments: int, task: bytes) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the worker decides what becomes of us
     held = msgspec.msgpack.decode(task, type=Task)
+    if json_lines:
+        set_up_logging("INFO", "json")
+        current_attempt.set((held.id, held.trace_id))
     context = Context(
         held,
         SystemClock().now,

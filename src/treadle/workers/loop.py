@@ -18,7 +18,17 @@ from treadle.kernel.externals import Externals
 from treadle.kernel.observing import AttemptEnded, SettleAnswered, Spans, TasksClaimed, Telemetry, telemetry_of, timed
 from treadle.kernel.ports import Answer, Finish, Park, Store, Unit, Verdict
 from treadle.kernel.settle import TAKEOVER_LIMIT, decide, failure, ignored, refusal, settlement, turned_away
-from treadle.kernel.telemetry import Emit, LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
+from treadle.kernel.telemetry import (
+    Emit,
+    LeaseLost,
+    LoopError,
+    ResultDropped,
+    StoreBack,
+    StoreTrouble,
+    TaskSettled,
+    TaskTaken,
+    current_attempt,
+)
 from treadle.kernel.why import serves, shown_server_state
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, StoreError, TreadleError
@@ -447,6 +457,7 @@ class Worker:
         task = execution.task
         started = self._clock.monotonic()
         execution.started = True
+        current_attempt.set((task.id, task.trace_id))
         try:
             if execution.context.cancelled:
                 raise asyncio.CancelledError

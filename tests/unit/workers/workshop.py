@@ -37,10 +37,10 @@ class Events(list[Event]):
         self.append(event)
         self._loop.call_soon_threadsafe(self._new.set)
 
-    def of(self, kind: type[E], **fields: object) -> list[E]:
+    def of(self, kind: type[E], /, **fields: object) -> list[E]:
         return [e for e in self if isinstance(e, kind) and all(getattr(e, name) == value for name, value in fields.items())]
 
-    async def heard(self, kind: type[E], count: int = 1, **fields: object) -> E:
+    async def heard(self, kind: type[E], /, count: int = 1, **fields: object) -> E:
         """The `count`-th event of that kind with those fields, once it was told."""
         async with asyncio.timeout(BOUND):
             while len(found := self.of(kind, **fields)) < count:

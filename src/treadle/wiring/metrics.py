@@ -1,0 +1,217 @@
+"""Prometheus metrics of one engine: counters and histograms from its telemetry, gauges from its store.
+
+They live in a registry of their own, so that several engines in a process do not mix. Counting begins when an engine is first
+asked for its metrics. Needs the extra `metrics`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from treadle.kernel.observing import AttemptEnded, JobPolled, Measure, SettleAnswered, StoreCalled, TasksClaimed, TasksStored
+from treadle.kernel.ports import DeadFilter
+from treadle.kernel.telemetry import (
+    Event,
+    LeaseLost,
+    LeasesExpired,
+    LoopError,
+    PollRaised,
+    Recovered,
+    ResultDropped,
+    TaskSettled,
+    TickFailed,
+)
+from treadle.model.errors import MissingDependency, StoreError
+from treadle.wiring.metric_table import BY_NAME, COUNTER, GAUGE, METRICS, BoundedLabel, outcome_of
+
+try:
+    from prometheus_client import CollectorRegistry, Counter, Histogram
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.exposition import choose_encoder
+except ImportError:
+    raise MissingDependency("Metrics need the package prometheus-client: pip install 'treadle[metrics]'.") from None
+
+if TYPE_CHECKING:
+    from treadle.wiring.engine import Engine
+
+FRESH_FOR = 2.0
+"""Seconds for which what the store said is shown again, however many ask."""
+SHARE = 10
+"""What a long look found is shown again for so many times as long: looking takes no more than a tenth of the time."""
+LOOK_WITHIN = 5.0
+"""Seconds that the store gets to answer; a scrape that waits longer would be given up by most."""
+
+_STOPPED = "stopped"
+_DEPTHS = ("ready", "running", "waiting", "held")
+
+
+@dataclass(slots=True)
+class _Look:
+    """What the store said last: per metric, the values by labels."""
+
+    values: dict[str, dict[tuple[str, ...], float]] = field(default_factory=dict)
+    until: float = float("-inf")
+    """On the monotonic clock."""
+
+    def add(self, name: str, labels: tuple[str, ...], value: float) -> None:
+        """More of it: labels that were bounded come together."""
+        of = self.values.setdefault(name, {})
+        of[labels] = of.get(labels, 0) + value
+
+    def at_least(self, name: str, labels: tuple[str, ...], value: float) -> None:
+        """The greatest of those that come together."""
+        of = self.values.setdefault(name, {})
+        of[labels] = max(of.get(labels, 0), value)
+
+
+class Metrics:
+    """What `engine.metrics` is. `render` is all that an endpoint needs."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.registry = CollectorRegistry(auto_describe=False)
+        self._series: dict[str, Any] = {}
+        self._children: dict[tuple[str, ...], Any] = {}
+        for metric in METRICS:
+            if metric.kind == COUNTER:
+                self._series[metric.name] = Counter(metric.name, metric.help, metric.labels, registry=self.registry)
+            elif metric.kind != GAUGE:
+                self._series[metric.name] = Histogram(
+                    metric.name, metric.help, metric.labels, registry=self.registry, buckets=metric.buckets
+                )
+        self._bounds = {label: BoundedLabel() for label in ("kind", "task_list", "name", "operation", "loop")}
+        self._look = _Look()
+        self._looking = asyncio.Lock()
+        self.registry.register(self)
+        engine.telemetry.add(self.observe)
+
+    async def render(self, accept: str | None = None) -> tuple[bytes, str]:
+        """All metrics as text in the format that `accept` (the header of that name) asks for, and its content type."""
+        await self._refresh()
+        encode, content_type = choose_encoder(accept or "")
+        return encode(self.registry), content_type
+
+    # what happens
+
+    def observe(self, event: Event | Measure) -> None:
+        """Count it; called in any thread."""
+        match event:
+            case TasksClaimed(tasks):
+                for task in tasks:
+                    self._of("treadle_claims", task.kind, task.task_list).inc()
+                    if task.claim_version == 1 and task.claimed_at is not None:
+                        late = max(task.claimed_at - task.due_at, 0) / 1000
+                        self._of("treadle_start_delay_seconds", task.task_list).observe(late)
+            case AttemptEnded(task, move, took):
+                self._of("treadle_handler_duration_seconds", task.kind, task.name, outcome_of(move)).observe(took)
+            case TaskSettled():
+                self._of("treadle_settles", event.kind, event.task_list, outcome_of(event.move)).inc()
+                if event.move == "retry":
+                    self._of("treadle_retries", event.kind, event.task_list).inc()
+            case SettleAnswered():
+                self._of("treadle_settle_duration_seconds").observe(event.took)
+            case StoreCalled(operation, took, count, failed):
+                self._of("treadle_store_duration_seconds", operation).observe(took)
+                if failed:
+                    self._of("treadle_store_errors", operation).inc()
+                elif operation == "commit":
+                    self._of("treadle_commit_units").observe(count)
+            case TasksStored(tasks):
+                for new in tasks:
+                    self._of("treadle_enqueued", new.lane.kind, new.lane.task_list).inc()
+            case LeaseLost():
+                self._of("treadle_lease_losses").inc()
+            case ResultDropped():
+                self._of("treadle_dropped_results").inc()
+            case LeasesExpired(count):
+                self._of("treadle_takeovers").inc(count)
+            case Recovered(expired_leases=expired, own_tasks=own):
+                self._of("treadle_takeovers").inc(expired + own)
+            case JobPolled(name, late):
+                self._of("treadle_poll_lateness_seconds", name).observe(late)
+            case PollRaised(name=name):
+                self._of("treadle_poll_errors", name).inc()
+            case LoopError(loop):
+                self._of("treadle_loop_errors", loop).inc()
+            case TickFailed():
+                self._of("treadle_loop_errors", "external polling").inc()
+            case _:
+                pass  # for people
+
+    def _of(self, name: str, *values: str) -> Any:
+        """The series with those labels; users' values are bounded."""
+        key = (name, *values)
+        found = self._children.get(key)
+        if found is None:
+            metric = BY_NAME[name]
+            pairs = zip(metric.labels, values, strict=True)
+            bounded = [self._bounds[label](value) if label in self._bounds else value for label, value in pairs]
+            found = self._series[name].labels(*bounded) if metric.labels else self._series[name]
+            if bounded == list(values):  # what stands for others is looked up each time: there may be any number of them
+                self._children[key] = found
+        return found
+
+    # what the store says
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The gauges as they were read last; called by the registry."""
+        for metric in METRICS:
+            if metric.kind == GAUGE and (values := self._look.values.get(metric.name)):
+                family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+                for labels, value in values.items():
+                    family.add_metric(labels, value)
+                yield family
+
+    async def _refresh(self) -> None:
+        """Look at the store, unless that was done a moment ago; one look serves all who ask meanwhile."""
+        async with self._looking:
+            clock = self._engine.clock
+            began = clock.monotonic()
+            if began < self._look.until:
+                return
+            look = _Look()
+            try:
+                async with asyncio.timeout(LOOK_WITHIN):
+                    await self._read(look)
+            except (StoreError, TimeoutError):
+                look = _Look()
+            look.add("treadle_store_up", (), 1 if look.values else 0)
+            look.add("treadle_info", (_version(),), 1)
+            now = clock.monotonic()
+            look.until = now + max(FRESH_FOR, (now - began) * SHARE)
+            self._look = look
+
+    async def _read(self, look: _Look) -> None:
+        engine = self._engine
+        namespace = engine.settings.namespace
+        bounded = BoundedLabel()
+        now = await engine.store.now()
+        for task_list, scaling in (await engine.reads.desired_by_list()).items():
+            place = (namespace, bounded(task_list))
+            look.add("treadle_desired_workers", place, scaling.desired)
+            look.at_least("treadle_oldest_ready_age_seconds", place, 0)
+            for state in _DEPTHS:
+                look.add("treadle_queue_depth", (*place, state), 0)
+        for depth in await engine.store.list_depths():
+            if depth.lane.namespace == namespace:
+                place = (namespace, bounded(depth.lane.task_list))
+                for state in _DEPTHS:
+                    look.add("treadle_queue_depth", (*place, state), getattr(depth, state))
+                oldest_for = 0 if depth.oldest_due_at is None else max(now - depth.oldest_due_at, 0)
+                look.at_least("treadle_oldest_ready_age_seconds", place, oldest_for / 1000)
+        dead, _, _ = await engine.store.count_dead(DeadFilter(namespace=namespace))
+        look.add("treadle_dead_letters", (namespace,), dead)
+        for state, count in (await engine.store.count_runs(namespace)).items():
+            look.add("treadle_runs", (namespace, state), count)
+        for server in await engine.reads.list_servers():
+            if server.state != _STOPPED:
+                look.add("treadle_servers", (server.state,), 1)
+
+
+def _version() -> str:
+    from treadle.wiring.host import host_version
+
+    return host_version()

@@ -1,0 +1,288 @@
+"""OpenTelemetry spans from the enqueue of a task to its settle, across processes. Needs the extra `otel`.
+
+Nothing is stored for it. The trace of a task is its `trace_id` (a UUID or 32 hex digits are taken as they are, other text by its
+hash), else the tree that it belongs to. The span that stored a task has an id that is made from the task's, so that whoever
+executes it knows its parent:
+
+    enqueue NAME            made from the task's id; below the span that was current when it was asked for
+      execute NAME          one per attempt, in whatever process; current while the handler runs
+        settle              until the store has answered
+        enqueue NEXT        what followed from it
+
+Spans tell names, ids, outcomes and error codes; never payloads, results or messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from treadle.kernel.observing import Measure, SettleAnswered, TasksStored
+from treadle.kernel.telemetry import Event, LeaseLost, ResultDropped, TaskSettled
+from treadle.model.clock import Clock
+from treadle.model.errors import InvalidInput, MissingDependency
+from treadle.model.states import TaskState
+from treadle.model.tasks import NewTask, Task
+from treadle.model.values import decode
+from treadle.wiring.metric_table import outcome_of
+
+try:
+    from opentelemetry import context as contexts
+    from opentelemetry import trace as api
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import Tracer, TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.id_generator import IdGenerator
+    from opentelemetry.sdk.trace.sampling import Decision
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError:
+    raise MissingDependency(
+        "Traces need OpenTelemetry: pip install 'treadle[otel]', or set TREADLE_OTLP_ENDPOINT=off to go without them."
+    ) from None
+
+if TYPE_CHECKING:
+    from treadle.wiring.engine import Engine
+
+SCOPE = "treadle"
+FLUSH_WITHIN = 3.0
+"""Seconds that spans on their way get when an engine is closed."""
+
+_propagator = TraceContextTextMapPropagator()
+
+
+def trace_number(trace_id: str) -> int:
+    """The 128 bits that stand for a trace id of ours."""
+    try:
+        number = UUID(trace_id).int
+    except ValueError:
+        number = 0
+    return number or int.from_bytes(hashlib.sha256(trace_id.encode()).digest()[:16]) or 1
+
+
+def span_number(task_id: str) -> int:
+    """The 64 bits of the span that stored the task."""
+    return int.from_bytes(hashlib.sha256(task_id.encode()).digest()[:8]) or 1
+
+
+class _Ids(IdGenerator):
+    """Ids as they were said for the next span, else those of another generator."""
+
+    def __init__(self, others: IdGenerator) -> None:
+        self._others = others
+        self._next = threading.local()
+
+    def say(self, trace_id: int, span_id: int) -> None:
+        """Use these for the next span of this thread."""
+        self._next.ids = (trace_id, span_id)
+
+    def forget(self) -> None:
+        """Use none of one's own."""
+        self._next.ids = None
+
+    def generate_trace_id(self) -> int:
+        said = getattr(self._next, "ids", None)
+        return said[0] if said else self._others.generate_trace_id()
+
+    def generate_span_id(self) -> int:
+        said = getattr(self._next, "ids", None)
+        return said[1] if said else self._others.generate_span_id()
+
+
+class _Instants:
+    """Nanoseconds since 1970 on an engine's clock, which itself tells milliseconds: finer by its monotonic side."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._anchor()
+
+    def _anchor(self) -> None:
+        self._wall_ms, self._since = self._clock.now(), self._clock.monotonic()
+
+    def now(self) -> int:
+        """Now; follows the wall clock when that was set."""
+        passed = self._clock.monotonic() - self._since
+        if abs(self._clock.now() - self._wall_ms - passed * 1000) > 100:
+            self._anchor()
+            passed = 0.0
+        return self._wall_ms * 1_000_000 + int(passed * 1e9)
+
+
+class Tracing:
+    """The spans of one engine."""
+
+    def __init__(self, provider: TracerProvider, clock: Clock, namespace: str) -> None:
+        tracer = provider.get_tracer(SCOPE) if isinstance(provider, TracerProvider) else None
+        if not isinstance(tracer, Tracer):
+            raise InvalidInput("Traces are made with a TracerProvider of opentelemetry-sdk that is not disabled.")
+        if not isinstance(tracer.id_generator, _Ids):
+            tracer.id_generator = _Ids(tracer.id_generator)
+        self.provider = provider
+        self._tracer = tracer
+        self._ids = tracer.id_generator
+        self._instants = _Instants(clock)
+        self._namespace = namespace
+        self._live: dict[str, api.Span] = {}
+        """The spans of attempts in progress, by task."""
+
+    # what the engine asks for
+
+    def trace_id(self) -> str | None:
+        """The trace that the code that runs now is in."""
+        here = api.get_current_span().get_span_context()
+        return format(here.trace_id, "032x") if here.is_valid else None
+
+    def origin(self) -> object:
+        """The span that is current."""
+        return api.get_current_span().get_span_context()
+
+    @contextmanager
+    def continuing(self, headers: Mapping[str, str]) -> Iterator[None]:
+        """What runs inside belongs to the trace that the header `traceparent` tells of, if there is one."""
+        carried = {name.lower(): value for name, value in headers.items() if name.lower() in ("traceparent", "tracestate")}
+        token = contexts.attach(_propagator.extract(carried))
+        try:
+            yield
+        finally:
+            contexts.detach(token)
+
+    @contextmanager
+    def executing(self, task: Task) -> Iterator[None]:
+        """The span of one attempt, current inside; its parent is the span that stored the task."""
+        doing = "poll" if task.state == TaskState.AWAITING_EXTERNAL else "execute"
+        facts = self._facts(task.id, task.kind, task.task_list, task.name, task.run_id, task.step_id)
+        span = self._tracer.start_span(
+            f"{doing} {task.name}",
+            context=self._below(api.SpanContext(_trace_of(task), span_number(task.id), True, self._flags(_trace_of(task)))),
+            kind=api.SpanKind.CONSUMER,
+            attributes=facts | {"treadle.attempt": task.attempt, "treadle.claim_version": task.claim_version},
+            start_time=self._instants.now(),
+        )
+        self._live[task.id] = span
+        token = contexts.attach(api.set_span_in_context(span))
+        try:
+            yield
+        finally:
+            contexts.detach(token)
+            if self._live.get(task.id) is span:
+                del self._live[task.id]
+            span.end(self._instants.now())
+
+    def observe(self, event: Event | Measure) -> None:
+        """Put what happened into spans."""
+        match event:
+            case TasksStored(tasks, took, origin):
+                self._enqueued(tasks, took, origin if isinstance(origin, api.SpanContext) else api.INVALID_SPAN_CONTEXT)
+            case SettleAnswered(task_id, move, done, took) if (span := self._live.get(task_id)) is not None:
+                now = self._instants.now()
+                settle = self._tracer.start_span(
+                    "settle",
+                    context=api.set_span_in_context(span),
+                    attributes={"treadle.outcome": outcome_of(move) if done else "dropped"},
+                    start_time=now - int(took * 1e9),
+                )
+                settle.end(now)
+            case TaskSettled(task_id, move=move, error=error) if (span := self._live.get(task_id)) is not None:
+                span.set_attribute("treadle.outcome", outcome_of(move))
+                if error is not None and move in ("fail", "retry"):
+                    code = str((decode(error) or {}).get("code", "failed"))
+                    span.set_attribute("error.type", code)
+                    span.set_status(api.Status(api.StatusCode.ERROR, code))
+            case ResultDropped(task_id) if (span := self._live.get(task_id)) is not None:
+                span.set_attribute("treadle.outcome", "dropped")
+                span.set_status(api.Status(api.StatusCode.ERROR, "claim_lost"))
+            case LeaseLost(task_id) if (span := self._live.get(task_id)) is not None:
+                span.set_attribute("treadle.outcome", outcome_of(None))
+                span.set_status(api.Status(api.StatusCode.ERROR, "claim_lost"))
+            case _:
+                pass
+
+    # how
+
+    def _enqueued(self, tasks: Sequence[NewTask], took: float, origin: api.SpanContext) -> None:
+        now = self._instants.now()
+        for task in tasks:
+            number = _trace_of(task)
+            below = origin.is_valid and origin.trace_id == number
+            links = [api.Link(origin)] if origin.is_valid and not below else None
+            self._ids.say(number, span_number(task.id))
+            try:
+                span = self._tracer.start_span(
+                    f"enqueue {task.lane.name}",
+                    context=self._below(origin if below else api.INVALID_SPAN_CONTEXT),
+                    kind=api.SpanKind.PRODUCER,
+                    attributes=self._facts(task.id, task.lane.kind, task.lane.task_list, task.lane.name, task.run_id, task.step_id),
+                    links=links,
+                    start_time=now - int(took * 1e9),
+                )
+            finally:
+                self._ids.forget()
+            span.end(now)
+
+    @staticmethod
+    def _below(parent: api.SpanContext) -> contexts.Context:
+        """A context in which that span is current, and nothing else is there."""
+        return api.set_span_in_context(api.NonRecordingSpan(parent), contexts.Context())
+
+    def _flags(self, trace: int) -> api.TraceFlags:
+        """Whether the trace is kept: what a sampler that goes by the trace's id said in the process that stored the task too."""
+        decision = self.provider.sampler.should_sample(contexts.Context(), trace, SCOPE).decision
+        return api.TraceFlags(api.TraceFlags.SAMPLED if decision is Decision.RECORD_AND_SAMPLE else api.TraceFlags.DEFAULT)
+
+    def _facts(
+        self, task_id: str, kind: str, task_list: str, name: str, run_id: str | None, step_id: str | None
+    ) -> dict[str, str | int]:
+        facts: dict[str, str | int] = {
+            "treadle.task_id": task_id,
+            "treadle.kind": kind,
+            "treadle.name": name,
+            "treadle.task_list": task_list,
+            "treadle.namespace": self._namespace,
+        }
+        if run_id is not None:
+            facts["treadle.run_id"] = run_id
+        if step_id is not None:
+            facts["treadle.step_id"] = step_id
+        return facts
+
+    def flush(self) -> bool:
+        """Send what is on its way, within a bound; blocks."""
+        return self.provider.force_flush(round(FLUSH_WITHIN * 1000))
+
+
+def _trace_of(task: Task | NewTask) -> int:
+    return trace_number(task.trace_id or task.root_id or task.id)
+
+
+def trace(engine: Engine, provider: TracerProvider) -> Tracing:
+    """Make spans of what the engine does, from now on."""
+    tracing = Tracing(provider, engine.clock, engine.settings.namespace)
+    if isinstance(before := engine.telemetry.spans, Tracing):
+        engine.telemetry.remove(before.observe)
+    engine.telemetry.spans = tracing
+    engine.telemetry.add(tracing.observe)
+    return tracing
+
+
+@cache
+def make_provider(endpoint: str, service_name: str) -> TracerProvider:
+    """A provider that sends spans there by OTLP over HTTP; one for all engines of a process."""
+    if not endpoint:
+        raise InvalidInput("Say where spans are to be sent: set TREADLE_OTLP_ENDPOINT, or give `use_tracing` a TracerProvider.")
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    except ImportError:
+        raise MissingDependency("Sending traces needs the OTLP exporter: pip install 'treadle[otel]'.") from None
+    provider = TracerProvider(resource=Resource.create({"service.name": service_name}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")))
+    return provider
+
+
+def share(tracing: Tracing) -> None:
+    """Let spans of handlers' own code go the same way, unless the program has said where they go."""
+    if isinstance(api.get_tracer_provider(), api.ProxyTracerProvider):
+        api.set_tracer_provider(tracing.provider)
