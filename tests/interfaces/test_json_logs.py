@@ -10,7 +10,7 @@ import pytest
 from tests.interfaces.commands import Treadle
 
 SECRET = "sesame-4711"
-HANDLERS = f"""
+HANDLERS = """
 import asyncio
 import gc
 import logging
