@@ -30,6 +30,7 @@ from typing import IO, NoReturn
 import typer.main
 
 import treadle
+from treadle.model.errors import MissingDependency
 
 ROOT = Path(__file__).parents[1]
 _LONGEST = 1 << 20
@@ -196,7 +197,7 @@ def _learn() -> None:
     """Do once what every child would do first: import, and put the command line together."""
     for package in pkgutil.walk_packages(treadle.__path__, "treadle."):
         if not package.name.endswith("__main__"):
-            with contextlib.suppress(ModuleNotFoundError):  # extras that are not installed
+            with contextlib.suppress(ModuleNotFoundError, MissingDependency):  # extras that are not installed
                 importlib.import_module(package.name)
     for name in _IMPORTED:
         with contextlib.suppress(ModuleNotFoundError):
