@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from treadle import Engine
+from treadle.kernel.ports import Store
+from treadle.model.clock import Clock
+from treadle.model.errors import StoreUnavailable
 from treadle.settings import Settings
+from treadle.stores import make_store
 
 SHARED = ("sqlite", "postgres")
 """Databases that several engines can use at once."""
@@ -31,3 +35,26 @@ def url_of(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def make_engine(url: str, **settings: Any) -> Engine:
     return Engine(url, settings=Settings(**settings))
+
+
+class Refusing:
+    """A store that refuses so many calls of some of its methods; `refusals` are those still to come."""
+
+    def __init__(self, **counts: int) -> None:
+        self.refusals = [name for name, count in counts.items() for _ in range(count)]
+        self._inner: Any = None
+
+    def store_of(self, url: str, clock: Clock) -> Store:
+        self._inner = make_store(url, clock)
+        return cast("Store", self)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+
+        async def call(*arguments: Any, **options: Any) -> Any:
+            if name in self.refusals:
+                self.refusals.remove(name)
+                raise StoreUnavailable("The store cannot be reached.")
+            return await method(*arguments, **options)
+
+        return call if name in self.refusals else method

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.engines import ALL, BOUND, Refusing, make_engine, url_of
 
 from treadle import Context, EffectFailed, EffectUnknown, Engine, NonRetryable, RetryPolicy, TaskFailed, Waiting
 from treadle.codecs import Zlib
@@ -383,3 +383,21 @@ async def test_the_wrong_way_to_make_an_effect_is_refused_at_once(engine: Engine
         ):
             with pytest.raises(TaskFailed, match=said):
                 await engine.result(await engine.enqueue(name), timeout=BOUND)
+
+
+async def test_a_store_that_cannot_be_read_is_no_failure_of_the_handler() -> None:
+    service = Service()
+    refusing = Refusing(find_outcomes=2)
+    engine = Engine("memory://", settings=Settings(), store_of=refusing.store_of)
+
+    @engine.handler("charge")
+    async def charge(payload: Any, ctx: Context) -> Any:
+        return await ctx.effect("charge", lambda: service.charge(ctx))
+
+    async with engine:
+        task = await engine.enqueue("charge", {})
+        await engine.pause(task)
+        await engine.resume(task)  # it has a past: what is known of its effects is looked for
+        async with engine.worker():
+            assert await engine.result(task, timeout=BOUND) == {"receipt": 1}
+    assert refusing.refusals == []

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.crash.child import load_example
-from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.engines import ALL, BOUND, Refusing, make_engine, url_of
 
 from treadle import (
     Engine,
@@ -327,3 +327,24 @@ async def test_a_function_is_found_although_servers_offer_specialists_too(tmp_pa
         assert [each.name for each in await asking.functions.list_known() if each.name == "double"] == ["double"]
         run = await asking.start_function("double", {"n": 2})
         assert await asking.run_result(run, timeout=BOUND) == 4
+
+
+async def test_a_store_that_cannot_be_read_is_no_failure_of_a_specialist() -> None:
+    refusing = Refusing(list_moves=2)
+    engine = Engine("memory://", settings=Settings(), store_of=refusing.store_of)
+
+    class Render(StubExternalSpecialist):
+        async def find(self, token: str) -> None:
+            """The job did not get there."""
+
+    specialist = Render(start_outcome={"url": "film"})
+    async with engine:
+        made = await engine.enqueue("film.Render", {})
+        (lane_id,) = await engine.store.list_lanes()
+        (task,) = await engine.store.claim([lane_id], "dead", 60_000, 1)
+        await engine.externals.begin(task, task.claim)  # a worker that dies before it has submitted the job
+        await engine.store.expire_leases_of(["dead"])
+        engine.specialist("film.Render", specialist)
+        async with engine.worker():
+            assert await engine.result(made, timeout=BOUND) == {"url": "film"}
+    assert (len(specialist.started), refusing.refusals) == (1, [])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.simulation.world import ServiceError, World
@@ -19,6 +22,8 @@ from treadle import (
     TaskFailed,
     Waiting,
 )
+from treadle.model.topology import Topology
+from treadle.wiring.topology import load_topology
 
 OFTEN = RetryPolicy.of(1000, first=0.2, longest=2, jitter=0.5)
 """What services do wrong is tried again until it is done."""
@@ -55,8 +60,28 @@ namespace sim {
 SOURCES = [("sim.afl", FLOW)]
 
 
+TOPOLOGY = """
+name: simulation
+types:
+  TICKET:
+    handler: pursue
+    budget: 30s
+    gates: [{use: regex, name: says-ok, pattern: ok}]
+"""
+
+
+@cache
+def _topology() -> Topology:
+    """What the goal pipeline's roles do, as it would be in a file."""
+    with TemporaryDirectory() as folder:
+        place = Path(folder) / "topology.yaml"
+        place.write_text(TOPOLOGY)
+        return load_topology(place)
+
+
 def furnish(engine: Engine, world: World) -> None:
     """Give a server all it offers."""
+    engine.topology = _topology()
     _handlers(engine, world)
     _people(engine)
     _functions(engine, world)
@@ -129,6 +154,13 @@ def _handlers(engine: Engine, world: World) -> None:
     @engine.handler("sim.Break")
     async def break_it(payload: Any) -> Any:
         raise ValueError("it never works")
+
+    @engine.handler("pursue", retry=OFTEN)
+    async def pursue(payload: Any, ctx: Context) -> Any:
+        """Objectives say how many of their workorders are to fail."""
+        tries = len(payload["objective"]["workorders"])
+        await world.ask(abs, tries)
+        return {"content": "ok" if tries > payload["objective"]["metadata"]["failing"] else "no"}
 
     @engine.handler("tick")
     async def tick(payload: Any) -> Any:

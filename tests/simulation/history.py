@@ -12,11 +12,14 @@ from typing import Any
 
 from tests.simulation.crew import furnish
 from tests.simulation.invariants import Auditor, check_end, is_quiet
-from tests.simulation.wishes import draw_wishes
+from tests.simulation.wishes import Wish, draw_wishes
 from tests.simulation.world import World
 
+from treadle import Engine
+from treadle.kernel.ports import RunFilter
 from treadle.kernel.telemetry import ClockJumped, Event, LeaseLost, LeasesExpired, LoopError, Recovered, ResultDropped
-from treadle.model.errors import Refused, StoreError, TreadleError
+from treadle.model.errors import StoreError, TreadleError
+from treadle.model.states import Hold
 from treadle.testing.simulation import Process, Simulation, Trace
 from treadle.wiring.host import WorkerHost
 
@@ -82,6 +85,7 @@ class History:
         self.wishes = draw_wishes(self.dice, self.dice.choice((3, 6, 10)))
         self.auditor = Auditor(simulation)
         self.given_up = 0
+        self.operated = self.dice.random() < 0.5
         self._over = False
         simulation.on_event.append(self._event)
 
@@ -204,5 +208,55 @@ class History:
                     for wish in self.wishes:
                         if wish.id is not None and wish.options.get("waits") and self.dice.random() < 0.3:
                             await engine.signal(wish.id, "told", "something", idempotency_key=f"told {wish.key}")
-                except (StoreError, Refused, TreadleError) as error:
+                except TreadleError as error:
                     process.tell(f"people: {type(error).__name__}")
+
+    async def _operate(self, process: Process) -> None:
+        """An operator who does what seems right to him; once nothing goes wrong any more, he lets everything go on."""
+        engine = self.simulation.engine(process)
+        acts = (self._pause_something, self._let_go_on, self._cancel_something, self._retry_something, self._hold_the_list)
+        async with engine:
+            while True:
+                await asyncio.sleep(1 + 4 * self.dice.random())
+                if not self.operated:
+                    continue
+                try:
+                    act = self.dice.choice(acts) if self.simulation.faults.on else self._let_go_on
+                    await act(engine, process)
+                except TreadleError as error:
+                    process.tell(f"operator: {type(error).__name__}")
+
+    def _some_wish(self) -> Wish | None:
+        sent = [wish for wish in self.wishes if wish.id is not None and wish.kind in ("task", "run")]
+        return self.dice.choice(sent) if sent else None
+
+    async def _pause_something(self, engine: Engine, process: Process) -> None:
+        if (wish := self._some_wish()) is not None and wish.id is not None:
+            process.tell(f"pauses {wish.key}")
+            await (engine.runs.pause(wish.id) if wish.kind == "run" else engine.pause(wish.id))
+
+    async def _cancel_something(self, engine: Engine, process: Process) -> None:
+        if self.dice.random() < 0.3 and (wish := self._some_wish()) is not None and wish.id is not None:
+            process.tell(f"cancels {wish.key}")
+            wish.may = (*wish.may, "canceled")
+            await (engine.runs.cancel(wish.id) if wish.kind == "run" else engine.cancel(wish.id))
+
+    async def _retry_something(self, engine: Engine, process: Process) -> None:
+        if (wish := self._some_wish()) is not None and wish.id is not None:
+            process.tell(f"retries {wish.key}")
+            wish.retried = True
+            await (engine.runs.retry(wish.id) if wish.kind == "run" else engine.retry(wish.id))
+
+    async def _hold_the_list(self, engine: Engine, process: Process) -> None:
+        process.tell("pauses the list")
+        await engine.lists.pause("default")
+
+    async def _let_go_on(self, engine: Engine, process: Process) -> None:
+        await engine.lists.resume("default")
+        for task in await engine.list_tasks(states=("paused",), kind=None):
+            if task.hold & Hold.TASK_PAUSED:
+                process.tell(f"resumes {task.id[-6:]}")
+                await engine.resume(task.id)
+        for run in await engine.store.list_runs(RunFilter(states=("paused",)), 100):
+            process.tell(f"resumes run {run.id[-6:]}")
+            await engine.runs.resume(run.id)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from tests.simulation.crew import SOURCES
 
 from treadle import Engine
+from treadle.model.errors import InvalidSchedule, ScheduleExists
 
 
 @dataclass(slots=True)
@@ -18,7 +20,7 @@ class Wish:
 
     key: str
     kind: str
-    """`task` or `run`."""
+    """`task`, `run`, `schedule` or `objective`."""
     send: Callable[[Engine], Awaitable[str]]
     expected: Any = None
     """The result, for what has just one."""
@@ -30,11 +32,13 @@ class Wish:
     id: str | None = None
     """Once it was acknowledged."""
     options: dict[str, Any] = field(default_factory=dict)
+    retried: bool = False
+    """An operator let it be done again."""
 
 
 def draw_wishes(dice: random.Random, count: int) -> list[Wish]:
     """So many wishes of all kinds."""
-    makers = (_work, _work, _sync, _nap, _charge, _ask, _limited, _order, _flow, _broken_flow, _print)
+    makers = (_work, _work, _sync, _nap, _charge, _ask, _limited, _order, _flow, _broken_flow, _print, _schedule, _objective)
     return [dice.choice(makers)(dice, f"w{number}") for number in range(count)]
 
 
@@ -123,3 +127,33 @@ def _broken_flow(dice: random.Random, key: str) -> Wish:
         return (await engine.start_run(SOURCES, "sim.Broken", {"n": 1}, idempotency_key=key)).id
 
     return Wish(key, "run", send, may=("failed",))
+
+
+def _schedule(dice: random.Random, key: str) -> Wish:
+    lasts, every = dice.choice((4, 12)), dice.choice((1, 3))
+
+    ends: list[datetime] = []
+
+    async def send(engine: Engine) -> str:
+        ends.append(datetime.fromtimestamp(engine.clock.now() / 1000 + lasts, UTC))  # the first is meant, however often it is sent
+        options: dict[str, Any] = {"every": every, "end": ends[0], "task": "tick", "inputs": {"key": key}}
+        try:
+            await engine.schedules.create(key, **options, overlap="allow", catch_up="all", catch_up_limit=1000)
+        except ScheduleExists:
+            pass  # it was there, and the answer was lost
+        except InvalidSchedule:
+            pass  # the clock went past its end
+        return key
+
+    return Wish(key, "schedule", send, options={"every": every})
+
+
+def _objective(dice: random.Random, key: str) -> Wish:
+    failing = dice.choice((0, 0, 1, 5))
+
+    async def send(engine: Engine) -> str:
+        made = await engine.objectives.add(f"Do {key}", actor="ada", key=key, metadata={"failing": failing})
+        await engine.objectives.approve(made.objective_id, actor="ada")
+        return made.objective_id
+
+    return Wish(key, "objective", send, may=("BLOCKED",) if failing > 2 else ("DONE",))

@@ -141,7 +141,7 @@ class WorkerHost:
             ),
             fallback=engine.fallback,
             functions=self.functions,
-            effects=EffectKernel(engine.store, engine.committer, engine.vault),
+            effects=EffectKernel(engine.store, engine.committer, engine.vault, engine.clock),
             tend=engine.approvals.tend,
             roles=(lambda kind, name: None) if self._roles is None else self._roles.find,
             externals=engine.externals,

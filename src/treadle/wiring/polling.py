@@ -76,7 +76,7 @@ class ExternalPollingLoop:
             options=WorkerOptions(concurrency=self._concurrency, poll_every=self._tick_seconds),
             settle=engine.run_kernel.settler.settle,
             open_payload=engine.vault.open_text,
-            effects=EffectKernel(engine.store, engine.committer, engine.vault),
+            effects=EffectKernel(engine.store, engine.committer, engine.vault, engine.clock),
             tend=engine.approvals.tend,
             externals=engine.externals,
         )

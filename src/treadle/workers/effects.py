@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from treadle.kernel.committer import Committer
@@ -32,7 +33,8 @@ from treadle.kernel.effects import (
 )
 from treadle.kernel.ports import Keep, Row, Store, Unit, Verdict
 from treadle.kernel.vault import Vault
-from treadle.model.errors import ClaimLost, InvalidInput
+from treadle.model.clock import Clock
+from treadle.model.errors import ClaimLost, InvalidInput, StoreError
 from treadle.model.records import EffectOutcome
 from treadle.model.tasks import Claim, Task
 from treadle.model.values import Json
@@ -42,6 +44,9 @@ T = TypeVar("T")
 _LOOKED_AT = 500
 """Keys of attempts that one read looks for."""
 
+
+_FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
+"""Seconds between looks while the store cannot be reached."""
 
 _Types = tuple[type[BaseException], ...]
 
@@ -57,12 +62,23 @@ class _Asked(NamedTuple):
 class EffectKernel:
     """What effects need of the engine; one for a worker."""
 
-    def __init__(self, store: Store, committer: Committer, vault: Vault) -> None:
+    def __init__(self, store: Store, committer: Committer, vault: Vault, clock: Clock) -> None:
         self.store = store
         self.committer = committer
         self.vault = vault
+        self.clock = clock
         self.loop: asyncio.AbstractEventLoop | None = None
         """The worker's, once it runs: what handlers in threads store goes through it."""
+
+    async def read(self, read: Callable[[], Awaitable[T]]) -> T:
+        """What is read, once the store can be reached: that it cannot is no failure of the handler that makes an effect."""
+        delay = _FIRST_DELAY
+        while True:
+            try:
+                return await read()
+            except StoreError:
+                await self.clock.sleep(delay)
+                delay = min(delay * 2, _LONGEST_DELAY)
 
 
 class AttemptEffects:
@@ -83,7 +99,7 @@ class AttemptEffects:
         asked = self._effect(action, request, key)
         begin = await self._begin(asked)
         if isinstance(begin, EffectOutcome):
-            return await read_response(begin, self._kernel.vault)
+            return await self._known(begin)
         try:
             with making(begin.keys):
                 response = call()
@@ -101,7 +117,7 @@ class AttemptEffects:
         asked = self._effect(action, request, key)
         begin = self._wait_for(self._begin(asked))
         if isinstance(begin, EffectOutcome):
-            return self._wait_for(read_response(begin, self._kernel.vault))
+            return self._wait_for(self._known(begin))
         try:
             with making(begin.keys):
                 response = call()
@@ -146,12 +162,17 @@ class AttemptEffects:
             reach("effect.begun")
         return decided
 
+    async def _known(self, outcome: EffectOutcome) -> Json:
+        """What is known to have come back, or to have gone wrong."""
+        return await self._kernel.read(lambda: read_response(outcome, self._kernel.vault))
+
     async def _find(self, effect: Effect) -> dict[str, EffectOutcome]:
         """What is stored of it, the newest attempt first."""
         keys = effect.keys(self._task.attempt)
         found: dict[str, EffectOutcome] = {}
         for start in range(0, len(keys), _LOOKED_AT):
-            rows = await self._kernel.store.find_outcomes(keys[start : start + _LOOKED_AT])
+            page = keys[start : start + _LOOKED_AT]
+            rows = await self._kernel.read(partial(self._kernel.store.find_outcomes, page))
             found |= {row.idempotency_key: row for row in rows}
         return {key: found[key] for key in keys if key in found}
 
@@ -160,7 +181,8 @@ class AttemptEffects:
         last = next((row for row in found.values() if row.status == FAILED), None)
         if last is None:
             return True
-        return await is_counted(last, await self._kernel.store.list_moves(self._task.id), self._kernel.vault)
+        moves = await self._kernel.read(partial(self._kernel.store.list_moves, self._task.id))
+        return await self._kernel.read(lambda: is_counted(last, moves, self._kernel.vault))
 
     async def _made(self, begin: Begin, response: Json) -> Json:
         """Record the success, and give back the response as the next attempt would find it."""

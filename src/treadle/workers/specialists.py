@@ -16,7 +16,7 @@ from treadle.kernel.crashpoints import reach
 from treadle.kernel.external_deciding import problem_of, unregistered_text
 from treadle.kernel.externals import CANCEL_RETRY, Externals
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import ClaimLost, HandlerExists, InvalidInput, InvalidPolicy
+from treadle.model.errors import ClaimLost, HandlerExists, InvalidInput, InvalidPolicy, StoreError
 from treadle.model.external import (
     LOST,
     OUTCOME_UNKNOWN,
@@ -197,15 +197,17 @@ class Specialists:
         if externals is None:
             return Failed(Problem("specialist_unavailable", "Specialists need a worker of an engine, in its own process."))
         registered = self.find(ctx.task.scope)
-        if registered is None:
-            return await self._unserved(ctx, externals)
         call = _Call(ctx, executor, handler)
         try:
+            if registered is None:
+                return await self._unserved(ctx, externals)
             if ctx.task.state == TaskState.AWAITING_EXTERNAL:
                 return await _poll(registered, ctx, externals, call)
             return await _start(registered, ctx, externals, call)
         except ClaimLost:
             return Released("the claim was lost")
+        except StoreError as error:  # ours: what the specialist raises is dealt with where it is called
+            return Released(f"the store could not be read: {error}")
 
     async def _unserved(self, ctx: Context, externals: Externals) -> Outcome:
         """There is none for the scope here."""
