@@ -285,7 +285,20 @@ async def run_starter(options: argparse.Namespace) -> None:
         tell("started", id=started.id, created=started.created)
 
 
+async def run_gateway(options: argparse.Namespace) -> None:
+    """What an HTTP server does for one outside worker: its claims wait here, and its results are taken in here."""
+    async with Engine(emit=emit) as engine:
+        workers = engine.outside_workers
+        worker = await workers.register("shell", handlers=["note"])
+        while True:
+            tell("waiting", worker_id=worker.id)
+            for claimed in await workers.claim(worker.id, wait_for=30, lease_for=options.lease):
+                await workers.complete(worker.id, claimed.task.id, claimed.claim_version, {"pid": os.getpid()})
+                tell("completed", id=claimed.task.id, attempt=claimed.attempt)
+
+
 ROLES = {
+    "gateway": run_gateway,
     "starter": run_starter,
     "function_starter": run_function_starter,
     "asker": run_asker,

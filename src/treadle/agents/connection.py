@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from treadle.agents.claims import Claims, Held
@@ -126,7 +127,9 @@ class Connection:
                 if lane.namespace == namespace and task_list in (None, lane.task_list) and matches(lane.kind, lane.name)
             ]
             sent_at = self.engine.clock.monotonic()
-            tasks = await take(store, self.engine.approvals.tend, lane_ids, self.owner_id, lease_for, limit)
+            if lane_ids:
+                claim = partial(store.claim, lane_ids, self.owner_id, lease_for)
+                tasks = await take(claim, self.engine.approvals.tend, limit)
             if tasks or woken:
                 break
             await self._waker.tick()

@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from treadle.kernel.committer import Committer
+from treadle.kernel.crashpoints import reach
 from treadle.kernel.external_intents import INTENT, intent_of, new_intent
 from treadle.kernel.externals import Externals
+from treadle.kernel.observing import AttemptEnded, SettleAnswered, telemetry_of
 from treadle.kernel.ports import Answer, Finish, Keep, Park, Renewal, Store, Unit, Verdict
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.settle import decide
@@ -78,6 +80,7 @@ class HeldWork:
         self._clock = clock
         self._ids = ids
         self._emit = emit
+        self._telemetry = telemetry_of(emit)
         self._namespace = namespace
         self._lease_for = lease_for
         self._result_limit = result_limit
@@ -203,7 +206,8 @@ class HeldWork:
             raise PollNotSupported(task.name)
         intent = intent_of(task) or new_intent(self._ids, task)
         task.checkpoint = encode({INTENT: intent})
-        await self._finish(self._settle(task, claim, AwaitingExternal(handle, intent["token"], _text(specialist, "specialist"))))
+        awaiting = AwaitingExternal(handle, intent["token"], _text(specialist, "specialist"))
+        await self._finish(self._settle(task, claim, awaiting, "hand_off"))
 
     async def release(self, worker_id: str, task_id: str, claim_version: int, reason: str = "released by its worker") -> None:
         """Give the task back unfinished; another takes it at once."""
@@ -247,15 +251,25 @@ class HeldWork:
         """Settle the task under the claim, unless that was done before by one of these moves."""
         task = await self._find_held(claim, *moves)
         if task is not None:
-            await self._finish(self._settle(task, claim, outcome))
+            await self._finish(self._settle(task, claim, outcome, *moves))
 
-    async def _settle(self, task: Task, claim: Claim, outcome: Outcome) -> None:
+    async def _settle(self, task: Task, claim: Claim, outcome: Outcome, *moves: str) -> None:
         decided = decide(task, outcome, NO_RETRY, self._ids.random, self._result_limit)
+        took = max(self._clock.now() - (task.claimed_at or 0), 0)
+        sent_at = self._clock.monotonic()
+        if (observe := self._telemetry.observe) is not None:
+            observe(AttemptEnded(task, decided.move, took / 1000))
+        reach("settle.before_commit")
         answer = await self._settle_task(task, claim, decided, PATIENCE)
+        reach("settle.after_commit")
+        if observe is not None:
+            done = answer.verdict is Verdict.DONE
+            observe(SettleAnswered(task.id, decided.move, done, self._clock.monotonic() - sent_at))
         if answer.verdict is not Verdict.DONE:
+            if await self._has_made(claim, moves):  # said twice at once
+                return
             self._emit(ResultDropped(task.id, task.name, decided.move))
             raise ClaimLost(claim.task_id, claim.version)
-        took = max(self._clock.now() - (task.claimed_at or 0), 0)
         self._emit(TaskSettled(task.id, task.name, decided.move, task.attempt, took, decided.error))
         self._note_settled(claim.owner_id, decided.move)
 
@@ -274,12 +288,15 @@ class HeldWork:
             raise TaskNotFound(claim.task_id)
         if not task.finished and task.claim == claim:
             return task
-        made = (claim.version, claim.owner_id)
-        if moves and any(
-            (move.claim_version, move.actor) == made and move.move in moves for move in await self._store.list_moves(claim.task_id)
-        ):
+        if await self._has_made(claim, moves):
             return None
         raise ClaimLost(claim.task_id, claim.version)
+
+    async def _has_made(self, claim: Claim, moves: Sequence[str]) -> bool:
+        """Whether this very claim has made one of the moves."""
+        made = (claim.version, claim.owner_id)
+        found = await self._store.list_moves(claim.task_id) if moves else []
+        return any((move.claim_version, move.actor) == made and move.move in moves for move in found)
 
     async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Do it to its end, also when its caller goes away in the middle."""

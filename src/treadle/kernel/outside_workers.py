@@ -8,7 +8,7 @@ silent loses them, and others go on. What it may do with what it holds is in `he
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from treadle.kernel.external_deciding import unregistered_text
 from treadle.kernel.external_intents import INTENT
 from treadle.kernel.externals import Externals
 from treadle.kernel.held_work import HeldWork
+from treadle.kernel.observing import TasksClaimed, timed
 from treadle.kernel.ports import Finish, Park, Renewal, Store, TaskFilter, Touch, Verdict
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.settle import decide, failure, refusal, turned_away
@@ -57,6 +58,27 @@ class _Known:
     server: Server
     touched_at: float
     settled: Counter[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wants:
+    """The lanes that a worker wants tasks of: handlers' alone, by its patterns, narrowed down to `only` for this claim.
+
+    A prompt that this engine serves itself is wanted by name, not by a glob that happens to match it.
+    """
+
+    namespace: str
+    handlers: tuple[str, ...]
+    only: tuple[str, ...] | None
+    task_lists: frozenset[str]
+    is_prompt: Callable[[str], bool]
+
+    def __call__(self, lane: Lane) -> bool:
+        if lane.kind != HANDLER or lane.namespace != self.namespace or lane.task_list not in self.task_lists:
+            return False
+        if not handles(self.handlers, lane.name) or (self.only is not None and not handles(self.only, lane.name)):
+            return False
+        return handles_by_name((*self.handlers, *(self.only or ())), lane.name) or not self.is_prompt(lane.name)
 
 
 class OutsideWorkers(HeldWork):
@@ -205,31 +227,34 @@ class OutsideWorkers(HeldWork):
 
         return await self._room.wait(server.id, wants, look, self._give_back, wait / 1000)
 
-    def _wants(
-        self, server: Server, only: list[str] | None, lists: list[str] | None, allowed: Collection[str] | None
-    ) -> Callable[[Lane], bool]:
+    def _wants(self, server: Server, only: list[str] | None, lists: list[str] | None, allowed: Collection[str] | None) -> _Wants:
         served = set(server.task_lists) if lists is None else set(server.task_lists).intersection(lists)
         if allowed is not None:
             served = served.intersection(allowed)
         if not served:
             raise Refused("This worker serves none of those task lists, or its access is not for them: nothing can be claimed.")
 
-        def wants(lane: Lane) -> bool:
-            if lane.kind != HANDLER or lane.namespace != self._namespace or lane.task_list not in served:
-                return False
-            if not handles(server.handlers, lane.name) or (only is not None and not handles(only, lane.name)):
-                return False
-            named = handles_by_name(server.handlers, lane.name) or handles_by_name(only or (), lane.name)
-            return named or not self._is_prompt(lane.name)
-
-        return wants
+        narrowed = None if only is None else tuple(only)
+        return _Wants(self._namespace, tuple(server.handlers), narrowed, frozenset(served), self._is_prompt)
 
     async def _look(self, lane_ids: Sequence[int], worker_id: str, lease_for: int, limit: int) -> Look[ClaimedTask]:
-        tasks = await take(self._store, self._tend, lane_ids, worker_id, lease_for, limit)
+        observe = self._telemetry.observe
+
+        def claim(room: int) -> Awaitable[list[Task]]:
+            call = self._store.claim(lane_ids, worker_id, lease_for, room)
+            return call if observe is None else timed(observe, self._clock, "claim", call, len)
+
+        tasks = await take(claim, self._tend, limit)
+        if observe is not None and tasks:
+            observe(TasksClaimed(tasks))
         lanes = frozenset(task.lane_id for task in tasks)
         ready = [task for task in tasks if await self._may_be_executed(task)]
         bounded = [Renewal(task.claim) for task in ready if (task.deadline_at or task.progress_for or task.timeout_for) is not None]
-        extended = await self._store.extend(bounded, lease_for) if bounded else {}
+        try:
+            extended = await self._store.extend(bounded, lease_for) if bounded else {}
+        except StoreError:
+            await self._give_back([_claimed(task) for task in ready])
+            raise
         found = []
         for task in ready:
             if (extension := extended.get(task.id)) is not None:
@@ -296,14 +321,20 @@ class OutsideWorkers(HeldWork):
 
     async def _touch(self, worker_id: str, running: int | None = None, state: str | None = None) -> Server:
         """Store a sign of life, with what has been counted since the last one; or `WorkerNotFound`."""
-        known = self._known.get(worker_id)
-        touch = Touch(worker_id) if known is None else self._touch_of(known)
-        found = await self._store.touch_servers([replace(touch, running=running, state=state)])
-        if not found or found[0].pid:
+        known = self._known.get(worker_id) or await self._look_up(worker_id)
+        found = await self._store.touch_servers([replace(self._touch_of(known), running=running, state=state)])
+        if not found:
             self._known.pop(worker_id, None)
             raise WorkerNotFound(worker_id)
         self._learn(found[0])
         return found[0]
+
+    async def _look_up(self, worker_id: str) -> _Known:
+        """A worker that has not come to this process before; a server that hosts workers itself is none."""
+        for server in await self._store.list_servers():
+            if server.id == worker_id and server.pid == 0:
+                return _Known(server, float("-inf"), Counter())
+        raise WorkerNotFound(worker_id)
 
     def _touch_of(self, known: _Known) -> Touch:
         """What is to be stored; it counts as stored."""

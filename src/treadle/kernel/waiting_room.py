@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from treadle.kernel.committer import Committer
 from treadle.kernel.ports import Store
@@ -30,6 +30,9 @@ LOOK_EVERY = 5.0
 """Seconds after which one looks for all, whatever signals were heard or missed."""
 
 
+_MOST_KNOWN = 1000
+"""Different wants of which it is remembered which lanes they are about."""
+
 CLOSE_WITHIN = 5.0
 """Seconds that looks on their way get when the room is closed."""
 
@@ -41,12 +44,20 @@ class Look(NamedTuple, Generic[T]):
     found: list[T]
 
 
+class Wants(Protocol):
+    """Which lanes somebody wants to have tasks from. Two that are equal want the same."""
+
+    def __hash__(self) -> int: ...
+
+    def __call__(self, lane: Lane) -> bool: ...
+
+
 @dataclass(slots=True, eq=False)
 class Wish(Generic[T]):
     """Somebody waits: for what, and what to do when there may be some of it."""
 
     who: str
-    wants: Callable[[Lane], bool]
+    wants: Wants
     look: Callable[[Sequence[int]], Awaitable[Look[T]]]
     give_back: Callable[[list[T]], Coroutine[Any, Any, None]]
     until: float
@@ -74,6 +85,7 @@ class WaitingRoom(Generic[T]):
         self._unsubscribe: Callable[[], None] | None = None
         self._signal = asyncio.Event()
         self._lanes: dict[int, Lane] = {}
+        self._wanted: dict[Wants, frozenset[int]] = {}
         self._turn = 0
         """Counts what happens: who comes, what is heard, looks that are sent."""
         self._hot: set[int] = set()
@@ -82,6 +94,9 @@ class WaitingRoom(Generic[T]):
         self._heard_all = 0
         self._lanes_as_of = 0
         self._ticked_at = self._all_at = float("-inf")
+        self._token_at = float("inf")
+        """When a lane with a rate has a token for somebody who waits, as far as that is known."""
+        self._tokens_known = False
         self.on_tick: Callable[[Collection[str]], Awaitable[None]] | None = None
         """Told about once a second who waits."""
 
@@ -93,7 +108,7 @@ class WaitingRoom(Generic[T]):
     async def wait(
         self,
         who: str,
-        wants: Callable[[Lane], bool],
+        wants: Wants,
         look: Callable[[Sequence[int]], Awaitable[Look[T]]],
         give_back: Callable[[list[T]], Coroutine[Any, Any, None]],
         seconds: float,
@@ -105,7 +120,7 @@ class WaitingRoom(Generic[T]):
         self._turn += 1
         answer: asyncio.Future[list[T]] = asyncio.get_running_loop().create_future()
         wish = Wish(who, wants, look, give_back, self._clock.monotonic() + seconds, self._turn, answer)
-        wish.lane_ids = self._wanted(wish)
+        wish.lane_ids = self._lanes_for(wants)
         self._line[wish] = None
         self._signal.set()
         if self._runner is None:
@@ -134,7 +149,8 @@ class WaitingRoom(Generic[T]):
         for lane_id in lane_ids:
             self._heard[lane_id] = self._turn
             self._hot.add(lane_id)
-        self._signal.set()
+        if not self._lanes_as_of or any(not wish.lane_ids.isdisjoint(lane_ids) for wish in self._line):
+            self._signal.set()
 
     async def close(self) -> None:
         """Let all go with nothing, and finish what is on its way; idempotent."""
@@ -221,6 +237,7 @@ class WaitingRoom(Generic[T]):
 
     def _seen_empty(self, lane_ids: frozenset[int], sent: int) -> None:
         """A look that was sent then has found nothing in these lanes; what was heard since stands."""
+        self._tokens_known = False
         self._hot.difference_update([lane_id for lane_id in lane_ids if max(self._heard.get(lane_id, 0), self._heard_all) <= sent])
         for wish in self._line:
             if wish.came < sent and wish.lane_ids <= lane_ids:
@@ -229,18 +246,28 @@ class WaitingRoom(Generic[T]):
     async def _look_up(self) -> None:
         """Learn which lanes there are; those who want a new one have not looked yet."""
         self._lanes_as_of = self._turn
-        self._lanes = await self._store.list_lanes()
+        lanes = await self._store.list_lanes()
+        if lanes.keys() == self._lanes.keys():  # a lane never changes
+            return
+        self._lanes = lanes
+        self._wanted.clear()
         for wish in self._line:
-            wanted = self._wanted(wish)
+            wanted = self._lanes_for(wish.wants)
             wish.looked = wish.looked and wanted <= wish.lane_ids
             wish.lane_ids = wanted
 
-    def _wanted(self, wish: Wish[T]) -> frozenset[int]:
-        return frozenset(lane_id for lane_id, lane in self._lanes.items() if wish.wants(lane))
+    def _lanes_for(self, wants: Wants) -> frozenset[int]:
+        if (known := self._wanted.get(wants)) is None:
+            if len(self._wanted) >= _MOST_KNOWN:
+                self._wanted.clear()
+            known = frozenset(lane_id for lane_id, lane in self._lanes.items() if wants(lane))
+            self._wanted[wants] = known
+        return known
 
     async def _tick(self) -> None:
         """Make ready what is due, as nobody else may be there to do it; at most once a second, however many wait."""
         self._ticked_at = now = self._clock.monotonic()
+        self._tokens_known = False
         if now - self._all_at >= LOOK_EVERY:
             if self._all_at != float("-inf"):
                 self.heard(())
@@ -251,13 +278,12 @@ class WaitingRoom(Generic[T]):
 
     async def _rest(self) -> None:
         """Until something is heard, somebody's time is over, a lane with a rate has a token, or the next tick."""
-        now = self._clock.monotonic()
-        pause = min(self._ticked_at + WAKE_EVERY, *(wish.until for wish in self._line)) - now
         lane_ids = frozenset[int]().union(*(wish.lane_ids for wish in self._line))
-        token_for = await self._store.next_token_for(list(lane_ids)) if lane_ids else None
-        if token_for is not None and token_for / 1000 < pause:
-            pause = token_for / 1000
-            self._hot.update(lane_ids)  # to be looked at then
+        if not self._tokens_known:
+            self._tokens_known = True
+            token_for = await self._store.next_token_for(list(lane_ids)) if lane_ids else None
+            self._token_at = float("inf") if token_for is None else self._clock.monotonic() + token_for / 1000
+        pause = min(self._ticked_at + WAKE_EVERY, self._token_at, *(wish.until for wish in self._line)) - self._clock.monotonic()
         ways = [
             asyncio.ensure_future(self._clock.sleep(max(pause, SHORTEST_PAUSE))),
             asyncio.ensure_future(self._signal.wait()),
@@ -268,6 +294,9 @@ class WaitingRoom(Generic[T]):
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
+        if self._clock.monotonic() >= self._token_at:
+            self._token_at = float("inf")
+            self._hot.update(lane_ids)
 
     # answers
 

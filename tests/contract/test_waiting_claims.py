@@ -1,0 +1,259 @@
+"""Claims that wait: each task goes to one, in the order in which they came, with few looks at the store, and none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.contract.databases import Database, SqliteMemory, StoreTime
+from tests.contract.protocol import Bench, open_bench, until
+
+from treadle.model.errors import StoreUnavailable, WorkerNotFound
+
+
+@pytest.fixture
+async def shared(database: Database, clock: StoreTime, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    """A bench on each store."""
+    async with open_bench(database, clock, monkeypatch) as made:
+        yield made
+
+
+@pytest.fixture
+async def bench(request: pytest.FixtureRequest, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    """A bench on the store in memory, for what has nothing to do with stores."""
+    database = SqliteMemory(request, tmp_path)
+    async with open_bench(database, database.clock, monkeypatch) as made:
+        yield made
+    await database.close()
+
+
+async def test_a_waiting_claim_gets_what_is_enqueued(shared: Bench) -> None:
+    worker_id = await shared.worker("job")
+    waiting = shared.waiting_claim(worker_id)
+    await shared.waits()
+    task_id = await shared.put("job")  # the first of its lane
+    (claimed,) = await asyncio.wait_for(waiting, 20)
+    assert claimed.task.id == task_id
+
+
+async def test_two_hundred_who_wait_for_fifty_tasks_get_each_once_with_few_looks(shared: Bench) -> None:
+    workers = [await shared.worker("job") for _ in range(200)]
+    waiting = [shared.waiting_claim(worker_id) for worker_id in workers]
+    await shared.waits(200)
+    before = shared.claims
+    ids = [await shared.put("job", {"n": n}) for n in range(50)]
+    await until(lambda: sum(each.done() for each in waiting) == 50)
+    await shared.waits(150)
+    # each task is taken by one look, each signal may cost one that finds nothing, and two look at once on some stores
+    assert shared.claims - before <= 3 * 50
+    more = [shared.put("job", {"n": n}) for n in range(50, 200)]
+    ids += await asyncio.gather(*more)
+    claimed = await asyncio.wait_for(asyncio.gather(*waiting), 20)
+    assert sorted(each.task.id for found in claimed for each in found) == sorted(ids)
+    assert [each.task.owner_id for found in claimed for each in found] == workers
+
+
+async def test_those_who_came_first_are_served_first(bench: Bench) -> None:
+    workers = [await bench.worker("job") for _ in range(20)]
+    waiting = []
+    for worker_id in workers:
+        waiting.append(bench.waiting_claim(worker_id))
+        await bench.waits(len(waiting))
+    order: list[str] = []
+    for worker_id, each in zip(workers, waiting, strict=True):
+        each.add_done_callback(lambda _, worker_id=worker_id: order.append(worker_id))
+    for _ in workers:
+        await bench.put("job")
+    await asyncio.wait_for(asyncio.gather(*waiting), 20)
+    assert order == workers
+
+
+async def test_who_waits_for_something_else_does_not_look(bench: Bench) -> None:
+    await bench.put("other")
+    waiting = [bench.waiting_claim(await bench.worker("job")) for _ in range(10)]
+    await bench.waits(10)
+    before = bench.claims
+    for _ in range(5):
+        await bench.put("other")
+        await bench.waits(10)
+    assert bench.claims == before
+    await bench.engine.outside_workers.close()
+    assert await asyncio.gather(*waiting) == [[]] * 10
+
+
+async def test_one_look_tells_all_who_came_before_it_that_there_is_nothing(bench: Bench) -> None:
+    await bench.put("job")
+    first = await bench.worker("job")
+    await bench.one(first)
+    workers = [await bench.worker("job") for _ in range(100)]
+    before = bench.claims
+    assert await asyncio.gather(*(bench.workers.claim(worker_id) for worker_id in workers)) == [[]] * 100
+    assert bench.claims - before <= 3
+
+
+async def test_what_is_due_is_made_ready_though_no_worker_runs_here_once_a_second_at_most(shared: Bench) -> None:
+    workers = [await shared.worker("job") for _ in range(5)]
+    task_id = await shared.put("job", delay=3)
+    waiting = [shared.waiting_claim(worker_id) for worker_id in workers]
+    await shared.waits(5)
+    before = shared.ticks
+    for tenth in range(30):
+        assert shared.ticks - before <= tenth // 10 + 1
+        await shared.pass_(0.1)
+    await until(lambda: waiting[0].done())
+    assert [each.task.id for each in waiting[0].result()] == [task_id]
+    for each in waiting[1:]:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_a_waiting_claim_gets_nothing_when_its_time_is_over(bench: Bench) -> None:
+    worker_id = await bench.worker("job")
+    waiting = bench.waiting_claim(worker_id, 30)
+    await bench.waits()
+    for _ in range(29):
+        await bench.pass_(1)
+        await bench.waits()
+    await bench.pass_(1)
+    assert await asyncio.wait_for(waiting, 20) == []
+
+
+async def test_a_worker_that_waits_is_alive(bench: Bench) -> None:
+    worker_id = await bench.worker("job")
+    waiting = bench.waiting_claim(worker_id, 60)
+    await bench.waits()
+    for _ in range(50):
+        await bench.pass_(1)
+        await bench.waits()
+    (shown,) = await bench.engine.reads.list_servers()
+    assert shown.state == "running"
+    assert bench.now() - shown.server.heartbeat_at <= 5000
+    waiting.cancel()
+
+
+async def test_a_worker_that_has_left_elsewhere_waits_no_longer(bench: Bench) -> None:
+    from treadle.kernel.ports import Touch
+
+    worker_id = await bench.worker("job")
+    waiting = bench.waiting_claim(worker_id, 60)
+    await bench.waits()
+    await bench.engine.store.touch_servers([Touch(worker_id, state="stopped")])
+    for _ in range(5):
+        await bench.pass_(1)
+        await asyncio.sleep(0)
+    with pytest.raises(WorkerNotFound):
+        await asyncio.wait_for(waiting, 20)
+
+
+async def test_a_lane_with_a_rate_is_looked_at_when_it_has_a_token(bench: Bench) -> None:
+    await bench.engine.lists.limit_rate("default", "job", 0.2, 1)
+    worker_id = await bench.worker("job")
+    for _ in range(2):
+        await bench.put("job")
+    await bench.one(worker_id)
+    waiting = bench.waiting_claim(worker_id, 60)
+    await bench.waits()
+    for _ in range(4):
+        await bench.pass_(1)
+        await bench.waits()
+    await bench.pass_(1)
+    assert len(await asyncio.wait_for(waiting, 20)) == 1
+
+
+async def test_trouble_with_the_store_is_told_to_all_who_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = [bench.waiting_claim(await bench.worker("job")) for _ in range(3)]
+    await bench.waits(3)
+
+    async def broken(*_: Any) -> Any:
+        raise StoreUnavailable("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.engine.store, "claim", broken)
+        await bench.put("job")
+        assert all(isinstance(each, StoreUnavailable) for each in await asyncio.gather(*waiting, return_exceptions=True))
+    assert len(await bench.workers.claim(await bench.worker("job"))) == 1
+
+
+# callers that go away
+
+
+class Gate:
+    """Holds back the answer of the next claim until it is opened."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.reached, self.opened = asyncio.Event(), asyncio.Event()
+        inner = bench.engine.store.claim
+
+        async def claim(*arguments: Any) -> Any:
+            tasks = await inner(*arguments)
+            if tasks:
+                self.reached.set()
+                await self.opened.wait()
+            return tasks
+
+        bench.engine.store.claim = claim  # type: ignore[method-assign]
+
+
+async def test_what_was_claimed_for_a_caller_that_went_away_is_given_back(shared: Bench) -> None:
+    gone, other = await shared.worker("job"), await shared.worker("job")
+    task_id = await shared.put("job")
+    gate = Gate(shared)
+    claiming = shared.waiting_claim(gone)
+    await asyncio.wait_for(gate.reached.wait(), 20)
+    claiming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    assert (await shared.task(task_id)).owner_id == gone
+    waiting = shared.waiting_claim(other)
+    gate.opened.set()
+    (claimed,) = await asyncio.wait_for(waiting, 20)
+    assert (claimed.task.id, claimed.task.takeovers) == (task_id, 0)
+    assert await shared.moves(task_id) == ["release"]
+
+
+async def test_what_a_canceled_caller_did_not_look_at_any_more_is_given_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = await bench.worker("job")
+    claiming = bench.waiting_claim(gone)
+    await bench.waits()
+    room = bench.workers._room
+    answer = room._answer
+
+    def answered(*arguments: Any) -> None:
+        answer(*arguments)
+        claiming.cancel()  # between the answer and its being taken in
+
+    monkeypatch.setattr(room, "_answer", answered)
+    task_id = await bench.put("job")
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    await until(lambda: not room._errands)
+    assert await bench.moves(task_id) == ["release"]
+    assert (await bench.one(await bench.worker("job"))).task.id == task_id
+
+
+async def test_a_caller_that_goes_away_while_it_waits_leaves_nothing_behind(bench: Bench) -> None:
+    gone, other = await bench.worker("job"), await bench.worker("job")
+    first = bench.waiting_claim(gone)
+    await bench.waits()
+    second = bench.waiting_claim(other)
+    await bench.waits(2)
+    first.cancel()
+    task_id = await bench.put("job")
+    (claimed,) = await asyncio.wait_for(second, 20)
+    assert (claimed.task.id, claimed.claim_version, await bench.moves(task_id)) == (task_id, 1, [])
+
+
+async def test_closing_the_engine_lets_all_go_and_holds_nothing(bench: Bench) -> None:
+    task_id = await bench.put("job")
+    gate = Gate(bench)
+    claiming = bench.waiting_claim(await bench.worker("job"))
+    idle = bench.waiting_claim(await bench.worker("nothing"))
+    await asyncio.wait_for(gate.reached.wait(), 20)
+    closing = asyncio.ensure_future(bench.workers.close())
+    await asyncio.sleep(0)
+    gate.opened.set()
+    await asyncio.wait_for(closing, 20)
+    assert (await claiming, await idle) == ([], [])
+    assert (await bench.task(task_id)).owner_id is None
