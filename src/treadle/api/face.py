@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Protocol, get_type_hints
 
 from treadle.api.contract import Call, calls_of
+from treadle.api.lists import ListsApi
 from treadle.api.system import SystemApi
 from treadle.api.tasks import TasksApi
 
 
 class Api(Protocol):
     """The groups of calls; each is one file of this package."""
+
+    @property
+    def lists(self) -> ListsApi: ...
 
     @property
     def tasks(self) -> TasksApi: ...

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.api.face import Api
+from treadle.api.wire import to_builtins
 from treadle.cli.session import Session
-from treadle.cli.shapes import limit_json, list_json, scaling_json
 from treadle.cli.words import ago, grid, plain, state
-from treadle.kernel.scaling import MOST_WORKERS, TARGET_LATENCY
 from treadle.model.errors import InvalidInput
-from treadle.model.lists import check_count, check_rate
+from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, check_count, check_rate
 from treadle.model.names import DEFAULT_LIST
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from treadle.kernel.lists import ShownLane, ShownList
-    from treadle.model.lists import Limit
+    from treadle.api.lists import KeyLimit, LaneShown, TaskListShown
 
 ListName = Annotated[str, typer.Argument(metavar="LIST", help="The task list's name")]
 
@@ -30,29 +29,29 @@ async def show(
     session: Session, task_list: Annotated[str | None, typer.Argument(metavar="[LIST]", help="Only this one")] = None
 ) -> None:
     """Show task lists: what is in their lanes, and what holds work back."""
-    async with session.engine() as engine:
-        await _show(session, engine, task_list)
+    async with session.api() as api:
+        await _show(session, api, task_list)
 
 
 async def pause(session: Session, task_list: ListName) -> None:
     """Take nothing more from a list; what runs goes on."""
-    async with session.engine() as engine:
-        await engine.lists.pause(task_list, actor=session.actor)
-        await _show(session, engine, task_list)
+    async with session.api() as api:
+        await api.lists.pause(task_list)
+        await _show(session, api, task_list)
 
 
 async def resume(session: Session, task_list: ListName) -> None:
     """Let a paused list go on, and a draining one take new work again."""
-    async with session.engine() as engine:
-        await engine.lists.resume(task_list, actor=session.actor)
-        await _show(session, engine, task_list)
+    async with session.api() as api:
+        await api.lists.resume(task_list)
+        await _show(session, api, task_list)
 
 
 async def drain(session: Session, task_list: ListName) -> None:
     """Let a list take no new work; what is there goes on."""
-    async with session.engine() as engine:
-        await engine.lists.drain(task_list, actor=session.actor)
-        await _show(session, engine, task_list)
+    async with session.api() as api:
+        await api.lists.drain(task_list)
+        await _show(session, api, task_list)
 
 
 async def policy(
@@ -61,9 +60,9 @@ async def policy(
     no_handler: Annotated[str, typer.Argument(metavar="wait|ignore", help="Wait for a worker, or end the task as ignored")],
 ) -> None:
     """Say what becomes of tasks that no live server has a handler for."""
-    async with session.engine() as engine:
-        await engine.lists.set_policy(task_list, no_handler, actor=session.actor)
-        await _show(session, engine, task_list)
+    async with session.api() as api:
+        await api.lists.set_policy(task_list, no_handler)
+        await _show(session, api, task_list)
 
 
 async def limit(
@@ -86,17 +85,17 @@ async def limit(
     for count, what in ((most, "--max"), (backlog, "--backlog")):
         if count is not None:
             check_count(count, what)
-    async with session.engine() as engine:
-        await engine.lists.get(task_list)
+    async with session.api() as api:
+        await api.lists.get(task_list)
         if key is not None:
-            await engine.lists.limit_key(key, most, actor=session.actor)
+            await api.lists.limit_key(key, most)
         elif handler is not None and (most is not None or "max" in away):
-            await engine.lists.limit_handler(handler, most, actor=session.actor)
+            await api.lists.limit_handler(handler, most)
         if handler is not None and (rate is not None or burst is not None or "rate" in away):
-            await engine.lists.limit_rate(task_list, handler, rate, burst, actor=session.actor)
+            await api.lists.limit_rate(task_list, handler, rate, burst=burst)
         if handler is not None and (backlog is not None or "backlog" in away):
-            await engine.lists.limit_backlog(task_list, handler, backlog, actor=session.actor)
-        await _show(session, engine, None)
+            await api.lists.limit_backlog(task_list, handler, backlog)
+        await _show(session, api, None)
 
 
 async def desired(
@@ -111,12 +110,9 @@ async def desired(
     most: Annotated[int, typer.Option("--max", metavar="N", help="Never more")] = MOST_WORKERS,
 ) -> None:
     """Say how many workers a list could use, from its depth, its age and how long its tasks take."""
-    async with session.engine() as engine:
-        await engine.lists.get(task_list)
-        found = await engine.desired_workers(
-            task_list, name=handler, target_latency=target, concurrency=concurrency, minimum=least, maximum=most
-        )
-    session.show({"task_list": task_list, "name": handler} | scaling_json(found), lambda: plain(f"{found.desired}: {found.text}"))
+    async with session.api() as api:
+        found = await api.lists.desired(task_list, name=handler, target=target, concurrency=concurrency, least=least, most=most)
+    session.show(found, lambda: plain(f"{found.desired}: {found.text}"))
 
 
 def _check(key: str | None, handler: str | None, away: frozenset[str], given: dict[str, float | None]) -> None:
@@ -134,25 +130,23 @@ def _check(key: str | None, handler: str | None, away: frozenset[str], given: di
         raise InvalidInput("A key has only --max; rates and caps are those of a --handler in a --list.")
 
 
-async def _show(session: Session, engine: Engine, task_list: str | None) -> None:
-    found = await engine.lists.show(task_list)
-    limits = await engine.lists.limits()
-    now = await engine.store.now()
-    value = {"lists": [list_json(shown) for shown in found], "limits": [limit_json(each) for each in limits]}
+async def _show(session: Session, api: Api, task_list: str | None) -> None:
+    found = (await api.lists.list()).lists if task_list is None else [await api.lists.get(task_list)]
+    limits = (await api.lists.limits()).limits
+    now = (await api.system.time()).now
+    value = {"lists": to_builtins(found), "limits": to_builtins(limits)}
     session.show(value, lambda: _table(found, limits, now))
 
 
-def _table(found: list[ShownList], limits: list[Limit], now: int) -> RenderableType:
+def _table(found: list[TaskListShown], limits: list[KeyLimit], now: datetime) -> RenderableType:
     from rich.console import Group
 
     table = grid("list", "state", "name", ">ready", ">running", ">waiting", ">held", "oldest", "rules")
     for shown in found:
-        first = (plain(shown.said.task_list), state(_word(shown)))
+        first = (plain(shown.task_list), state(_word(shown)))
         for lane in shown.lanes:
-            depth = lane.depth
-            counts = [str(count) for count in (depth.ready, depth.running, depth.waiting, depth.held)] if depth else ["0"] * 4
-            oldest = ago(depth.oldest_due_at if depth else None, now)
-            table.add_row(*first, plain(lane.rule.lane.name), *counts, oldest, plain(_rules(lane)))
+            counts = map(str, (lane.ready, lane.running, lane.waiting, lane.held))
+            table.add_row(*first, plain(lane.name), *counts, ago(lane.oldest_due_at, now), plain(_rules(lane)))
         if not shown.lanes:
             table.add_row(*first, *[""] * 7)
     if not limits:
@@ -164,14 +158,13 @@ def _table(found: list[ShownList], limits: list[Limit], now: int) -> RenderableT
     return Group(table, keys)
 
 
-def _word(shown: ShownList) -> str:
-    words = ["paused" if shown.said.paused else "", "" if shown.said.accepting else "draining"]
-    words.append("ignores unknown names" if shown.said.no_handler == "ignore" else "")
+def _word(shown: TaskListShown) -> str:
+    words = ["paused" if shown.paused else "", "" if shown.accepting else "draining"]
+    words.append("ignores unknown names" if shown.no_handler == "ignore" else "")
     return ", ".join(word for word in words if word) or "open"
 
 
-def _rules(lane: ShownLane) -> str:
-    rule = lane.rule
-    rate = f"{rule.rate:g} a second, {rule.burst} at once" if rule.rate is not None else ""
-    backlog = f"at most {rule.backlog_limit} ready" if rule.backlog_limit is not None else ""
-    return "; ".join(part for part in (rate, backlog, f"limit {rule.limit_key}" if rule.limit_key else "") if part)
+def _rules(lane: LaneShown) -> str:
+    rate = f"{lane.rate:g} a second, {lane.burst} at once" if lane.rate is not None else ""
+    backlog = f"at most {lane.backlog_limit} ready" if lane.backlog_limit is not None else ""
+    return "; ".join(part for part in (rate, backlog, f"limit {lane.limit_key}" if lane.limit_key else "") if part)

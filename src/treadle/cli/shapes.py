@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING
 from treadle.kernel.ports import LaneDepth
 from treadle.kernel.reads import ShownServer
 from treadle.model.clock import as_text
-from treadle.model.lists import Limit
 from treadle.model.runs import FlowVersion, Run
 from treadle.model.states import Hold
 from treadle.model.tasks import LogLine, Move, Task
 from treadle.model.values import Json, decode
 
 if TYPE_CHECKING:
-    from treadle.kernel.lists import ShownList
     from treadle.kernel.run_reads import ShownStep
-    from treadle.kernel.scaling import Scaling
 
 _HOLDS = {
     Hold.OVER_LIMIT: "over_limit",
@@ -181,58 +178,4 @@ def flow_version_json(version: FlowVersion) -> dict[str, Json]:
         "flow_id": version.flow_id,
         "actor": version.actor,
         "published_at": as_text(version.published_at),
-    }
-
-
-def list_json(shown: ShownList) -> dict[str, Json]:
-    """A task list, what was said about it, and its lanes."""
-    said = shown.said
-    return {
-        "task_list": said.task_list,
-        "namespace": said.namespace,
-        "paused": said.paused,
-        "accepting": said.accepting,
-        "no_handler": said.no_handler,
-        "lanes": [
-            {
-                "kind": lane.rule.lane.kind,
-                "name": lane.rule.lane.name,
-                "ready": lane.depth.ready if lane.depth else 0,
-                "running": lane.depth.running if lane.depth else 0,
-                "waiting": lane.depth.waiting if lane.depth else 0,
-                "held": lane.depth.held if lane.depth else 0,
-                "oldest_due_at": as_text(lane.depth.oldest_due_at) if lane.depth and lane.depth.oldest_due_at is not None else None,
-                "rate": lane.rule.rate,
-                "burst": lane.rule.burst,
-                "backlog_limit": lane.rule.backlog_limit,
-                "limit_key": lane.rule.limit_key,
-            }
-            for lane in shown.lanes
-        ],
-    }
-
-
-def limit_json(limit: Limit) -> dict[str, Json]:
-    """A limit on a key, and how it stands."""
-    return {
-        "key": limit.key,
-        "max_running": limit.max_running,
-        "by_operator": limit.by_operator,
-        "admitted": limit.admitted,
-        "waiting": limit.waiting,
-    }
-
-
-def scaling_json(found: Scaling) -> dict[str, Json]:
-    """How many workers a list could use, and what that was made from; durations are milliseconds."""
-    return {
-        "desired": found.desired,
-        "workers": found.workers,
-        "concurrency": found.concurrency,
-        "ready": found.ready,
-        "running": found.running,
-        "oldest_for": found.oldest_for,
-        "service_for": found.service_for,
-        "target_for": found.target_for,
-        "text": found.text,
     }

@@ -12,6 +12,7 @@ import msgspec
 
 from treadle.api.contract import KEY, PREFIX, Call, calls_of
 from treadle.api.face import Api
+from treadle.api.lists import ListsApi
 from treadle.api.system import SystemApi
 from treadle.api.tasks import TasksApi
 from treadle.api.wire import from_json, to_json
@@ -52,6 +53,10 @@ class Client(Api):
     async def close(self) -> None:
         """Give the connections back."""
         await self._http.aclose()
+
+    @cached_property
+    def lists(self) -> ListsApi:
+        return cast(ListsApi, remote("lists", ListsApi, self.send))
 
     @cached_property
     def tasks(self) -> TasksApi:

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from treadle.kernel.ports import LaneDepth, Store, TaskFilter
-from treadle.kernel.scaling import MOST_WORKERS, TARGET_LATENCY, Scaling, check_bounds, load_of, scaling
+from treadle.kernel.scaling import Scaling, check_bounds, load_of, scaling
 from treadle.kernel.why import Around, Reason, serves, shown_server_state, why
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, TaskNotFound
 from treadle.model.ids import parse_id
-from treadle.model.lists import WAIT, LaneRule
+from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, WAIT, LaneRule
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, check_name
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, Hold, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task

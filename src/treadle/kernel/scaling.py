@@ -15,17 +15,11 @@ from dataclasses import dataclass
 
 from treadle.kernel.ports import LaneDepth
 from treadle.model.errors import InvalidInput
-from treadle.model.lists import LaneRule, check_count
+from treadle.model.lists import MOST_WORKERS, LaneRule, check_count
 from treadle.model.tasks import Task
-
-TARGET_LATENCY = 30.0
-"""Seconds within which a ready task should be started, unless told otherwise."""
 
 LEAST_LEFT = 0.25
 """The part of the target that is always left to start what is ready."""
-
-MOST_WORKERS = 1000
-"""Nobody is told to start more, unless they say that they can."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,12 @@ NO_HANDLER_POLICIES = (WAIT, IGNORE)
 """What becomes of tasks of a name that no live server serves."""
 
 
+TARGET_LATENCY = 30.0
+"""Seconds within which a ready task should be started, unless told otherwise."""
+
+MOST_WORKERS = 1000
+"""Nobody is told to start more, unless they say that they can."""
+
 MOST = 1_000_000_000
 """The largest limit, cap or burst."""
 

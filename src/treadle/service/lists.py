@@ -1,0 +1,126 @@
+"""Calls about task lists, on an engine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from treadle.api.lists import (
+    DesiredWorkers,
+    KeyLimit,
+    KeyLimits,
+    LaneShown,
+    ListsApi,
+    TaskLists,
+    TaskListShown,
+)
+from treadle.kernel.lists import ShownLane, ShownList
+from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY
+from treadle.service.group import Group
+from treadle.service.shaping import instant
+
+
+class Lists(Group, ListsApi):
+    """See `ListsApi`."""
+
+    async def list(self) -> TaskLists:
+        found = await self.engine.lists.show()
+        return TaskLists([_shaped(shown) for shown in found if self.access.may_use(shown.said.task_list)])
+
+    async def get(self, task_list: str) -> TaskListShown:
+        self.access.check_list(task_list)
+        (shown,) = await self.engine.lists.show(task_list)
+        return _shaped(shown)
+
+    async def pause(self, task_list: str) -> TaskListShown:
+        self.access.check_list(task_list)
+        await self.engine.lists.pause(task_list, actor=self.actor)
+        return await self.get(task_list)
+
+    async def resume(self, task_list: str) -> TaskListShown:
+        self.access.check_list(task_list)
+        await self.engine.lists.resume(task_list, actor=self.actor)
+        return await self.get(task_list)
+
+    async def drain(self, task_list: str) -> TaskListShown:
+        self.access.check_list(task_list)
+        await self.engine.lists.drain(task_list, actor=self.actor)
+        return await self.get(task_list)
+
+    async def set_policy(self, task_list: str, no_handler: str) -> TaskListShown:
+        self.access.check_list(task_list)
+        await self.engine.lists.set_policy(task_list, no_handler, actor=self.actor)
+        return await self.get(task_list)
+
+    async def limit_rate(self, task_list: str, name: str, rate: float | None, *, burst: int | None = None) -> TaskListShown:
+        self.access.check_list(task_list)
+        await self.engine.lists.limit_rate(task_list, name, rate, burst, actor=self.actor)
+        return await self.get(task_list)
+
+    async def limit_backlog(self, task_list: str, name: str, backlog_limit: int | None) -> TaskListShown:
+        self.access.check_list(task_list)
+        await self.engine.lists.limit_backlog(task_list, name, backlog_limit, actor=self.actor)
+        return await self.get(task_list)
+
+    async def desired(
+        self,
+        task_list: str,
+        *,
+        name: str | None = None,
+        target: float = TARGET_LATENCY,
+        concurrency: int | None = None,
+        least: int = 0,
+        most: int = MOST_WORKERS,
+    ) -> DesiredWorkers:
+        self.access.check_list(task_list)
+        await self.engine.lists.get(task_list)
+        found = await self.engine.desired_workers(
+            task_list, name=name, target_latency=target, concurrency=concurrency, minimum=least, maximum=most
+        )
+        return DesiredWorkers(task_list=task_list, name=name, **asdict(found))
+
+    async def limits(self) -> KeyLimits:
+        if self.access.task_lists:
+            return KeyLimits([])
+        return KeyLimits(
+            [
+                KeyLimit(each.key, each.max_running, each.by_operator, each.admitted, each.waiting)
+                for each in await self.engine.lists.limits()
+            ]
+        )
+
+    async def limit_key(self, key: str, max_running: int | None) -> KeyLimits:
+        await self.engine.lists.limit_key(key, max_running, actor=self.actor)
+        return await self.limits()
+
+    async def limit_handler(self, name: str, max_running: int | None) -> KeyLimits:
+        await self.engine.lists.limit_handler(name, max_running, actor=self.actor)
+        return await self.limits()
+
+
+def _shaped(shown: ShownList) -> TaskListShown:
+    said = shown.said
+    return TaskListShown(
+        task_list=said.task_list,
+        namespace=said.namespace,
+        paused=said.paused,
+        accepting=said.accepting,
+        no_handler=said.no_handler,
+        lanes=[_lane(lane) for lane in shown.lanes],
+    )
+
+
+def _lane(lane: ShownLane) -> LaneShown:
+    rule, depth = lane.rule, lane.depth
+    return LaneShown(
+        kind=rule.lane.kind,
+        name=rule.lane.name,
+        ready=depth.ready if depth else 0,
+        running=depth.running if depth else 0,
+        waiting=depth.waiting if depth else 0,
+        held=depth.held if depth else 0,
+        oldest_due_at=instant(depth.oldest_due_at if depth else None),
+        rate=rule.rate,
+        burst=rule.burst,
+        backlog_limit=rule.backlog_limit,
+        limit_key=rule.limit_key,
+    )
