@@ -124,6 +124,34 @@ async def test_a_taken_over_claim_cannot_be_renewed(store, clock, line):
     assert await get(store, first.id) == second
 
 
+async def test_extending_tells_until_when_each_claim_holds_and_leaves_out_those_that_are_lost(store, clock):
+    mine, settled = [await put_and_claim(store) for _ in range(2)]
+    await settle(store, settled.claim, succeed())
+    await clock.advance(20_000)
+    found = await store.extend([Renewal(mine.claim, True, '{"n":1}'), Renewal(settled.claim)], 90_000)
+    assert found == {mine.id: (clock.now() + 90_000, clock.now())}
+    after = await get(store, mine.id)
+    assert (after.wake_at, after.heartbeat_at, after.progress_at) == (clock.now() + 90_000, clock.now(), clock.now())
+    assert after.progress == '{"n":1}'
+    assert await store.extend([], MINUTE) == {}
+    wrong = [Claim(mine.id, mine.claim_version + 1, "owner-1"), Claim(mine.id, mine.claim_version, "someone")]
+    assert await store.extend([Renewal(each) for each in wrong], MINUTE) == {}
+
+
+async def test_extending_never_reaches_past_a_bound_of_the_task_and_ends_what_is_past_one(store, clock):
+    bounds = ({"deadline_for": 40_000}, {"progress_for": 40_000}, {"timeout_for": 40_000})
+    taken = [await put_and_claim(store, **bound) for bound in bounds]
+    until_at = clock.now() + 40_000
+    await clock.advance(10_000)
+    found = await store.extend([Renewal(task.claim) for task in taken], MINUTE)
+    assert {each.until_at for each in found.values()} == {until_at}
+    moved = await store.extend([Renewal(task.claim, progressed=True) for task in taken], MINUTE)
+    assert [moved[task.id].until_at for task in taken] == [until_at, until_at + 10_000, until_at]
+    await clock.advance(40_000)
+    await store.extend([Renewal(task.claim) for task in taken], MINUTE)
+    assert (await store.wake(10)).expired == 3
+
+
 async def test_no_renewals_renew_nothing(line):
     assert await line.renew([], MINUTE) == set()
     assert await line.held([]) == set()

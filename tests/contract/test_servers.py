@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.contract.queueing import new_task, put_and_claim, put_one
 
+from treadle.kernel.ports import Touch
 from treadle.model.tasks import LogLine, Server
 
 
@@ -40,6 +41,29 @@ async def test_saving_a_server_again_updates_it_and_keeps_when_it_started(store,
     (found,) = await store.list_servers()
     assert (found.state, found.handlers, found.running) == ("stopped", ["x"], 7)
     assert (found.started_at, found.heartbeat_at) == (started_at, clock.now())
+
+
+async def test_touching_servers_notes_that_they_live_and_adds_to_their_counts(store, clock):
+    for number in range(3):
+        await store.save_server(a_server(id=f"s-{number}", handled=3, failed=1, running=5, handlers=["a.*"]))
+    await clock.advance(3_000)
+    touches = [Touch("s-1", handled=2, failed=1), Touch("s-0", state="stopped", running=0), Touch("s-9")]
+    found = {server.id: server for server in await store.touch_servers(touches)}
+    assert sorted(found) == ["s-0", "s-1"]
+    after = {server.id: server for server in await store.list_servers()}
+    assert (found["s-0"], found["s-1"]) == (after["s-0"], after["s-1"])
+    assert (after["s-1"].handled, after["s-1"].failed, after["s-1"].running, after["s-1"].state) == (5, 2, 5, "running")
+    assert (after["s-0"].state, after["s-0"].running, after["s-0"].handled) == ("stopped", 0, 3)
+    assert [after[each].heartbeat_at for each in ("s-0", "s-1", "s-2")] == [clock.now(), clock.now(), clock.now() - 3_000]
+
+
+async def test_a_server_that_has_stopped_is_not_touched(store, clock):
+    await store.save_server(a_server(state="stopped"))
+    before = await store.list_servers()
+    await clock.advance(1_000)
+    assert await store.touch_servers([Touch("s-1", handled=1)]) == []
+    assert await store.touch_servers([]) == []
+    assert await store.list_servers() == before
 
 
 async def test_servers_are_listed_newest_first(store, clock):

@@ -35,7 +35,7 @@ def _table(found: list[ShownServer], now: int) -> RenderableType:
         table.add_row(
             plain(server.name),
             state(shown.state),
-            str(server.pid),
+            str(server.pid or "-"),
             ago(server.started_at, now),
             ago(server.heartbeat_at, now),
             f"{server.running}/{server.concurrency}",

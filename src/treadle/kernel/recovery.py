@@ -194,12 +194,16 @@ class Recovery:
 
     @staticmethod
     def _earlier(servers: Sequence[Server], place: Place) -> list[Server]:
-        """Servers of this name on this host that never said that they stopped, and whose process is no more."""
+        """Servers of this name on this host that never said that they stopped, and whose process is no more.
+
+        An outside worker has no process that could be looked at.
+        """
         return [
             server
             for server in servers
             if (server.name, server.host) == (place.name, place.host)
             and server.state not in _OVER
+            and server.pid != 0
             and server.id not in place.owner_ids
             and not place.is_alive(server.pid)
         ]

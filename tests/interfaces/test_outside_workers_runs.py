@@ -1,0 +1,78 @@
+"""Outside workers do the steps of workflows, and what they write is sealed where there is a codec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.interfaces.engines import BOUND, SHARED, make_engine, url_of
+
+from treadle import Engine
+from treadle.codecs import Zlib
+from treadle.model.errors import ClaimLost, RunFailed
+from treadle.model.values import decode
+from treadle.settings import Settings
+
+FLOW = """
+namespace shop {
+  event facet Charge(order: String) => (receipt: String)
+  workflow Buy(order: String) => (receipt: String) andThen {
+    paid = Charge(order = $.order)
+    again = Charge(order = paid.receipt)
+    yield Buy(receipt = again.receipt)
+  }
+}
+"""
+
+
+@pytest.fixture(params=SHARED)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_of(request.param, request, tmp_path)
+
+
+async def test_the_steps_of_a_run_are_done_through_two_processes(url: str) -> None:
+    async with make_engine(url) as one, make_engine(url) as other:
+        run = await one.start_run([("shop.afl", FLOW)], "shop.Buy", {"order": "o-1"})
+        worker_id = (await one.outside_workers.register("till", handlers=["shop.*"])).id
+        (first,) = await one.outside_workers.claim(worker_id, wait_for=BOUND)
+        assert first.payload["order"] == "o-1"
+        said = (worker_id, first.task.id, first.claim_version)
+        await other.outside_workers.partial(*said, {"receipt": "soon"})
+        (step,) = [row for row in await one.runs.list_steps(run.id) if row.id == first.task.step_id]
+        assert step.returns == {"receipt": "soon"}
+        await other.outside_workers.complete(*said, {"receipt": "r-1"})
+        await one.outside_workers.complete(*said, {"receipt": "r-1"})
+        (second,) = await other.outside_workers.claim(worker_id, wait_for=BOUND)
+        assert second.payload["order"] == "r-1"
+        await one.outside_workers.complete(worker_id, second.task.id, second.claim_version, {"receipt": "r-2"})
+        assert await other.run_result(run.id, timeout=BOUND) == {"receipt": "r-2"}
+        with pytest.raises(ClaimLost):
+            await one.outside_workers.fail(*said, "too late")
+
+
+async def test_a_step_that_an_outside_worker_fails_fails_its_run(tmp_path: Path) -> None:
+    async with make_engine("memory://") as engine:
+        run = await engine.start_run([("shop.afl", FLOW)], "shop.Buy", {"order": "o-1"})
+        worker_id = (await engine.outside_workers.register("till", handlers=["Charge"])).id
+        (first,) = await engine.outside_workers.claim(worker_id, wait_for=BOUND)
+        await engine.outside_workers.fail(worker_id, first.task.id, first.claim_version, "card refused", "refused")
+        with pytest.raises(RunFailed, match="card refused"):
+            await engine.run_result(run.id, timeout=BOUND)
+
+
+async def test_what_an_outside_worker_says_is_sealed_at_rest(tmp_path: Path) -> None:
+    path = tmp_path / "sealed.db"
+    async with Engine(f"sqlite:///{path}", settings=Settings(), codec=Zlib(0)) as engine:
+        worker_id = (await engine.outside_workers.register("till", handlers=["job"])).id
+        task_id = (await engine.enqueue("job", {"secret": "gooseberry"})).id
+        (claimed,) = await engine.outside_workers.claim(worker_id)
+        assert claimed.payload == {"secret": "gooseberry"}
+        said = (worker_id, task_id, claimed.claim_version)
+        await engine.outside_workers.progress(*said, 0.5, "half a gooseberry")
+        await engine.outside_workers.partial(*said, {"half": "gooseberry"})
+        assert decode((await engine.get_task(task_id)).progress)["message"] == "half a gooseberry"
+    async with Engine(f"sqlite:///{path}", settings=Settings()) as plain:
+        task = await plain.get_task(task_id)
+        for text in (task.payload, task.progress, task.checkpoint):
+            assert text is not None
+            assert text.startswith("@code:")
