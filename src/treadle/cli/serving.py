@@ -65,6 +65,7 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
     async with AsyncExitStack() as stack:
         for engine in engines:
             await stack.enter_async_context(engine)
+        engines[0].share_tracing()
         calm_collector()
         worker = engines[0].worker(
             concurrency=options.concurrency,

@@ -35,6 +35,14 @@ class ObservedFace:
 
         trace(cast("Engine", self), provider or make_provider(self.settings.otlp_endpoint, self.settings.service_name))
 
+    def share_tracing(self) -> None:
+        """Let spans that handlers make go where the engine's go: for processes in which nobody else says where that is."""
+        if self.telemetry.spans is not None:
+            from treadle.wiring.tracing import Tracing, share
+
+            if isinstance(self.telemetry.spans, Tracing):
+                share(self.telemetry.spans)
+
     def _begin_to_observe(self) -> None:
         """Begin what the settings say."""
         if self.settings.otlp_endpoint and self.telemetry.spans is None:

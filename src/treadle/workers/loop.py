@@ -517,7 +517,7 @@ class Worker:
             except TreadleError as error:
                 return failure(Problem(error.code, str(error), type(error).__name__))
         reach("handler.before")
-        called_at = self._clock.monotonic()
+        called_at = self._measured_at()
         try:
             outcome = await attempt(handler, execution.context, self._executor)
         except asyncio.CancelledError:
@@ -532,9 +532,13 @@ class Worker:
         self._ended(task, decided.move, called_at)
         return decided
 
-    def _ended(self, task: Task, move: str | None, called_at: float) -> None:
+    def _measured_at(self) -> float | None:
+        """The time, if anybody measures."""
+        return None if self._telemetry.observe is None else self._clock.monotonic()
+
+    def _ended(self, task: Task, move: str | None, called_at: float | None) -> None:
         """Tell those who measure how long the handler took."""
-        if (observe := self._telemetry.observe) is not None:
+        if (observe := self._telemetry.observe) is not None and called_at is not None:
             observe(AttemptEnded(task, move, self._clock.monotonic() - called_at))
 
     async def _without_specialist(self, task: Task) -> Finish | Park:
@@ -566,7 +570,7 @@ class Worker:
         sent_at = self._clock.monotonic()
         answer = await self._commit_at_last(task, execution.context.token, decided)
         reach("settle.after_commit")
-        if (observe := self._telemetry.observe) is not None:
+        if (observe := self._telemetry.observe) is not None and sent_at is not None:
             observe(SettleAnswered(task.id, decided.move, answer.verdict is Verdict.DONE, self._clock.monotonic() - sent_at))
         self._settled(execution, answer, decided.move, decided.error, started)
 
@@ -609,7 +613,7 @@ class Worker:
         def settling(on: bool) -> None:
             execution.settling = on
 
-        called_at = self._clock.monotonic()
+        called_at = self._measured_at()
         try:
             settled = await functions.execute(task, execution.context, settling)
         except StoreError as error:
