@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, get_type_hints
 
+from treadle.api.approvals import ApprovalsApi
 from treadle.api.contract import Call, calls_of
 from treadle.api.lists import ListsApi
 from treadle.api.system import SystemApi
@@ -12,6 +13,9 @@ from treadle.api.tasks import TasksApi
 
 class Api(Protocol):
     """The groups of calls; each is one file of this package."""
+
+    @property
+    def approvals(self) -> ApprovalsApi: ...
 
     @property
     def lists(self) -> ListsApi: ...

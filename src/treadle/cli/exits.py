@@ -7,6 +7,7 @@ import logging
 import sys
 
 from treadle.kernel.log_lines import lines_are_json
+from treadle.model import errors
 from treadle.model.errors import (
     Forbidden,
     IllegalMove,
@@ -64,6 +65,12 @@ def exit_code_of(error: TreadleError) -> int:
             return TIME_RAN_OUT
         case _:
             return FAILED
+
+
+def exit_code_of_code(code: str) -> int:
+    """The exit code for an error of which only the code is known."""
+    known = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, TreadleError)]
+    return next((exit_code_of(kind.__new__(kind)) for kind in known if kind.code == code), FAILED)
 
 
 def tell_error(code: str, message: str, *, as_json: bool) -> None:

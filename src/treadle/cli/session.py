@@ -9,7 +9,7 @@ import os
 import pwd
 import shlex
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property, wraps
@@ -119,6 +119,11 @@ class Session:
         except KeyError:
             return f"cli:{os.getuid()}"
 
+    def refuse_claims(self, *claims: object) -> None:
+        """Refuse what says who somebody is where a server is asked: that is what their token says."""
+        if self.chosen.remote and any(claims):
+            raise InvalidInput("A server knows you by your token: leave --as and --group out, and use a token of that name.")
+
     @cached_property
     def console(self) -> Console:
         """Where people read; wide when nobody does, so that lines stay whole for `grep`."""
@@ -158,8 +163,18 @@ class Session:
             await engine.close()
 
     @asynccontextmanager
-    async def api(self, *, migrate: bool = False, first: Callable[[Engine], None] | None = None) -> AsyncIterator[Api]:
-        """The calls that commands are made of, on the chosen server or else on the store; `migrate` and `first` as for `engine`."""
+    async def api(
+        self,
+        *,
+        migrate: bool = False,
+        first: Callable[[Engine], None] | None = None,
+        actor: str | None = None,
+        groups: Sequence[str] = (),
+    ) -> AsyncIterator[Api]:
+        """The calls that commands are made of, on the chosen server or else on the store; `migrate` and `first` as for `engine`.
+
+        Who can open the store is believed who they say they are (`actor`, `groups`); a server knows them by their token.
+        """
         if self.chosen.remote:
             from treadle.client import Client  # what talks HTTP is not needed for a store
 
@@ -169,7 +184,7 @@ class Session:
         from treadle.service import Service
 
         async with self.engine(migrate=migrate, first=first) as engine:
-            yield Service(engine, Access(self.actor, frozenset(Scope)))
+            yield Service(engine, Access(actor or self.actor, frozenset(Scope), groups=tuple(groups)))
 
     def show(self, value: Json, human: Callable[[], RenderableType]) -> None:
         """The value (JSON, or a record of the contract) as JSON, or what `human` makes of it."""

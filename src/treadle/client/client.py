@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from treadle.api.approvals import ApprovalsApi
 from treadle.api.contract import KEY, PREFIX, Call, calls_of
 from treadle.api.face import Api
 from treadle.api.lists import ListsApi
@@ -53,6 +54,10 @@ class Client(Api):
     async def close(self) -> None:
         """Give the connections back."""
         await self._http.aclose()
+
+    @cached_property
+    def approvals(self) -> ApprovalsApi:
+        return cast(ApprovalsApi, remote("approvals", ApprovalsApi, self.send))
 
     @cached_property
     def lists(self) -> ListsApi:

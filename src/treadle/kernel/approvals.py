@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
-from treadle.kernel.deciding import BODY_LIMIT, PENDING, approved, check_decision, check_vote, parked, why_waiting
+from treadle.kernel.deciding import BODY_LIMIT, PENDING, approved, check_decision, check_vote, parked, why_ended, why_waiting
 from treadle.kernel.entities import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.ports import Answer, Finish, Park, PutBlob, Row, Seen, Store, Unit, Verdict
 from treadle.kernel.queue import PATIENCE, Follow
@@ -146,6 +146,15 @@ class Approvals:
         record = await self._get(approval_id)
         shown = await self._shown(record)
         return replace(shown, moves=tuple(await self._store.list_moves(record.id)))
+
+    async def count(self) -> dict[str, int]:
+        """How many approvals there are in each state."""
+        return dict.fromkeys(MACHINE.states, 0) | await self._store.count_records(self._namespace, ENTITY)
+
+    def explain(self, shown: ShownApproval) -> Reason:
+        """What the approval waits for, or how it ended, in one line."""
+        approval = shown.approval
+        return why_waiting(shown.id, approval) if shown.state == PENDING else why_ended(shown.state, approval)
 
     async def decide(
         self,

@@ -33,6 +33,14 @@ def why_waiting(approval_id: str, approval: Approval) -> Reason:
     return Reason("approval", f"{text}; `treadle approvals approve {approval_id}` or `deny` decides")
 
 
+def why_ended(state: str, approval: Approval) -> Reason:
+    """How an approval ended."""
+    by = f" by {approval.ended_by}" if approval.ended_by else ""
+    said = f": {approval.reason}" if approval.reason else ""
+    again = f"; it was asked again as {approval.next_id}" if approval.next_id else ""
+    return Reason(state, f"{state}{by}{said}{again}")
+
+
 def approved(task: Task, decision: dict[str, Json], actor: str) -> Park:
     """The task goes on at once, with the decision in its checkpoint."""
     checkpoint = encode(with_decision(decode(task.checkpoint), decision), "decision", BODY_LIMIT)

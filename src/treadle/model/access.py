@@ -51,6 +51,8 @@ class Access:
     token_id: str | None = None
     expires_at: int | None = None
     session_id: str | None = None
+    groups: tuple[str, ...] = ()
+    """Groups that the caller is in, where that is known: an operator at the store says so; no token and no request does."""
 
     def may(self, scope: Scope) -> bool:
         """Whether that is granted."""

@@ -10,6 +10,7 @@ from treadle.model.access import Access
 from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
+    from treadle.service.approvals import Approvals
     from treadle.service.lists import Lists
     from treadle.service.system import System
     from treadle.service.tasks import Tasks
@@ -21,6 +22,12 @@ class Service(Api):
     def __init__(self, engine: Engine, access: Access) -> None:
         self.engine = engine
         self.access = access
+
+    @cached_property
+    def approvals(self) -> Approvals:
+        from treadle.service.approvals import Approvals
+
+        return Approvals(self.engine, self.access)
 
     @cached_property
     def lists(self) -> Lists:

@@ -1,0 +1,126 @@
+"""Calls about approvals, on an engine. Who decides is the caller: no call takes a name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from treadle.api.approvals import (
+    Approval,
+    ApprovalAnswer,
+    ApprovalAnswers,
+    ApprovalCounts,
+    ApprovalDetail,
+    ApprovalPage,
+    ApprovalsApi,
+    Mistake,
+    Vote,
+)
+from treadle.api.tasks import Why
+from treadle.kernel.approvals import Decided, ShownApproval
+from treadle.kernel.deciding import PENDING
+from treadle.model.approvals import APPROVE, DENY
+from treadle.model.errors import InvalidInput
+from treadle.model.values import Json
+from treadle.service.group import Group
+from treadle.service.shaping import instant, shaped_move
+
+MANY = 100
+"""Approvals that one call may decide."""
+
+
+class Approvals(Group, ApprovalsApi):
+    """See `ApprovalsApi`."""
+
+    async def list(
+        self,
+        *,
+        state: Sequence[str] = (),
+        every: bool = False,
+        task_id: str | None = None,
+        run_id: str | None = None,
+        limit: int = 50,
+        before: str | None = None,
+    ) -> ApprovalPage:
+        states = () if every else tuple(state) or (PENDING,)
+        found = await self.engine.approvals.list(states=states, task_id=task_id, run_id=run_id, before_id=before, limit=limit)
+        return ApprovalPage([_shaped(each) for each in found], found[-1].id if len(found) == limit else None)
+
+    async def counts(self) -> ApprovalCounts:
+        return ApprovalCounts(**await self.engine.approvals.count())
+
+    async def get(self, approval_id: str) -> ApprovalDetail:
+        shown = await self.engine.approvals.show(approval_id)
+        reason = self.engine.approvals.explain(shown)
+        return ApprovalDetail(
+            **_fields(shown),
+            moves=[shaped_move(move) for move in shown.moves],
+            why=Why(shown.id, shown.approval.request.title, shown.state, reason.code, reason.text),
+        )
+
+    async def approve(self, approval_id: str, *, reason: str | None = None, edits: dict[str, Json] | None = None) -> Approval:
+        return await self._decide(approval_id, APPROVE, reason, edits)
+
+    async def deny(self, approval_id: str, *, reason: str | None = None) -> Approval:
+        return await self._decide(approval_id, DENY, reason, None)
+
+    async def _decide(self, approval_id: str, decision: str, reason: str | None, edits: dict[str, Json] | None) -> Approval:
+        shown = await self.engine.approvals.decide(
+            approval_id, decision, actor=self.actor, reason=reason, edits=edits, groups=self.access.groups
+        )
+        return _shaped(shown)
+
+    async def decide_many(
+        self, approval_ids: Sequence[str], decision: Literal["approve", "deny"], *, reason: str | None = None
+    ) -> ApprovalAnswers:
+        if len(approval_ids) > MANY:
+            raise InvalidInput(f"One call may decide {MANY} approvals, not {len(approval_ids)}.")
+        answers = await self.engine.approvals.decide_many(
+            approval_ids, decision, actor=self.actor, reason=reason, groups=self.access.groups
+        )
+        return ApprovalAnswers([_answer(each) for each in answers])
+
+
+def _shaped(shown: ShownApproval) -> Approval:
+    return Approval(**_fields(shown))
+
+
+def _fields(shown: ShownApproval) -> dict[str, Any]:
+    approval, request = shown.approval, shown.approval.request
+    return {
+        "id": shown.id,
+        "state": shown.state,
+        "title": request.title,
+        "context": approval.context,
+        "edited_by": approval.edited_by,
+        "task_id": shown.task_id,
+        "task_name": approval.task_name,
+        "run_id": shown.run_id,
+        "requested_by": request.requested_by,
+        "deciders": list(approval.deciders),
+        "quorum": request.quorum,
+        "denials": request.denials,
+        "edits": request.edits,
+        "votes": [Vote(each.actor, each.decision, instant(each.at), each.reason) for each in approval.votes],
+        "ended_by": approval.ended_by,
+        "reason": approval.reason,
+        "on_expiry": request.on_expiry,
+        "requested_at": instant(approval.requested_at),
+        "expires_at": instant(approval.expires_at),
+        "remind_at": instant(approval.remind_at),
+        "escalate_at": instant(approval.escalate_at),
+        "escalated_at": instant(approval.escalated_at),
+        "reminders": approval.reminders,
+        "round": approval.round,
+        "previous_id": approval.previous_id,
+        "next_id": approval.next_id,
+        "ended_at": instant(shown.ended_at),
+    }
+
+
+def _answer(decided: Decided) -> ApprovalAnswer:
+    if decided.approval is None:
+        assert decided.error is not None
+        mistake = Mistake(decided.error.code, str(decided.error))
+        return ApprovalAnswer(decided.id, None, mistake, f"{decided.id}: {decided.error}")
+    return ApprovalAnswer(decided.id, decided.approval.state, None, _shaped(decided.approval).standing)
