@@ -66,6 +66,10 @@ class Settings:
     """What webhooks are signed with; without it none is sent. Never shown."""
     webhook_allow: tuple[str, ...] = ()
     """Beginnings of URLs, joined by spaces, that an approval may name as its own webhook; none by default."""
+    http_host: str = "127.0.0.1"
+    """The address that `treadle up` and `treadle serve` listen on; any but loopback needs a token."""
+    http_port: int = 8787
+    """The port that they listen on; if it is taken, the next free one of ten; 0: any."""
     crash_at: str = ""
     """For tests: `point` or `point:n` kills the process when the named crash point is reached for the n-th time."""
 
@@ -98,6 +102,8 @@ def load_settings() -> Settings:
         approval_webhook=(get("TREADLE_APPROVAL_WEBHOOK") or "").strip(),
         webhook_secret=(get("TREADLE_WEBHOOK_SECRET") or "").strip(),
         webhook_allow=tuple((get("TREADLE_WEBHOOK_ALLOW") or "").split()),
+        http_host=(get("TREADLE_HTTP_HOST") or "127.0.0.1").strip(),
+        http_port=_port("TREADLE_HTTP_PORT", get("TREADLE_HTTP_PORT")),
         crash_at=get("TREADLE_CRASH_AT") or "",
     )
 
@@ -142,6 +148,12 @@ def _endpoint(text: str) -> str:
     if not text.startswith(("http://", "https://")):
         raise InvalidInput(f"TREADLE_OTLP_ENDPOINT must be a URL like http://localhost:4318, or `off`, not {text!r}.")
     return text
+
+
+def _port(name: str, text: str | None) -> int:
+    if not text:
+        return 8787
+    return 0 if text.strip() == "0" else _whole(name, text, 8787, 65_535)
 
 
 def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:

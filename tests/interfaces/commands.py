@@ -144,7 +144,7 @@ class Treadle:
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TREADLE_")}  # noqa: TID251
-        return {**inherited, "TREADLE_STORE": self.store, **self.environment, **more}
+        return {**inherited, "TREADLE_STORE": self.store, "TREADLE_HTTP_PORT": "0", **self.environment, **more}
 
 
 class Lines:

@@ -24,6 +24,7 @@ from treadle.cli import (
     runner,
     runs,
     schedules,
+    serve,
     servers,
     store,
     store_upkeep,
@@ -118,6 +119,7 @@ async def demo(session: Session) -> None:
 
 app.command("demo")(command(demo))
 app.command("up")(command(up.up, quiet=False))
+app.command("serve")(command(serve.serve, quiet=False))
 app.command("worker")(command(worker.worker, quiet=False))
 app.command("runner")(command(runner.runner, quiet=False))
 app.command("enqueue")(command(enqueue.enqueue))

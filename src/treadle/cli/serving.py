@@ -11,13 +11,17 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from treadle.cli.exits import INTERRUPTED, tell_note
 from treadle.cli.session import Session
 from treadle.model.values import Json
 from treadle.wiring.engine import Engine
+
+if TYPE_CHECKING:
+    from treadle.http.serving import HttpOptions, HttpServer
 
 _COLLECTIONS = (10_000, 20, 20)
 """New objects after which the youngest are looked at, and how many such looks before one at the older ones."""
@@ -42,6 +46,8 @@ class Serving:
     topology: str | None = None
     """The topology file of the goal pipeline, and the roles in it to play (none: all)."""
     roles: tuple[str, ...] = ()
+    http: HttpOptions | None = None
+    """Also serve HTTP, there."""
 
 
 def enable_llm(engine: Engine) -> None:
@@ -51,7 +57,7 @@ def enable_llm(engine: Engine) -> None:
     use_llm(engine)
 
 
-async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[str], None]) -> tuple[int, int]:
+async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[str, HttpServer | None], None]) -> tuple[int, int]:
     """Run the first engine's worker until SIGTERM or SIGINT; all are open meanwhile, so that handlers can use theirs.
 
     A second SIGINT ends the process at once: what it holds is taken over when the leases run out. Returns how many
@@ -66,6 +72,7 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
         for engine in engines:
             await stack.enter_async_context(engine)
         engines[0].share_tracing()
+        server = await listening(engines[0], options.http)
         calm_collector()
         worker = engines[0].worker(
             concurrency=options.concurrency,
@@ -76,11 +83,22 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
             grace=options.grace,
             name=options.name,
         )
-        async with worker as host:
-            started(host.owner_id)
+        async with worker as host, server or nullcontext():
+            started(host.owner_id, server)
             await stop.wait()
             logging.getLogger("treadle").info("stopping: no new tasks; running ones get %g s", options.grace)
     return host.worker.handled, host.worker.released
+
+
+async def listening(engine: Engine, options: HttpOptions | None) -> HttpServer | None:
+    """A server for that engine that has its address, and answers once it is entered; nothing else is begun if it gets none."""
+    if options is None:
+        return None
+    from treadle.http.serving import HttpServer
+
+    server = HttpServer(engine, options)
+    await server.listen()
+    return server
 
 
 def calm_collector() -> None:

@@ -1,4 +1,4 @@
-"""`treadle up`: one process that has everything: an up-to-date store and a worker."""
+"""`treadle up`: one process that has everything: an up-to-date store, a worker, and HTTP."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import typer
 
 from treadle.cli.crash import arm_crash
 from treadle.cli.load import load_engines
+from treadle.cli.serve import ForwardedAllow, Host, LogRequests, Port, http_options
 from treadle.cli.serving import Serving
 from treadle.cli.session import Session
 from treadle.cli.worker import (
@@ -43,8 +44,13 @@ async def up(
     name: ServerName = None,
     topology: Topology = None,
     roles: Roles = None,
+    host: Host = None,
+    port: Port = None,
+    no_http: Annotated[bool, typer.Option("--no-http", help="Run the worker alone")] = False,
+    forwarded_allow: ForwardedAllow = "",
+    log_requests: LogRequests = False,
 ) -> None:
-    """Start the engine: bring the store up to date and run a worker until SIGTERM or Ctrl-C."""
+    """Start the engine: bring the store up to date, run a worker and serve HTTP until SIGTERM or Ctrl-C."""
     arm_crash(session.settings.crash_at)
     lists = tuple(check_name(each, "task list") for each in task_lists or [DEFAULT_LIST])
     engines = load_engines(session, handlers or [])
@@ -59,5 +65,6 @@ async def up(
         name=server_name(name),
         topology=topology,
         roles=check_roles(topology, roles),
+        http=None if no_http else http_options(session, host, port, forwarded_allow, log_requests, grace, needed=False),
     )
     await run_worker(session, engines, options)

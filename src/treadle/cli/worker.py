@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,11 @@ from treadle.cli.serving import Serving, announce, leave_threads_behind, serve
 from treadle.cli.session import Session
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST, check_name
+from treadle.model.values import Json
 from treadle.wiring.engine import Engine
+
+if TYPE_CHECKING:
+    from treadle.http.serving import HttpServer
 
 Handlers = Annotated[
     list[str],
@@ -92,8 +96,8 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
     engine = engines[0]
     names = [*engine.registry.names(), *engine.function_registry.names()]
 
-    def started(server_id: str) -> None:
-        event = {
+    def started(server_id: str, http: HttpServer | None) -> None:
+        event: dict[str, Json] = {
             "event": "started",
             "store": engine.store.url,
             "namespace": engine.settings.namespace,
@@ -102,19 +106,24 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
             "handlers": names,
             "task_lists": list(options.task_lists),
         }
+        if http is not None:
+            event |= {"url": http.url, "open": http.open}
         lines = [
             f"Store:    {engine.store.url}" + _of_namespace(engine),
             f"Handlers: {', '.join(names) or 'none'}",
             f"Lists:    {', '.join(options.task_lists)}",
             f"Stop:     Ctrl-C or kill {os.getpid()}; running work gets {options.grace:g} s",
         ]
+        if http is not None:
+            lines.insert(1, f"HTTP:     {http.url} {how_open(http)}")
+        at = 1 if http is None else 2
         if options.topology is not None:
             played = engine.topology.roles if engine.topology is not None else ()
-            lines.insert(2, f"Roles:    {', '.join(played)} ({options.topology})")
+            lines.insert(at + 1, f"Roles:    {', '.join(played)} ({options.topology})")
         if options.llm:
-            lines[1] += f"; prompt blocks by {engine.settings.llm_model}"
+            lines[at] += f"; prompt blocks by {engine.settings.llm_model}"
         elif not names:
-            lines[1] += "; tasks wait. Put `engine = Engine()` and `@engine.handler(...)` in a file and add --handlers FILE"
+            lines[at] += "; tasks wait. Put `engine = Engine()` and `@engine.handler(...)` in a file and add --handlers FILE"
         announce(session, event, lines)
 
     handled, released = await serve(engines, options, started)
@@ -140,6 +149,13 @@ async def _run_fleet(session: Session, engines: list[Engine], handlers: list[str
 
     await fleet.run(started)
     announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
+
+
+def how_open(http: HttpServer) -> str:
+    """Who gets in."""
+    if http.open:
+        return "(open to this machine, as there is no token: treadle token create)"
+    return "(a token is needed)"
 
 
 def _of_namespace(engine: Engine) -> str:

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Request
+import logging
+from collections.abc import Callable, Sequence
 
-from treadle.api.contract import PREFIX
+from fastapi import FastAPI
+
+from treadle.http import login, looking
+from treadle.http.envelope import BODY_OVERHEAD, Envelope
+from treadle.http.front import Front
 from treadle.http.openapi import document
 from treadle.http.problems import handle_problems
 from treadle.http.routes import make_router
-from treadle.model.access import OPEN
-from treadle.service import Service
 from treadle.wiring.engine import Engine
 from treadle.wiring.host import host_version
 
 
-def make_app(engine: Engine) -> FastAPI:
-    """The HTTP interface of an open engine."""
+def make_app(
+    engine: Engine,
+    *,
+    may_be_open: bool = True,
+    log_level: int = logging.DEBUG,
+    more: Sequence[Callable[[FastAPI], None]] = (),
+) -> FastAPI:
+    """The HTTP interface of an open engine; `more` add routes of their own, such as pages.
 
-    async def service_for(request: Request) -> Service:
-        return Service(engine, OPEN)
-
-    app = FastAPI(title="Treadle", openapi_url=f"{PREFIX}/openapi.json", docs_url=None, redoc_url=None)
+    `may_be_open`: callers need no token while there is none; only for servers that nobody else reaches.
+    """
+    front = Front(engine, may_be_open=may_be_open)
+    app = FastAPI(title="Treadle", openapi_url=None, docs_url=None, redoc_url=None)
+    app.state.front = front
     handle_problems(app)
-    app.include_router(make_router(service_for), prefix=PREFIX)
+    app.include_router(make_router(front))
+    app.include_router(login.make_router(front))
+    app.include_router(looking.make_router(front))
+    for add in more:
+        add(app)
+    app.add_middleware(
+        Envelope, clock=engine.clock, ids=engine.ids, body_limit=engine.settings.payload_limit + BODY_OVERHEAD, log_level=log_level
+    )
     app.openapi = lambda: document(app, host_version())  # type: ignore[method-assign]
     return app

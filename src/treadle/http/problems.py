@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -50,7 +49,12 @@ STATUSES: tuple[tuple[type[TreadleError], int], ...] = (
 )
 """The first class that fits says the status; what fits none is 409: the state of the thing does not allow it."""
 
-_LOG = logging.getLogger("treadle")
+_CODES = {404: "no_such_route", 405: "method_not_allowed", 413: "payload_too_large"}
+"""Codes of what the framework refuses."""
+
+
+class ClientGone(Exception):
+    """The caller closed the connection before there was an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,21 @@ class Problem(Shape):
     """Each place in the request that does not fit, where there are several."""
     diagnostics: list[dict[str, Any]] | None = None
     """What is wrong with AFL sources."""
+    scope: str | None = None
+    """The scope that is missing."""
+
+
+DOCUMENTED = (400, 401, 403, 404, 409, 413, 422, 429, 501, 503)
+"""Problems that any call may be answered with."""
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What the documentation says of answers that are problems; without statuses, of all that a call may be answered with."""
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
+        for status in statuses or DOCUMENTED
+    }
 
 
 def status_of(error: TreadleError) -> int:
@@ -85,9 +104,10 @@ def problem(
     headers: Mapping[str, str] | None = None,
     problems: list[dict[str, Any]] | None = None,
     diagnostics: list[dict[str, Any]] | None = None,
+    scope: str | None = None,
 ) -> Response:
     """The answer for a problem."""
-    body = {
+    body: dict[str, Any] = {
         "type": f"urn:treadle:error:{code}",
         "title": HTTPStatus(status).phrase,
         "status": status,
@@ -98,6 +118,8 @@ def problem(
         body["problems"] = problems
     if diagnostics is not None:
         body["diagnostics"] = diagnostics
+    if scope is not None:
+        body["scope"] = scope
     return Response(msgspec.json.encode(body), status, dict(headers or {}), MEDIA_TYPE)
 
 
@@ -106,12 +128,15 @@ def problem_of(error: TreadleError) -> Response:
     headers: dict[str, str] = {}
     if isinstance(error, Unauthorized):
         headers["WWW-Authenticate"] = 'Bearer realm="treadle"'
+    scope: str | None = getattr(error, "scope", None) if isinstance(error, Forbidden) else None
+    if scope is not None:
+        headers["WWW-Authenticate"] = f'Bearer realm="treadle", error="insufficient_scope", scope="{scope}"'
     if isinstance(error, TooManyAttempts):
         headers["Retry-After"] = str(-(-error.retry_after // 1000))
     diagnostics = None
     if isinstance(error, InvalidFlow):
         diagnostics = [each.as_json() for each in error.diagnostics if hasattr(each, "as_json")]
-    return problem(status_of(error), error.code, str(error), headers=headers, diagnostics=diagnostics)
+    return problem(status_of(error), error.code, str(error), headers=headers, diagnostics=diagnostics, scope=scope)
 
 
 def handle_problems(app: FastAPI) -> None:
@@ -130,10 +155,10 @@ def handle_problems(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: HTTPException) -> Response:
-        code = {404: "no_such_route", 405: "method_not_allowed"}.get(error.status_code, f"http_{error.status_code}")
-        return problem(error.status_code, code, str(error.detail), headers=error.headers)
+        return problem(
+            error.status_code, _CODES.get(error.status_code, "invalid_request"), str(error.detail), headers=error.headers
+        )
 
-    @app.exception_handler(Exception)
-    async def of_bug(request: Request, error: Exception) -> Response:
-        _LOG.exception("a request failed: %s %s", request.method, request.url.path, exc_info=error)
-        return problem(500, "internal_error", "This is a bug in Treadle; the server's log says more.")
+    @app.exception_handler(ClientGone)
+    async def of_nobody(request: Request, error: ClientGone) -> Response:
+        return Response(status_code=204)  # nobody reads it

@@ -4,40 +4,35 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from fastapi import APIRouter, Body, Header, Path, Query, Request
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from treadle.api.contract import KEY, Call, Parameter
+from treadle.api.contract import KEY, PREFIX, Call, Parameter
 from treadle.api.face import all_calls
 from treadle.api.wire import to_json
-from treadle.http.problems import MEDIA_TYPE
-from treadle.service import Service
+from treadle.http.front import Front
+from treadle.http.problems import problem_responses
+from treadle.model.errors import RestrictedToken
 
-ServiceFor = Callable[[Request], Awaitable[Service]]
-"""Who calls, and what they may do."""
-
-DOCUMENTED = (401, 403, 404, 409, 413, 422, 429, 501, 503)
-"""Problems that any call may be answered with."""
+WAIT = "wait_for"
+"""The parameter by which a call is told to wait for something to happen."""
 
 
-def problem_responses() -> dict[int | str, dict[str, Any]]:
-    """What the documentation says of answers that are problems."""
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {status: {"description": "Problem", "content": {MEDIA_TYPE: {"schema": schema}}} for status in DOCUMENTED}
-
-
-def make_router(service_for: ServiceFor) -> APIRouter:
+def make_router(front: Front) -> APIRouter:
     """All calls of the contract."""
-    router = APIRouter()
+    router = APIRouter(prefix=PREFIX)
     for call in all_calls():
         router.add_api_route(
             call.route.path,
-            _endpoint(call, service_for),
+            _endpoint(call, front),
             methods=[call.route.method],
+            route_class_override=_guarded(call, front),
             status_code=call.route.status,
             response_model=None,
             responses={call.route.status: {"model": call.returns, "description": "Done"}, **problem_responses()},
@@ -50,19 +45,42 @@ def make_router(service_for: ServiceFor) -> APIRouter:
     return router
 
 
-def _endpoint(call: Call, service_for: ServiceFor) -> Callable[..., Awaitable[Response]]:
+def _guarded(call: Call, front: Front) -> type[APIRoute]:
+    """A route that looks who calls before it reads what they want."""
+
+    class Guarded(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+
+            async def guarded(request: Request) -> Response:
+                access = await front.access(request)
+                access.check(call.route.scope)
+                if access.task_lists and not call.route.lists:
+                    raise RestrictedToken()
+                return await handle(request)
+
+            return guarded
+
+    return Guarded
+
+
+def _endpoint(call: Call, front: Front) -> Callable[..., Awaitable[Response]]:
     """What FastAPI calls: takes what the call takes from where it is in the request, and makes the call."""
     names = [each.name for each in (*call.path, *(call.others if call.in_query else ()))]
     keyed, has_body = call.keyed, not call.in_query and bool(call.others)
 
     async def endpoint(request: Request, **given: Any) -> Response:
-        service = await service_for(request)
+        service = await front.service(request)
         options = {name: given[name] for name in names}
         if has_body and (body := given["body"]) is not None:
             options |= {name: getattr(body, name) for name in body.model_fields_set}
         if keyed and given[KEY] is not None:
             options[KEY] = given[KEY]
-        result = await getattr(getattr(service, call.group), call.name)(**options)
+        make = partial(getattr(getattr(service, call.group), call.name), **options)
+        if options.get(WAIT):
+            result = await front.patiently(request, make, partial(make, **{WAIT: 0.0}))
+        else:
+            result = await make()
         return Response(to_json(result), call.route.status, media_type="application/json")
 
     parameters = [inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)]

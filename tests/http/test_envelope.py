@@ -1,0 +1,111 @@
+"""What every request and answer has around it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.http.conftest import Stage
+
+from treadle.http.envelope import BODY_OVERHEAD, SAFE
+from treadle.model.errors import StoreUnavailable
+
+
+async def test_every_answer_has_an_id_and_the_headers_that_keep_browsers_safe(stage: Stage):
+    async with stage.client() as client:
+        for path in ("/health", "/v1/tasks", "/v1/tasks/nonsense", "/nowhere", "/v1/openapi.json"):
+            answer = await client.get(path)
+            assert answer.headers["X-Request-Id"]
+            for name, value in SAFE.items():
+                assert answer.headers[name] == value
+
+
+async def test_an_id_that_the_caller_gives_is_kept_if_it_can_be_one(stage: Stage):
+    async with stage.client() as client:
+        assert (await client.get("/health", headers={"X-Request-Id": "abc-1"})).headers["X-Request-Id"] == "abc-1"
+        for odd in ("two words", "x" * 101, "a\tb"):
+            assert (await client.get("/health", headers={"X-Request-Id": odd})).headers["X-Request-Id"] != odd
+
+
+async def test_a_body_that_says_it_is_too_large_is_refused(stage: Stage):
+    limit = stage.engine.settings.payload_limit + BODY_OVERHEAD
+    async with stage.client() as client:
+        answer = await client.post("/v1/tasks", content=b" " * (limit + 1), headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
+
+
+async def test_a_body_that_does_not_say_how_large_it_is_is_refused_when_it_is(stage: Stage):
+    limit = stage.engine.settings.payload_limit + BODY_OVERHEAD
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while True:
+            sent += 1 << 16
+            yield b" " * (1 << 16)
+
+    async with stage.client() as client:
+        answer = await client.post("/v1/tasks", content=endless(), headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
+    assert sent <= limit + (1 << 17)
+
+
+async def test_a_payload_over_its_own_limit_is_told_by_the_engine(stage: Stage):
+    async with stage.client() as client:
+        big = "x" * stage.engine.settings.payload_limit
+        answer = await client.post("/v1/tasks", json={"name": "greet", "payload": {"big": big}})
+    assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
+
+
+async def test_what_is_no_json_is_a_problem_with_its_place(stage: Stage):
+    async with stage.client() as client:
+        for body in (b"{", b"\xff", b"[" * 100_000, b'{"name": "a", "priority": ' + b"9" * 5000 + b"}", b'{"name": "a"}' * 2):
+            answer = await client.post("/v1/tasks", content=body, headers={"Content-Type": "application/json"})
+            assert answer.status_code in (400, 422)
+            assert answer.json()["code"] == "invalid_request"
+
+
+async def test_routes_and_methods_that_are_not_there_are_problems(stage: Stage):
+    async with stage.client() as client:
+        missing, wrong = await client.get("/v1/nowhere"), await client.delete("/v1/tasks")
+    assert (missing.status_code, missing.json()["code"]) == (404, "no_such_route")
+    assert (wrong.status_code, wrong.json()["code"], wrong.headers["Allow"]) == (405, "method_not_allowed", "GET")
+
+
+async def test_the_log_has_neither_queries_nor_what_stands_in_paths(stage: Stage, caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.DEBUG, "treadle.http"):
+        async with stage.client(Authorization="Bearer tdl_secret") as client:
+            await client.get("/v1/tasks/secret-in-path?key=secret-in-query")
+    assert "/v1/tasks/{task_id} 401" in caplog.text
+    assert "secret" not in caplog.text
+
+
+async def test_a_bug_is_answered_with_a_problem_that_tells_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    async def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a secret of the inside")
+
+    monkeypatch.setattr(type(stage.engine.reads), "list_tasks", broken)
+    async with stage.client() as client:
+        answer = await client.get("/v1/tasks")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
+    assert "secret" not in answer.text
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert "a secret of the inside" in caplog.text
+
+
+async def test_health_needs_no_token_and_says_when_the_store_does_not_answer(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    await stage.token()
+    async with stage.client() as client:
+        well = await client.get("/health")
+        assert (well.status_code, well.json()["status"]) == (200, "ok")
+
+        async def down() -> int:
+            raise StoreUnavailable("postgresql://ada:secret@db cannot be reached")
+
+        monkeypatch.setattr(stage.engine.store, "now", down)
+        ill = await client.get("/health")
+        assert (ill.status_code, ill.json()["code"]) == (503, "store_unavailable")
+        assert "secret" not in ill.text

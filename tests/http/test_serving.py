@@ -1,0 +1,218 @@
+"""A server on a real socket: where it listens, whom it answers, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.interfaces.commands import Treadle
+
+from treadle.client import Client
+from treadle.http.binding import MAX_PORT_ATTEMPTS, CannotListen, is_loopback, listen
+from treadle.http.serving import HttpOptions, HttpServer, NeedsToken
+from treadle.model.access import Scope
+from treadle.wiring.engine import Engine
+
+ANY = HttpOptions(port=0)
+
+
+@pytest.fixture
+def treadle(tmp_path: Path) -> Treadle:
+    return Treadle(tmp_path)
+
+
+@contextmanager
+def taken() -> Iterator[int]:
+    """A port that somebody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield other.getsockname()[1]
+
+
+# --- addresses ---
+
+
+def test_a_taken_port_is_passed_over_and_too_many_are_an_error():
+    with taken() as port:
+        found = listen("127.0.0.1", port)
+        try:
+            assert port < found.getsockname()[1] <= port + MAX_PORT_ATTEMPTS
+        finally:
+            found.close()
+
+
+def test_when_all_ports_are_taken_it_is_said(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("treadle.http.binding.MAX_PORT_ATTEMPTS", 0)
+    with taken() as port, pytest.raises(CannotListen, match=str(port)):
+        listen("127.0.0.1", port)
+
+
+def test_addresses_that_are_not_here_cannot_be_listened_on():
+    with pytest.raises(CannotListen):
+        listen("192.0.2.1", 0)
+    with pytest.raises(CannotListen):
+        listen("no such host", 0)
+
+
+@pytest.mark.parametrize(("host", "expected"), [("127.0.0.1", True), ("::1", True), ("0.0.0.0", False), ("::", False), ("", False)])
+def test_loopback_is_what_only_this_machine_reaches(host: str, expected: bool):
+    assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", ""])
+async def test_without_a_token_nobody_else_may_reach_it(host: str):
+    async with Engine("memory://") as engine:
+        with pytest.raises(NeedsToken, match="token create"):
+            await HttpServer(engine, HttpOptions(host=host, port=0)).listen()
+
+
+async def test_with_a_token_it_listens_anywhere_and_is_never_open():
+    async with Engine("memory://") as engine:
+        made = await engine.tokens.create("ada", [Scope.ADMIN])
+        async with HttpServer(engine, HttpOptions(host="0.0.0.0", port=0)) as server, httpx.AsyncClient() as client:
+            assert not server.open
+            assert (await client.get(f"{server.url}/v1/time")).status_code == 401
+            await engine.tokens.revoke("ada")
+            assert (await client.get(f"{server.url}/v1/time")).status_code == 401
+            shown = {"Authorization": f"Bearer {made.secret}"}
+            assert (await client.get(f"{server.url}/v1/time", headers=shown)).status_code == 401
+
+
+async def test_what_a_trusted_proxy_says_is_believed_and_no_other():
+    async with Engine("memory://") as engine:
+        secret = (await engine.tokens.create("ada", [Scope.ADMIN])).secret
+        for allowed, secure in (("127.0.0.1", True), ("192.0.2.1", False), ("", False)):
+            async with HttpServer(engine, HttpOptions(port=0, forwarded_allow=allowed)) as server, httpx.AsyncClient() as client:
+                said = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "198.51.100.7"}
+                answer = await client.post(f"{server.url}/login", json={"token": secret}, headers=said)
+                assert ("Secure" in answer.headers["Set-Cookie"]) is secure
+
+
+# --- stopping ---
+
+
+async def test_a_client_works_over_a_real_connection():
+    async with Engine("memory://") as engine, HttpServer(engine, ANY) as server, Client(server.url) as client:
+        assert server.open
+        made = await client.tasks.enqueue("greet", {"name": "Ada"})
+        assert (await client.tasks.get(made.id)).payload == {"name": "Ada"}
+        with pytest.raises(ValueError, match="bytes"):
+            await client.tasks.enqueue("greet", {"big": "x" * (3 << 20)})
+
+
+async def test_long_polls_end_at_once_when_the_server_stops():
+    async with Engine("memory://") as engine:
+        waiting = asyncio.Event()
+        found = engine.result
+
+        async def result(*args: object, **options: object) -> object:
+            waiting.set()
+            return await found(*args, **options)  # type: ignore[arg-type]
+
+        engine.result = result  # type: ignore[method-assign,assignment]
+        async with HttpServer(engine, HttpOptions(port=0, grace=60)) as server:
+            client = Client(server.url)
+            made = await client.tasks.enqueue("greet")
+            asking = asyncio.create_task(client.tasks.result(made.id, wait_for=60))
+            await waiting.wait()
+        answer = await asking
+        assert (answer.finished, answer.state) == (False, "pending")
+        await client.close()
+
+
+async def test_a_caller_who_has_gone_is_waited_for_no_more():
+    async with Engine("memory://") as engine, HttpServer(engine, ANY) as server:
+        waiting, ended = asyncio.Event(), asyncio.Event()
+
+        async def result(*args: object, **options: object) -> object:
+            waiting.set()
+            try:
+                return await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        engine.result = result  # type: ignore[method-assign,assignment]
+        client = Client(server.url)
+        made = await client.tasks.enqueue("greet")
+        asking = asyncio.create_task(client.tasks.result(made.id, wait_for=60))
+        await waiting.wait()
+        asking.cancel()
+        await client.close()
+        await ended.wait()
+
+
+async def test_a_request_that_is_being_answered_comes_to_its_end():
+    async with Engine("memory://") as engine:
+        asked, go = asyncio.Event(), asyncio.Event()
+        now = engine.store.now
+
+        async def slow() -> int:
+            asked.set()
+            await go.wait()
+            return await now()
+
+        async with httpx.AsyncClient() as client:
+            async with HttpServer(engine, ANY) as server:
+                engine.store.now = slow  # type: ignore[method-assign]
+                asking = asyncio.create_task(client.get(f"{server.url}/health"))
+                await asked.wait()
+                asyncio.get_running_loop().call_soon(go.set)
+            assert (await asking).status_code == 200
+        engine.store.now = now  # type: ignore[method-assign]
+
+
+# --- the commands ---
+
+
+def test_up_serves_http_beside_its_worker_and_says_where(treadle: Treadle):
+    with treadle.started("up", "--json") as up:
+        started = json.loads(up.first)
+        assert started["open"] is True
+        assert httpx.get(f"{started['url']}/health").json()["status"] == "ok"
+        assert httpx.post(f"{started['url']}/v1/tasks", json={"name": "greet"}).status_code == 201
+        treadle.json("token", "create", "ada", "--scope", "admin")
+        ended = up.stop()
+    assert (ended.code, json.loads(ended.out)["event"]) == (0, "stopped")
+
+
+def test_serve_serves_without_a_worker_and_needs_a_token_beyond_loopback(treadle: Treadle):
+    refused = treadle("serve", "--host", "0.0.0.0", "--json")
+    assert (refused.code, refused.error["code"]) == (5, "needs_token")
+    secret = treadle.json("token", "create", "ada", "--scope", "admin")["secret"]
+    with treadle.started("serve", "--host", "0.0.0.0", "--json") as serving:
+        started = json.loads(serving.first)
+        assert started["open"] is False
+        assert httpx.get(f"{started['url']}/v1/tasks").status_code == 401
+        assert treadle("tasks", "list", "--server", started["url"], TREADLE_TOKEN=secret).code == 0
+        assert treadle("servers").code == 0
+        assert serving.stop().code == 0
+
+
+def test_up_without_http_listens_nowhere(treadle: Treadle):
+    with treadle.started("up", "--no-http", "--json") as up:
+        assert "url" not in json.loads(up.first)
+
+
+def test_without_the_packages_up_works_and_says_how_to_get_them(tmp_path: Path):
+    script = (
+        "import asyncio, sys\n"
+        "sys.modules['uvicorn'] = None\n"
+        "from treadle.cli import main, serving\n"
+        "def stopped(at_eof=False):\n"
+        "    event = asyncio.Event()\n"
+        "    event.set()\n"
+        "    return event\n"
+        "serving.stop_signal = stopped\n"
+        "main(['up', '--store', 'memory://'])\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    assert ended.returncode == 0
+    assert "pip install 'treadle[http]'" in ended.stderr
+    assert "Stopped" in ended.stdout
