@@ -9,6 +9,7 @@ from treadle.api.contract import Call, calls_of
 from treadle.api.lists import ListsApi
 from treadle.api.system import SystemApi
 from treadle.api.tasks import TasksApi
+from treadle.api.work import WorkApi
 
 
 class Api(Protocol):
@@ -25,6 +26,9 @@ class Api(Protocol):
 
     @property
     def system(self) -> SystemApi: ...
+
+    @property
+    def work(self) -> WorkApi: ...
 
 
 def groups() -> dict[str, type]:

@@ -17,6 +17,7 @@ from treadle.api.lists import ListsApi
 from treadle.api.system import SystemApi
 from treadle.api.tasks import TasksApi
 from treadle.api.wire import from_json, to_json
+from treadle.api.work import WorkApi
 from treadle.client.errors import ServerUnreachable, UnexpectedAnswer, error_of
 from treadle.model.errors import MissingDependency
 
@@ -70,6 +71,10 @@ class Client(Api):
     @cached_property
     def system(self) -> SystemApi:
         return cast(SystemApi, remote("system", SystemApi, self.send))
+
+    @cached_property
+    def work(self) -> WorkApi:
+        return cast(WorkApi, remote("work", WorkApi, self.send))
 
     async def send(self, call: Call, options: dict[str, Any]) -> Any:
         """Make the call; raises the error that the server answers with."""

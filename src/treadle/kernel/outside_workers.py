@@ -152,6 +152,13 @@ class OutsideWorkers(HeldWork):
         self._emit(WorkerStarted(server.id, tuple(patterns)))
         return await self._touch(server.id)
 
+    async def registered_by(self, worker_id: str) -> str:
+        """Who registered the worker, or `WorkerNotFound`."""
+        worker_id = parse_id(worker_id, "worker id")
+        if worker_id not in self._known:
+            self._known[worker_id] = await self._look_up(worker_id)
+        return self._known[worker_id].server.service_name or ""
+
     async def beat(
         self,
         worker_id: str,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from treadle.service.lists import Lists
     from treadle.service.system import System
     from treadle.service.tasks import Tasks
+    from treadle.service.work import Work
 
 
 class Service(Api):
@@ -46,3 +47,9 @@ class Service(Api):
         from treadle.service.system import System
 
         return System(self.engine, self.access)
+
+    @cached_property
+    def work(self) -> Work:
+        from treadle.service.work import Work
+
+        return Work(self.engine, self.access)

@@ -1,0 +1,1 @@
+"""What builds the package; no part of it."""

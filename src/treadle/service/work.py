@@ -1,0 +1,217 @@
+"""The worker protocol, on an engine: what is said is passed on, under the id of a worker that the caller has registered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from treadle.api.work import Beat, Claimed, ClaimedTask, ClaimState, HeldClaim, Left, NewLine, Taken, WorkApi, Worker
+from treadle.model import outside
+from treadle.model.access import OPEN
+from treadle.model.approvals import ApprovalRequest
+from treadle.model.clock import milliseconds
+from treadle.model.errors import WorkerNotFound
+from treadle.model.external import ExternalProductionHandle
+from treadle.model.names import DEFAULT_LIST
+from treadle.model.values import Json
+from treadle.service.group import Group
+from treadle.service.shaping import instant
+
+
+class Work(Group, WorkApi):
+    """See `WorkApi`."""
+
+    async def register(
+        self,
+        name: str,
+        handlers: Sequence[str],
+        *,
+        task_lists: Sequence[str] = (DEFAULT_LIST,),
+        concurrency: int = 1,
+        heartbeat_every: float = 10.0,
+        host: str = "outside",
+        version: str = "",
+    ) -> Worker:
+        for task_list in task_lists:
+            self.access.check_list(task_list)
+        made = await self.engine.outside_workers.register(
+            name,
+            handlers=handlers,
+            task_lists=task_lists,
+            concurrency=concurrency,
+            heartbeat_every=heartbeat_every,
+            host=host,
+            version=version,
+            actor=self.actor,
+        )
+        lease_for = milliseconds(self.engine.settings.lease)
+        return Worker(made.id, made.name, list(made.handlers), list(made.task_lists), made.heartbeat_every_for, lease_for)
+
+    async def beat(
+        self,
+        worker_id: str,
+        *,
+        claims: Sequence[HeldClaim] = (),
+        running: int | None = None,
+        lease_for: float | None = None,
+    ) -> Beat:
+        await self._own(worker_id)
+        named = [(each.task_id, each.claim_version) for each in claims]
+        beaten = await self.engine.outside_workers.beat(worker_id, running=running, claims=named, lease_for=lease_for)
+        return Beat(beaten.server.id, [_state(each) for each in beaten.claims])
+
+    async def leave(self, worker_id: str) -> Left:
+        await self._own(worker_id)
+        return Left(worker_id, await self.engine.outside_workers.leave(worker_id))
+
+    async def claim(
+        self,
+        worker_id: str,
+        *,
+        limit: int = 1,
+        wait_for: float = 0.0,
+        lease_for: float | None = None,
+        names: Sequence[str] | None = None,
+        task_lists: Sequence[str] | None = None,
+    ) -> Claimed:
+        await self._own(worker_id)
+        found = await self.engine.outside_workers.claim(
+            worker_id,
+            limit=limit,
+            wait_for=wait_for,
+            lease_for=lease_for,
+            names=names,
+            task_lists=task_lists,
+            allowed=self.access.task_lists or None,
+        )
+        return Claimed([_claimed(each) for each in found])
+
+    async def heartbeat(self, task_id: str, worker_id: str, claim_version: int, *, lease_for: float | None = None) -> ClaimState:
+        await self._own(worker_id)
+        return _state(await self.engine.outside_workers.heartbeat(worker_id, task_id, claim_version, lease_for=lease_for))
+
+    async def progress(
+        self,
+        task_id: str,
+        worker_id: str,
+        claim_version: int,
+        *,
+        fraction: float | None = None,
+        message: str | None = None,
+        lease_for: float | None = None,
+    ) -> ClaimState:
+        await self._own(worker_id)
+        workers = self.engine.outside_workers
+        return _state(await workers.progress(worker_id, task_id, claim_version, fraction, message, lease_for=lease_for))
+
+    async def partial(self, task_id: str, worker_id: str, claim_version: int, results: dict[str, Json]) -> Taken:
+        await self._own(worker_id)
+        await self.engine.outside_workers.partial(worker_id, task_id, claim_version, results)
+        return await self._taken(task_id)
+
+    async def log(self, task_id: str, worker_id: str, claim_version: int, lines: Sequence[NewLine]) -> Taken:
+        await self._own(worker_id)
+        await self.engine.outside_workers.log(worker_id, task_id, claim_version, [asdict(line) for line in lines])
+        return await self._taken(task_id)
+
+    async def complete(self, task_id: str, worker_id: str, claim_version: int, *, result: dict[str, Json] | None = None) -> Taken:
+        await self._own(worker_id)
+        await self.engine.outside_workers.complete(worker_id, task_id, claim_version, result)
+        return await self._taken(task_id)
+
+    async def fail(
+        self,
+        task_id: str,
+        worker_id: str,
+        claim_version: int,
+        message: str,
+        *,
+        code: str = "handler_error",
+        retryable: bool = True,
+        after: float | None = None,
+        kind: str | None = None,
+        traceback: str | None = None,
+    ) -> Taken:
+        await self._own(worker_id)
+        await self.engine.outside_workers.fail(
+            worker_id, task_id, claim_version, message, code, retryable=retryable, after=after, kind=kind, traceback=traceback
+        )
+        return await self._taken(task_id)
+
+    async def wait(self, task_id: str, worker_id: str, claim_version: int, seconds: float, *, checkpoint: Json = None) -> Taken:
+        await self._own(worker_id)
+        await self.engine.outside_workers.wait(worker_id, task_id, claim_version, seconds, checkpoint=checkpoint)
+        return await self._taken(task_id)
+
+    async def ask(
+        self,
+        task_id: str,
+        worker_id: str,
+        claim_version: int,
+        title: str,
+        *,
+        context: dict[str, Json] | None = None,
+        deciders: Sequence[str] = (),
+        expires: float | None = None,
+        checkpoint: Json = None,
+    ) -> Taken:
+        await self._own(worker_id)
+        request = ApprovalRequest.of(title, context=context, deciders=deciders, expires=expires, requested_by=self.actor)
+        await self.engine.outside_workers.ask(worker_id, task_id, claim_version, request, checkpoint=checkpoint)
+        return await self._taken(task_id)
+
+    async def hand_off(
+        self,
+        task_id: str,
+        worker_id: str,
+        claim_version: int,
+        external_job_id: str,
+        *,
+        polling_interval_seconds: float = 60.0,
+        progress_hint: str | None = None,
+        progress: float | None = None,
+    ) -> Taken:
+        await self._own(worker_id)
+        handle = ExternalProductionHandle(external_job_id, polling_interval_seconds, progress_hint, progress)
+        await self.engine.outside_workers.hand_off(worker_id, task_id, claim_version, handle)
+        return await self._taken(task_id)
+
+    async def release(self, task_id: str, worker_id: str, claim_version: int, *, reason: str = "released by its worker") -> Taken:
+        await self._own(worker_id)
+        await self.engine.outside_workers.release(worker_id, task_id, claim_version, reason)
+        return await self._taken(task_id)
+
+    async def _own(self, worker_id: str) -> None:
+        """The worker is one that this caller registered: to all others it is not there."""
+        by = await self.engine.outside_workers.registered_by(worker_id)
+        if by not in (self.actor, OPEN.actor):
+            raise WorkerNotFound(worker_id)
+
+    async def _taken(self, task_id: str) -> Taken:
+        task = await self.engine.reads.get_task(task_id)
+        return Taken(task.id, str(task.shown_state))
+
+
+def _claimed(each: outside.ClaimedTask) -> ClaimedTask:
+    task = each.task
+    return ClaimedTask(
+        task_id=task.id,
+        claim_version=task.claim_version,
+        name=task.name,
+        payload=each.payload,
+        attempt=task.attempt,
+        task_list=task.task_list,
+        lease_expires_at=instant(each.lease_expires_at),
+        lease_for=each.lease_for,
+        deadline_at=instant(task.deadline_at),
+        checkpoint=each.checkpoint,
+        approval_decisions=list(each.approval_decisions),
+        run_id=task.run_id,
+        step_id=task.step_id,
+        trace_id=task.trace_id,
+    )
+
+
+def _state(held: outside.HeldClaim) -> ClaimState:
+    until = instant(held.lease_expires_at)
+    return ClaimState(held.task_id, held.claim_version, held.state, until, held.lease_for or 0, held.cancel_requested)

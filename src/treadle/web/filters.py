@@ -1,0 +1,80 @@
+"""How values look on pages: distances in time, sizes, JSON. Everything is text, and is escaped where it is put."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+
+def span(for_ms: float) -> str:
+    """A duration in its largest sensible unit: `450 ms`, `3.2 s`, `12 min`, `5 h`, `3 d`."""
+    for_ms = abs(for_ms)
+    for limit, divisor, unit, digits in (
+        (1_000, 1, "ms", 0),
+        (60_000, 1_000, "s", 1),
+        (3_600_000, 60_000, "min", 0),
+        (172_800_000, 3_600_000, "h", 0),
+    ):
+        if for_ms < limit:
+            return f"{round(for_ms / divisor, digits):g} {unit}"
+    return f"{for_ms / 86_400_000:.0f} d"
+
+
+def ago(at: datetime | None, now: datetime) -> str:
+    """`3 s ago`, `in 5 min`, or a dash."""
+    if at is None:
+        return "–"
+    passed = (now - at).total_seconds() * 1000
+    return f"{span(passed)} ago" if passed >= 0 else f"in {span(passed)}"
+
+
+def stamp(at: datetime | None) -> str:
+    """An instant for reading."""
+    return "" if at is None else at.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def iso(at: datetime | None) -> str:
+    """An instant for machines."""
+    return "" if at is None else at.isoformat().replace("+00:00", "Z")
+
+
+def pretty(value: Any) -> str:
+    """A JSON value, indented."""
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+
+
+def count(number: float) -> str:
+    """A number with thin spaces between its thousands."""
+    return f"{number:,}".replace(",", " ")
+
+
+def short_id(value: str | None) -> str:
+    """The end of an id, which is where ids differ."""
+    return "" if value is None else value if len(value) < 14 else f"…{value[-8:]}"
+
+
+def tone(state: str) -> str:
+    """The colour word for a state, the same everywhere."""
+    return _TONES.get(state.lower(), "quiet")
+
+
+_TONES = {
+    **dict.fromkeys(("completed", "approved", "done", "ok", "active", "succeeded", "pass", "resolved"), "good"),
+    **dict.fromkeys(("failed", "lost", "error", "denied", "blocked", "fail"), "bad"),
+    **dict.fromkeys(("running", "in_progress", "executed"), "busy"),
+    **dict.fromkeys(("pending", "new", "todo", "created", "ready"), "wait"),
+    **dict.fromkeys(("paused", "draining", "awaiting_external", "awaiting_approval", "expired", "waiting"), "hold"),
+    **dict.fromkeys(("canceled", "ignored", "revoked", "stopped", "removed"), "gone"),
+}
+
+ALL = {
+    "span": span,
+    "ago": ago,
+    "stamp": stamp,
+    "iso": iso,
+    "pretty": pretty,
+    "count": count,
+    "short_id": short_id,
+    "tone": tone,
+}

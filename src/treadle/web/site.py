@@ -1,0 +1,191 @@
+"""What all pages have in common: templates, who looks, what was just done, and where to go next."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.staticfiles import StaticFiles
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from treadle.http.front import Front, front_of
+from treadle.model.access import Access
+from treadle.model.errors import NotFound, TreadleError, Unauthorized
+from treadle.service import Service
+from treadle.web import filters
+
+STATIC = Path(__file__).with_name("static")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+"""Nothing comes from elsewhere, and nothing that is written into a page is ever run or styled."""
+HEADERS = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
+
+
+Page = Callable[[Request, Service], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the navigation."""
+
+    path: str
+    title: str
+    icon: str
+    key: str
+    """Typed after `g`, it leads there."""
+
+
+MENU = (
+    Entry("/", "Overview", "overview", "o"),
+    Entry("/runs", "Runs", "run", "r"),
+    Entry("/flows", "Flows", "flow", "f"),
+    Entry("/tasks", "Tasks", "task", "t"),
+    Entry("/lists", "Lists", "list", "l"),
+    Entry("/dead-letters", "Dead letters", "dead", "d"),
+    Entry("/approvals", "Approvals", "approval", "a"),
+    Entry("/external-jobs", "Outside jobs", "external", "x"),
+    Entry("/schedules", "Schedules", "schedule", "s"),
+    Entry("/watchers", "Watchers", "watcher", "w"),
+    Entry("/objectives", "Objectives", "objective", "b"),
+    Entry("/handlers", "Handlers", "handler", "h"),
+    Entry("/servers", "Servers", "server", "v"),
+    Entry("/events", "Events", "event", "e"),
+    Entry("/settings", "Settings", "settings", ","),
+)
+
+
+class Site:
+    """The pages' surroundings. Pages are registered with `page` and `action`."""
+
+    def __init__(self, front: Front) -> None:
+        self.front = front
+        self.router = APIRouter(include_in_schema=False)
+        self.templates = Environment(
+            loader=PackageLoader("treadle.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        )
+        self.templates.filters.update(filters.ALL)
+        self.templates.globals.update(menu=MENU, asset=_asset, has_asset=lambda name: (STATIC / name).is_file())
+
+    def page(self, path: str) -> Callable[[Page], Page]:
+        """The decorated function draws the page at that path."""
+
+        def register(draw: Page) -> Page:
+            async def answer(request: Request) -> Response:
+                try:
+                    return await draw(request, await self.front.service(request))
+                except Unauthorized:
+                    return RedirectResponse(f"/login?{urlencode({'next': request.url.path})}", 303)
+                except TreadleError as error:
+                    return await self.trouble(request, error)
+
+            self.router.add_api_route(path, answer, methods=["GET"])
+            return draw
+
+        return register
+
+    def action(self, path: str) -> Callable[[Page], Page]:
+        """The decorated function does what a form at that path asks for; what it raises is told on the page it came from."""
+
+        def register(do: Page) -> Page:
+            async def answer(request: Request) -> Response:
+                form = await request.form()
+                try:
+                    access = await self.front.callers.find(request, csrf=str(form.get("csrf", "")))
+                    return await do(request, Service(self.front.engine, access))
+                except Unauthorized:
+                    return RedirectResponse("/login", 303)
+                except TreadleError as error:
+                    return self.back(request, f"{error}", bad=True)
+
+            self.router.add_api_route(path, answer, methods=["POST"])
+            return do
+
+        return register
+
+    async def render(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """The page made from the template; `service` (or `access`) among the values says who looks."""
+        service: Service | None = values.pop("service", None)
+        access: Access | None = None if service is None else service.access
+        now = None if service is None else (await service.system.time()).now
+        said = request.cookies.get("treadle_said", "")
+        text = self.templates.get_template(template).render(
+            path=request.url.path,
+            query=request.query_params,
+            url=str(request.url.path) + (f"?{request.url.query}" if request.url.query else ""),
+            access=access,
+            csrf=await self._csrf(request),
+            now=now,
+            said=_said(said),
+            **values,
+        )
+        answer = HTMLResponse(text, status, headers=HEADERS)
+        if said:
+            answer.delete_cookie("treadle_said", path="/")
+        return answer
+
+    async def _csrf(self, request: Request) -> str:
+        """What forms of this caller must send as `csrf`; empty where there are no sessions."""
+        try:
+            session = await self.front.callers.find_session(request)
+        except Unauthorized:
+            return ""
+        return "" if session is None else session.csrf
+
+    async def trouble(self, request: Request, error: TreadleError) -> HTMLResponse:
+        """The page that says why there is no page."""
+        status = 404 if isinstance(error, NotFound) else 403 if error.code.startswith("forbidden") else 422
+        try:
+            service: Service | None = await self.front.service(request)
+        except TreadleError:
+            service = None
+        return await self.render(request, "trouble.html", status, service=service, error=error)
+
+    def back(self, request: Request, said: str, *, to: str | None = None, bad: bool = False) -> RedirectResponse:
+        """Lead back to the page that the form was on (or to `to`), which says what was done."""
+        where = to or _own_path(request.headers.get("referer", ""), request) or "/"
+        answer = RedirectResponse(where, 303)
+        answer.set_cookie(
+            "treadle_said", f"{'!' if bad else '.'}{said[:500].encode().hex()}", max_age=30, path="/", httponly=True, samesite="strict"
+        )
+        return answer
+
+
+def add_pages(app: FastAPI) -> None:
+    """Put the dashboard's pages and files into the application."""
+    from treadle.web import overview, tasks  # pages register themselves
+
+    site = Site(front_of(app))
+    for pages in (overview, tasks):
+        pages.add(site)
+    app.include_router(site.router)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+
+def _asset(name: str) -> str:
+    """The address of a file of ours; it changes with its content, so that browsers may keep it."""
+    path = STATIC / name
+    version = hashlib.sha256(path.read_bytes()).hexdigest()[:8] if path.is_file() else "0"
+    return f"/static/{name}?v={version}"
+
+
+def _said(cookie: str) -> tuple[bool, str] | None:
+    """What was just done, and whether it went wrong."""
+    try:
+        return (cookie[0] == "!", bytes.fromhex(cookie[1:]).decode()) if cookie else None
+    except ValueError:
+        return None
+
+
+def _own_path(referer: str, request: Request) -> str | None:
+    """The path and query of the page that a form was on, if it is one of ours."""
+    origin = f"{request.url.scheme}://{request.headers.get('host', '')}"
+    rest = referer.removeprefix(origin)
+    return rest if referer.startswith(origin) and rest.startswith("/") and not rest.startswith("//") else None

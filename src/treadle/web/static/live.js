@@ -1,0 +1,80 @@
+// A page that is live asks for itself again when the log says that something moved, and the answer is morphed into place.
+(() => {
+  const QUIET_FOR = 400, AT_MOST_EVERY = 1000;
+  const state = document.querySelector("[data-live-state]");
+  let source = null, timer = null, last = 0, busy = false, again = false;
+
+  const say = (text, tone) => {
+    if (!state) return;
+    state.hidden = !text;
+    state.textContent = text;
+    state.className = `live ${tone}`;
+  };
+
+  async function refresh() {
+    if (busy) { again = true; return; }
+    busy = true;
+    last = Date.now();
+    try {
+      const answer = await fetch(location.href, { headers: { "X-Live": "1" }, credentials: "same-origin" });
+      if (!answer.ok || answer.redirected) return;
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = page.getElementById("main"), here = document.getElementById("main");
+      if (!fresh || !here) return;
+      document.title = page.title;
+      if (window.Idiomorph) Idiomorph.morph(here, fresh, { ignoreActiveValue: true, callbacks: { beforeNodeMorphed: keep } });
+      else here.replaceWith(fresh);
+      document.dispatchEvent(new CustomEvent("treadle:fresh"));
+    } catch { /* the stream says when the server is back */ } finally {
+      busy = false;
+      if (again) { again = false; soon(); }
+    }
+  }
+
+  // What a person has opened, typed or drawn stays as it is.
+  function keep(old, fresh) {
+    if (old.nodeType !== 1) return true;
+    if (old.hasAttribute("data-keep")) return false;
+    if (old.tagName === "DETAILS" && old.open) fresh.setAttribute("open", "");
+    return true;
+  }
+
+  function soon() {
+    if (timer) return;
+    const wait = Math.max(QUIET_FOR, AT_MOST_EVERY - (Date.now() - last));
+    timer = setTimeout(() => { timer = null; refresh(); }, wait);
+  }
+
+  function connect() {
+    const live = document.body.dataset.live;
+    if (source) { source.close(); source = null; }
+    if (!live) { say("", ""); return; }
+    const [entity, id] = live.split(" ");
+    const filter = id ? `?${new URLSearchParams(entity === "run" ? { run_id: id } : { entity_id: id })}` : "";
+    source = new EventSource(`/v1/events/stream${filter}`);
+    source.onopen = () => say("live", "good");
+    source.onerror = () => say("reconnecting", "hold");
+    source.addEventListener("move", soon);
+    source.onmessage = soon;
+  }
+
+  // Clocks that count down between two looks.
+  setInterval(() => {
+    for (const clock of document.querySelectorAll("[data-countdown]")) {
+      const left = Math.round((new Date(clock.dateTime) - Date.now()) / 1000);
+      clock.textContent = left > 0 ? `in ${left} s` : `${-left} s ago`;
+    }
+  }, 1000);
+
+  document.addEventListener("submit", (event) => {
+    const ask = event.target.dataset && event.target.dataset.ask;
+    if (ask && !confirm(ask)) event.preventDefault();
+  });
+  document.addEventListener("change", (event) => {
+    const form = event.target.closest("[data-filter]");
+    if (form && event.target.type === "checkbox") form.requestSubmit();
+  });
+  addEventListener("pagehide", () => source && source.close());
+  addEventListener("pageshow", connect);
+  window.treadle = { refresh, soon };
+})();

@@ -1,0 +1,51 @@
+"""Tasks: the list with its filters, and the page of one task with its three clocks."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, TaskState
+from treadle.service import Service
+from treadle.web.site import Site
+
+STATES = tuple(str(each) for each in (TaskState.RUNNING, TaskState.PAUSED, *LIVE_TASK_STATES, *FINAL_TASK_STATES))
+_PAGE = 50
+
+
+def add(site: Site) -> None:
+    """Register the pages."""
+
+    @site.page("/tasks")
+    async def tasks(request: Request, service: Service) -> Response:
+        asked = request.query_params
+        page = await service.tasks.list(
+            state=asked.getlist("state"),
+            name=asked.get("name") or None,
+            task_list=asked.get("task_list") or None,
+            every="every" in asked,
+            limit=_PAGE,
+            before=asked.get("before") or None,
+        )
+        return await site.render(request, "tasks.html", service=service, page=page, states=STATES)
+
+    @site.page("/tasks/{task_id}")
+    async def task(request: Request, service: Service) -> Response:
+        found = await service.tasks.get(request.path_params["task_id"])
+        return await site.render(request, "task.html", service=service, task=found)
+
+    @site.action("/tasks/{task_id}/{act}")
+    async def act(request: Request, service: Service) -> Response:
+        task_id, form = request.path_params["task_id"], await request.form()
+        match request.path_params["act"]:
+            case "cancel":
+                done = await service.tasks.cancel(task_id, reason=str(form.get("reason") or "") or None)
+            case "retry":
+                done = await service.tasks.retry(task_id)
+            case "pause":
+                done = await service.tasks.pause(task_id)
+            case "resume":
+                done = await service.tasks.resume(task_id)
+            case other:
+                return site.back(request, f"There is nothing called {other} to do with a task.", bad=True)
+        return site.back(request, f"{done.name} is {done.state} now.")

@@ -1,0 +1,89 @@
+"""The worker protocol, on an engine and over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+from tests.api.conftest import Scene
+
+from treadle.api.work import HeldClaim, NewLine
+from treadle.model.access import Access, Scope
+from treadle.model.errors import ClaimLost, Forbidden, ListForbidden, TaskNotFound, WorkerNotFound
+from treadle.service import Service
+
+
+async def test_a_worker_claims_tells_and_completes(scene: Scene):
+    made = await scene.api.tasks.enqueue("images.Shrink", {"n": 1})
+    worker = await scene.api.work.register("w", ["images.*"])
+    (held,) = (await scene.api.work.claim(worker.worker_id, limit=5)).tasks
+    assert (held.task_id, held.payload, held.attempt, held.claim_version) == (made.id, {"n": 1}, 1, 1)
+    said = {"worker_id": worker.worker_id, "claim_version": held.claim_version}
+    assert (await scene.api.work.heartbeat(made.id, **said)).state == "held"
+    await scene.api.work.progress(made.id, **said, fraction=0.5, message="half way")
+    await scene.api.work.partial(made.id, **said, results={"pages": 3})
+    await scene.api.work.log(made.id, **said, lines=[NewLine("reading"), NewLine("slow", "warning", {"s": 3})])
+    beat = await scene.api.work.beat(worker.worker_id, claims=[HeldClaim(made.id, held.claim_version)])
+    assert [claim.state for claim in beat.claims] == ["held"]
+    assert (await scene.api.work.complete(made.id, **said, result={"ok": True})).state == "completed"
+    assert (await scene.api.work.complete(made.id, **said, result={"ok": True})).state == "completed"  # said again
+    shown = await scene.api.tasks.get(made.id)
+    assert (shown.result, [line.message for line in shown.lines if line.source == "handler"]) == ({"ok": True}, ["reading", "slow"])
+    assert (await scene.api.work.leave(worker.worker_id)).released == 0
+
+
+async def test_failures_are_retried_or_not(scene: Scene):
+    worker = await scene.api.work.register("w", ["images.Shrink"])
+    made = await scene.api.tasks.enqueue("images.Shrink", retry=3)
+    (held,) = (await scene.api.work.claim(worker.worker_id)).tasks
+    said = {"worker_id": worker.worker_id, "claim_version": held.claim_version}
+    assert (await scene.api.work.fail(made.id, **said, message="no luck", after=0)).state == "pending"
+    (held,) = (await scene.api.work.claim(worker.worker_id, wait_for=5)).tasks
+    assert held.attempt == 2
+    said["claim_version"] = held.claim_version
+    ended = await scene.api.work.fail(made.id, **said, message="corrupt", code="corrupt_image", retryable=False)
+    assert ended.state == "failed"
+    assert (await scene.api.tasks.result(made.id)).error_code == "corrupt_image"
+
+
+async def test_who_lost_the_claim_can_say_nothing_more(scene: Scene):
+    slow, quick = [await scene.api.work.register(name, ["images.Shrink"]) for name in ("slow", "quick")]
+    made = await scene.api.tasks.enqueue("images.Shrink")
+    (first,) = (await scene.api.work.claim(slow.worker_id)).tasks
+    await scene.api.work.leave(slow.worker_id)
+    (second,) = (await scene.api.work.claim(quick.worker_id, wait_for=5)).tasks
+    assert second.claim_version == first.claim_version + 1
+    with pytest.raises(ClaimLost):
+        await scene.api.work.complete(made.id, quick.worker_id, first.claim_version, result={"from": "slow"})
+    await scene.api.work.complete(made.id, quick.worker_id, second.claim_version, result={"from": "quick"})
+    assert (await scene.api.tasks.result(made.id)).result == {"from": "quick"}
+
+
+async def test_a_task_can_wait_ask_and_be_given_back(scene: Scene):
+    worker = await scene.api.work.register("w", ["images.Shrink"])
+    made = await scene.api.tasks.enqueue("images.Shrink")
+
+    async def claimed() -> dict[str, object]:
+        (held,) = (await scene.api.work.claim(worker.worker_id, wait_for=5)).tasks
+        return {"worker_id": worker.worker_id, "claim_version": held.claim_version}
+
+    assert (await scene.api.work.release(made.id, **await claimed())).state == "pending"  # type: ignore[arg-type]
+    assert (await scene.api.work.wait(made.id, **await claimed(), seconds=0)).state == "pending"  # type: ignore[arg-type]
+    asked = await scene.api.work.ask(made.id, **await claimed(), title="Publish?")  # type: ignore[arg-type]
+    assert asked.state == "awaiting_approval"
+
+
+async def test_a_worker_is_its_callers_own(scene: Scene):
+    ann, bob = [Service(scene.engine, Access(name, frozenset({Scope.WORK}), ("default",))) for name in ("ann", "bob")]
+    worker = await ann.work.register("w", ["images.*"])
+    with pytest.raises(WorkerNotFound):
+        await bob.work.claim(worker.worker_id)
+    with pytest.raises(ListForbidden):
+        await ann.work.register("w", ["images.*"], task_lists=["secret"])
+    with pytest.raises(Forbidden):
+        await ann.tasks.list()
+    assert (await ann.work.claim(worker.worker_id)).tasks == []
+
+
+async def test_a_task_of_nobody_is_not_found(scene: Scene):
+    worker = await scene.api.work.register("w", ["images.*"])
+    with pytest.raises(TaskNotFound):
+        await scene.api.work.complete("01935b8e-7c3a-7000-8000-000000000000", worker.worker_id, 1)
