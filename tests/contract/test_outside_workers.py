@@ -265,6 +265,29 @@ async def test_a_job_is_handed_off_where_a_specialist_can_poll_it(bench: Bench) 
     assert await bench.engine.result(task_id) == {"url": "a.png"}
 
 
+async def test_the_poll_of_a_job_is_left_to_its_specialist(bench: Bench) -> None:
+    bench.engine.specialist("render", StubExternalRenderSpecialist(poll_outcomes=[{"url": "a.png"}]))
+    worker_id = await bench.worker("render")
+    task_id = await bench.put("render")
+    await bench.one(worker_id)
+    async with bench.engine.worker():
+        await bench.workers.hand_off(worker_id, task_id, 1, ExternalProductionHandle("farm/7", 30))
+    await bench.pass_(30)
+    other = await bench.put("render")
+    assert [each.task.id for each in await bench.workers.claim(worker_id, limit=5)] == [other]
+    task = await bench.task(task_id)
+    assert (task.state, task.owner_id, task.wake_at) == ("awaiting_external", None, bench.now() + 1000)
+    await bench.pass_(1)
+    assert await bench.workers.claim(worker_id, limit=5) == []  # its lane is left alone, so that the specialist gets it
+    await ExternalPollingLoop(bench.engine).tick()
+    assert await bench.engine.result(task_id) == {"url": "a.png"}
+    last = await bench.put("render")
+    waiting = bench.waiting_claim(worker_id)
+    await bench.waits()
+    await bench.pass_(1)
+    assert [each.task.id for each in await asyncio.wait_for(waiting, 20)] == [last]
+
+
 async def test_what_makes_no_sense_is_refused_and_the_claim_is_still_held(bench: Bench) -> None:
     worker_id = await bench.worker("job")
     task_id = await bench.put("job")
@@ -389,6 +412,18 @@ async def test_a_worker_is_a_server_to_everybody_else(bench: Bench) -> None:
     await bench.workers.heartbeat(worker_id, task_id, 1)
     (shown,) = await bench.engine.reads.list_servers()
     assert shown.state == "running"
+
+
+async def test_a_worker_that_heartbeats_through_another_process_is_alive(bench: Bench) -> None:
+    worker_id = await bench.worker("job")
+    task_id = await bench.put("job")
+    await bench.one(worker_id)
+    bench.workers._known.clear()  # as in a process to which it has never come
+    for _ in range(4):
+        await bench.pass_(10)
+        await bench.workers.heartbeat(worker_id, task_id, 1)
+    (shown,) = await bench.engine.reads.list_servers()
+    assert (shown.state, shown.server.heartbeat_at) == ("running", bench.now())
 
 
 async def test_what_a_worker_has_handled_is_counted(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,18 @@ async def test_the_steps_of_a_run_are_done_through_two_processes(url: str) -> No
         assert await other.run_result(run.id, timeout=BOUND) == {"receipt": "r-2"}
         with pytest.raises(ClaimLost):
             await one.outside_workers.fail(*said, "too late")
+
+
+async def test_claims_that_wait_in_two_processes_hear_what_a_third_enqueues(url: str) -> None:
+    async with make_engine(url) as one, make_engine(url) as two, make_engine(url) as third:
+        waiting = []
+        for engine in (one, two):
+            for number in range(10):
+                worker = await engine.outside_workers.register(f"w-{number}", handlers=["job"])
+                waiting.append(asyncio.ensure_future(engine.outside_workers.claim(worker.id, wait_for=BOUND)))
+        ids = [(await third.enqueue("job", {"n": number})).id for number in range(20)]
+        claimed = await asyncio.wait_for(asyncio.gather(*waiting), BOUND)
+        assert sorted(each.task.id for found in claimed for each in found) == sorted(ids)
 
 
 async def test_a_step_that_an_outside_worker_fails_fails_its_run(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ claim that is no longer held raises `ClaimLost`; one that makes no sense is refu
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -225,11 +226,12 @@ class HeldWork:
     async def _renew(self, renewals: Sequence[Renewal], lease_for: int) -> list[HeldClaim]:
         """Extend the claims; how each stands, in the order given."""
         extended = await self._store.extend(renewals, lease_for)
+        named = Counter(renewal.claim.task_id for renewal in renewals)
         answers = []
         for renewal in renewals:
             claim = renewal.claim
             found = extended.get(claim.task_id)
-            if found is not None and sum(claim.task_id == other.claim.task_id for other in renewals) == 1:
+            if found is not None and named[claim.task_id] == 1:
                 until, left_for = found.until_at, max(found.until_at - found.now, 0)
                 answers.append(HeldClaim(claim.task_id, claim.version, HELD, until, left_for))
             else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +35,7 @@ from treadle.model.ids import Ids, parse_id
 from treadle.model.lists import check_count
 from treadle.model.names import DEFAULT_LIST, HANDLER, Lane, check_key, check_name, check_pattern, handles, handles_by_name
 from treadle.model.outcomes import Problem, Released
-from treadle.model.outside import Beaten, ClaimedTask
+from treadle.model.outside import HELD, Beaten, ClaimedTask, HeldClaim
 from treadle.model.retry import NO_RETRY
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Server, Task
@@ -45,8 +46,11 @@ LONGEST_WAIT_FOR = 60_000
 CLAIM_LIMIT = 250
 """Tasks that one claim takes at most."""
 MOST_CONCURRENT = 10_000
-POLL_LEFT_FOR = 2_000
-"""Milliseconds after which a specialist may look again at its job, of which an outside worker was told that it is due."""
+MOST_CLAIMS = 1000
+"""Claims that one beat may name."""
+POLL_LEFT_FOR = 1_000
+"""Milliseconds after which the poll of an outside job, which came to an outside worker, is due again; for twice that time its lane
+is left to specialists here, so that they get it."""
 _MOST_PATTERNS = 1000
 _PAGE = 1000
 
@@ -124,7 +128,7 @@ class OutsideWorkers(HeldWork):
         """A new worker; its worker id is that of its row, new each time. `handlers` are names, short names or globs (`billing.*`).
 
         It is shown as lost when three of its beats, one every `heartbeat_every`, have been missed; claims and heartbeats are
-        beats too.
+        beats too. `actor` is who registered it, and is kept as the service name.
         """
         patterns, lists = _several(handlers, "handlers", check_pattern), _several(task_lists, "task_lists", _check_list)
         check_key(name, "name of a worker")
@@ -174,6 +178,8 @@ class OutsideWorkers(HeldWork):
         lease = self._lease(lease_for)
         worker_id = parse_id(worker_id, "worker id")
         renewals = [Renewal(_claim_of(worker_id, each)) for each in claims]
+        if len(renewals) > MOST_CLAIMS:
+            raise InvalidInput(f"A beat names at most {MOST_CLAIMS} claims, not {len(renewals)}.")
         if running is not None and (type(running) is not int or running < 0):
             raise InvalidInput(f"running is how many tasks are in progress, not {running!r}.")
         server = await self._touch(worker_id, running if running is not None else len(renewals) if renewals else None)
@@ -276,6 +282,7 @@ class OutsideWorkers(HeldWork):
             if (problem := refusal(task)) is not None:
                 await self._turn_away(task, turned_away(task, problem))
             elif task.state == TaskState.AWAITING_EXTERNAL:
+                self._room.leave_alone(task.lane_id, 2 * POLL_LEFT_FOR / 1000)
                 await self._turn_away(task, await self._for_specialist(task))
             else:
                 task.payload = await self._vault.open_text(task.payload)
@@ -309,12 +316,12 @@ class OutsideWorkers(HeldWork):
 
     # signs of life
 
-    async def _renew(self, renewals: Sequence[Renewal], lease_for: int) -> list[Any]:
-        worker_id = renewals[0].claim.owner_id
+    async def _renew(self, renewals: Sequence[Renewal], lease_for: int) -> list[HeldClaim]:
+        """As for all held work; whoever holds something is alive."""
         answers = await super()._renew(renewals, lease_for)
-        known = self._known.get(worker_id)
-        if known is not None and self._is_due(known):
-            await self._store.touch_servers([self._touch_of(known)])
+        if any(each.state == HELD for each in answers):
+            with suppress(WorkerNotFound):  # a claim is held by its own right
+                await self._alive(renewals[0].claim.owner_id)
         return answers
 
     async def _alive(self, worker_id: str) -> Server:

@@ -90,6 +90,9 @@ class WaitingRoom(Generic[T]):
         """Counts what happens: who comes, what is heard, looks that are sent."""
         self._hot: set[int] = set()
         """Lanes of which something was heard since they were last seen empty."""
+        self._left_alone: set[int] = set()
+        """Lanes that are not looked in for a while; what waits for each to be over is resting."""
+        self._resting: set[asyncio.Task[None]] = set()
         self._heard: dict[int, int] = {}
         self._heard_all = 0
         self._lanes_as_of = 0
@@ -152,11 +155,27 @@ class WaitingRoom(Generic[T]):
         if not self._lanes_as_of or any(not wish.lane_ids.isdisjoint(lane_ids) for wish in self._line):
             self._signal.set()
 
+    def leave_alone(self, lane_id: int, seconds: float) -> None:
+        """Do not look in that lane for so long: what is ready there is for others."""
+        if lane_id not in self._left_alone:
+            self._left_alone.add(lane_id)
+            self._resting.add(resting := self._send(self._take_up(lane_id, seconds)))
+            resting.add_done_callback(self._resting.discard)
+
+    async def _take_up(self, lane_id: int, seconds: float) -> None:
+        try:
+            await self._clock.sleep(seconds)
+        finally:
+            self._left_alone.discard(lane_id)
+            self.heard((lane_id,))
+
     async def close(self) -> None:
         """Let all go with nothing, and finish what is on its way; idempotent."""
         for wish in list(self._line):
             self._answer(wish, [])
         self._signal.set()
+        for errand in self._resting:
+            errand.cancel()
         if left := [*([self._runner] if self._runner is not None else []), *self._errands]:
             _, late = await asyncio.wait(left, timeout=CLOSE_WITHIN)
             for task in late:  # the store does not answer: what they hold is left to its lease
@@ -208,11 +227,15 @@ class WaitingRoom(Generic[T]):
         """Whose time is over, and for whom was looked in all lanes that there are."""
         now = self._clock.monotonic()
         for wish in list(self._line):
-            if wish.until <= now and wish.came <= self._lanes_as_of and not self._hopes(wish):
+            if wish.until <= now and wish.came <= self._lanes_as_of and (wish.looked or not self._open_to(wish)):
                 self._answer(wish, [])
 
     def _hopes(self, wish: Wish[T]) -> bool:
-        return bool(wish.lane_ids) and (not wish.looked or not self._hot.isdisjoint(wish.lane_ids))
+        lane_ids = self._open_to(wish)
+        return bool(lane_ids) and (not wish.looked or not self._hot.isdisjoint(lane_ids))
+
+    def _open_to(self, wish: Wish[T]) -> frozenset[int]:
+        return wish.lane_ids - self._left_alone if self._left_alone else wish.lane_ids
 
     async def _serve(self, wish: Wish[T]) -> None:
         """Look once for this one; when there is nothing, that is known to all."""
@@ -220,7 +243,7 @@ class WaitingRoom(Generic[T]):
             self._line.pop(wish, None)
             return
         self._turn += 1
-        sent, lane_ids = self._turn, wish.lane_ids
+        sent, lane_ids = self._turn, self._open_to(wish)
         try:
             lanes, found = await wish.look(list(lane_ids))
         except StoreError as error:
@@ -240,7 +263,7 @@ class WaitingRoom(Generic[T]):
         self._tokens_known = False
         self._hot.difference_update([lane_id for lane_id in lane_ids if max(self._heard.get(lane_id, 0), self._heard_all) <= sent])
         for wish in self._line:
-            if wish.came < sent and wish.lane_ids <= lane_ids:
+            if wish.came < sent and self._open_to(wish) <= lane_ids:
                 wish.looked = True
 
     async def _look_up(self) -> None:
@@ -313,11 +336,12 @@ class WaitingRoom(Generic[T]):
         for wish in list(self._line):
             self._answer(wish, [], error)
 
-    def _send(self, errand: Coroutine[Any, Any, None]) -> None:
+    def _send(self, errand: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do it whoever waits for it."""
         task = asyncio.get_running_loop().create_task(errand)
         self._errands.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, errand: asyncio.Task[None]) -> None:
         self._errands.discard(errand)
