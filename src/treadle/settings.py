@@ -33,6 +33,9 @@ class Settings:
     log_level: str = "INFO"
     log_format: str = "text"
     """`text` or `json`."""
+    metrics_address: str = ""
+    """Where a worker serves its metrics: a port of 127.0.0.1, or HOST:PORT (other hosts show a token that may read). If it is
+    taken, one of the next 19 ports. Nowhere by default."""
     otlp_endpoint: str = ""
     """Where traces are sent (OTLP over HTTP), such as `http://localhost:4318`; else what `OTEL_EXPORTER_OTLP_ENDPOINT` says. None
     are made by default, nor with `off`."""
@@ -86,6 +89,7 @@ def load_settings() -> Settings:
         keep_failed=_number("TREADLE_KEEP_FAILED", get("TREADLE_KEEP_FAILED"), 90 * 86_400, 0, 1e10),
         log_level=_choice("TREADLE_LOG_LEVEL", (get("TREADLE_LOG_LEVEL") or "INFO").upper(), ("DEBUG", "INFO", "WARNING", "ERROR")),
         log_format=_choice("TREADLE_LOG_FORMAT", get("TREADLE_LOG_FORMAT") or "text", ("text", "json")),
+        metrics_address=(get("TREADLE_METRICS_ADDRESS") or "").strip(),
         otlp_endpoint=_endpoint(get("TREADLE_OTLP_ENDPOINT") or get("OTEL_EXPORTER_OTLP_ENDPOINT") or ""),
         service_name=get("TREADLE_SERVICE_NAME") or get("OTEL_SERVICE_NAME") or DEFAULT_SERVICE,
         warm_functions=int(_number("TREADLE_WARM_FUNCTIONS", get("TREADLE_WARM_FUNCTIONS"), 1000, 0, 1_000_000)),

@@ -72,6 +72,10 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
         for engine in engines:
             await stack.enter_async_context(engine)
         engines[0].share_tracing()
+        if engines[0].settings.metrics_address:
+            from treadle.wiring.metrics_port import serve_metrics
+
+            await stack.enter_async_context(serve_metrics(engines[0], engines[0].settings.metrics_address))
         server = await listening(engines[0], options.http)
         calm_collector()
         worker = engines[0].worker(

@@ -97,6 +97,13 @@ class ClockJumped:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsServed:
+    """This process can be scraped."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShortLease:
     lease_for: int
 
@@ -196,6 +203,7 @@ Event = (
     | StoreBack
     | LoopError
     | ClockJumped
+    | MetricsServed
     | ShortLease
     | Recovered
     | Operated
@@ -205,12 +213,10 @@ Event = (
 Emit = Callable[[Event], None]
 
 
-_OF_TASKS = (TaskTaken, TaskSettled)
-
-
 def log_event(event: Event) -> None:
     """The default subscriber: one line per event, through `logging.getLogger("treadle")`."""
-    if isinstance(event, _OF_TASKS) and not _log.isEnabledFor(logging.DEBUG) and not getattr(event, "error", None):
+    often = type(event) is TaskTaken or (type(event) is TaskSettled and not event.error)
+    if often and not _log.isEnabledFor(logging.DEBUG):
         return  # twice per task: not worth the words that nobody will see
     level, text = _words(event)
     if _log.isEnabledFor(level):
@@ -271,6 +277,8 @@ def _words(event: Event) -> tuple[int, str]:
             return logging.INFO, f"watcher {name} can look again"
         case Operated(act, actor):
             return logging.INFO, f"{act}, by {actor}"
+        case MetricsServed(url):
+            return logging.INFO, f"metrics are served at {url}"
         case ShortLease(lease_for):
             return logging.WARNING, (
                 f"a lease of {lease_for / 1000:g} s is for demos and tests: a short pause of this process looks like its death; "

@@ -1,0 +1,144 @@
+"""`/metrics` of a process that has no other server, such as a worker: plain HTTP, one answer for each connection.
+
+On a loopback address it answers everybody; on any other, whoever shows a token that may read (`Authorization: Bearer ...`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from treadle.kernel.telemetry import LoopError, MetricsServed
+from treadle.model.access import Scope
+from treadle.model.errors import Forbidden, InvalidInput, StoreError, Unauthorized
+
+if TYPE_CHECKING:
+    from treadle.wiring.engine import Engine
+
+READ_WITHIN = 5.0
+"""Seconds that a client gets to say what it wants, and to take the answer."""
+HEAD_LIMIT = 8 * 1024
+PORTS_TRIED = 20
+"""Ports from the one that was said: several processes of a host may be told the same."""
+
+_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed"}
+_UNAVAILABLE = 503
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `9464`, `127.0.0.1:9464` or `[::1]:9464`; a port alone is on 127.0.0.1."""
+    host, _, port = text.strip().rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise InvalidInput(f"TREADLE_METRICS_ADDRESS must be a port or HOST:PORT, such as 127.0.0.1:9464, not {text!r}.")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@asynccontextmanager
+async def serve_metrics(engine: Engine, address: str) -> AsyncIterator[str]:
+    """Serve the engine's metrics there while this lasts; the URL. Counting begins with it."""
+    host, port = parse_address(address)
+    door = _Door(engine, open_to_all=is_loopback(host))
+    server = await _listen(door, host, port)
+    bound = server.sockets[0].getsockname()[1]
+    url = f"http://{f'[{host}]' if ':' in host else host}:{bound}/metrics"
+    engine.emit(MetricsServed(url))
+    try:
+        yield url
+    finally:
+        server.close()
+        await door.close()
+
+
+async def _listen(door: _Door, host: str, port: int) -> asyncio.Server:
+    for each in range(port, port + (PORTS_TRIED if port else 1)):
+        try:
+            return await asyncio.start_server(door.answer, host, each, limit=HEAD_LIMIT)
+        except OSError as error:
+            problem = error
+    raise InvalidInput(f"Metrics cannot be served at {host}:{port}, nor at the {PORTS_TRIED - 1} ports after it: {problem}.")
+
+
+class _Door:
+    """Answers connections."""
+
+    def __init__(self, engine: Engine, *, open_to_all: bool) -> None:
+        self._engine = engine
+        self._metrics = engine.metrics
+        self._open_to_all = open_to_all
+        self._answering: set[asyncio.Task[None]] = set()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request, one answer, and the end."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._answering.add(task)
+        try:
+            async with asyncio.timeout(READ_WITHIN):
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            status, content_type, body = await self._respond(head)
+            reason = _REASONS.get(status, "Service Unavailable")
+            extra = "WWW-Authenticate: Bearer\r\n" if status == 401 else ""
+            said = f"HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n{extra}"
+            writer.write(f"{said}Connection: close\r\n\r\n".encode() + body)
+            async with asyncio.timeout(READ_WITHIN):
+                await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass  # it does not say what it wants, or does not listen
+        except Exception as error:
+            self._engine.emit(LoopError("metrics", repr(error)))
+        finally:
+            writer.close()
+            self._answering.discard(task)
+
+    async def close(self) -> None:
+        """Let those who are being answered go."""
+        for task in (*self._answering,):
+            task.cancel()
+        await asyncio.gather(*self._answering, return_exceptions=True)
+
+    async def _respond(self, head: str) -> tuple[int, str, bytes]:
+        first, *lines = head.rstrip("\r\n").split("\r\n")
+        words = first.split(" ")
+        if len(words) != 3:
+            return _plain(400, "What is this?")
+        method, path, _ = words
+        if path.partition("?")[0] != "/metrics":
+            return _plain(404, "There is only /metrics here.")
+        if method not in ("GET", "HEAD"):
+            return _plain(405, "Metrics are read with GET.")
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        if (refused := await self._refused(headers.get("authorization", ""))) is not None:
+            return refused
+        body, content_type = await self._metrics.render(headers.get("accept"))
+        return 200, content_type, b"" if method == "HEAD" else body
+
+    async def _refused(self, authorization: str) -> tuple[int, str, bytes] | None:
+        if self._open_to_all:
+            return None
+        kind, _, secret = authorization.partition(" ")
+        try:
+            if kind.lower() != "bearer":
+                return _plain(401, "Show a token: Authorization: Bearer ...")
+            (await self._engine.tokens.find_access(secret.strip())).check(Scope.READ)
+        except Unauthorized:
+            return _plain(401, "That token is not valid.")
+        except Forbidden:
+            return _plain(403, "That token may not read.")
+        except StoreError:
+            return _plain(_UNAVAILABLE, "The store does not answer, so nobody can be let in.")
+        return None
+
+
+def _plain(status: int, text: str) -> tuple[int, str, bytes]:
+    return status, "text/plain; charset=utf-8", f"{text}\n".encode()

@@ -1,0 +1,111 @@
+"""A process without another server serves its metrics itself: real HTTP on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.interfaces.commands import Treadle
+
+from treadle import Engine
+from treadle.model.access import Scope
+from treadle.model.errors import InvalidInput
+from treadle.settings import Settings
+from treadle.wiring.metrics_port import HEAD_LIMIT, is_loopback, parse_address, serve_metrics
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    async with Engine("memory://", settings=Settings()) as made:
+        yield made
+
+
+def fetch(url: str, **options: object) -> tuple[int, str, str]:
+    """Status, content type and body."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, **options), timeout=10) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+async def say(url: str, request: bytes) -> bytes:
+    """All that is answered to those bytes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.split(":")[2].partition("/")[0]))
+    writer.write(request)
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""  # closed while more was coming
+    finally:
+        writer.close()
+
+
+async def test_it_answers_get_and_nothing_else(engine: Engine):
+    async with serve_metrics(engine, "0") as url:
+        await engine.enqueue("x")
+        status, kind, text = await asyncio.to_thread(fetch, url)
+        assert (status, kind.partition(";")[0]) == (200, "text/plain")
+        values = {sample.name: sample.value for family in text_string_to_metric_families(text) for sample in family.samples}
+        assert values["treadle_enqueued_total"] == 1
+        _, kind, _ = await asyncio.to_thread(fetch, url, headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+        assert kind.startswith("application/openmetrics-text")
+        assert (await asyncio.to_thread(fetch, url, method="POST"))[0] == 405
+        assert (await asyncio.to_thread(fetch, url, method="HEAD"))[::2] == (200, "")
+        assert (await asyncio.to_thread(fetch, url.replace("/metrics", "/secrets")))[0] == 404
+        assert (await say(url, b"nonsense\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+        assert await say(url, b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 2 * HEAD_LIMIT + b"\r\n\r\n") == b""
+        assert (await asyncio.to_thread(fetch, url))[0] == 200, "it is still there"
+    with pytest.raises(OSError):
+        await say(url, b"")
+
+
+async def test_where_others_can_reach_it_a_token_is_needed(engine: Engine, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("treadle.wiring.metrics_port.is_loopback", lambda host: False)
+    reads = (await engine.tokens.create("prometheus", scopes=[Scope.READ])).secret
+    works = (await engine.tokens.create("worker", scopes=[Scope.WORK])).secret
+
+    async with serve_metrics(engine, "0") as url:
+
+        async def status(authorization: str | None) -> int:
+            headers = {} if authorization is None else {"Authorization": authorization}
+            return (await asyncio.to_thread(fetch, url, headers=headers))[0]
+
+        assert await status(f"Bearer {reads}") == 200
+        assert await status(f"Bearer {works}") == 403
+        assert [await status(each) for each in (None, "Bearer x", "Bearer", f"Basic {reads}", reads)] == [401] * 5
+        await engine.tokens.revoke("prometheus")
+        assert await status(f"Bearer {reads}") == 401
+
+
+async def test_a_port_that_is_taken_is_stepped_over(engine: Engine):
+    async with serve_metrics(engine, "0") as first:
+        port = first.split(":")[2].partition("/")[0]
+        async with serve_metrics(engine, f"127.0.0.1:{port}") as second:
+            assert second != first
+            assert (await asyncio.to_thread(fetch, second))[0] == 200
+
+
+def test_addresses():
+    assert parse_address("9464") == ("127.0.0.1", 9464)
+    assert parse_address("0.0.0.0:9464") == ("0.0.0.0", 9464)
+    assert parse_address("[::1]:9464") == ("::1", 9464)
+    for wrong in ("", "localhost", "host:", "host:99999", "host:-1"):
+        with pytest.raises(InvalidInput):
+            parse_address(wrong)
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")] == [True] * 3 + [False] * 2
+
+
+def test_a_worker_serves_its_metrics(treadle: Treadle):
+    environment = {"TREADLE_METRICS_ADDRESS": "0", "TREADLE_LOG_FORMAT": "json"}
+    with treadle.started("worker", "--handlers", "jobs", "--json", **environment) as worker:
+        url = json.loads(worker.err.wait_for("metrics_served"))["fields"]["url"]
+        assert treadle("enqueue", "greet", "--wait").code == 0
+        assert 'treadle_claims_total{kind="handler",task_list="default"} 1.0' in fetch(url)[2]
+        assert worker.stop().code == 0
