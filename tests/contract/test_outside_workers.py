@@ -426,6 +426,18 @@ async def test_a_worker_that_heartbeats_through_another_process_is_alive(bench: 
     assert (shown.state, shown.server.heartbeat_at) == ("running", bench.now())
 
 
+async def test_workers_that_were_forgotten_are_looked_up_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treadle.kernel.outside_workers._MOST_KNOWN", 2)
+    workers = [await bench.worker("job", actor=f"actor-{number}") for number in range(4)]
+    assert list(bench.workers._known) == workers[2:]
+    assert [await bench.workers.registered_by(each) for each in workers] == [f"actor-{number}" for number in range(4)]
+    assert await bench.workers.claim(workers[0]) == []
+    await bench.workers.leave(workers[0])
+    assert await bench.workers.registered_by(workers[0]) == "actor-0"  # what it has said, it may say again
+    with pytest.raises(WorkerNotFound):
+        await bench.workers.claim(workers[0])
+
+
 async def test_what_a_worker_has_handled_is_counted(bench: Bench) -> None:
     worker_id = await bench.worker("job")
     ids = [await bench.put("job") for _ in range(4)]

@@ -52,6 +52,8 @@ POLL_LEFT_FOR = 1_000
 """Milliseconds after which the poll of an outside job, which came to an outside worker, is due again; for twice that time its lane
 is left to specialists here, so that they get it."""
 _MOST_PATTERNS = 1000
+_MOST_KNOWN = 10_000
+"""Workers that a process remembers; it looks all others up again."""
 _PAGE = 1000
 
 
@@ -159,9 +161,10 @@ class OutsideWorkers(HeldWork):
     async def registered_by(self, worker_id: str) -> str:
         """Who registered the worker, or `WorkerNotFound`."""
         worker_id = parse_id(worker_id, "worker id")
-        if worker_id not in self._known:
-            self._known[worker_id] = await self._look_up(worker_id)
-        return self._known[worker_id].server.service_name or ""
+        known = self._known.get(worker_id)
+        if known is None:
+            known = self._remember(await self._look_up(worker_id))
+        return known.server.service_name
 
     async def beat(
         self,
@@ -359,8 +362,15 @@ class OutsideWorkers(HeldWork):
 
     def _learn(self, server: Server) -> None:
         known = self._known.get(server.id)
-        now = self._clock.monotonic()
-        self._known[server.id] = _Known(server, now, Counter() if known is None else known.settled)
+        self._remember(_Known(server, self._clock.monotonic(), Counter() if known is None else known.settled))
+
+    def _remember(self, known: _Known) -> _Known:
+        """Know the worker from now on; those that did not come for the longest time are forgotten."""
+        self._known.pop(known.server.id, None)
+        while len(self._known) >= _MOST_KNOWN:
+            self._known.pop(next(iter(self._known)))
+        self._known[known.server.id] = known
+        return known
 
     async def _keep_alive(self, worker_ids: Collection[str]) -> None:
         """Those who wait are alive; one that has left through another process waits no longer."""
