@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check fmt docs bench simulate soak clean
+.PHONY: help setup assets demo up test check fmt docs bench simulate soak clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -21,14 +21,17 @@ $(VENV)/.ready: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: setup ## Run the story: parallel work, a retry, a killed worker, a workflow repaired, an outside service, a verified log
+assets: setup ## Fetch the dashboard's front-end libraries from npm
+	@$(BIN)/python -m build_tools.assets
+
+demo: setup assets ## Run the story: parallel work, a retry, a killed worker, a workflow repaired, an outside service, a verified log
 	@$(BIN)/treadle demo
 	@$(BIN)/python examples/render_farm/show.py
 
-up: setup ## Start the engine on the store of TREADLE_STORE (default: ./treadle.db)
+up: setup assets ## Start the engine on the store of TREADLE_STORE (default: ./treadle.db)
 	@$(BIN)/treadle up
 
-test: setup ## Run all tests, a real PostgreSQL among them
+test: setup assets ## Run all tests, a real PostgreSQL among them
 	@$(BIN)/python -m pytest -q -n 4 --dist loadgroup -m "not soak"
 
 check: setup ## Format, lint, types, layers

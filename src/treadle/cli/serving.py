@@ -99,8 +99,9 @@ async def listening(engine: Engine, options: HttpOptions | None) -> HttpServer |
     if options is None:
         return None
     from treadle.http.serving import HttpServer
+    from treadle.web.site import add_pages
 
-    server = HttpServer(engine, options)
+    server = HttpServer(engine, options, more=(add_pages,))
     await server.listen()
     return server
 

@@ -153,7 +153,12 @@ class Site:
         where = to or _own_path(request.headers.get("referer", ""), request) or "/"
         answer = RedirectResponse(where, 303)
         answer.set_cookie(
-            "treadle_said", f"{'!' if bad else '.'}{said[:500].encode().hex()}", max_age=30, path="/", httponly=True, samesite="strict"
+            "treadle_said",
+            f"{'!' if bad else '.'}{said[:500].encode().hex()}",
+            max_age=30,
+            path="/",
+            httponly=True,
+            samesite="strict",
         )
         return answer
 
@@ -165,6 +170,11 @@ def add_pages(app: FastAPI) -> None:
     site = Site(front_of(app))
     for pages in (overview, tasks):
         pages.add(site)
+
+    @site.router.get("/login")
+    async def login(request: Request) -> Response:
+        return await site.render(request, "login.html")
+
     app.include_router(site.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 

@@ -1,0 +1,63 @@
+"""Pages about tasks, and what all pages have in common."""
+
+from __future__ import annotations
+
+from tests.web.conftest import Visit
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+
+
+async def test_tasks_are_listed_and_filtered(visit: Visit):
+    await visit.engine.enqueue("greet", {"name": "Ada"})
+    await visit.engine.enqueue("other", {})
+    page = await visit.page("/tasks")
+    assert "greet" in page
+    assert "other" in page
+    assert "other" not in (await visit.page("/tasks?name=greet")).partition("<main")[2]
+
+
+async def test_a_task_is_operated_from_its_page(visit: Visit):
+    made = await visit.engine.enqueue("greet", {"name": "Ada"})
+    assert "greet is paused now." in await visit.do(f"/tasks/{made.id}/pause")
+    assert "greet is pending now." in await visit.do(f"/tasks/{made.id}/resume")
+    assert "greet is canceled now." in await visit.do(f"/tasks/{made.id}/cancel")
+    assert "not possible" in await visit.do(f"/tasks/{made.id}/pause")
+
+
+async def test_what_was_done_is_said_once(visit: Visit):
+    made = await visit.engine.enqueue("greet", {"name": "Ada"})
+    await visit.do(f"/tasks/{made.id}/pause")
+    assert "is paused now." not in await visit.page("/tasks")
+
+
+async def test_a_page_that_is_not_there_says_so(visit: Visit):
+    answer = await visit.browser.get("/tasks/01935b8e-7c3a-7000-8000-000000000000")
+    assert (answer.status_code, "There is no task" in answer.text) == (404, True)
+
+
+async def test_pages_run_and_load_nothing_that_is_not_ours(visit: Visit):
+    made = await visit.engine.enqueue("greet", {"name": HOSTILE})
+    answer = await visit.browser.get(f"/tasks/{made.id}")
+    assert HOSTILE not in answer.text
+    assert "&lt;script&gt;" in answer.text
+    policy = answer.headers["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert policy.startswith("default-src 'none'")
+
+
+async def test_whoever_has_no_session_is_led_to_the_login(visit: Visit):
+    created = await visit.engine.tokens.create("ada", ["operate"])
+    made = await visit.engine.enqueue("greet", {"name": "Ada"})
+    async with visit.anew() as visit:
+        answer = await visit.browser.get("/tasks")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Ftasks")
+        assert 'name="token"' in await visit.page("/login?next=/tasks")
+        answer = await visit.browser.post("/login", data={"token": created.secret, "next": "/tasks"})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/tasks")
+        page = await visit.page("/tasks")
+        assert "Log out ada" in page
+        answer = await visit.browser.post(f"/tasks/{made.id}/pause", data={"csrf": "wrong"}, follow_redirects=True)
+        assert "CSRF" in answer.text
+        assert (await visit.engine.get_task(made)).shown_state == "pending"
+        csrf = page.partition('name="csrf" value="')[2].partition('"')[0]
+        assert "greet is paused now." in await visit.do(f"/tasks/{made.id}/pause", csrf=csrf)
