@@ -6,6 +6,7 @@ from typing import Protocol, get_type_hints
 
 from treadle.api.approvals import ApprovalsApi
 from treadle.api.contract import Call, calls_of
+from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.lists import ListsApi
 from treadle.api.system import SystemApi
 from treadle.api.tasks import TasksApi
@@ -17,6 +18,9 @@ class Api(Protocol):
 
     @property
     def approvals(self) -> ApprovalsApi: ...
+
+    @property
+    def external_jobs(self) -> ExternalJobsApi: ...
 
     @property
     def lists(self) -> ListsApi: ...

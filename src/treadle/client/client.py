@@ -12,6 +12,7 @@ import msgspec
 
 from treadle.api.approvals import ApprovalsApi
 from treadle.api.contract import KEY, PREFIX, Call, calls_of
+from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.face import Api
 from treadle.api.lists import ListsApi
 from treadle.api.system import SystemApi
@@ -59,6 +60,10 @@ class Client(Api):
     @cached_property
     def approvals(self) -> ApprovalsApi:
         return cast(ApprovalsApi, remote("approvals", ApprovalsApi, self.send))
+
+    @cached_property
+    def external_jobs(self) -> ExternalJobsApi:
+        return cast(ExternalJobsApi, remote("external_jobs", ExternalJobsApi, self.send))
 
     @cached_property
     def lists(self) -> ListsApi:

@@ -31,6 +31,13 @@ def intent_of(task: Task) -> dict[str, Json] | None:
     return found if isinstance(found, dict) else None
 
 
+def without_key(checkpoint: Json) -> Json:
+    """A task's checkpoint as it may be shown: who knows the key can sign call-backs."""
+    if not isinstance(checkpoint, dict) or not isinstance(intent := checkpoint.get(INTENT), dict):
+        return checkpoint
+    return checkpoint | {INTENT: {name: value for name, value in intent.items() if name != "key"}}
+
+
 def callback_token(task_id: str, intent: dict[str, Json]) -> str:
     """With this the service may resolve the job."""
     return f"{task_id}.{_signature(task_id, intent)}"

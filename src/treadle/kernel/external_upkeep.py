@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,15 +13,26 @@ from treadle.kernel.entities import ChangeRecord, RecordFilter
 from treadle.kernel.ports import Store, Unit, Verdict
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.vault import UnreadableValue
+from treadle.model.errors import InvalidInput
 from treadle.model.external import RING, ExternalEvent, ExternalProductionRecord, UnexpectedSpecialistResultError, project
+from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
 from treadle.model.states import EXTERNAL, TaskState
 from treadle.model.values import decode
 
+PAGE_LIMIT = 1000
 _PAGE = 500
 _LATE_FOR = 60_000
 """Milliseconds by which a task may be due later than its record says: it was paused, or a commit took its time."""
+
+
+class Rebuilt(NamedTuple):
+    """Records that were compared with their events, those of them that were made anew, and where to go on."""
+
+    looked_at: int
+    changed: int
+    next_before: str | None
 
 
 class ExternalUpkeep:
@@ -50,18 +62,32 @@ class ExternalUpkeep:
 
     async def rebuild(self) -> tuple[int, int]:
         """Make every record from its events again; how many there are, and how many were not as these say."""
-        looked_at = changed = 0
-        async for stored in self._records():
-            looked_at += 1
-            if _is_sealed(stored):
-                continue
-            made = await self._project(stored)
-            if not await self._differs(stored, made):
-                continue
-            change = ChangeRecord(stored.id, stored.version, msgspec.json.encode(made).decode())
-            answer = await self._committer.submit(Unit(rows=(change,)), PATIENCE)
-            changed += answer.verdict is Verdict.DONE  # else a poll was faster, and has written it anew
+        page = await self.rebuild_page()
+        looked_at, changed = page.looked_at, page.changed
+        while page.next_before is not None:
+            page = await self.rebuild_page(page.next_before)
+            looked_at, changed = looked_at + page.looked_at, changed + page.changed
         return looked_at, changed
+
+    async def rebuild_page(self, before_id: str | None = None, limit: int = _PAGE) -> Rebuilt:
+        """The same for up to `limit` records, newest first, that are older than `before_id`."""
+        if not 0 < limit <= PAGE_LIMIT:
+            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        before_id = None if before_id is None else parse_id(before_id, "cursor")
+        page = await self._store.list_records(RecordFilter(EXTERNAL.entity, self._namespace, before_id=before_id), limit)
+        changed = sum([await self._rebuild(stored) for stored in page])
+        return Rebuilt(len(page), changed, page[-1].id if len(page) == limit else None)
+
+    async def _rebuild(self, stored: Record) -> bool:
+        """Make the record from its events again; whether it was not as these say."""
+        if _is_sealed(stored):
+            return False
+        made = await self._project(stored)
+        if not await self._differs(stored, made):
+            return False
+        change = ChangeRecord(stored.id, stored.version, msgspec.json.encode(made).decode())
+        answer = await self._committer.submit(Unit(rows=(change,)), PATIENCE)
+        return answer.verdict is Verdict.DONE  # else a poll was faster, and has written it anew
 
     async def _records(self) -> AsyncIterator[Record]:
         which = RecordFilter(EXTERNAL.entity, namespace=self._namespace)

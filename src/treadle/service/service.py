@@ -11,6 +11,7 @@ from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from treadle.service.approvals import Approvals
+    from treadle.service.external_jobs import ExternalJobs
     from treadle.service.lists import Lists
     from treadle.service.system import System
     from treadle.service.tasks import Tasks
@@ -29,6 +30,12 @@ class Service(Api):
         from treadle.service.approvals import Approvals
 
         return Approvals(self.engine, self.access)
+
+    @cached_property
+    def external_jobs(self) -> ExternalJobs:
+        from treadle.service.external_jobs import ExternalJobs
+
+        return ExternalJobs(self.engine, self.access)
 
     @cached_property
     def lists(self) -> Lists:

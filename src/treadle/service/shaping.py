@@ -6,6 +6,7 @@ from typing import Any, overload
 
 from treadle.api import tasks as shapes
 from treadle.api.wire import Instant
+from treadle.kernel.external_intents import without_key
 from treadle.kernel.why import Reason
 from treadle.model.states import Hold
 from treadle.model.tasks import LogLine, Move, Task
@@ -43,7 +44,7 @@ def shaped_detail(task: Task, reason: Reason, moves: list[Move], lines: list[Log
         **_task_fields(task),
         payload=decode(task.payload),
         result=decode(task.result),
-        checkpoint=decode(task.checkpoint),
+        checkpoint=without_key(decode(task.checkpoint)),
         why=shapes.Why(task.id, task.name, task.shown_state, reason.code, reason.text),
         moves=[shaped_move(move) for move in moves],
         lines=[shaped_line(line) for line in lines],
