@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
+
 import pytest
 from tests.api.conftest import Scene
 
@@ -78,6 +80,12 @@ async def test_errors_are_the_same_on_both_sides(scene: Scene):
         await scene.api.tasks.get("no-id")
     with pytest.raises(InvalidInput, match="limit"):
         await scene.api.tasks.list(limit=5000)
+
+
+async def test_a_task_may_be_put_off_to_an_instant(scene: Scene):
+    made = await scene.api.tasks.enqueue("greet", at=datetime(2099, 1, 15, 9, tzinfo=timezone(timedelta(hours=1))))
+    task = await scene.api.tasks.get(made.id)
+    assert task.wake_at == datetime(2099, 1, 15, 8, tzinfo=UTC)
 
 
 async def test_instants_are_the_same_on_both_sides(scene: Scene):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from fastapi import APIRouter, Body, Header, Path, Query, Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from treadle.api.contract import KEY, PREFIX, Call, Parameter
 from treadle.api.face import all_calls
@@ -128,10 +130,25 @@ def _said(parameter: Parameter) -> dict[str, Any]:
     return {"description": says.text} | ({} if says.example is None else {"examples": [says.example]})
 
 
+def _instant(value: object) -> datetime:
+    """An instant from RFC 3339 text: in JSON and in queries it is nothing else."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            found = datetime.fromisoformat(value)
+            if found.tzinfo is not None:
+                return found
+    raise ValueError("it must be a time with its zone, such as 2027-01-15T09:00:00Z")
+
+
+_WHEN = Annotated[datetime, BeforeValidator(_instant)]
+
+
 def _bare(hint: Any) -> Any:
     """The type alone; sequences as lists, which is what they are in JSON."""
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
+    if hint is datetime:
+        return _WHEN
     if get_origin(hint) is Sequence:
         return list[get_args(hint)[0]]  # type: ignore[misc]
     if get_origin(hint) in (Union, types.UnionType):
