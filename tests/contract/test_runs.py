@@ -524,7 +524,15 @@ async def test_runs_are_listed_newest_first_and_counted(store: Store) -> None:
     assert await found(states=("failed",)) == [1]
     assert await found(states=("failed", "running"), namespace="default", limit=2) == [3, 2]
     assert await found(workflow="w.W0") == [2, 0]
-    assert await found(flow_id="f3") == [3]
+    assert await found(flow_ids=("f3",)) == [3]
+    assert await found(flow_ids=("f3", "f1")) == [3, 1]
     assert await found(before_id=runs[2].id) == [1, 0]
+    assert await found(root_id=runs[2].id) == [2]
+    assert (await found(kind="workflow", namespace="default"), await found(task_list="other")) == ([3, 2, 1, 0], [])
+    assert (await found(search="w.w1"), await found(search=runs[2].id[:-1])) == ([3, 1], [2])
+    made_at = (await store.list_runs(RunFilter(), 1))[0].created_at
+    assert (await found(created_after=made_at + 1), await found(created_before=0)) == ([], [])
+    assert await found(created_after=made_at, created_before=made_at + 1, workflow="w.W0") == [2, 0]
+    assert await store.count_matching_runs(RunFilter(namespace="default", search="w.w1")) == {"running": 1, "failed": 1}
     assert await store.count_runs("default") == {"running": 3, "failed": 1}
     assert await store.count_runs("nowhere") == {}

@@ -105,6 +105,21 @@ async def test_the_last_lines_about_a_run_are_listed_in_the_order_of_writing(sto
     assert (await store.list_run_lines(new_task().id, 10), await store.list_run_lines(run_id, 0)) == ([], [])
 
 
+async def test_lines_about_a_run_are_paged_both_ways_by_their_numbers(store):
+    run_id = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a73"
+    task = new_task()
+    lines = [a_line(task.id, number, run_id=run_id) for number in range(5)]
+    await store.append_lines([*lines, a_line(task.id, 9)])
+    found = await store.page_run_lines(run_id, 100)
+    numbers = [number for number, _ in found]
+    assert [line for _, line in found] == lines
+    assert numbers == sorted(set(numbers))
+    assert await store.page_run_lines(run_id, 2) == found[3:]
+    assert await store.page_run_lines(run_id, 2, before=numbers[3]) == found[1:3]
+    assert await store.page_run_lines(run_id, 2, after=numbers[0]) == found[1:3]
+    assert (await store.page_run_lines(run_id, 2, after=numbers[-1]), await store.page_run_lines(run_id, 0)) == ([], [])
+
+
 async def test_a_line_comes_back_as_it_was_written(store):
     run_id, step_id = (f"0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a7{n}" for n in (1, 2))
     line = a_line(new_task().id, 1, level="error", message='ä "x"\n🙂', details='{"a":1}', run_id=run_id, step_id=step_id)

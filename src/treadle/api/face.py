@@ -8,6 +8,8 @@ from treadle.api.approvals import ApprovalsApi
 from treadle.api.contract import Call, calls_of
 from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.lists import ListsApi
+from treadle.api.runs import RunsApi
+from treadle.api.steps import StepsApi
 from treadle.api.system import SystemApi
 from treadle.api.tasks import TasksApi
 from treadle.api.work import WorkApi
@@ -24,6 +26,12 @@ class Api(Protocol):
 
     @property
     def lists(self) -> ListsApi: ...
+
+    @property
+    def runs(self) -> RunsApi: ...
+
+    @property
+    def steps(self) -> StepsApi: ...
 
     @property
     def tasks(self) -> TasksApi: ...

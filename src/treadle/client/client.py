@@ -15,6 +15,8 @@ from treadle.api.contract import KEY, PREFIX, Call, calls_of
 from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.face import Api
 from treadle.api.lists import ListsApi
+from treadle.api.runs import RunsApi
+from treadle.api.steps import StepsApi
 from treadle.api.system import SystemApi
 from treadle.api.tasks import TasksApi
 from treadle.api.wire import from_json, to_json
@@ -68,6 +70,14 @@ class Client(Api):
     @cached_property
     def lists(self) -> ListsApi:
         return cast(ListsApi, remote("lists", ListsApi, self.send))
+
+    @cached_property
+    def runs(self) -> RunsApi:
+        return cast(RunsApi, remote("runs", RunsApi, self.send))
+
+    @cached_property
+    def steps(self) -> StepsApi:
+        return cast(StepsApi, remote("steps", StepsApi, self.send))
 
     @cached_property
     def tasks(self) -> TasksApi:

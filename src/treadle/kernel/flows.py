@@ -99,6 +99,12 @@ class Flows:
         """All versions of a name, or the newest of every name."""
         return await self._store.list_flow_versions(self._namespace, name)
 
+    async def list_ids(self, name: str) -> list[str]:
+        """The digests of all versions of a name, or the digest itself; `FlowNotFound` for what is neither."""
+        if versions := await self._store.list_flow_versions(self._namespace, name):
+            return list(dict.fromkeys(each.flow_id for each in versions))
+        return [(await self.get_flow(name)).id]
+
     def sources(self, flow: Flow) -> list[Source]:
         """What the flow was compiled from."""
         return [(name, text) for name, text in decode(self._vault.plain(flow.sources))]

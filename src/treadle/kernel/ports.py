@@ -385,13 +385,21 @@ class DeadGroup:
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which runs to list; None means any."""
+    """Which runs to list; None (and an empty tuple) means any. Instants are those of the store's clock."""
 
     states: tuple[str, ...] = ()
     namespace: str | None = None
     workflow: str | None = None
-    flow_id: str | None = None
+    flow_ids: tuple[str, ...] = ()
     before_id: str | None = None
+    kind: str | None = None
+    task_list: str | None = None
+    root_id: str | None = None
+    created_after: int | None = None
+    """Made then or later."""
+    created_before: int | None = None
+    search: str | None = None
+    """Lower-case text in the name of the workflow or in the idempotency key, or the beginning of the id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -711,6 +719,9 @@ class Store(UsageStore, EntityStore, Protocol):
     async def count_runs(self, namespace: str) -> dict[str, int]:
         """Runs of the namespace by state."""
 
+    async def count_matching_runs(self, which: RunFilter) -> dict[str, int]:
+        """Runs that fit the filter, by state."""
+
     async def load_steps(
         self, run_id: str, near: Sequence[str] = (), rows: Sequence[str] = (), children_of: Sequence[str] = ()
     ) -> list[Step]:
@@ -806,6 +817,13 @@ class Store(UsageStore, EntityStore, Protocol):
 
     async def list_run_lines(self, run_id: str, limit: int) -> list[LogLine]:
         """The last `limit` lines about a run: those of its tasks and what its flow logged, in the order of writing."""
+
+    async def page_run_lines(
+        self, run_id: str, limit: int, before: int | None = None, after: int | None = None
+    ) -> list[tuple[int, LogLine]]:
+        """Lines about a run with their numbers, in the order of writing: the first `limit` after that number, or else the last
+        `limit` before that one (by default the last ones of all).
+        """
 
     # signals: hints only, correctness never depends on them
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from treadle.evaluator import StepRow
 from treadle.kernel.function_reads import NAMED, is_suspended, why_suspended
-from treadle.kernel.function_rows import ASK, CALL, SIGNAL, VOID, read_step
+from treadle.kernel.function_rows import ASK, CALL, SIGNAL, VOID, WAIT, is_function, read_step
 from treadle.kernel.ports import RunFilter, Store, TaskFilter
 from treadle.kernel.reads import PAGE_LIMIT
 from treadle.kernel.stepcodec import load_step
@@ -19,11 +20,13 @@ from treadle.model.ids import parse_id
 from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE
 from treadle.model.runs import Run, Step
 from treadle.model.states import LIVE_TASK_STATES, RunState, StepState, TaskState
-from treadle.model.tasks import LogLine, Server, Task
+from treadle.model.tasks import LogLine, Move, Server, Task
+from treadle.model.trees import depth_first
 from treadle.model.usage import Budget, Usage
 from treadle.model.values import decode
 
 _STATES = tuple(state.value for state in RunState)
+_KINDS = ("workflow", "function")
 _NAMED = 3
 """Live tasks that a reason speaks of."""
 _AT_ONCE = 20
@@ -64,19 +67,66 @@ class RunReads:
     async def list_runs(
         self,
         *,
-        states: tuple[str, ...] = (),
+        states: Sequence[str] = (),
         workflow: str | None = None,
-        flow_id: str | None = None,
+        flow_ids: Sequence[str] = (),
         before_id: str | None = None,
         limit: int = 50,
+        **more: Any,
     ) -> list[Run]:
-        """A page of runs, newest first; the last one's id is the `before_id` of the next page."""
-        if unknown := [state for state in states if state not in _STATES]:
-            raise InvalidInput(f"Unknown state {unknown[0]!r}; states of runs are {', '.join(_STATES)}.")
+        """A page of runs, newest first; the last one's id is the `before_id` of the next page. More filters: see `runs_like`."""
         if not 0 < limit <= PAGE_LIMIT:
             raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
-        before = None if before_id is None else parse_id(before_id, "cursor")
-        return await self._store.list_runs(RunFilter(states, self._namespace, workflow, flow_id, before), limit)
+        which = self.runs_like(states=states, workflow=workflow, flow_ids=flow_ids, before_id=before_id, **more)
+        return await self._store.list_runs(which, limit)
+
+    async def count_runs(self, **which: Any) -> dict[str, int]:
+        """How many runs fit, by state, those of every state; filters as for `runs_like`."""
+        found = await self._store.count_matching_runs(self.runs_like(**which))
+        return {state: found.get(state, 0) for state in _STATES}
+
+    def runs_like(
+        self,
+        *,
+        states: Sequence[str] = (),
+        workflow: str | None = None,
+        flow_ids: Sequence[str] = (),
+        before_id: str | None = None,
+        kind: str | None = None,
+        task_list: str | None = None,
+        root_id: str | None = None,
+        created_after: int | None = None,
+        created_before: int | None = None,
+        search: str | None = None,
+    ) -> RunFilter:
+        """The filter for runs of this namespace; `search` is text in the name or the key, or the beginning of an id."""
+        if unknown := [state for state in states if state not in _STATES]:
+            raise InvalidInput(f"Unknown state {unknown[0]!r}; states of runs are {', '.join(_STATES)}.")
+        if kind is not None and kind not in _KINDS:
+            raise InvalidInput(f"Unknown kind {kind!r}; kinds of runs are {', '.join(_KINDS)}.")
+        return RunFilter(
+            states=tuple(states),
+            namespace=self._namespace,
+            workflow=workflow,
+            flow_ids=tuple(flow_ids),
+            before_id=None if before_id is None else parse_id(before_id, "cursor"),
+            kind=kind,
+            task_list=task_list,
+            root_id=None if root_id is None else parse_id(root_id, "root id"),
+            created_after=created_after,
+            created_before=created_before,
+            search=None if not search else search.strip().lower().replace("\0", ""),
+        )
+
+    async def list_moves(self, run_id: str) -> list[Move]:
+        """The moves of the run itself, in order."""
+        return await self._store.list_moves((await self.get_run(run_id)).id)
+
+    async def list_paths(self, run_id: str, step_ids: Iterable[str | None]) -> dict[str, str]:
+        """The paths of those steps of the run, by id."""
+        wanted = sorted({step_id for step_id in step_ids if step_id})
+        rows = await self._store.load_steps(run_id, rows=wanted) if wanted else []
+        return {step.id: load_step(step, self._vault).path for step in rows}
 
     async def list_steps(self, run_id: str, limit: int = 10_000) -> list[ShownStep]:
         """Up to `limit` steps and blocks of the run, each below what it belongs to, in the order of the program."""
@@ -116,6 +166,23 @@ class RunReads:
         """The last lines that the flow, its handlers and agents wrote about the run, oldest first."""
         run = await self.get_run(run_id)
         return sorted(await self._store.list_run_lines(run.id, limit), key=lambda line: line.at)
+
+    async def page_lines(
+        self, run_id: str, limit: int, before: int | None = None, after: int | None = None
+    ) -> list[tuple[int, LogLine]]:
+        """Lines about the run with their numbers, in the order of writing: those after a number, or the last ones before one."""
+        if not 0 < limit <= PAGE_LIMIT:
+            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        return await self._store.page_run_lines((await self.get_run(run_id)).id, limit, before, after)
+
+    async def list_awaited_signals(self, run_id: str) -> list[str]:
+        """The names of the signals that the function of a run waits for now; none for a workflow."""
+        run = await self.get_run(run_id)
+        if run.finished or not is_function(run.flow_id):
+            return []
+        waiting = [step for step in await self._all_steps(run.id) if step.kind == WAIT]
+        rows = [read_step(step, self._vault) for step in waiting if step.state in (StepState.RUNNING, StepState.PENDING)]
+        return list(dict.fromkeys(row.name for row in rows))
 
     async def why(self, run_id: str) -> Reason:
         """Why the run is where it is."""
@@ -205,15 +272,9 @@ def why_run(
 
 def in_order(steps: Sequence[ShownStep]) -> Iterator[ShownStep]:
     """Steps as a tree, depth first, children by ordinal; those whose parent is not among them stand at the top."""
-    known = {shown.row.id for shown in steps}
-    children: dict[str | None, list[ShownStep]] = {}
-    for shown in steps:
-        parent = shown.row.parent_id
-        children.setdefault(parent if parent in known else None, []).append(shown)
-    for each in children.values():
-        each.sort(key=lambda shown: (shown.row.ordinal, shown.created_at, shown.row.place), reverse=True)
-    left = list(children.get(None, ()))
-    while left:
-        shown = left.pop()
-        yield shown
-        left += children.get(shown.row.id, ())
+    return depth_first(
+        steps,
+        lambda shown: shown.row.id,
+        lambda shown: shown.row.parent_id,
+        lambda shown: (shown.row.ordinal, shown.created_at, shown.row.place),
+    )

@@ -185,6 +185,13 @@ class SealedStore:
         """Lines, opened."""
         return [self._line(line) for line in await self._inner.list_run_lines(run_id, limit)]
 
+    async def page_run_lines(
+        self, run_id: str, limit: int, before: int | None = None, after: int | None = None
+    ) -> list[tuple[int, LogLine]]:
+        """Lines with their numbers, opened."""
+        found = await self._inner.page_run_lines(run_id, limit, before, after)
+        return [(number, self._line(line)) for number, line in found]
+
     def _line(self, line: LogLine) -> LogLine:
         return msgspec.structs.replace(line, message=self._open(line.message, _words), details=self._open(line.details))
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from treadle.service.approvals import Approvals
     from treadle.service.external_jobs import ExternalJobs
     from treadle.service.lists import Lists
+    from treadle.service.runs import Runs
+    from treadle.service.steps import Steps
     from treadle.service.system import System
     from treadle.service.tasks import Tasks
     from treadle.service.work import Work
@@ -42,6 +44,18 @@ class Service(Api):
         from treadle.service.lists import Lists
 
         return Lists(self.engine, self.access)
+
+    @cached_property
+    def runs(self) -> Runs:
+        from treadle.service.runs import Runs
+
+        return Runs(self.engine, self.access)
+
+    @cached_property
+    def steps(self) -> Steps:
+        from treadle.service.steps import Steps
+
+        return Steps(self.engine, self.access)
 
     @cached_property
     def tasks(self) -> Tasks:

@@ -9,9 +9,11 @@ from treadle.kernel.advancer import Advancer
 from treadle.kernel.flows import Flows
 from treadle.kernel.function_runs import FunctionRuns
 from treadle.kernel.functions import Functions
+from treadle.kernel.run_bulk import BulkRuns
 from treadle.kernel.run_reads import RunReads
 from treadle.kernel.runs import Runs
 from treadle.kernel.settler import Settler
+from treadle.kernel.step_reads import StepReads
 from treadle.wiring.services import closing_of_run
 from treadle.workers.lines import SoonWriter
 
@@ -29,6 +31,7 @@ class RunKernel:
         self.advancer = Advancer(store, committer, self.flows, vault, engine.clock.now, engine.emit)
         self.reads = RunReads(store, vault, namespace=namespace)
         self.reads.why_awaiting = engine.reads.why_awaiting
+        self.step_reads = StepReads(store, vault, self.reads)
         self.functions = Functions(
             store,
             committer,
@@ -41,6 +44,7 @@ class RunKernel:
         limit = engine.settings.payload_limit
         self.function_runs = FunctionRuns(store, committer, vault, engine.ids, self.functions, payload_limit=limit)
         self.runs = Runs(store, committer, self.advancer, self.flows, vault, engine.ids, self.function_runs, namespace=namespace)
+        self.bulk = BulkRuns(self.runs, self.reads)
         self.runs.closing = self.functions.closing = partial(closing_of_run, engine)
         self.runs.closing_tasks = self.functions.closing_tasks = engine.externals.tasks_for_run
         self.runs.current_trace_id = self.functions.current_trace_id = engine.telemetry.trace_id

@@ -78,7 +78,12 @@ INDEXES = {
         "count_backlog": {"tasks_ready", "tasks_over_limit_lane"},
     },
     "insert": {"insert_tasks": set(), "explain_inserts": {"tasks_unique_key"}, "claim_born": set()},
-    "servers": {"list_lines": {"lines_task"}, "list_run_lines": {"lines_run"}},
+    "servers": {
+        "list_lines": {"lines_task"},
+        "list_run_lines": {"lines_run"},
+        "list_run_lines_before": {"lines_run"},
+        "list_run_lines_after": {"lines_run"},
+    },
     "reads": {
         "find_task": set(),
         "find_finished": set(),

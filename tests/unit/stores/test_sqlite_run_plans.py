@@ -91,7 +91,7 @@ def test_a_statement_about_runs_uses_its_index(full: Any, file: str, name: str) 
     scans = [line for line in plan if line.startswith("SCAN ") and line.split()[1] in tables and "USING" not in line]
     if name == "list_runs":
         scans = []  # the primary key backwards, which has no words of its own
-        assert "ORDER BY" not in text
+        assert "ORDER BY" not in text, text
     assert not scans, text
     for index in INDEXES[file][name]:
         assert f"INDEX {index}" in text, text

@@ -112,6 +112,16 @@ async def list_run_lines(connection: Connection, run_id: str, limit: int) -> lis
     return [LogLine(**_texts(row)) for row in await connection.fetch(_SQL["list_run_lines"], run_id, limit)]
 
 
+async def page_run_lines(
+    connection: Connection, run_id: str, limit: int, before: int | None, after: int | None
+) -> list[tuple[int, LogLine]]:
+    """Lines about the run with their numbers, oldest first."""
+    name, number = ("list_run_lines_before", before) if after is None else ("list_run_lines_after", after)
+    rows = [_texts(row) for row in await connection.fetch(_SQL[name], run_id, max(limit, 0), number)]
+    found = [(row.pop("id"), LogLine(**row)) for row in rows]
+    return found[::-1] if after is None else found
+
+
 async def describe(connection: Connection) -> dict[str, object]:
     """The server's version, sizes and estimates."""
     row = await connection.fetchrow(_SQL["describe"])

@@ -135,6 +135,22 @@ select task_id, at, level, message, details, run_id, step_id
 from (select * from lines where run_id = $1::uuid order by id desc limit $2::bigint) as newest
 order by id;
 
+-- name: list_run_lines_before
+-- The last $2 lines about the run $1 before the number $3, the last one first.
+select id, task_id, at, level, message, details, run_id, step_id
+from lines
+where run_id = $1::uuid and ($3::bigint is null or id < $3::bigint)
+order by id desc
+limit $2::bigint;
+
+-- name: list_run_lines_after
+-- The first $2 lines about the run $1 after the number $3.
+select id, task_id, at, level, message, details, run_id, step_id
+from lines
+where run_id = $1::uuid and id > $3::bigint
+order by id
+limit $2::bigint;
+
 -- name: describe
 -- The server's version, sizes in bytes, and how many rows there are about.
 select current_setting('server_version') as server_version,

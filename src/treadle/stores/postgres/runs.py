@@ -34,13 +34,33 @@ async def find_finished_runs(connection: Connection, run_ids: Sequence[str]) -> 
 
 async def list_runs(connection: Connection, which: RunFilter, limit: int) -> list[Run]:
     """Runs, newest first."""
-    values = (list(which.states) or None, which.namespace, which.workflow, which.flow_id, which.before_id, max(limit, 0))
-    return _records(Run, await connection.fetch(_SQL["list_runs"], *values))
+    return _records(Run, await connection.fetch(_SQL["list_runs"], *_values(which), max(limit, 0)))
+
+
+def _values(which: RunFilter) -> tuple[Any, ...]:
+    return (
+        list(which.states) or None,
+        which.namespace,
+        which.workflow,
+        list(which.flow_ids) or None,
+        which.before_id,
+        which.kind,
+        which.task_list,
+        which.root_id,
+        which.created_after,
+        which.created_before,
+        which.search,
+    )
 
 
 async def count_runs(connection: Connection, namespace: str) -> dict[str, int]:
     """Runs by state."""
     return {row[0]: row[1] for row in await connection.fetch(_SQL["count_runs"], namespace)}
+
+
+async def count_matching_runs(connection: Connection, which: RunFilter) -> dict[str, int]:
+    """Runs that fit, by state."""
+    return {row[0]: row[1] for row in await connection.fetch(_SQL["count_matching_runs"], *_values(which))}
 
 
 async def load_steps(

@@ -16,14 +16,43 @@ from runs
 where ($1::text[] is null or state = any($1::text[]))
   and ($2::text is null or namespace = $2::text)
   and ($3::text is null or workflow = $3::text)
-  and ($4::text is null or flow_id = $4::text)
+  and ($4::text[] is null or flow_id = any($4::text[]))
   and ($5::uuid is null or id < $5::uuid)
+  and ($6::text is null or kind = $6::text)
+  and ($7::text is null or task_list = $7::text)
+  and ($8::uuid is null or root_id = $8::uuid)
+  and ($9::bigint is null or created_at >= $9::bigint)
+  and ($10::bigint is null or created_at < $10::bigint)
+  and ($11::text is null
+    or strpos(lower(workflow), $11::text) > 0
+    or strpos(lower(idempotency_key), $11::text) > 0
+    or strpos(id::text, $11::text) = 1)
 order by id desc
-limit $6::bigint;
+limit $12::bigint;
 
 -- name: count_runs
 -- Runs of a namespace by state.
 select state, count(*) from runs where namespace = $1::text group by state;
+
+-- name: count_matching_runs
+-- Runs that fit a filter, by state.
+select state, count(*)
+from runs
+where ($1::text[] is null or state = any($1::text[]))
+  and ($2::text is null or namespace = $2::text)
+  and ($3::text is null or workflow = $3::text)
+  and ($4::text[] is null or flow_id = any($4::text[]))
+  and ($5::uuid is null or id < $5::uuid)
+  and ($6::text is null or kind = $6::text)
+  and ($7::text is null or task_list = $7::text)
+  and ($8::uuid is null or root_id = $8::uuid)
+  and ($9::bigint is null or created_at >= $9::bigint)
+  and ($10::bigint is null or created_at < $10::bigint)
+  and ($11::text is null
+    or strpos(lower(workflow), $11::text) > 0
+    or strpos(lower(idempotency_key), $11::text) > 0
+    or strpos(id::text, $11::text) = 1)
+group by state;
 
 -- name: load_near
 -- The steps, their ancestors, and all children of these that are no items. (`offset 0` keeps the run's index out of it.)

@@ -323,6 +323,11 @@ class PostgresStore(UsageMethods, EntityMethods):
         async with self._reading() as connection:
             return await runs.count_runs(connection, namespace)
 
+    async def count_matching_runs(self, which: RunFilter) -> dict[str, int]:
+        """See `Store.count_matching_runs`."""
+        async with self._reading() as connection:
+            return await runs.count_matching_runs(connection, which)
+
     async def load_steps(
         self, run_id: str, near: Sequence[str] = (), rows: Sequence[str] = (), children_of: Sequence[str] = ()
     ) -> list[Step]:
@@ -449,6 +454,13 @@ class PostgresStore(UsageMethods, EntityMethods):
         """The run's last lines, oldest first."""
         async with self._reading() as connection:
             return await reads.list_run_lines(connection, run_id, limit)
+
+    async def page_run_lines(
+        self, run_id: str, limit: int, before: int | None = None, after: int | None = None
+    ) -> list[tuple[int, LogLine]]:
+        """See `Store.page_run_lines`."""
+        async with self._reading() as connection:
+            return await reads.page_run_lines(connection, run_id, limit, before, after)
 
     # signals
 

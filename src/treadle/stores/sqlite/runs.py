@@ -34,20 +34,33 @@ def find_finished_runs(connection: apsw.Connection, run_ids: Sequence[str]) -> l
 
 def list_runs(connection: apsw.Connection, which: RunFilter, limit: int) -> list[Run]:
     """Runs, newest first."""
-    values = {
+    return _records(connection, Run, "list_runs", _values(which) | {"limit": max(limit, 0)})
+
+
+def _values(which: RunFilter) -> dict[str, Any]:
+    return {
         "states": _encode(which.states).decode() if which.states else None,
         "namespace": which.namespace,
         "workflow": which.workflow,
-        "flow_id": which.flow_id,
+        "flow_ids": _encode(which.flow_ids).decode() if which.flow_ids else None,
         "before_id": which.before_id,
-        "limit": max(limit, 0),
+        "kind": which.kind,
+        "task_list": which.task_list,
+        "root_id": which.root_id,
+        "created_after": which.created_after,
+        "created_before": which.created_before,
+        "search": which.search,
     }
-    return _records(connection, Run, "list_runs", values)
 
 
 def count_runs(connection: apsw.Connection, namespace: str) -> dict[str, int]:
     """Runs by state."""
     return {str(state): int(count) for state, count in connection.execute(_SQL["count_runs"], {"namespace": namespace})}
+
+
+def count_matching_runs(connection: apsw.Connection, which: RunFilter) -> dict[str, int]:
+    """Runs that fit, by state."""
+    return {str(state): int(count) for state, count in connection.execute(_SQL["count_matching_runs"], _values(which))}
 
 
 def load_steps(

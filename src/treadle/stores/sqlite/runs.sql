@@ -9,20 +9,49 @@ from json_each(:ids) as wanted cross join runs on runs.id = wanted.value
 where runs.state in ('completed', 'failed', 'canceled');
 
 -- name: list_runs
--- Runs, newest first.
+-- Runs, newest first. (By the primary key: any other index would sort all runs for a page of them.)
 select *
-from runs
+from runs indexed by sqlite_autoindex_runs_1
 where id < coalesce(:before_id, x'')
-  and namespace = coalesce(:namespace, namespace)
+  and +namespace = coalesce(:namespace, namespace)
   and workflow = coalesce(:workflow, workflow)
-  and flow_id = coalesce(:flow_id, flow_id)
+  and kind = coalesce(:kind, kind)
+  and task_list = coalesce(:task_list, task_list)
+  and +root_id = coalesce(:root_id, root_id)
+  and created_at >= coalesce(:created_after, created_at)
+  and created_at < coalesce(:created_before, created_at + 1)
+  and (:flow_ids is null or flow_id in (select value from json_each(:flow_ids)))
   and (:states is null or state in (select value from json_each(:states)))
+  and (:search is null
+    or instr(lower(workflow), :search) > 0
+    or instr(lower(coalesce(idempotency_key, '')), :search) > 0
+    or instr(id, :search) = 1)
 order by id desc
 limit :limit;
 
 -- name: count_runs
 -- Runs of a namespace by state.
 select state, count(*) from runs where namespace = :namespace group by state;
+
+-- name: count_matching_runs
+-- Runs that fit a filter, by state.
+select state, count(*)
+from runs
+where id < coalesce(:before_id, x'')
+  and +namespace = coalesce(:namespace, namespace)
+  and workflow = coalesce(:workflow, workflow)
+  and kind = coalesce(:kind, kind)
+  and task_list = coalesce(:task_list, task_list)
+  and +root_id = coalesce(:root_id, root_id)
+  and created_at >= coalesce(:created_after, created_at)
+  and created_at < coalesce(:created_before, created_at + 1)
+  and (:flow_ids is null or flow_id in (select value from json_each(:flow_ids)))
+  and (:states is null or state in (select value from json_each(:states)))
+  and (:search is null
+    or instr(lower(workflow), :search) > 0
+    or instr(lower(coalesce(idempotency_key, '')), :search) > 0
+    or instr(id, :search) = 1)
+group by state;
 
 -- name: load_near
 -- The steps, their ancestors, and all children of these that are no items. (A plus keeps the run's index out of it.)

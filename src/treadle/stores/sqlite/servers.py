@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import apsw
 import msgspec
@@ -62,3 +63,20 @@ def list_run_lines(connection: apsw.Connection, run_id: str, limit: int) -> list
     """The run's last lines, oldest first."""
     found = read_value(connection, _SQL["list_run_lines"], {"run_id": run_id, "limit": max(limit, 0)})
     return _decode_lines(found)
+
+
+def page_run_lines(
+    connection: apsw.Connection, run_id: str, limit: int, before: int | None, after: int | None
+) -> list[tuple[int, LogLine]]:
+    """Lines about the run with their numbers, oldest first."""
+    name = "list_run_lines_before" if after is None else "list_run_lines_after"
+    number = {"before": before} if after is None else {"after": after}
+    rows: list[Any] = connection.execute(_SQL[name], {"run_id": run_id, "limit": max(limit, 0)} | number).fetchall()
+    found = [
+        (
+            int(row[0]),
+            LogLine(task_id=row[1], at=row[2], level=row[3], message=row[4], details=row[5], run_id=row[6], step_id=row[7]),
+        )
+        for row in rows
+    ]
+    return found[::-1] if after is None else found

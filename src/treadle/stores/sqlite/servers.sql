@@ -78,3 +78,19 @@ from (
   )
   order by id
 );
+
+-- name: list_run_lines_before
+-- The last lines about a run before a number, the last one first.
+select id, task_id, at, level, message, details, run_id, step_id
+from lines
+where run_id = :run_id and id < coalesce(:before, x'')
+order by id desc
+limit :limit;
+
+-- name: list_run_lines_after
+-- The first lines about a run after a number.
+select id, task_id, at, level, message, details, run_id, step_id
+from lines
+where run_id = :run_id and id > :after
+order by id
+limit :limit;

@@ -321,6 +321,10 @@ class SqliteStore(UsageMethods, EntityMethods):
         """Runs by state."""
         return await self._reader.call(lambda connection: runs.count_runs(connection, namespace))
 
+    async def count_matching_runs(self, which: RunFilter) -> dict[str, int]:
+        """See `Store.count_matching_runs`."""
+        return await self._reader.call(lambda connection: runs.count_matching_runs(connection, which))
+
     async def load_steps(
         self, run_id: str, near: Sequence[str] = (), rows: Sequence[str] = (), children_of: Sequence[str] = ()
     ) -> list[Step]:
@@ -429,6 +433,12 @@ class SqliteStore(UsageMethods, EntityMethods):
     async def list_run_lines(self, run_id: str, limit: int) -> list[LogLine]:
         """The run's last lines, oldest first."""
         return await self._reader.call(lambda connection: servers.list_run_lines(connection, run_id, limit))
+
+    async def page_run_lines(
+        self, run_id: str, limit: int, before: int | None = None, after: int | None = None
+    ) -> list[tuple[int, LogLine]]:
+        """See `Store.page_run_lines`."""
+        return await self._reader.call(lambda connection: servers.page_run_lines(connection, run_id, limit, before, after))
 
     # signals
 

@@ -1,0 +1,57 @@
+"""What a task's time went into, as far as the log knows. Pure.
+
+Taking a task writes nothing, so of an attempt only the last claim's beginning is known: where a task was taken more than once,
+what came before is `mixed`: it waited for a worker, then ran, and nobody knows for how long each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treadle.model.states import HELD_MOVES, TaskState
+from treadle.model.tasks import Move, Task
+
+WAITING, RUNNING, OUTSIDE, APPROVAL, MIXED = "waiting", "running", "outside", "approval", "mixed"
+
+_AWAITING: dict[str, str] = {TaskState.AWAITING_EXTERNAL: OUTSIDE, TaskState.AWAITING_APPROVAL: APPROVAL}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a task was in for a while; one that goes on has no end."""
+
+    kind: str
+    began_at: int
+    ended_at: int | None
+
+
+def needs_moves(task: Task) -> bool:
+    """Whether the task's row alone does not tell its story."""
+    return task.version > (1 if task.finished else 0)
+
+
+def spans(task: Task, moves: Sequence[Move] = ()) -> list[Span]:
+    """The spans of a task in order; `moves` are needed where `needs_moves` says so."""
+    found: list[Span] = []
+    at = task.created_at
+    for move in moves if needs_moves(task) else ():
+        found += _until(task, at, move.from_state, move.move, move.at)
+        at = move.at
+    if not needs_moves(task) and task.finished_at is not None:
+        found += _until(task, at, task.from_state or TaskState.PENDING, task.move or "", task.finished_at)
+    elif not task.finished:
+        found += _until(task, at, task.state, "" if task.owner_id is None else "held", None)
+    return [span for span in found if span.kind != WAITING or span.ended_at is None or span.ended_at > span.began_at]
+
+
+def _until(task: Task, began_at: int, state: str, move: str, ended_at: int | None) -> list[Span]:
+    """What a stretch between two moves was."""
+    if state in _AWAITING:
+        return [Span(_AWAITING[state], began_at, ended_at)]
+    if move not in HELD_MOVES and move != "held":
+        return [Span(WAITING, began_at, ended_at)]
+    taken = task.claimed_at
+    if taken is not None and began_at <= taken and (ended_at is None or taken <= ended_at):
+        return [Span(WAITING, began_at, taken), Span(RUNNING, taken, ended_at)]
+    return [Span(MIXED, began_at, ended_at)]

@@ -1,0 +1,26 @@
+"""A tree from rows that name their parents: depth first, children in their own order. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def depth_first(
+    rows: Sequence[T], id_of: Callable[[T], str], parent_of: Callable[[T], str | None], order: Callable[[T], Any]
+) -> Iterator[T]:
+    """The rows, each below its parent; those whose parent is not among them stand at the top."""
+    known = {id_of(row) for row in rows}
+    children: dict[str | None, list[T]] = {}
+    for row in rows:
+        parent = parent_of(row)
+        children.setdefault(parent if parent in known else None, []).append(row)
+    for each in children.values():
+        each.sort(key=order, reverse=True)
+    left = list(children.get(None, ()))
+    while left:
+        row = left.pop()
+        yield row
+        left += children.get(id_of(row), ())

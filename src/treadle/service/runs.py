@@ -1,0 +1,305 @@
+"""Calls about runs, on an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from treadle.api.flows import SourceText
+from treadle.api.runs import (
+    Run,
+    RunAction,
+    RunCounts,
+    RunDetail,
+    RunLinePage,
+    RunMoves,
+    RunOutputs,
+    RunPage,
+    RunRefusal,
+    RunsActed,
+    RunsApi,
+    RunStarted,
+    RunUsage,
+    SignalTold,
+)
+from treadle.api.tasks import WAIT_LIMIT, TaskPage, Why
+from treadle.kernel.flows import find_workflow
+from treadle.kernel.function_rows import is_function
+from treadle.kernel.inputs import check_inputs
+from treadle.kernel.preflight import missing_handlers, needed_handlers
+from treadle.kernel.reads import PAGE_LIMIT
+from treadle.kernel.runs import StartedRun
+from treadle.kernel.why import shown_server_state
+from treadle.model import runs as model
+from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed, RunNotFound
+from treadle.model.names import DEFAULT_LIST
+from treadle.model.states import RUN, RunState
+from treadle.model.values import Json, decode
+from treadle.service.group import Group
+from treadle.service.run_shaping import run_fields, shaped_request, shaped_run, shaped_run_line, shaped_sums
+from treadle.service.shaping import shaped_move, shaped_task
+
+
+class RunGroup(Group):
+    """Base of the groups about runs."""
+
+    async def find_run(self, run_id: str) -> model.Run:
+        """The run, if the caller may see it: one of another list is as one that is not there."""
+        run = await self.engine.run_reads.get_run(run_id)
+        if not self.access.may_use(run.task_list):
+            raise RunNotFound(run_id)
+        return run
+
+
+class Runs(RunGroup, RunsApi):
+    """See `RunsApi`."""
+
+    async def list(self, *, state: Sequence[str] = (), limit: int = 50, before: str | None = None, **which: Any) -> RunPage:
+        chosen = await self._filter(**which)
+        found = await self.engine.run_reads.list_runs(states=tuple(state), before_id=before, limit=limit, **chosen)
+        return RunPage([shaped_run(run) for run in found], found[-1].id if len(found) == limit else None)
+
+    async def counts(self, **which: Any) -> RunCounts:
+        counts = await self.engine.run_reads.count_runs(**await self._filter(**which))
+        return RunCounts(counts, sum(counts.values()))
+
+    async def bulk(
+        self,
+        action: RunAction,
+        *,
+        dry_run: bool = False,
+        state: Sequence[str] = (),
+        reason: str | None = None,
+        limit: int = 100,
+        before: str | None = None,
+        **which: Any,
+    ) -> RunsActed:
+        page = await self.engine.run_kernel.bulk.act(
+            action,
+            actor=self.actor,
+            states=tuple(state),
+            before_id=before,
+            limit=limit,
+            dry_run=dry_run,
+            reason=reason,
+            **await self._filter(**which),
+        )
+        refused = [RunRefusal(run_id, error.code, str(error)) for run_id, error in page.refused]
+        return RunsActed(action, dry_run, page.matched, page.done, refused, page.next_before)
+
+    async def _filter(
+        self,
+        *,
+        workflow: str | None = None,
+        flow: str | None = None,
+        kind: str | None = None,
+        task_list: str | None = None,
+        root_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        search: str | None = None,
+    ) -> dict[str, Any]:
+        """What the kernel's reads take."""
+        flow_ids = () if flow is None else await self.engine.flows.list_ids(flow)
+        return {
+            "workflow": workflow,
+            "flow_ids": flow_ids,
+            "kind": kind,
+            "task_list": self.one_list(task_list),
+            "root_id": root_id,
+            "created_after": _ms(since, "since"),
+            "created_before": _ms(until, "until"),
+            "search": search,
+        }
+
+    async def start(
+        self,
+        flow: str,
+        workflow: str | None = None,
+        inputs: dict[str, Json] | None = None,
+        *,
+        version: int | None = None,
+        lenient: bool = False,
+        idempotency_key: str | None = None,
+        task_list: str = DEFAULT_LIST,
+        priority: int = 0,
+        trace_id: str | None = None,
+        budget: float | None = None,
+    ) -> RunStarted:
+        self.access.check_list(task_list)
+        started = await self.engine.start_run(
+            flow,
+            workflow,
+            inputs,
+            version=version,
+            lenient=lenient,
+            idempotency_key=idempotency_key,
+            task_list=task_list,
+            priority=priority,
+            trace_id=trace_id,
+            budget=budget,
+        )
+        return await self._started(started)
+
+    async def start_from_source(
+        self,
+        sources: Sequence[SourceText],
+        workflow: str | None = None,
+        inputs: dict[str, Json] | None = None,
+        *,
+        lenient: bool = False,
+        idempotency_key: str | None = None,
+        task_list: str = DEFAULT_LIST,
+        priority: int = 0,
+        trace_id: str | None = None,
+        budget: float | None = None,
+    ) -> RunStarted:
+        self.access.check_list(task_list)
+        if not sources:
+            raise InvalidInput("Give at least one AFL source.")
+        started = await self.engine.start_run(
+            [(source.name, source.text) for source in sources],
+            workflow,
+            inputs,
+            lenient=lenient,
+            idempotency_key=idempotency_key,
+            task_list=task_list,
+            priority=priority,
+            trace_id=trace_id,
+            budget=budget,
+        )
+        return await self._started(started)
+
+    async def _started(self, started: StartedRun) -> RunStarted:
+        """The run, and what it will wait for: that is seen only when it gets there."""
+        run = await self.engine.run_reads.get_run(started.id)
+        servers, now = await self.engine.store.list_servers(), await self.engine.store.now()
+        live = [each for each in servers if shown_server_state(each, now) == "running" and run.task_list in each.task_lists]
+        missing: Sequence[str] = ()
+        if not is_function(run.flow_id):
+            program = await self.engine.flows.program(run.flow_id)
+            needed = needed_handlers(program, find_workflow(program, run.workflow))
+            missing = missing_handlers(needed, (), servers, run.task_list, now)
+        return RunStarted(**run_fields(run), created=started.created, missing_handlers=[*missing], workers=len(live))
+
+    async def get(self, run_id: str) -> RunDetail:
+        run = await self.find_run(run_id)
+        engine = self.engine
+        reason = await engine.run_reads.why(run.id)
+        rows, budget = await engine.run_reads.usage(run.id)
+        return RunDetail(
+            **run_fields(run),
+            inputs=await engine.runs.inputs(run),
+            outputs=await engine.runs.outputs(run) if run.state == RunState.COMPLETED else None,
+            why=Why(run.id, run.workflow, str(run.state), reason.code, reason.text),
+            usage=shaped_sums(rows),
+            budget_micros=None if budget is None else budget.limit_micros,
+            awaited_signals=await engine.run_reads.list_awaited_signals(run.id),
+        )
+
+    async def outputs(self, run_id: str, *, wait_for: float = 0.0) -> RunOutputs:
+        if not 0 <= wait_for <= WAIT_LIMIT:
+            raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
+        asked = await self.find_run(run_id)
+        if wait_for:
+            try:
+                await self.engine.run_result(asked.id, timeout=wait_for)
+            except (TimeoutError, RunFailed, RunCanceled):
+                pass  # what it came to is read below
+        run = await self.engine.run_reads.get_run(asked.id)
+        outputs = None
+        while run.state == RunState.COMPLETED:
+            outputs = await self.engine.runs.outputs(run)
+            successor = outputs.get("continued_as") if is_function(run.flow_id) else None
+            if successor is None:
+                break
+            run, outputs = await self.engine.run_reads.get_run(str(successor)), None
+        reason = await self.engine.run_reads.why(run.id)
+        return RunOutputs(
+            id=asked.id,
+            workflow=run.workflow,
+            state=str(run.state),
+            finished=run.finished,
+            ended_as=run.id,
+            outputs=outputs,
+            error=decode(run.error) if run.state in (RunState.FAILED, RunState.CANCELED) else None,
+            failed_step_id=run.failed_step_id,
+            why=reason.text,
+        )
+
+    async def moves(self, run_id: str) -> RunMoves:
+        run = await self.find_run(run_id)
+        return RunMoves(run.id, [shaped_move(move) for move in await self.engine.run_reads.list_moves(run.id)])
+
+    async def logs(self, run_id: str, *, limit: int = 200, before: int | None = None, after: int | None = None) -> RunLinePage:
+        if before is not None and after is not None:
+            raise InvalidInput("Give either before or after.")
+        run = await self.find_run(run_id)
+        found = await self.engine.run_reads.page_lines(run.id, limit, before, after)
+        paths = await self.engine.run_reads.list_paths(run.id, [line.step_id for _, line in found])
+        lines = [shaped_run_line(number, line, paths) for number, line in found]
+        earlier = lines[0].number if lines and len(lines) == limit and after is None else None
+        return RunLinePage(run.id, lines, earlier, lines[-1].number if lines else after or 0)
+
+    async def tasks(self, run_id: str, *, limit: int = 100) -> TaskPage:
+        if not 0 < limit <= PAGE_LIMIT:
+            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        run = await self.find_run(run_id)
+        found = await self.engine.run_reads.list_live_tasks(run.id, limit)
+        return TaskPage([shaped_task(task) for task in found], None)
+
+    async def usage(self, run_id: str) -> RunUsage:
+        run = await self.find_run(run_id)
+        rows, budget = await self.engine.run_reads.usage(run.id)
+        paths = await self.engine.run_reads.list_paths(run.id, [row.step_id for row in rows])
+        return RunUsage(
+            run_id=run.id,
+            budget_micros=None if budget is None else budget.limit_micros,
+            total=shaped_sums(rows),
+            requests=[shaped_request(row, paths.get(row.step_id or "")) for row in rows],
+        )
+
+    async def signal(self, run_id: str, name: str, payload: Json = None, *, idempotency_key: str | None = None) -> SignalTold:
+        run = await self.find_run(run_id)
+        awaited = await self.engine.run_reads.list_awaited_signals(run.id)
+        told = await self.engine.signal(run.id, name, payload, idempotency_key=idempotency_key)
+        return SignalTold(run.id, name, told, name in awaited, awaited)
+
+    async def pause(self, run_id: str) -> Run:
+        return shaped_run(await self.engine.runs.pause(run_id, actor=self.actor))
+
+    async def resume(self, run_id: str) -> Run:
+        run = await self.find_run(run_id)
+        if run.finished:
+            raise IllegalMove("run", run.id, run.state, "resume", RUN.possible(run.state))
+        return shaped_run(await self.engine.runs.resume(run.id, actor=self.actor))
+
+    async def cancel(self, run_id: str, *, reason: str | None = None) -> Run:
+        return shaped_run(await self.engine.runs.cancel(run_id, actor=self.actor, reason=reason))
+
+    async def retry(self, run_id: str, *, step: str | None = None) -> Run:
+        run = await self.find_run(run_id)
+        step_id = None if step is None else (await self.engine.run_reads.get_step(run.id, step)).id
+        return shaped_run(await self.engine.runs.retry(run.id, step_id, actor=self.actor))
+
+    async def rerun(self, run_id: str, *, inputs: dict[str, Json] | None = None, lenient: bool = False) -> RunStarted:
+        run = await self.find_run(run_id)
+        given = {**await self.engine.runs.inputs(run), **(inputs or {})}
+        if inputs and not is_function(run.flow_id):
+            program = await self.engine.flows.program(run.flow_id)
+            check_inputs(program, find_workflow(program, run.workflow), given, lenient=lenient)
+        return await self._started(await self.engine.runs.rerun(run.id, inputs=given))
+
+    async def fork(self, run_id: str, step: str, *, inputs: dict[str, Json] | None = None) -> RunStarted:
+        run = await self.find_run(run_id)
+        step_id = (await self.engine.run_reads.get_step(run.id, step)).id
+        return await self._started(await self.engine.runs.fork(run.id, step_id, inputs=inputs or {}))
+
+
+def _ms(at: datetime | None, what: str) -> int | None:
+    if at is None:
+        return None
+    if at.tzinfo is None:
+        raise InvalidInput(f"{what} needs a time zone: 2027-01-15T09:00:00Z.")
+    return round(at.timestamp() * 1000)

@@ -1,0 +1,122 @@
+"""Calls about steps of runs, on an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from treadle.api.steps import (
+    Order,
+    Step,
+    StepAnswered,
+    StepDetail,
+    StepPage,
+    StepsApi,
+    StepTime,
+    Timeline,
+    TimeSpan,
+)
+from treadle.api.tasks import TaskDetail
+from treadle.kernel.run_timeline import Span
+from treadle.kernel.step_reads import task_of
+from treadle.model.errors import TaskNotFound
+from treadle.model.values import Json
+from treadle.service.run_shaping import by_size, shaped_run_line, shaped_step, step_fields
+from treadle.service.runs import RunGroup
+from treadle.service.shaping import instant, shaped_detail
+
+_LINES = 100
+_LOOKED_AT = 1000
+
+
+class Steps(RunGroup, StepsApi):
+    """See `StepsApi`."""
+
+    async def list(
+        self,
+        run_id: str,
+        *,
+        below: str | None = None,
+        state: Sequence[str] = (),
+        blocks: bool = True,
+        values: bool = True,
+        order: Order = "program",
+        limit: int = 100,
+        after: str | None = None,
+    ) -> StepPage:
+        run = await self.find_run(run_id)
+        page = await self.engine.run_kernel.step_reads.page(
+            run,
+            below=below,
+            states=tuple(state),
+            blocks=blocks,
+            after=after,
+            limit=limit,
+            in_program_order=order == "program",
+        )
+        return StepPage(run.id, [shaped_step(shown, values=values) for shown in page.steps], page.next_after)
+
+    async def timeline(
+        self,
+        run_id: str,
+        *,
+        below: str | None = None,
+        blocks: bool = False,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Timeline:
+        run = await self.find_run(run_id)
+        reads = self.engine.run_kernel.step_reads
+        page = await reads.page(run, below=below, blocks=blocks, after=after, limit=limit)
+        found = await reads.timeline(run, page)
+        now = await self.engine.store.now()
+        return Timeline(run.id, instant(now), [_time(shaped_step(shown), spans) for shown, spans in found], page.next_after)
+
+    async def get(self, run_id: str, step: str, *, whole: bool = False) -> StepDetail:
+        run = await self.find_run(run_id)
+        reads = self.engine.run_kernel.step_reads
+        shown = await reads.get(run, step)
+        row, task_id = shown.row, task_of(shown.row)
+        params, returns, loop = row.params, row.returns, row.loop
+        if whole:
+            params, returns, loop = [await reads.opened(values) for values in (params, returns, loop)]
+        lines = [
+            (number, line)
+            for number, line in await self.engine.run_reads.page_lines(run.id, _LOOKED_AT)
+            if line.step_id == row.id or (task_id is not None and line.task_id == task_id)
+        ]
+        return StepDetail(
+            **step_fields(shown, params, returns),
+            statement_id=row.statement_id,
+            loop=by_size(loop),
+            task=None if task_id is None else await self._task(task_id),
+            lines=[shaped_run_line(number, line, {row.id: row.path}) for number, line in lines[-_LINES:]],
+        )
+
+    async def _task(self, task_id: str) -> TaskDetail | None:
+        """The step's task; one that is gone, or of a child run, is no error."""
+        try:
+            task = await self.engine.reads.get_task(task_id)
+        except TaskNotFound:
+            return None
+        task, reads = await self.engine.open_values(task), self.engine.reads
+        return shaped_detail(
+            task, await reads.why(task.id), await reads.list_moves(task.id), await reads.list_lines(task.id, _LINES)
+        )
+
+    async def continue_step(self, run_id: str, step: str, result: dict[str, Json] | None = None) -> StepAnswered:
+        run = await self.find_run(run_id)
+        row = await self.engine.run_reads.get_step(run.id, step)
+        done = await self.engine.runs.continue_step(run.id, row.id, result, actor=self.actor)
+        return StepAnswered(run.id, row.id, row.path, done)
+
+    async def fail_step(self, run_id: str, step: str, message: str, *, code: str = "failed") -> StepAnswered:
+        run = await self.find_run(run_id)
+        row = await self.engine.run_reads.get_step(run.id, step)
+        done = await self.engine.runs.fail_step(run.id, row.id, message, code=code, actor=self.actor)
+        return StepAnswered(run.id, row.id, row.path, done)
+
+
+def _time(step: Step, spans: Sequence[Span]) -> StepTime:
+    ended = step.updated_at if step.state in ("completed", "failed") else None
+    shown = [TimeSpan(span.kind, instant(span.began_at), instant(span.ended_at)) for span in spans]  # type: ignore[arg-type]
+    return StepTime(step.id, step.path, step.facet, step.state, step.depth, step.task_id, step.created_at, ended, shown)
