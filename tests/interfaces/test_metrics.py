@@ -6,14 +6,15 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
-from tests.interfaces.engines import BOUND
+from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 from tests.unit.workers.workshop import Events
 
-from treadle import Engine, ExternalProductionHandle, NonRetryable, Production, TaskSpec
+from treadle import Engine, ExternalProductionHandle, NonRetryable, Production, TaskFailed, TaskSpec
 from treadle.kernel.observing import AttemptEnded, StoreCalled
 from treadle.kernel.telemetry import LeasesExpired, LoopError, TaskSettled, TaskTaken
 from treadle.model.errors import StoreUnavailable
@@ -376,3 +377,54 @@ async def test_an_observer_that_fails_disturbs_nobody(scene: Scene, caplog: pyte
     assert (await scene.engine.get_task(task)).name == "x"
     assert scene.engine.telemetry.observe is None
     assert "an observer failed" in caplog.text
+
+
+async def test_workers_outside_are_counted_where_they_are_served(scene: Scene):
+    engine = scene.engine
+    engine.metrics  # noqa: B018
+    outside = engine.outside_workers
+    await engine.enqueue("ship", task_list="far")
+    server = await outside.register("curl", handlers=["ship"], task_lists=["far"])
+    (claimed,) = await outside.claim(server.id)
+    scene.clock.advance(1.5)
+    await outside.complete(server.id, claimed.task.id, claimed.claim_version)
+    found = await scene.samples()
+    place = (("kind", "handler"), ("task_list", "far"))
+    assert found["treadle_claims_total", place] == 1
+    assert found["treadle_settles_total", (place[0], ("outcome", "succeeded"), place[1])] == 1
+    ran = (("kind", "handler"), ("name", "ship"), ("outcome", "succeeded"))
+    assert found["treadle_handler_duration_seconds_sum", ran] == 1.5
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_gauges_are_the_same_on_every_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path):
+    async with make_engine(url_of(kind, request, tmp_path)) as engine:
+
+        @engine.handler("broken")
+        async def broken(payload):
+            raise NonRetryable("never")
+
+        @engine.function("hello")
+        async def hello(payload):
+            return {}
+
+        async with engine.worker():
+            task = await engine.enqueue("broken")
+            with pytest.raises(TaskFailed):
+                await engine.result(task, timeout=BOUND)
+            await engine.run_result(await engine.start_function("hello"), timeout=BOUND)
+            await engine.enqueue("nobody", task_list="idle")
+            await engine.enqueue("nobody", task_list="idle", delay=3600)
+            text, _ = await engine.metrics.render()
+        shown = text.decode().splitlines()
+        for line in (
+            'treadle_queue_depth{namespace="default",state="ready",task_list="idle"} 1.0',
+            'treadle_queue_depth{namespace="default",state="waiting",task_list="idle"} 1.0',
+            'treadle_queue_depth{namespace="default",state="ready",task_list="default"} 0.0',
+            'treadle_desired_workers{namespace="default",task_list="idle"} 1.0',
+            'treadle_dead_letters{namespace="default"} 1.0',
+            'treadle_runs{namespace="default",state="completed"} 1.0',
+            'treadle_servers{state="running"} 1.0',
+            "treadle_store_up 1.0",
+        ):
+            assert line in shown

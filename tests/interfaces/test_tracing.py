@@ -23,8 +23,8 @@ from tests.unit.workers.workshop import Events
 from treadle import Engine, NonRetryable, RetryPolicy, TaskFailed
 from treadle.kernel.telemetry import TaskSettled, TaskTaken
 from treadle.model.errors import InvalidInput
+from treadle.model.traces import span_number, trace_number, traceparent
 from treadle.settings import Settings, load_settings
-from treadle.wiring.tracing import span_number, trace_number
 
 SECRET = "sesame-4711"
 
@@ -148,6 +148,20 @@ async def test_a_lost_claim_is_seen(scene: Scene):
     execute = scene.span("execute endless")
     assert execute.attributes["treadle.outcome"] == "stopped"
     assert execute.status.description == "claim_lost"
+
+
+async def test_a_worker_outside_is_in_the_trace_and_can_go_on_with_it(scene: Scene):
+    outside = scene.engine.outside_workers
+    await scene.engine.enqueue("ship")
+    server = await outside.register("curl", handlers=["ship"])
+    (claimed,) = await outside.claim(server.id)
+    with scene.engine.telemetry.continuing({"traceparent": traceparent(claimed.task)}):
+        here = api.get_current_span().get_span_context()
+    await outside.fail(server.id, claimed.task.id, claimed.claim_version, SECRET, "sunk", retryable=False)
+    enqueue, execute = scene.span("enqueue ship"), scene.span("execute ship")
+    assert parent_of(execute) == id_of(enqueue) == here.span_id
+    assert trace_of(execute) == trace_of(enqueue) == here.trace_id
+    assert (execute.attributes["treadle.outcome"], execute.attributes["error.type"]) == ("failed", "sunk")
 
 
 async def test_a_run_is_one_trace(scene: Scene):

@@ -246,7 +246,8 @@ class HeldWork:
             return HeldClaim(claim.task_id, claim.version, HELD, task.wake_at, left_for)
         canceled = task is not None and task.state == TaskState.CANCELED
         if task is not None:
-            self._emit(LeaseLost(task.id, task.name, "it was canceled" if canceled else "its lease ran out, or it was settled"))
+            reason = "it was canceled" if canceled else "its lease ran out, or it was settled"
+            self._emit(LeaseLost(task.id, task.name, reason, task.trace_id))
         return HeldClaim(claim.task_id, claim.version, CANCELED if canceled else LOST)
 
     async def _end(self, claim: Claim, outcome: Outcome, *moves: str) -> None:
@@ -270,9 +271,9 @@ class HeldWork:
         if answer.verdict is not Verdict.DONE:
             if await self._has_made(claim, moves):  # said twice at once
                 return
-            self._emit(ResultDropped(task.id, task.name, decided.move))
+            self._emit(ResultDropped(task.id, task.name, decided.move, task.trace_id))
             raise ClaimLost(claim.task_id, claim.version)
-        self._emit(TaskSettled(task.id, task.name, decided.move, task.attempt, took, decided.error))
+        self._emit(TaskSettled.of(task, decided.move, took, decided.error))
         self._note_settled(claim.owner_id, decided.move)
 
     def _note_settled(self, worker_id: str, move: str) -> None:

@@ -275,7 +275,7 @@ class OutsideWorkers(HeldWork):
         for task in ready:
             if (extension := extended.get(task.id)) is not None:
                 task.wake_at = extension.until_at
-            self._emit(TaskTaken(task.id, task.name, task.attempt))
+            self._emit(TaskTaken(task.id, task.name, task.attempt, task.trace_id))
             found.append(_claimed(task))
         return Look(lanes, found)
 
@@ -306,7 +306,7 @@ class OutsideWorkers(HeldWork):
     async def _turn_away(self, task: Task, decided: Finish | Park) -> None:
         answer = await self._settle_task(task, task.claim, decided, PATIENCE)
         if answer.verdict is Verdict.DONE:
-            self._emit(TaskSettled(task.id, task.name, decided.move, task.attempt, 0.0, decided.error))
+            self._emit(TaskSettled.of(task, decided.move, 0.0, decided.error))
 
     async def _give_back(self, claimed: list[ClaimedTask]) -> None:
         """Release what was taken for somebody who has gone."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from treadle.model.names import DEFAULT_LIST, HANDLER
+from treadle.model.tasks import Task
 from treadle.model.values import decode
 
 _log = logging.getLogger("treadle")
@@ -49,6 +50,11 @@ class TaskSettled(msgspec.Struct, frozen=True, gc=False):
     kind: str = HANDLER
     task_list: str = DEFAULT_LIST
     trace_id: str | None = None
+
+    @staticmethod
+    def of(task: Task, move: str, took_ms: float, error: str | None) -> TaskSettled:
+        """That an attempt of the task made the move."""
+        return TaskSettled(task.id, task.name, move, task.attempt, took_ms, error, task.kind, task.task_list, task.trace_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """OpenTelemetry spans from the enqueue of a task to its settle, across processes. Needs the extra `otel`.
 
-Nothing is stored for it. The trace of a task is its `trace_id` (a UUID or 32 hex digits are taken as they are, other text by its
-hash), else the tree that it belongs to. The span that stored a task has an id that is made from the task's, so that whoever
-executes it knows its parent:
+Nothing is stored for it: `model.traces` makes the ids of traces, and of the spans that stored tasks, from those of the tasks, so
+that whoever executes one knows its parent:
 
     enqueue NAME            made from the task's id; below the span that was current when it was asked for
       execute NAME          one per attempt, in whatever process; current while the handler runs
@@ -15,13 +14,11 @@ Spans tell names, ids, outcomes and error codes; never payloads, results or mess
 from __future__ import annotations
 
 import atexit
-import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
-from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from treadle.kernel.observing import Measure, SettleAnswered, TasksStored
@@ -30,6 +27,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, MissingDependency
 from treadle.model.states import TaskState
 from treadle.model.tasks import NewTask, Task
+from treadle.model.traces import span_number, trace_number, trace_of
 from treadle.model.values import decode
 from treadle.wiring.metric_table import outcome_of
 
@@ -55,20 +53,6 @@ FLUSH_WITHIN = 2.0
 """Seconds that spans on their way get when an engine is closed."""
 
 _propagator = TraceContextTextMapPropagator()
-
-
-def trace_number(trace_id: str) -> int:
-    """The 128 bits that stand for a trace id of ours."""
-    try:
-        number = UUID(trace_id).int
-    except ValueError:
-        number = 0
-    return number or int.from_bytes(hashlib.sha256(trace_id.encode()).digest()[:16]) or 1
-
-
-def span_number(task_id: str) -> int:
-    """The 64 bits of the span that stored the task."""
-    return int.from_bytes(hashlib.sha256(task_id.encode()).digest()[:8]) or 1
 
 
 class _Ids(IdGenerator):
@@ -159,7 +143,7 @@ class Tracing:
         facts = self._facts(task.id, task.kind, task.task_list, task.name, task.run_id, task.step_id)
         span = self._tracer.start_span(
             f"{doing} {task.name}",
-            context=self._below(api.SpanContext(_trace_of(task), span_number(task.id), True, self._flags(_trace_of(task)))),
+            context=self._below(api.SpanContext(trace_of(task), span_number(task.id), True, self._flags(trace_of(task)))),
             kind=api.SpanKind.CONSUMER,
             attributes=facts | {"treadle.attempt": task.attempt, "treadle.claim_version": task.claim_version},
             start_time=self._instants.now(),
@@ -188,12 +172,10 @@ class Tracing:
                     start_time=now - int(took * 1e9),
                 )
                 settle.end(now)
-            case TaskSettled(task_id, move=move, error=error) if (span := self._live.get(task_id)) is not None:
-                span.set_attribute("treadle.outcome", outcome_of(move))
-                if error is not None and move in ("fail", "retry"):
-                    code = str((decode(error) or {}).get("code", "failed"))
-                    span.set_attribute("error.type", code)
-                    span.set_status(api.Status(api.StatusCode.ERROR, code))
+            case TaskSettled() if (span := self._live.get(event.task_id)) is not None:
+                _tell_outcome(span, event)
+            case TaskSettled():
+                self._settled_outside(event)
             case ResultDropped(task_id) if (span := self._live.get(task_id)) is not None:
                 span.set_attribute("treadle.outcome", "dropped")
                 span.set_status(api.Status(api.StatusCode.ERROR, "claim_lost"))
@@ -208,7 +190,7 @@ class Tracing:
     def _enqueued(self, tasks: Sequence[NewTask], took: float, origin: api.SpanContext) -> None:
         now = self._instants.now()
         for task in tasks:
-            number = _trace_of(task)
+            number = trace_of(task)
             below = origin.is_valid and origin.trace_id == number
             links = [api.Link(origin)] if origin.is_valid and not below else None
             self._ids.say(number, span_number(task.id))
@@ -224,6 +206,21 @@ class Tracing:
             finally:
                 self._ids.forget()
             span.end(now)
+
+    def _settled_outside(self, event: TaskSettled) -> None:
+        """The span of an attempt of which this process heard only when it had ended: that of a worker outside."""
+        number = trace_number(event.trace_id or event.task_id)
+        now = self._instants.now()
+        span = self._tracer.start_span(
+            f"execute {event.name}",
+            context=self._below(api.SpanContext(number, span_number(event.task_id), True, self._flags(number))),
+            kind=api.SpanKind.CONSUMER,
+            attributes=self._facts(event.task_id, event.kind, event.task_list, event.name, None, None)
+            | {"treadle.attempt": event.attempt, "treadle.outside": True},
+            start_time=now - int(event.took_ms * 1e6),
+        )
+        _tell_outcome(span, event)
+        span.end(now)
 
     @staticmethod
     def _below(parent: api.SpanContext) -> contexts.Context:
@@ -256,8 +253,12 @@ class Tracing:
         return _flush(self.provider)
 
 
-def _trace_of(task: Task | NewTask) -> int:
-    return trace_number(task.trace_id or task.root_id or task.id)
+def _tell_outcome(span: api.Span, event: TaskSettled) -> None:
+    span.set_attribute("treadle.outcome", outcome_of(event.move))
+    if event.error is not None and event.move in ("fail", "retry"):
+        code = str((decode(event.error) or {}).get("code", "failed"))
+        span.set_attribute("error.type", code)
+        span.set_status(api.Status(api.StatusCode.ERROR, code))
 
 
 def trace(engine: Engine, provider: TracerProvider) -> Tracing:

@@ -604,7 +604,7 @@ class Worker:
             self.handled += 1
             self.failed += move == "fail"
         took_ms = (self._clock.monotonic() - started) * 1000
-        self._emit(TaskSettled(task.id, task.name, move, task.attempt, took_ms, error, task.kind, task.task_list, task.trace_id))
+        self._emit(TaskSettled.of(task, move, took_ms, error))
 
     async def _drive(self, execution: _Execution, functions: FunctionRunner, started: float) -> Park | Finish | None:
         """Execute a durable function, which settles its task itself."""

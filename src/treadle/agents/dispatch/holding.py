@@ -168,7 +168,7 @@ class Holder:
     def _told_lost(self, claim: Claim, reason: str) -> None:
         holding = self._held.get(claim.task_id)
         if holding is not None and holding.task.claim == claim and not holding.settling:
-            self._engine.emit(LeaseLost(claim.task_id, holding.task.name, reason))
+            self._engine.emit(LeaseLost(claim.task_id, holding.task.name, reason, holding.task.trace_id))
             self.lose(holding)
 
 
