@@ -52,6 +52,13 @@ class Bench:
             self._waiting.advance(seconds)
         await asyncio.sleep(0)
 
+    async def pass_until(self, is_so: Callable[[], bool]) -> None:
+        """Let time pass until it is so."""
+        async with asyncio.timeout(20):
+            while not is_so():
+                await self.pass_(0.1)
+                await asyncio.sleep(0.001)
+
     async def worker(self, *handlers: str, name: str = "ada", **options: Any) -> str:
         """The id of a new worker, by default for everything."""
         return (await self.workers.register(name, handlers=handlers or ("*",), **options)).id

@@ -102,7 +102,7 @@ async def test_what_is_due_is_made_ready_though_no_worker_runs_here_once_a_secon
     for tenth in range(30):
         assert shared.ticks - before <= tenth // 10 + 1
         await shared.pass_(0.1)
-    await until(lambda: waiting[0].done())
+    await shared.pass_until(waiting[0].done)
     assert [each.task.id for each in waiting[0].result()] == [task_id]
     for each in waiting[1:]:
         each.cancel()
@@ -140,11 +140,9 @@ async def test_a_worker_that_has_left_elsewhere_waits_no_longer(bench: Bench) ->
     waiting = bench.waiting_claim(worker_id, 60)
     await bench.waits()
     await bench.engine.store.touch_servers([Touch(worker_id, state="stopped")])
-    for _ in range(5):
-        await bench.pass_(1)
-        await asyncio.sleep(0)
+    await bench.pass_until(waiting.done)
     with pytest.raises(WorkerNotFound):
-        await asyncio.wait_for(waiting, 20)
+        await waiting
 
 
 async def test_a_lane_with_a_rate_is_looked_at_when_it_has_a_token(bench: Bench) -> None:
@@ -160,6 +158,57 @@ async def test_a_lane_with_a_rate_is_looked_at_when_it_has_a_token(bench: Bench)
         await bench.waits()
     await bench.pass_(1)
     assert len(await asyncio.wait_for(waiting, 20)) == 1
+
+
+async def test_pauses_and_limits_hold_and_their_end_is_heard(bench: Bench) -> None:
+    await bench.put("job", limit_key="one", limit=1)
+    held = await bench.one(first := await bench.worker("job"))
+    await bench.put("job", limit_key="one", limit=1)
+    waiting = bench.waiting_claim(await bench.worker("job"))
+    await bench.waits()
+    await bench.engine.lists.pause("default")
+    await bench.workers.complete(first, held.task.id, held.claim_version)
+    await bench.waits()
+    assert not waiting.done()
+    await bench.engine.lists.resume("default")
+    assert len(await asyncio.wait_for(waiting, 20)) == 1
+
+
+class Prompts:
+    """Serves the names of prompts, as an engine with a model does."""
+
+    async def look(self, names: Any) -> None:
+        return None
+
+    def find(self, name: str) -> Any:
+        return object() if name == "ai.Summarize" else None
+
+    def names(self) -> list[str]:
+        return ["ai.Summarize"]
+
+
+async def test_a_prompt_goes_to_who_names_it_and_not_to_a_glob_that_matches_it(bench: Bench) -> None:
+    bench.engine.fallback = Prompts()
+    await bench.put("ai.Summarize")
+    assert await bench.workers.claim(await bench.worker("*")) == []
+    assert await bench.workers.claim(await bench.worker("ai.*")) == []
+    assert len(await bench.workers.claim(await bench.worker("Summarize"))) == 1
+
+
+async def test_whoever_observes_is_told_of_claims_and_settles(bench: Bench) -> None:
+    seen: list[Any] = []
+    bench.engine.telemetry.add(seen.append)
+    worker_id = await bench.worker("job")
+    task_id = await bench.put("job")
+    await bench.one(worker_id)
+    await bench.pass_(3)
+    await bench.workers.complete(worker_id, task_id, 1)
+    bench.engine.telemetry.remove(seen.append)
+    told = {type(each).__name__: each for each in seen}
+    assert [task.id for task in told["TasksClaimed"].tasks] == [task_id]
+    assert (told["AttemptEnded"].move, told["AttemptEnded"].took) == ("succeed", 3.0)
+    assert (told["SettleAnswered"].task_id, told["SettleAnswered"].done) == (task_id, True)
+    assert (told["TaskTaken"].task_id, told["TaskSettled"].took_ms) == (task_id, 3000)
 
 
 async def test_trouble_with_the_store_is_told_to_all_who_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from treadle.model.errors import InvalidInput, InvalidName
-from treadle.model.names import Lane, check_key, check_name, short_name
+from treadle.model.names import Lane, check_key, check_name, check_pattern, handles, handles_by_name, short_name
 
 
 @pytest.mark.parametrize("name", ["a", "billing.Charge", "ns.sub.Facet", "a-b", "a:b/c", "_x9", "A" * 200])
@@ -41,3 +41,28 @@ def test_a_short_name_is_what_follows_the_last_dot():
 def test_a_lane_is_its_four_parts():
     assert Lane("n", "k", "l", "x") == ("n", "k", "l", "x")
     assert Lane._fields == ("namespace", "kind", "task_list", "name")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "name", "expected"),
+    [
+        (["billing.Charge"], "billing.Charge", True),
+        (["Charge"], "billing.Charge", True),
+        (["billing.*"], "billing.Charge", True),
+        (["billing.*"], "billing.eu.Charge", True),
+        (["billing.*"], "Billing.Charge", False),
+        (["*.Charge"], "Charge", False),
+        (["*"], "anything.at/all", True),
+        (["billing"], "billing.Charge", False),
+        ([], "billing.Charge", False),
+    ],
+)
+def test_a_name_is_handled_by_itself_its_short_name_or_a_glob(patterns: list[str], name: str, expected: bool) -> None:
+    assert handles(patterns, name) is expected
+    assert handles_by_name(patterns, name) is (expected and not any("*" in each for each in patterns))
+
+
+@pytest.mark.parametrize("pattern", ["", "billing.?", "[a]", "a b", "billing..*", ".*", 7, None])
+def test_what_is_neither_a_name_nor_a_glob_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidName):
+        check_pattern(pattern)
