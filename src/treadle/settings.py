@@ -36,7 +36,7 @@ class Settings:
     metrics_address: str = ""
     """Where a worker serves its metrics: a port of 127.0.0.1, or HOST:PORT (other hosts show a token that may read). If it is
     taken, one of the next 19 ports. Nowhere by default."""
-    otlp_endpoint: str = ""
+    otlp_endpoint: str = field(default="", repr=False)
     """Where traces are sent (OTLP over HTTP), such as `http://localhost:4318`; else what `OTEL_EXPORTER_OTLP_ENDPOINT` says. None
     are made by default, nor with `off`."""
     service_name: str = DEFAULT_SERVICE

@@ -107,3 +107,12 @@ def test_a_server_that_cannot_start_says_so_in_json(treadle: Treadle):
     assert ended.code != 0
     (line,) = [json.loads(line) for line in ended.err.splitlines()]
     assert (line["event"], line["level"]) == ("handlers_not_found", "error")
+
+
+def test_the_password_of_a_store_is_in_no_line(treadle: Treadle):
+    url = f"postgresql://treadle:{SECRET}@127.0.0.1:1/treadle"
+    ended = treadle("worker", "--handlers", "jobs", TREADLE_STORE=url, TREADLE_LOG_FORMAT="json", TREADLE_LOG_LEVEL="DEBUG")
+    assert ended.code != 0
+    assert SECRET not in ended.err + ended.out
+    lines = [json.loads(line) for line in ended.err.splitlines()]
+    assert lines[-1]["event"] == "store_unavailable"
