@@ -6,6 +6,7 @@ from typing import Protocol, get_type_hints
 
 from treadle.api.approvals import ApprovalsApi
 from treadle.api.contract import Call, calls_of
+from treadle.api.dead_letters import DeadLettersApi
 from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.lists import ListsApi
 from treadle.api.runs import RunsApi
@@ -20,6 +21,9 @@ class Api(Protocol):
 
     @property
     def approvals(self) -> ApprovalsApi: ...
+
+    @property
+    def dead_letters(self) -> DeadLettersApi: ...
 
     @property
     def external_jobs(self) -> ExternalJobsApi: ...

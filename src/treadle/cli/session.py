@@ -11,9 +11,9 @@ import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_type_hints
 
 import typer
 
@@ -208,6 +208,10 @@ def make_session(chosen: Common, *, quiet: bool = True) -> Session:
     return Session(chosen, settings)
 
 
+class Options:
+    """Base of tables of options that several commands share: dataclasses, each field as it would be a parameter of a command."""
+
+
 _COMMON = ("store", "namespace", "json", "verbose", "server", "token")
 
 Body = Callable[Concatenate[Session, P], Coroutine[Any, Any, None] | None]
@@ -216,9 +220,10 @@ Body = Callable[Concatenate[Session, P], Coroutine[Any, Any, None] | None]
 def command(body: Body[P], *, quiet: bool = True) -> Callable[..., None]:
     """What Typer calls for `body`: takes its options and the common ones, and runs it with a session.
 
+    A parameter that is a table of options (`Options`) is given it, made from its options.
     `quiet` commands log only errors, as what they have to say is their output.
     """
-    own = list(inspect.signature(body, eval_str=True).parameters.values())[1:]
+    own, tables = _options_of(body)
     common = [
         inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
         inspect.Parameter("common_store", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=StoreOption),
@@ -236,6 +241,8 @@ def command(body: Body[P], *, quiet: bool = True) -> Callable[..., None]:
         given = Common(*(options.pop(f"common_{name}") for name in _COMMON))
         before = ctx.find_root().obj or Common()
         session = make_session(given.over(before), quiet=quiet)
+        for name, table in tables.items():
+            options[name] = table(**{each.name: options.pop(each.name) for each in fields(table)})  # type: ignore[arg-type]
         running = body(session, **options)  # type: ignore[call-arg]
         if running is not None:
             asyncio.run(running)
@@ -243,3 +250,20 @@ def command(body: Body[P], *, quiet: bool = True) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _options_of(body: Body[P]) -> tuple[list[inspect.Parameter], dict[str, type[Options]]]:
+    """The options that the body takes, those in tables among them, and which of its parameters are tables."""
+    own: list[inspect.Parameter] = []
+    tables: dict[str, type[Options]] = {}
+    for each in list(inspect.signature(body, eval_str=True).parameters.values())[1:]:
+        if not (isinstance(each.annotation, type) and issubclass(each.annotation, Options)):
+            own.append(each)
+            continue
+        tables[each.name] = each.annotation
+        hints = get_type_hints(each.annotation, include_extras=True)
+        own += [
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+            for field in fields(each.annotation)  # type: ignore[arg-type]
+        ]
+    return own, tables

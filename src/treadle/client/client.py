@@ -12,6 +12,7 @@ import msgspec
 
 from treadle.api.approvals import ApprovalsApi
 from treadle.api.contract import KEY, PREFIX, Call, calls_of
+from treadle.api.dead_letters import DeadLettersApi
 from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.face import Api
 from treadle.api.lists import ListsApi
@@ -62,6 +63,10 @@ class Client(Api):
     @cached_property
     def approvals(self) -> ApprovalsApi:
         return cast(ApprovalsApi, remote("approvals", ApprovalsApi, self.send))
+
+    @cached_property
+    def dead_letters(self) -> DeadLettersApi:
+        return cast(DeadLettersApi, remote("dead_letters", DeadLettersApi, self.send))
 
     @cached_property
     def external_jobs(self) -> ExternalJobsApi:

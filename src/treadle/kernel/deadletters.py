@@ -8,7 +8,7 @@ passed over. It can be stopped at any moment and begun again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from treadle.kernel.committer import Committer
@@ -43,6 +43,23 @@ class Bulk:
     passed_over: int = 0
     dry_run: bool = False
 
+    def __add__(self, other: Bulk) -> Bulk:
+        return Bulk(
+            self.matched + other.matched,
+            self.done + other.done,
+            self.of_runs + other.of_runs,
+            self.passed_over + other.passed_over,
+            self.dry_run,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Bulk work on its way: what is left of the letters that there were when it began, `matched` of them in all."""
+
+    todo: DeadFilter
+    matched: int
+
 
 class DeadLetters:
     """The failed tasks of one namespace."""
@@ -62,12 +79,14 @@ class DeadLetters:
         fingerprint: str | None = None,
         older_than: float | None = None,
         newer_than: float | None = None,
+        at: int | None = None,
     ) -> DeadFilter:
-        """The letters of this namespace that fit all that is given; ages are in seconds since they failed."""
+        """The letters of this namespace that fit all that is given; ages are in seconds since they failed, as of now or `at`."""
         for age, what in ((older_than, "older_than"), (newer_than, "newer_than")):
             if age is not None and not 0 <= age < 10**9:
                 raise InvalidInput(f"{what} must be an age in seconds, zero or more, not {age}.")
-        now = await self._store.now() if older_than is not None or newer_than is not None else 0
+        aged = older_than is not None or newer_than is not None
+        now = at if at is not None else await self._store.now() if aged else 0
         return DeadFilter(
             namespace=self._namespace,
             task_list=task_list,
@@ -88,6 +107,10 @@ class DeadLetters:
         _check_limit(limit)
         return await self._store.group_dead(which, limit)
 
+    async def list_last(self, groups: Sequence[DeadGroup]) -> list[Task]:
+        """The tasks that failed last, one of each group."""
+        return await self._store.find_finished([group.last_id for group in groups])
+
     async def retry(
         self,
         which: DeadFilter,
@@ -102,6 +125,54 @@ class DeadLetters:
         Those of runs are left alone, as only their run can do their step again; if there are no others, `Refused`.
         Nothing that matches is `NothingMatches`.
         """
+        if dry_run:
+            return await self.count_retry(which)
+        walk = await self.begin_retry(which)
+
+        async def some(walk: Walk) -> tuple[Bulk, Walk | None]:
+            return await self.retry_some(walk, actor=actor, payload=payload)
+
+        return await _whole(walk, some, progress)
+
+    async def discard(
+        self, which: DeadFilter, *, actor: str = "operator", dry_run: bool = False, progress: Progress = lambda done, total: None
+    ) -> Bulk:
+        """Take the letters out of the dead letters: they are canceled from now on, and keep what they failed of."""
+        if dry_run:
+            return await self.count_discard(which)
+        walk = await self.begin_discard(which)
+
+        async def some(walk: Walk) -> tuple[Bulk, Walk | None]:
+            return await self.discard_some(walk, actor=actor)
+
+        return await _whole(walk, some, progress)
+
+    # the same in steps
+
+    async def count_retry(self, which: DeadFilter) -> Bulk:
+        """What `retry` would do."""
+        matched, of_runs, _ = await self._count(which, refuse_runs=True)
+        return Bulk(matched, matched - of_runs, of_runs, dry_run=True)
+
+    async def count_discard(self, which: DeadFilter) -> Bulk:
+        """What `discard` would do."""
+        matched, _, _ = await self._count(which)
+        return Bulk(matched, matched, dry_run=True)
+
+    async def begin_retry(self, which: DeadFilter) -> Walk:
+        """All letters that there are now; refuses as `retry` does."""
+        matched, _, last_seq = await self._count(which, refuse_runs=True)
+        return Walk(replace(which, until_seq=last_seq), matched)
+
+    async def begin_discard(self, which: DeadFilter) -> Walk:
+        """All letters that there are now; refuses as `discard` does."""
+        matched, _, last_seq = await self._count(which)
+        return Walk(replace(which, until_seq=last_seq), matched)
+
+    async def retry_some(
+        self, walk: Walk, *, actor: str = "operator", payload: Json = None, limit: int = BATCH
+    ) -> tuple[Bulk, Walk | None]:
+        """Retry the next letters, `limit` at most: what came of these, and what is left; None when that was all."""
         size = 0 if payload is None else sum(len(blob.value) for blob in self._queue.pack(payload, "")[1])
 
         def revived(letter: DeadLetter) -> tuple[Settlement, tuple[PutBlob, ...]] | None:
@@ -110,26 +181,14 @@ class DeadLetters:
             text, blobs = (None, ()) if payload is None else self._queue.pack(payload, letter.root_id)
             return Revive("requeue", actor, text), blobs
 
-        batch = min(BATCH, max(_BATCH_SIZE // size, 1)) if size else BATCH
-        return await self._each(which, revived, dry_run, progress, batch, refuse_runs=True)
+        return await self._some(walk, revived, min(limit, max(_BATCH_SIZE // size, 1)) if size else limit)
 
-    async def discard(
-        self, which: DeadFilter, *, actor: str = "operator", dry_run: bool = False, progress: Progress = lambda done, total: None
-    ) -> Bulk:
-        """Take the letters out of the dead letters: they are canceled from now on, and keep what they failed of."""
+    async def discard_some(self, walk: Walk, *, actor: str = "operator", limit: int = BATCH) -> tuple[Bulk, Walk | None]:
+        """Discard the next letters, `limit` at most: what came of these, and what is left; None when that was all."""
         discarded = Amend("discard", TASK.moves[TaskState.FAILED, "discard"], actor)
-        return await self._each(which, lambda _: (discarded, ()), dry_run, progress, BATCH, refuse_runs=False)
+        return await self._some(walk, lambda _: (discarded, ()), limit)
 
-    async def _each(
-        self,
-        which: DeadFilter,
-        decide: Callable[[DeadLetter], tuple[Settlement, tuple[PutBlob, ...]] | None],
-        dry_run: bool,
-        progress: Progress,
-        batch: int,
-        *,
-        refuse_runs: bool,
-    ) -> Bulk:
+    async def _count(self, which: DeadFilter, *, refuse_runs: bool = False) -> tuple[int, int, int]:
         matched, of_runs, last_seq = await self._store.count_dead(which)
         if not matched:
             raise NothingMatches("No dead letter matches; nothing was changed. `treadle dlq show` groups what there is.")
@@ -137,21 +196,32 @@ class DeadLetters:
             raise Refused(
                 f"All {matched} belong to runs: retry their runs instead (`treadle runs retry RUN`), or discard them here."
             )
-        skipped = of_runs if refuse_runs else 0
-        if dry_run:
-            return Bulk(matched, matched - skipped, skipped, dry_run=True)
-        todo = replace(which, until_seq=last_seq)
-        met = done = skipped = 0
-        while letters := await self._store.walk_dead(todo, batch):
-            decided = [(letter, decide(letter)) for letter in letters]
-            units = [Unit(letter.seen, what[0], rows=what[1]) for letter, what in decided if what is not None]
-            answers = await asyncio.gather(*[self._committer.submit(unit, PATIENCE) for unit in units])
-            met += len(letters)
-            skipped += len(letters) - len(units)
-            done += sum(answer.verdict is Verdict.DONE for answer in answers)
-            progress(met, matched)
-            todo = replace(todo, after_seq=letters[-1].seq)
-        return Bulk(met, done, skipped, met - done - skipped)
+        return matched, of_runs, last_seq
+
+    async def _some(
+        self, walk: Walk, decide: Callable[[DeadLetter], tuple[Settlement, tuple[PutBlob, ...]] | None], limit: int
+    ) -> tuple[Bulk, Walk | None]:
+        if not 0 < limit <= BATCH:
+            raise InvalidInput(f"limit must be from 1 to {BATCH}, not {limit}.")
+        letters = await self._store.walk_dead(walk.todo, limit)
+        decided = [(letter, decide(letter)) for letter in letters]
+        units = [Unit(letter.seen, what[0], rows=what[1]) for letter, what in decided if what is not None]
+        answers = await asyncio.gather(*[self._committer.submit(unit, PATIENCE) for unit in units])
+        done, of_runs = sum(answer.verdict is Verdict.DONE for answer in answers), len(letters) - len(units)
+        left = Walk(replace(walk.todo, after_seq=letters[-1].seq), walk.matched) if len(letters) == limit else None
+        return Bulk(len(letters), done, of_runs, len(units) - done), left
+
+
+async def _whole(walk: Walk, some: Callable[[Walk], Awaitable[tuple[Bulk, Walk | None]]], progress: Progress) -> Bulk:
+    """All steps of bulk work, one after another."""
+    left: Walk | None = walk
+    total = Bulk(0)
+    while left is not None:
+        part, left = await some(left)
+        total = total + part
+        if part.matched:
+            progress(total.matched, walk.matched)
+    return total
 
 
 def _check_limit(limit: int) -> None:

@@ -11,6 +11,7 @@ from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from treadle.service.approvals import Approvals
+    from treadle.service.dead_letters import DeadLetters
     from treadle.service.external_jobs import ExternalJobs
     from treadle.service.lists import Lists
     from treadle.service.runs import Runs
@@ -32,6 +33,12 @@ class Service(Api):
         from treadle.service.approvals import Approvals
 
         return Approvals(self.engine, self.access)
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        from treadle.service.dead_letters import DeadLetters
+
+        return DeadLetters(self.engine, self.access)
 
     @cached_property
     def external_jobs(self) -> ExternalJobs:

@@ -35,13 +35,13 @@ def instant(at: int | None) -> Instant | None:
 
 def shaped_task(task: Task) -> shapes.Task:
     """The task without its payload and result."""
-    return shapes.Task(**_task_fields(task))
+    return shapes.Task(**task_fields(task))
 
 
 def shaped_detail(task: Task, reason: Reason, moves: list[Move], lines: list[LogLine]) -> shapes.TaskDetail:
     """Everything about one task whose values are open."""
     return shapes.TaskDetail(
-        **_task_fields(task),
+        **task_fields(task),
         payload=decode(task.payload),
         result=decode(task.result),
         checkpoint=without_key(decode(task.checkpoint)),
@@ -51,7 +51,8 @@ def shaped_detail(task: Task, reason: Reason, moves: list[Move], lines: list[Log
     )
 
 
-def _task_fields(task: Task) -> dict[str, Any]:
+def task_fields(task: Task) -> dict[str, Any]:
+    """Fields that every shape of a task has."""
     return {
         "id": task.id,
         "name": task.name,

@@ -1,0 +1,175 @@
+"""Dead letters: what failed for good, grouped by what it failed of; retried and discarded by id, by filter, or all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Protocol
+
+from treadle.api import contract
+from treadle.api.contract import Says, Shape
+from treadle.api.tasks import Task, TaskDetail, TaskId
+from treadle.api.wire import Instant
+from treadle.model.access import Scope
+from treadle.model.values import Json
+
+BATCH = 500
+"""Letters that one call changes at most."""
+
+Name = Annotated[str | None, Says("Only of this handler name", "billing.Charge")]
+List = Annotated[str | None, Says("Only of this task list", "default")]
+Code = Annotated[str | None, Says("Only with this error code", "handler_error")]
+Fingerprint = Annotated[str | None, Says("Only with this fingerprint, as groups have it")]
+OlderThan = Annotated[float | None, Says("Only what failed longer ago than so many seconds", 7200)]
+NewerThan = Annotated[float | None, Says("Only what failed since so many seconds", 900)]
+Ids = Annotated[Sequence[str], Says("These tasks, up to 500, instead of a filter")]
+Everything = Annotated[bool, Says("Yes, all dead letters, instead of a filter")]
+DryRun = Annotated[bool, Says("Only say how many; change nothing")]
+AtMost = Annotated[int, Says("Change so many with this call, up to 500", 500)]
+After = Annotated[str | None, Says("The `next_after` of the call before, with the same filter")]
+
+
+@dataclass(frozen=True, slots=True)
+class Letter(Task):
+    """A dead letter."""
+
+    seq: int | None
+    """When it failed, among all moves of the store."""
+    fingerprint: str | None
+    """What it failed of: the same for errors of one cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterPage(Shape):
+    """Dead letters, the last to fail first."""
+
+    letters: list[Letter]
+    next_before: int | None
+    """Pass it as `before` for the next page; null on the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterDetail(TaskDetail):
+    """Everything about one dead letter."""
+
+    seq: int | None
+    fingerprint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LetterGroup(Shape):
+    """Dead letters with one fingerprint, error code and name."""
+
+    fingerprint: str | None
+    error_code: str | None
+    name: str
+    count: int
+    of_runs: int
+    """How many of them belong to runs, and are retried there."""
+    first_at: Instant
+    last_at: Instant
+    last_id: str
+    """The one that failed last."""
+    error: Json
+    """Its error."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterGroups(Shape):
+    """Groups, the biggest first."""
+
+    groups: list[LetterGroup]
+
+
+@dataclass(frozen=True, slots=True)
+class LettersChanged(Shape):
+    """What this call came to; on a dry run, what all calls together would."""
+
+    matched: int
+    """Letters that there were when the work began."""
+    done: int
+    of_runs: int
+    """Left alone, as they belong to runs, which are retried themselves."""
+    passed_over: int
+    """Changed by somebody else meanwhile."""
+    dry_run: bool
+    next_after: str | None
+    """Not all could be done in one call: pass it as `after`, with the same filter; null: that was all."""
+
+
+class DeadLettersApi(Protocol):
+    """Dead letters: tasks that failed for good."""
+
+    @contract.get("/dead-letters", lists=True)
+    async def list(
+        self,
+        *,
+        name: Name = None,
+        task_list: List = None,
+        error_code: Code = None,
+        fingerprint: Fingerprint = None,
+        older_than: OlderThan = None,
+        newer_than: NewerThan = None,
+        limit: Annotated[int, Says("At most so many, up to 1000", 50)] = 50,
+        before: Annotated[int | None, Says("The `next_before` of the page before")] = None,
+    ) -> LetterPage:
+        """Dead letters, the last to fail first."""
+
+    @contract.get("/dead-letters/groups", lists=True)
+    async def groups(
+        self,
+        *,
+        name: Name = None,
+        task_list: List = None,
+        error_code: Code = None,
+        fingerprint: Fingerprint = None,
+        older_than: OlderThan = None,
+        newer_than: NewerThan = None,
+        limit: Annotated[int, Says("At most so many groups, up to 1000", 50)] = 50,
+    ) -> LetterGroups:
+        """Dead letters grouped by what they failed of, the biggest group first, with the last error of each."""
+
+    @contract.get("/dead-letters/{task_id}", lists=True)
+    async def get(self, task_id: TaskId) -> LetterDetail:
+        """Everything about one dead letter; a task that is none is not found."""
+
+    @contract.post("/dead-letters/retry", Scope.OPERATE, lists=True)
+    async def retry(
+        self,
+        *,
+        ids: Ids = (),
+        name: Name = None,
+        task_list: List = None,
+        error_code: Code = None,
+        fingerprint: Fingerprint = None,
+        older_than: OlderThan = None,
+        newer_than: NewerThan = None,
+        everything: Everything = False,
+        payload: Annotated[dict[str, Json] | None, Says("A new payload for all of them; null: as it was")] = None,
+        dry_run: DryRun = False,
+        limit: AtMost = BATCH,
+        after: After = None,
+    ) -> LettersChanged:
+        """Make dead letters live again: those of the ids, those that fit the filter, or all.
+
+        By filter, one call changes at most `limit` of the letters that there were when the first call was made; call again
+        with `after` until `next_after` is null. Those of runs are left alone: their runs are retried instead.
+        """
+
+    @contract.post("/dead-letters/discard", Scope.OPERATE, lists=True)
+    async def discard(
+        self,
+        *,
+        ids: Ids = (),
+        name: Name = None,
+        task_list: List = None,
+        error_code: Code = None,
+        fingerprint: Fingerprint = None,
+        older_than: OlderThan = None,
+        newer_than: NewerThan = None,
+        everything: Everything = False,
+        dry_run: DryRun = False,
+        limit: AtMost = BATCH,
+        after: After = None,
+    ) -> LettersChanged:
+        """Take letters out of the dead letters: they end as canceled, and keep what they failed of. Calls as for `retry`."""

@@ -1,0 +1,210 @@
+"""Calls about dead letters, on an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+
+from treadle.api.dead_letters import (
+    BATCH,
+    DeadLettersApi,
+    Letter,
+    LetterDetail,
+    LetterGroup,
+    LetterGroups,
+    LetterPage,
+    LettersChanged,
+)
+from treadle.kernel.deadletters import Bulk, Walk
+from treadle.kernel.ports import DeadFilter
+from treadle.model import tasks as model
+from treadle.model.errors import InvalidInput, TaskNotFound
+from treadle.model.states import TaskState
+from treadle.model.values import Json, decode
+from treadle.service.group import Group
+from treadle.service.shaping import instant, task_fields
+from treadle.service.tasks import Tasks
+
+_LAST_SEQ = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    """What a caller says about the letters that it means."""
+
+    name: str | None
+    task_list: str | None
+    error_code: str | None
+    fingerprint: str | None
+    older_than: float | None
+    newer_than: float | None
+
+    @property
+    def given(self) -> bool:
+        return any(getattr(self, each.name) is not None for each in fields(self))
+
+
+class DeadLetters(Group, DeadLettersApi):
+    """See `DeadLettersApi`."""
+
+    async def list(
+        self,
+        *,
+        name: str | None = None,
+        task_list: str | None = None,
+        error_code: str | None = None,
+        fingerprint: str | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+        limit: int = 50,
+        before: int | None = None,
+    ) -> LetterPage:
+        which = await self._which(_Filter(name, task_list, error_code, fingerprint, older_than, newer_than))
+        if before is not None:
+            if not 0 <= before <= _LAST_SEQ:
+                raise InvalidInput(f"before must be the next_before of a page before, not {before}.")
+            which = replace(which, until_seq=before - 1)
+        found = await self.engine.dead_letters.list_letters(which, limit)
+        return LetterPage([_letter(task) for task in found], found[-1].seq if len(found) == limit else None)
+
+    async def groups(
+        self,
+        *,
+        name: str | None = None,
+        task_list: str | None = None,
+        error_code: str | None = None,
+        fingerprint: str | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+        limit: int = 50,
+    ) -> LetterGroups:
+        which = await self._which(_Filter(name, task_list, error_code, fingerprint, older_than, newer_than))
+        groups = await self.engine.dead_letters.list_groups(which, limit)
+        last = {task.id: task.error for task in await self.engine.dead_letters.list_last(groups)}
+        return LetterGroups(
+            [
+                LetterGroup(
+                    **asdict(group)
+                    | {"first_at": instant(group.first_at), "last_at": instant(group.last_at)}
+                    | {"error": decode(last.get(group.last_id))}
+                )
+                for group in groups
+            ]
+        )
+
+    async def get(self, task_id: str) -> LetterDetail:
+        task = await self._find(task_id)
+        if task.state != TaskState.FAILED:
+            raise TaskNotFound(task_id, "dead letter")
+        detail = await Tasks(self.engine, self.access).get(task_id)
+        said = {each.name: getattr(detail, each.name) for each in fields(detail)}
+        return LetterDetail(**said, seq=task.seq, fingerprint=task.fingerprint)
+
+    async def retry(
+        self,
+        *,
+        ids: Sequence[str] = (),
+        name: str | None = None,
+        task_list: str | None = None,
+        error_code: str | None = None,
+        fingerprint: str | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+        everything: bool = False,
+        payload: dict[str, Json] | None = None,
+        dry_run: bool = False,
+        limit: int = BATCH,
+        after: str | None = None,
+    ) -> LettersChanged:
+        given = _Filter(name, task_list, error_code, fingerprint, older_than, newer_than)
+        _check_choice(ids, given, everything)
+        letters = self.engine.dead_letters
+        if ids:
+            return await self._each(
+                ids, dry_run, lambda task_id: self.engine.queue.retry(task_id, actor=self.actor, payload=payload)
+            )
+        if dry_run:
+            return _changed(await letters.count_retry(await self._which(given)))
+        at, walk = await self._walk(given, after, letters.begin_retry)
+        return _page(at, walk, *await letters.retry_some(walk, actor=self.actor, payload=payload, limit=limit))
+
+    async def discard(
+        self,
+        *,
+        ids: Sequence[str] = (),
+        name: str | None = None,
+        task_list: str | None = None,
+        error_code: str | None = None,
+        fingerprint: str | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+        everything: bool = False,
+        dry_run: bool = False,
+        limit: int = BATCH,
+        after: str | None = None,
+    ) -> LettersChanged:
+        given = _Filter(name, task_list, error_code, fingerprint, older_than, newer_than)
+        _check_choice(ids, given, everything)
+        letters = self.engine.dead_letters
+        if ids:
+            return await self._each(ids, dry_run, lambda task_id: self.engine.queue.discard(task_id, actor=self.actor))
+        if dry_run:
+            return _changed(await letters.count_discard(await self._which(given)))
+        at, walk = await self._walk(given, after, letters.begin_discard)
+        return _page(at, walk, *await letters.discard_some(walk, actor=self.actor, limit=limit))
+
+    async def _each(self, ids: Sequence[str], dry_run: bool, act: Callable[[str], Awaitable[object]]) -> LettersChanged:
+        """The tasks by id, all looked at before the first is changed."""
+        if len(ids) > BATCH:
+            raise InvalidInput(f"One call may name {BATCH} tasks, not {len(ids)}.")
+        tasks = [await self._find(task_id) for task_id in dict.fromkeys(ids)]
+        for task in tasks if not dry_run else ():
+            await act(task.id)
+        return _changed(Bulk(len(tasks), len(tasks), dry_run=dry_run))
+
+    async def _walk(self, given: _Filter, after: str | None, begin: Callable[[DeadFilter], Awaitable[Walk]]) -> tuple[int, Walk]:
+        """Where the work stands, and the instant from which ages are counted: that of the first call."""
+        if after is None:
+            now = await self.engine.store.now()
+            return now, await begin(await self._which(given, now))
+        at, after_seq, until_seq, matched = _read_cursor(after)
+        which = await self._which(given, at)
+        return at, Walk(replace(which, after_seq=after_seq, until_seq=until_seq), matched)
+
+    async def _which(self, given: _Filter, at: int | None = None) -> DeadFilter:
+        return await self.engine.dead_letters.filter(**asdict(given) | {"task_list": self.one_list(given.task_list)}, at=at)
+
+    async def _find(self, task_id: str) -> model.Task:
+        """The task, if the caller may see it."""
+        task = await self.engine.reads.get_task(task_id)
+        if not self.access.may_use(task.task_list):
+            raise TaskNotFound(task_id)
+        return task
+
+
+def _check_choice(ids: Sequence[str], given: _Filter, everything: bool) -> None:
+    if sum((bool(ids), given.given, everything)) != 1:
+        raise InvalidInput(
+            "Say which: ids, or a filter (name, task_list, error_code, fingerprint, older_than, newer_than), or everything."
+        )
+
+
+def _letter(task: model.Task) -> Letter:
+    return Letter(**task_fields(task), seq=task.seq, fingerprint=task.fingerprint)
+
+
+def _changed(done: Bulk, next_after: str | None = None) -> LettersChanged:
+    return LettersChanged(**asdict(done), next_after=next_after)
+
+
+def _page(at: int, walk: Walk, done: Bulk, left: Walk | None) -> LettersChanged:
+    cursor = None if left is None else f"{at}.{left.todo.after_seq}.{left.todo.until_seq}.{walk.matched}"
+    return _changed(replace(done, matched=walk.matched), cursor)
+
+
+def _read_cursor(after: str) -> tuple[int, int, int, int]:
+    parts = after.split(".")
+    if len(parts) != 4 or not all(part.isascii() and part.isdecimal() and len(part) < 19 for part in parts):
+        raise InvalidInput(f"after must be the next_after of a call before, not {after!r}.")
+    at, after_seq, until_seq, matched = map(int, parts)
+    return at, after_seq, until_seq, matched
