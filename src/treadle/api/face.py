@@ -10,9 +10,11 @@ from treadle.api.dead_letters import DeadLettersApi
 from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.lists import ListsApi
 from treadle.api.runs import RunsApi
+from treadle.api.servers import ServersApi
 from treadle.api.steps import StepsApi
 from treadle.api.system import SystemApi
 from treadle.api.tasks import TasksApi
+from treadle.api.tokens import TokensApi
 from treadle.api.work import WorkApi
 
 
@@ -35,6 +37,9 @@ class Api(Protocol):
     def runs(self) -> RunsApi: ...
 
     @property
+    def servers(self) -> ServersApi: ...
+
+    @property
     def steps(self) -> StepsApi: ...
 
     @property
@@ -42,6 +47,9 @@ class Api(Protocol):
 
     @property
     def system(self) -> SystemApi: ...
+
+    @property
+    def tokens(self) -> TokensApi: ...
 
     @property
     def work(self) -> WorkApi: ...

@@ -14,7 +14,7 @@ from treadle.cli.runner import Roots, with_roots
 from treadle.cli.session import Session
 from treadle.cli.words import ago, grid, plain, pretty
 from treadle.model.clock import as_text
-from treadle.model.errors import InvalidInput, NotFound
+from treadle.model.errors import HandlerNotFound, InvalidInput
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.values import Json
 
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Facet = Annotated[str, typer.Argument(metavar="FACET", help="The event facet's qualified name, e.g. billing.ProcessPayment")]
-
-
-class HandlerNotFound(NotFound):
-    """There is no registration for that facet."""
-
-    code = "handler_not_found"
 
 
 async def list_handlers(session: Session) -> None:
@@ -85,7 +79,7 @@ async def remove(session: Session, facet: Facet) -> None:
     """Remove a registration; tasks of the facet wait until there is another."""
     async with session.engine() as engine:
         if not await engine.store.delete_handler(engine.settings.namespace, facet):
-            raise HandlerNotFound(f"There is no registration for {facet}; `treadle handlers list` shows what there is.")
+            raise HandlerNotFound(facet)
     session.show({"removed": facet}, lambda: plain(f"Removed the handler of {facet}"))
 
 
@@ -112,7 +106,7 @@ async def try_out(
         found = {each.facet_name: each for each in await engine.store.list_handlers(engine.settings.namespace)}
         now = engine.clock.now
     if facet not in found:
-        raise HandlerNotFound(f"There is no registration for {facet}; `treadle handlers list` shows what there is.")
+        raise HandlerNotFound(facet)
     for missing in missing_requirements(found[facet].requirements):
         tell_warning(f"the handler needs {missing}")
     settings = with_roots(session, roots)

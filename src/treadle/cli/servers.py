@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from treadle.cli.session import Session
-from treadle.cli.shapes import server_json
 from treadle.cli.words import ago, grid, plain, short, state
-from treadle.kernel.reads import ShownServer
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from treadle.api.servers import Server
 
 
 async def servers(
@@ -20,21 +21,20 @@ async def servers(
     live: Annotated[bool, typer.Option("--live", help="Leave out those that have stopped")] = False,
 ) -> None:
     """List the servers, newest first; one that missed three heartbeats is shown as lost."""
-    async with session.engine() as engine:
-        found = [shown for shown in await engine.reads.list_servers() if not (live and shown.state == "stopped")]
-        now = await engine.store.now()
-    session.show({"servers": [server_json(shown) for shown in found]}, lambda: _table(found, now))
+    async with session.api() as api:
+        found = await api.servers.list(live=live)
+        now = (await api.system.time()).now
+    session.show(found, lambda: _table(found.servers, now))
 
 
-def _table(found: list[ShownServer], now: int) -> RenderableType:
+def _table(found: list[Server], now: datetime) -> RenderableType:
     if not found:
         return plain("No servers. Start one with `treadle worker --handlers MODULE`.")
     table = grid("name", "state", ">pid", "started", "heartbeat", ">running", ">handled", ">failed", "lists", "handlers")
-    for shown in found:
-        server = shown.server
+    for server in found:
         table.add_row(
             plain(server.name),
-            state(shown.state),
+            state(server.state),
             str(server.pid or "-"),
             ago(server.started_at, now),
             ago(server.heartbeat_at, now),

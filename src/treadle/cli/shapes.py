@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from treadle.kernel.ports import LaneDepth
-from treadle.kernel.reads import ShownServer
 from treadle.model.clock import as_text
 from treadle.model.runs import FlowVersion, Run
 from treadle.model.states import Hold
@@ -82,27 +81,6 @@ def line_json(line: LogLine) -> dict[str, Json]:
     """A line about a task."""
     said = line.said or None
     return {"at": as_text(line.at), "level": line.level, "source": line.source, "message": line.message, "details": said}
-
-
-def server_json(shown: ShownServer) -> dict[str, Json]:
-    """A server with its shown state."""
-    server = shown.server
-    return {
-        "id": server.id,
-        "name": server.name,
-        "state": shown.state,
-        "host": server.host,
-        "pid": server.pid,
-        "version": server.version,
-        "handlers": list(server.handlers),
-        "task_lists": list(server.task_lists),
-        "concurrency": server.concurrency,
-        "running": server.running,
-        "handled": server.handled,
-        "failed": server.failed,
-        "started_at": as_text(server.started_at),
-        "heartbeat_at": as_text(server.heartbeat_at),
-    }
 
 
 def depth_json(depth: LaneDepth) -> dict[str, Json]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,13 +11,14 @@ import typer
 from treadle.cli.exits import tell_note
 from treadle.cli.inputs import seconds
 from treadle.cli.session import Session
-from treadle.cli.words import ago, grid, plain, state
-from treadle.model.access import Token, check_token_name, parse_scopes
+from treadle.cli.words import ago, grid, ms, plain, state
+from treadle.model.access import check_token_name, parse_scopes
 from treadle.model.clock import as_text
-from treadle.model.values import Json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from treadle.api.tokens import Token
 
 _SCOPES = "What it is for: read, work, operate (work and read too) or admin (everything); may be repeated"
 
@@ -39,16 +41,16 @@ async def create(
         check_token_name(name)
         parse_scopes(scopes)
 
-    async with session.engine(migrate=True, first=check) as engine:
-        made = await engine.tokens.create(name, scopes, expires=valid_for, task_lists=lists or (), actor=session.actor)
+    async with session.api(migrate=True, first=check) as api:
+        made = await api.tokens.create(name, scopes, expires=valid_for, task_lists=lists or ())
     if session.json:
-        session.show(token_json(made.token) | {"secret": made.secret}, lambda: plain(""))
+        session.show(made, lambda: plain(""))
         return
     sys.stdout.write(made.secret + "\n")
     sys.stdout.flush()
-    until = f" until {as_text(made.token.expires_at)}" if made.token.expires_at else ""
+    until = f" until {as_text(ms(made.expires_at))}" if made.expires_at else ""
     tell_note(
-        f"Token {name} ({', '.join(made.token.scopes)}) is valid{until}. Keep its secret now: it is not stored and cannot be shown "
+        f"Token {name} ({', '.join(made.scopes)}) is valid{until}. Keep its secret now: it is not stored and cannot be shown "
         "again. Callers send it as `Authorization: Bearer SECRET`."
     )
 
@@ -57,37 +59,22 @@ async def list_tokens(
     session: Session, every: Annotated[bool, typer.Option("--all", help="Those that have expired or were revoked too")] = False
 ) -> None:
     """List tokens, newest first; never their secrets, which are not stored."""
-    async with session.engine() as engine:
-        found = await engine.tokens.list(ended=every)
-        now = await engine.store.now()
-    session.show({"tokens": [token_json(each) for each in found]}, lambda: _table(found, now))
+    async with session.api() as api:
+        found = await api.tokens.list(every=every)
+        now = (await api.system.time()).now
+    session.show(found, lambda: _table(found.tokens, now))
 
 
 async def revoke(
     session: Session, token: Annotated[str, typer.Argument(metavar="ID|NAME", help="The token's id, or its name")]
 ) -> None:
     """Revoke a token, and with it the sessions that were opened with it; running servers know within 5 seconds."""
-    async with session.engine() as engine:
-        done = await engine.tokens.revoke(token, actor=session.actor)
-    session.show(token_json(done), lambda: plain(f"Token {done.name} ({done.id}) is {done.state}."))
+    async with session.api() as api:
+        done = await api.tokens.revoke(token)
+    session.show(done, lambda: plain(f"Token {done.name} ({done.id}) is {done.state}."))
 
 
-def token_json(token: Token) -> dict[str, Json]:
-    """A token, the same names as in Python."""
-    return {
-        "id": token.id,
-        "name": token.name,
-        "state": token.state,
-        "scopes": list(token.scopes),
-        "task_lists": list(token.task_lists),
-        "created_by": token.created_by,
-        "created_at": as_text(token.created_at),
-        "expires_at": as_text(token.expires_at),
-        "ended_at": as_text(token.ended_at),
-    }
-
-
-def _table(found: list[Token], now: int) -> RenderableType:
+def _table(found: list[Token], now: datetime) -> RenderableType:
     if not found:
         return plain("No tokens.")
     table = grid("id", "name", "state", "scopes", "lists", "made", "by", "expires")

@@ -17,9 +17,11 @@ from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.face import Api
 from treadle.api.lists import ListsApi
 from treadle.api.runs import RunsApi
+from treadle.api.servers import ServersApi
 from treadle.api.steps import StepsApi
 from treadle.api.system import SystemApi
 from treadle.api.tasks import TasksApi
+from treadle.api.tokens import TokensApi
 from treadle.api.wire import from_json, to_json
 from treadle.api.work import WorkApi
 from treadle.client.errors import ServerUnreachable, UnexpectedAnswer, error_of
@@ -81,6 +83,10 @@ class Client(Api):
         return cast(RunsApi, remote("runs", RunsApi, self.send))
 
     @cached_property
+    def servers(self) -> ServersApi:
+        return cast(ServersApi, remote("servers", ServersApi, self.send))
+
+    @cached_property
     def steps(self) -> StepsApi:
         return cast(StepsApi, remote("steps", StepsApi, self.send))
 
@@ -91,6 +97,10 @@ class Client(Api):
     @cached_property
     def system(self) -> SystemApi:
         return cast(SystemApi, remote("system", SystemApi, self.send))
+
+    @cached_property
+    def tokens(self) -> TokensApi:
+        return cast(TokensApi, remote("tokens", TokensApi, self.send))
 
     @cached_property
     def work(self) -> WorkApi:

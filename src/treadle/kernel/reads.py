@@ -9,7 +9,7 @@ from treadle.kernel.ports import LaneDepth, Store, TaskFilter
 from treadle.kernel.scaling import Scaling, check_bounds, load_of, scaling
 from treadle.kernel.why import Around, Reason, serves, shown_server_state, why
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import InvalidInput, TaskNotFound
+from treadle.model.errors import InvalidInput, ServerNotFound, TaskNotFound
 from treadle.model.ids import parse_id
 from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, WAIT, LaneRule
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, check_name
@@ -127,6 +127,13 @@ class Reads:
         """All servers, newest first, with `lost` derived."""
         now = await self._store.now()
         return [ShownServer(server, shown_server_state(server, now)) for server in await self._store.list_servers()]
+
+    async def get_server(self, server_id: str) -> ShownServer:
+        """The server, or `ServerNotFound`."""
+        found = next((shown for shown in await self.list_servers() if shown.server.id == server_id), None)
+        if found is None:
+            raise ServerNotFound(server_id)
+        return found
 
     async def why(self, task_id: str) -> Reason:
         """Why the task is where it is."""

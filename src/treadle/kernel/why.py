@@ -16,6 +16,10 @@ LOST_AFTER = 3
 """Missed heartbeats after which a server is shown as lost."""
 
 
+LIVE_SERVER_STATES = ("starting", "running", "draining")
+"""Those of servers that are alive."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """A stable code and one line for people."""
@@ -39,7 +43,7 @@ class Around:
 
 def shown_server_state(server: Server, now: int) -> str:
     """The server's state, or `lost` when it should be alive and has missed three beats."""
-    alive = server.state in ("starting", "running", "draining")
+    alive = server.state in LIVE_SERVER_STATES
     return "lost" if alive and now - server.heartbeat_at > LOST_AFTER * server.heartbeat_every_for else server.state
 
 

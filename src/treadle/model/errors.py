@@ -27,6 +27,8 @@
     │   ├── ExternalJobNotFound
     │   ├── ListNotFound        a task list that nobody has named
     │   ├── TokenNotFound
+    │   ├── ServerNotFound      no such server, or it was stopped long ago
+    │   ├── HandlerNotFound     no registration for that facet
     │   ├── FunctionNotFound    no durable function of that name is known
     │   ├── WorkerNotFound      no such outside worker, or it has left
     │   └── NothingMatches      a filter for bulk work that fits nothing
@@ -230,6 +232,22 @@ class TokenNotFound(NotFound):
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no token {name!r}; `treadle token list --all` shows what there is.")
         self.name = name
+
+
+class ServerNotFound(NotFound):
+    code = "server_not_found"
+
+    def __init__(self, server_id: str) -> None:
+        super().__init__(f"There is no server {server_id}; `treadle servers` shows those that there are.")
+        self.server_id = server_id
+
+
+class HandlerNotFound(NotFound):
+    code = "handler_not_found"
+
+    def __init__(self, facet: str) -> None:
+        super().__init__(f"There is no registration for {facet}; `treadle handlers list` shows what there is.")
+        self.facet = facet
 
 
 class WorkflowNotFound(NotFound):

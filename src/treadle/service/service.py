@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from treadle.service.external_jobs import ExternalJobs
     from treadle.service.lists import Lists
     from treadle.service.runs import Runs
+    from treadle.service.servers import Servers
     from treadle.service.steps import Steps
     from treadle.service.system import System
     from treadle.service.tasks import Tasks
+    from treadle.service.tokens import Tokens
     from treadle.service.work import Work
 
 
@@ -59,6 +61,12 @@ class Service(Api):
         return Runs(self.engine, self.access)
 
     @cached_property
+    def servers(self) -> Servers:
+        from treadle.service.servers import Servers
+
+        return Servers(self.engine, self.access)
+
+    @cached_property
     def steps(self) -> Steps:
         from treadle.service.steps import Steps
 
@@ -75,6 +83,12 @@ class Service(Api):
         from treadle.service.system import System
 
         return System(self.engine, self.access)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        from treadle.service.tokens import Tokens
+
+        return Tokens(self.engine, self.access)
 
     @cached_property
     def work(self) -> Work:

@@ -1,0 +1,84 @@
+"""Calls about servers, on an engine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from treadle.api.servers import Fleet, HandledCount, Served, Server, ServerDetail, ServerList, ServersApi
+from treadle.kernel.reads import ShownServer
+from treadle.kernel.why import LIVE_SERVER_STATES
+from treadle.model.names import GOAL_KINDS
+from treadle.model.values import decode
+from treadle.service.group import Group
+from treadle.service.shaping import instant
+
+
+class Servers(Group, ServersApi):
+    """See `ServersApi`."""
+
+    async def list(self, *, live: bool = False) -> ServerList:
+        found = await self.engine.reads.list_servers()
+        return ServerList([Server(**_fields(shown)) for shown in found if not (live and shown.state == "stopped")])
+
+    async def get(self, server_id: str) -> ServerDetail:
+        shown = await self.engine.reads.get_server(server_id)
+        server = shown.server
+        return ServerDetail(
+            **_fields(shown),
+            heartbeat_every_for=server.heartbeat_every_for,
+            server_group=server.server_group,
+            service_name=server.service_name,
+            topics=server.topics,
+            roles=_roles(shown),
+            counts=[HandledCount(name, *counts) for name, counts in sorted(server.counts.items())],
+            error=decode(server.error),
+        )
+
+    async def fleet(self) -> Fleet:
+        found = await self.engine.reads.list_servers()
+        live = [shown for shown in found if shown.state in LIVE_SERVER_STATES]
+        servers = [shown.server for shown in live]
+        return Fleet(
+            states=dict(sorted(Counter(shown.state for shown in found).items())),
+            slots=sum(each.concurrency for each in servers),
+            running=sum(each.running for each in servers),
+            handled=sum(each.handled for each in servers),
+            failed=sum(each.failed for each in servers),
+            oldest_heartbeat_at=instant(min((each.heartbeat_at for each in servers), default=None)),
+            versions=_served([each.version] for each in servers),
+            task_lists=_served(each.task_lists for each in servers),
+            handlers=_served(each.handlers for each in servers),
+            roles=_served(_roles(shown) for shown in live),
+        )
+
+
+def _fields(shown: ShownServer) -> dict[str, Any]:
+    server = shown.server
+    return {
+        "id": server.id,
+        "name": server.name,
+        "state": shown.state,
+        "host": server.host,
+        "pid": server.pid,
+        "version": server.version,
+        "handlers": server.handlers,
+        "task_lists": server.task_lists,
+        "concurrency": server.concurrency,
+        "running": server.running,
+        "handled": server.handled,
+        "failed": server.failed,
+        "started_at": instant(server.started_at),
+        "heartbeat_at": instant(server.heartbeat_at),
+    }
+
+
+def _roles(shown: ShownServer) -> list[str]:
+    return sorted(set(shown.server.handlers) & set(GOAL_KINDS))
+
+
+def _served(found: Iterable[Iterable[str]]) -> list[Served]:
+    """Each name with how many have it, the most common first."""
+    counts = Counter(name for names in found for name in set(names))
+    return [Served(name, count) for name, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))]
