@@ -181,6 +181,26 @@ async def test_a_lost_lease_is_counted_and_the_attempt_was_stopped(scene: Scene)
         assert await scene.value("treadle_handler_duration_seconds_count", **ended) == 1
 
 
+async def test_renewals_are_measured(scene: Scene):
+    engine = scene.engine
+    done = asyncio.Event()
+    engine.metrics  # noqa: B018
+    engine.telemetry.add(scene.events)
+
+    @engine.handler("slow")
+    async def slow(payload):
+        await done.wait()
+
+    task = await engine.enqueue("slow")
+    async with engine.worker(lease=4):
+        await scene.events.heard(TaskTaken, task_id=task.id)
+        scene.clock.advance(2)
+        await scene.events.heard(StoreCalled, operation="renew", count=1)
+        assert await scene.value("treadle_store_duration_seconds_count", operation="renew") == 1
+        done.set()
+        await scene.settled("succeed")
+
+
 async def test_how_late_outside_jobs_are_polled(scene: Scene):
     engine = scene.engine
     engine.metrics  # noqa: B018

@@ -109,3 +109,11 @@ def test_a_worker_serves_its_metrics(treadle: Treadle):
         assert treadle("enqueue", "greet", "--wait").code == 0
         assert 'treadle_claims_total{kind="handler",task_list="default"} 1.0' in fetch(url)[2]
         assert worker.stop().code == 0
+
+
+def test_a_runner_serves_its_metrics(treadle: Treadle):
+    environment = {"TREADLE_METRICS_ADDRESS": "0", "TREADLE_LOG_FORMAT": "json"}
+    with treadle.started("runner", "--json", **environment) as runner:
+        url = json.loads(runner.err.wait_for("metrics_served"))["fields"]["url"]
+        assert 'treadle_servers{state="running"} 1.0' in fetch(url)[2]
+        assert runner.stop().code == 0

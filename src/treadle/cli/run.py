@@ -79,7 +79,7 @@ async def work_on(
 ) -> None:
     """Be a worker until the run has ended, showing its steps, then show its outputs; interrupted, leave it paused."""
     if not session.chosen.verbose:
-        engine.emit = _without_settles(engine.emit)
+        engine.emit = _without_settles(engine)
     async with engine.worker(task_lists=(task_list,), grace=_GRACE):
         ended = await Watcher(session, engine, run_id).watch(stop)
         if ended is None:
@@ -94,12 +94,15 @@ async def work_on(
     show_outputs(session, run_json(run) | {"outputs": outputs}, failed)
 
 
-def _without_settles(emit: Emit) -> Emit:
-    """What attempts come to is seen in the steps; said once is enough."""
+def _without_settles(engine: Engine) -> Emit:
+    """What attempts come to is seen in the steps; said once is enough. Those who measure are told all the same."""
+    emit, telemetry = engine.emit, engine.telemetry
 
     def quieter(event: Event) -> None:
         if not isinstance(event, TaskSettled):
             emit(event)
+        elif telemetry.observe is not None:
+            telemetry.observe(event)
 
     return quieter
 

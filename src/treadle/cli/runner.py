@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treadle.cli.crash import arm_crash
-from treadle.cli.serving import announce, enable_llm, leave_threads_behind
+from treadle.cli.serving import announce, enable_llm, leave_threads_behind, observed
 from treadle.cli.session import Session
 from treadle.cli.worker import Llm
 from treadle.model.errors import InvalidInput
@@ -101,7 +102,12 @@ def runner(
                 chosen,
             )
         agent.grace = grace
-        _serve(session, agent, store.url)
+        around = AsyncExitStack()
+        store.run(around.enter_async_context(observed(store.engine)))
+        try:
+            _serve(session, agent, store.url)
+        finally:
+            store.run(around.aclose())
     leave_threads_behind()
 
 

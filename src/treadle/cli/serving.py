@@ -10,8 +10,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, nullcontext
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,11 +71,7 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
     async with AsyncExitStack() as stack:
         for engine in engines:
             await stack.enter_async_context(engine)
-        engines[0].share_tracing()
-        if engines[0].settings.metrics_address:
-            from treadle.wiring.metrics_port import serve_metrics
-
-            await stack.enter_async_context(serve_metrics(engines[0], engines[0].settings.metrics_address))
+        await stack.enter_async_context(observed(engines[0]))
         server = await listening(engines[0], options.http)
         calm_collector()
         worker = engines[0].worker(
@@ -92,6 +88,19 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
             await stop.wait()
             logging.getLogger("treadle").info("stopping: no new tasks; running ones get %g s", options.grace)
     return host.worker.handled, host.worker.released
+
+
+@asynccontextmanager
+async def observed(engine: Engine) -> AsyncIterator[None]:
+    """As the settings say: spans of handlers' own code go where the engine's go, and metrics are served."""
+    engine.share_tracing()
+    if not engine.settings.metrics_address:
+        yield
+        return
+    from treadle.wiring.metrics_port import serve_metrics
+
+    async with serve_metrics(engine, engine.settings.metrics_address):
+        yield
 
 
 async def listening(engine: Engine, options: HttpOptions | None) -> HttpServer | None:
