@@ -7,6 +7,7 @@ from typing import Protocol, get_type_hints
 from treadle.api.approvals import ApprovalsApi
 from treadle.api.contract import Call, calls_of
 from treadle.api.dead_letters import DeadLettersApi
+from treadle.api.events import EventsApi
 from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.lists import ListsApi
 from treadle.api.runs import RunsApi
@@ -29,6 +30,9 @@ class Api(Protocol):
 
     @property
     def external_jobs(self) -> ExternalJobsApi: ...
+
+    @property
+    def events(self) -> EventsApi: ...
 
     @property
     def lists(self) -> ListsApi: ...

@@ -11,6 +11,7 @@ from treadle.cli import (
     dlq,
     doctor,
     enqueue,
+    events,
     external,
     flows,
     fmt,
@@ -130,6 +131,7 @@ app.command("run")(command(run.run))
 app.command("submit")(command(submit.submit))
 app.command("signal")(command(functions.signal))
 app.command("why")(command(tasks.why))
+app.command("events")(command(events.events))
 app.command("servers")(command(servers.servers))
 app.command("doctor")(command(doctor.doctor))
 app.command("recover")(command(recover.recover))

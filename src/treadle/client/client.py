@@ -13,6 +13,7 @@ import msgspec
 from treadle.api.approvals import ApprovalsApi
 from treadle.api.contract import KEY, PREFIX, Call, calls_of
 from treadle.api.dead_letters import DeadLettersApi
+from treadle.api.events import EventsApi
 from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.face import Api
 from treadle.api.lists import ListsApi
@@ -73,6 +74,12 @@ class Client(Api):
     @cached_property
     def external_jobs(self) -> ExternalJobsApi:
         return cast(ExternalJobsApi, remote("external_jobs", ExternalJobsApi, self.send))
+
+    @cached_property
+    def events(self) -> EventsApi:
+        from treadle.client.events import RemoteEvents
+
+        return RemoteEvents(self._http, self.url, self.send)
 
     @cached_property
     def lists(self) -> ListsApi:

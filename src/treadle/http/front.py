@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 from fastapi import FastAPI, Request
 
 from treadle.http.access import Callers
+from treadle.http.live import Live
 from treadle.http.problems import ClientGone
 from treadle.model.access import Access
 from treadle.service import Service
@@ -23,6 +24,7 @@ class Front:
     def __init__(self, engine: Engine, *, may_be_open: bool = True) -> None:
         self.engine = engine
         self.callers = Callers(engine, may_be_open=may_be_open)
+        self.live = Live(engine)
         self.closing = asyncio.Event()
         """Set when the server stops: whoever waits for something to happen goes home."""
 
@@ -40,6 +42,7 @@ class Front:
     async def close(self) -> None:
         """Let everybody go who waits. Idempotent."""
         self.closing.set()
+        await self.live.close()
 
     async def patiently(self, request: Request, call: Callable[[], Awaitable[T]], at_once: Callable[[], Awaitable[T]]) -> T:
         """What a call comes to that may wait; when the server stops, what the same comes to without waiting.

@@ -14,6 +14,7 @@ from treadle.api.wire import Instant, to_json
 from treadle.http.access import COOKIE
 from treadle.http.front import Front
 from treadle.http.problems import problem_responses
+from treadle.http.schemas import content_of
 from treadle.kernel.sessions import SESSION_FOR
 from treadle.model.errors import InvalidInput
 
@@ -96,7 +97,7 @@ def _local(place: Any) -> str:
 
 
 def _responses(status: int) -> dict[int | str, dict[str, Any]]:
-    done: dict[str, Any] = {"description": "Done"} if status == 204 else {"model": Caller, "description": "Done"}
+    done: dict[str, Any] = {"description": "Done"} if status == 204 else {"description": "Done", **content_of(Caller)}
     return {status: done, **problem_responses()}
 
 

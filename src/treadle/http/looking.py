@@ -11,6 +11,7 @@ from treadle.api.contract import PREFIX, Shape
 from treadle.api.wire import to_json
 from treadle.http.front import Front
 from treadle.http.problems import problem_responses
+from treadle.http.schemas import content_of
 from treadle.model.errors import StoreUnavailable, TreadleError
 
 _JSON = "application/json"
@@ -35,7 +36,7 @@ def make_router(front: Front) -> APIRouter:
     @router.get(
         "/health",
         response_model=None,
-        responses={200: {"model": Health, "description": "All is well"}, **problem_responses(503)},
+        responses={200: {"description": "All is well", **content_of(Health)}, **problem_responses(503)},
         operation_id="server_health",
         openapi_extra={"security": []},
     )

@@ -6,9 +6,10 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import TypeAdapter
 
 from treadle.http.problems import Problem
+from treadle.http.schemas import components as components_of_shapes
+from treadle.http.schemas import content_of
 
 _DESCRIPTION = """\
 Everything that people, programs and agents do with a Treadle engine.
@@ -24,8 +25,8 @@ def document(app: FastAPI, version: str) -> dict[str, Any]:
     if app.openapi_schema is None:
         made = get_openapi(title="Treadle", version=version, description=_DESCRIPTION, routes=app.routes)
         components = made.setdefault("components", {})
-        schemas = components.setdefault("schemas", {})
-        schemas["Problem"] = TypeAdapter(Problem).json_schema(ref_template="#/components/schemas/{model}")
+        content_of(Problem)
+        components["schemas"] = components_of_shapes() | components.get("schemas", {})
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         made["security"] = [{"token": []}]
         app.openapi_schema = made

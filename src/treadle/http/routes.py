@@ -20,6 +20,7 @@ from treadle.api.face import all_calls
 from treadle.api.wire import to_json
 from treadle.http.front import Front
 from treadle.http.problems import problem_responses
+from treadle.http.schemas import content_of
 from treadle.model.errors import RestrictedToken
 
 WAIT = "wait_for"
@@ -37,7 +38,7 @@ def make_router(front: Front) -> APIRouter:
             route_class_override=_guarded(call, front),
             status_code=call.route.status,
             response_model=None,
-            responses={call.route.status: {"model": call.returns, "description": "Done"}, **problem_responses()},
+            responses={call.route.status: {"description": "Done", **content_of(call.returns)}, **problem_responses()},
             tags=[call.group],
             operation_id=call.id,
             summary=call.doc.partition("\n")[0].removesuffix("."),
@@ -156,7 +157,17 @@ def _bare(hint: Any) -> Any:
     return hint
 
 
+_models: dict[str, type[BaseModel]] = {}
+"""Made once for a process, as that takes long."""
+
+
 def _body_model(call: Call) -> type[BaseModel]:
+    if call.id not in _models:
+        _models[call.id] = _made_model(call)
+    return _models[call.id]
+
+
+def _made_model(call: Call) -> type[BaseModel]:
     fields: dict[str, Any] = {
         each.name: (_bare(each.hint), Field(... if each.required else _default(each), **_said(each))) for each in call.others
     }

@@ -93,7 +93,7 @@ class HttpServer:
         options = self._options
         level = logging.INFO if options.log_requests else logging.DEBUG
         app = make_app(self._engine, may_be_open=self._local, log_level=level, more=self._more)
-        self._front = front_of(app)
+        self.front = front_of(app)
         config = uvicorn.Config(
             app,
             lifespan="off",
@@ -114,5 +114,5 @@ class HttpServer:
         assert self._server is not None
         assert self._running is not None
         self._server.should_exit = True
-        await self._front.close()
+        await self.front.close()
         await self._running

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from treadle.kernel.event_pages import EventFilter, EventPage, last_page, page_after
 from treadle.kernel.ports import LaneDepth, Store, TaskFilter
 from treadle.kernel.scaling import Scaling, check_bounds, load_of, scaling
 from treadle.kernel.why import Around, Reason, serves, shown_server_state, why
@@ -118,6 +119,12 @@ class Reads:
     async def list_moves(self, task_id: str) -> list[Move]:
         """The moves of a task in order."""
         return await self._store.list_moves((await self.get_task(task_id)).id)
+
+    async def list_events(self, which: EventFilter, *, after_seq: int | None = None, limit: int = 100) -> EventPage:
+        """What happened after a seq, or, without one, last; see `kernel.event_pages`."""
+        if after_seq is None:
+            return await last_page(self._store, self._namespace, which, limit)
+        return await page_after(self._store, self._namespace, which, after_seq, limit)
 
     async def list_lines(self, task_id: str, limit: int = 100) -> list[LogLine]:
         """What the task's handlers wrote, oldest first."""

@@ -12,6 +12,7 @@ from treadle.wiring.engine import Engine
 if TYPE_CHECKING:
     from treadle.service.approvals import Approvals
     from treadle.service.dead_letters import DeadLetters
+    from treadle.service.events import Events
     from treadle.service.external_jobs import ExternalJobs
     from treadle.service.lists import Lists
     from treadle.service.runs import Runs
@@ -47,6 +48,12 @@ class Service(Api):
         from treadle.service.external_jobs import ExternalJobs
 
         return ExternalJobs(self.engine, self.access)
+
+    @cached_property
+    def events(self) -> Events:
+        from treadle.service.events import Events
+
+        return Events(self.engine, self.access)
 
     @cached_property
     def lists(self) -> Lists:

@@ -1,0 +1,95 @@
+"""Events over HTTP: followed by SSE, across lost connections, each once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import httpx
+import msgspec
+
+from treadle.api.contract import Call, calls_of
+from treadle.api.events import Event, EventsApi
+from treadle.api.wire import from_json
+from treadle.client.errors import ServerUnreachable, UnexpectedAnswer, error_of
+
+PATH = "events/stream"
+SILENCE = 45.0
+"""Seconds without a sign of life after which the connection is taken to be lost."""
+
+_WAITS = (0.1, 0.5, 1.0, 2.0, 5.0)
+_SEEN = 1000
+
+
+class RemoteEvents(EventsApi):
+    """The group `events` of a server."""
+
+    def __init__(self, http: httpx.AsyncClient, url: str, send: Callable[[Call, dict[str, Any]], Awaitable[Any]]) -> None:
+        self._http = http
+        self._url = url
+        self._send = send
+        (self._call,) = calls_of("events", EventsApi)
+
+    async def list(self, **options: Any) -> Any:
+        return await self._send(self._call, self._call.signature.bind(self, **options).arguments)
+
+    async def follow(self, *, after_seq: int | None = None, **which: str | None) -> AsyncGenerator[Event, None]:
+        """Events as they happen, each once; a connection that is lost is made again. Raises what the server refuses with."""
+        place, seen, failures, connected = after_seq, set[int](), 0, False
+        params = {name: value for name, value in which.items() if value is not None}
+        while True:
+            try:
+                async with aclosing(self._connection(params, place)) as messages:
+                    async for resume_after, event in messages:
+                        connected, failures = True, 0
+                        place = resume_after
+                        if event is None or event.seq in seen:
+                            continue
+                        seen.add(event.seq)
+                        if len(seen) > _SEEN:
+                            seen = {each for each in seen if each > place}
+                        yield event
+            except httpx.HTTPError as error:
+                if not connected:
+                    raise ServerUnreachable(f"{self._url} does not answer: {error or type(error).__name__}.") from None
+            except _Busy as error:
+                if not connected:
+                    raise error.told from None
+            await asyncio.sleep(_WAITS[min(failures, len(_WAITS) - 1)])
+            failures += 1
+
+    async def _connection(self, params: dict[str, str], place: int | None) -> AsyncGenerator[tuple[int, Event | None], None]:
+        """The messages of one connection: where to resume after each, and its event, if it has one."""
+        headers = {"Accept": "text/event-stream"} | ({} if place is None else {"Last-Event-ID": str(place)})
+        timeout = httpx.Timeout(10.0, read=SILENCE)
+        async with self._http.stream("GET", PATH, params=params, headers=headers, timeout=timeout) as answer:
+            if not answer.is_success:
+                error = error_of(answer.status_code, await answer.aread())
+                raise _Busy(error) if answer.status_code >= 500 else error
+            said: dict[str, str] = {}
+            async for line in answer.aiter_lines():
+                if line:
+                    name, _, value = line.partition(": ")
+                    said[name] = value
+                    continue
+                if said.get("event") == "lagging":
+                    return
+                if "id" in said:
+                    yield int(said["id"]), self._event(said["data"]) if "data" in said else None
+                said = {}
+
+    def _event(self, data: str) -> Event:
+        try:
+            event: Event = from_json(data.encode(), Event)
+        except msgspec.DecodeError as error:
+            raise UnexpectedAnswer(f"{self._url} sent an event that this client cannot read: {error}.") from None
+        return event
+
+
+class _Busy(Exception):
+    """The server, or what stands in front of it, cannot answer now."""
+
+    def __init__(self, told: Exception) -> None:
+        self.told = told

@@ -1,0 +1,232 @@
+"""Events for many over HTTP: each once and in order, also across lost connections, and nobody waits for the slow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import httpx
+import pytest
+from tests.interfaces.test_engine_events import Late
+
+from treadle.api.events import Event
+from treadle.client import Client
+from treadle.http.app import make_app
+from treadle.http.front import Front, front_of
+from treadle.http.live import BEAT_EVERY, Live
+from treadle.http.serving import HttpOptions, HttpServer
+from treadle.http.stream import LAG_GRACE
+from treadle.kernel.event_pages import EventFilter
+from treadle.model.access import Scope
+from treadle.model.errors import Forbidden
+from treadle.settings import Settings
+from treadle.testing import ManualClock
+from treadle.wiring.engine import Engine
+
+CLIENTS = 200
+ANY = EventFilter()
+
+
+async def move_some(engine: Engine, count: int) -> list[str]:
+    """So many moves; the ids of what made them, in order."""
+    ids = []
+    for _ in range(count):
+        task = await engine.enqueue("work")
+        await engine.cancel(task)
+        ids.append(task.id)
+    return ids
+
+
+def client_of(url: str, token: str | None = None) -> Client:
+    return Client(url, token, transport=httpx.AsyncHTTPTransport(verify=False))
+
+
+async def take(events: AsyncIterator[Event], count: int) -> list[Event]:
+    return [await anext(events) for _ in range(count)]
+
+
+async def joined(live: Live, count: int) -> None:
+    while live.followers != count:  # noqa: ASYNC110 - it is other clients' requests that change it
+        await asyncio.sleep(0.01)
+
+
+async def test_200_clients_see_every_event_once_and_in_order_also_across_reconnects():
+    each, total = 15, 60
+    async with Engine("memory://") as engine:
+        (expected := []).extend(await move_some(engine, each))
+        async with HttpServer(engine, HttpOptions(port=0)) as server:
+            port = int(server.url.rpartition(":")[2])
+            clients = [client_of(server.url) for _ in range(CLIENTS)]
+            following = [asyncio.create_task(take(client.events.follow(after_seq=0), total)) for client in clients]
+            await joined(server.front.live, CLIENTS)
+            expected += await move_some(engine, each)
+        expected += await move_some(engine, each)  # while there is no server
+        async with HttpServer(engine, HttpOptions(port=port)) as server:
+            assert server.url.endswith(str(port))
+            expected += await move_some(engine, each)
+            seen = await asyncio.gather(*following)
+        for client in clients:
+            await client.close()
+    for events in seen:
+        assert [event.entity_id for event in events] == expected
+        assert [event.seq for event in events] == sorted({event.seq for event in events})
+
+
+async def test_who_is_slow_is_let_go_and_neither_the_engine_nor_others_wait(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("treadle.http.live.BUFFER", 20)
+    async with Engine("memory://") as engine:
+        live = Live(engine)
+        slow, fast = live.follower(ANY), live.follower(ANY)
+        async with aclosing(slow.follow(0)) as of_slow, aclosing(fast.follow(0)) as of_fast:
+            assert await anext(of_slow) == await anext(of_fast) == []
+            ids: list[str] = []
+            told: list[bytes] = []
+            while not slow.lagging.is_set():  # nobody takes what `slow` is told; the engine goes on meanwhile
+                ids += await move_some(engine, 5)
+                while len(told) < len(ids):
+                    told += [each.text for each in await anext(of_fast)]
+            assert not fast.lagging.is_set()
+            assert len(ids) <= 30
+            assert [task_id in text.decode() for task_id, text in zip(ids, told, strict=True)] == [True] * len(ids)
+            assert [portion async for portion in of_slow] == []
+        again = live.follower(ANY)
+        async with aclosing(again.follow(slow.resume_after)) as events:
+            assert len(await anext(events)) == len(ids)
+        await live.close()
+
+
+class Caller:
+    """A caller of the application as a server sees it, who may stop to take what it is sent."""
+
+    def __init__(self, front: Front, app: Any, query: str = "") -> None:
+        self.front, self.app, self.query = front, app, query
+        self.sent: list[bytes] = []
+        self.taking = asyncio.Event()
+        self.taking.set()
+        self.began = asyncio.Event()
+        self.gone = asyncio.Event()
+
+    async def receive(self) -> dict[str, Any]:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message.get("body", b""))
+        if self.sent[-1]:
+            self.began.set()
+        await self.taking.wait()
+
+    async def call(self) -> None:
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/v1/events/stream",
+            "query_string": self.query.encode(),
+            "headers": [(b"host", b"127.0.0.1")],
+            "client": ("127.0.0.1", 1),
+            "scheme": "http",
+            "server": ("127.0.0.1", 80),
+        }
+        await self.app(scope, self.receive, self.send)
+
+
+async def test_who_was_let_go_is_told_so_and_who_takes_nothing_at_all_is_left(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("treadle.http.live.BUFFER", 5)
+    clock = ManualClock()
+    async with Engine("memory://", clock=clock) as engine:
+        app = make_app(engine)
+        late, stuck = Caller(front_of(app), app), Caller(front_of(app), app)
+        calls = [asyncio.create_task(each.call()) for each in (late, stuck)]
+        for each in (late, stuck):
+            await each.began.wait()
+            each.taking.clear()
+        for _ in range(4):
+            await move_some(engine, 5)
+            await asyncio.sleep(0)
+        late.taking.set()
+        await calls[0]
+        assert late.sent[-1].startswith(b"event: lagging")
+        assert not calls[1].done()
+        clock.advance(LAG_GRACE)
+        await calls[1]
+        assert front_of(app).live.followers == 0
+
+
+async def test_a_sign_of_life_says_where_to_resume_and_ends_what_is_not_allowed_any_more():
+    clock = ManualClock()
+    async with Engine("memory://", clock=clock) as engine:
+        app = make_app(engine)
+        caller = Caller(front_of(app), app, "entity=run")
+        calling = asyncio.create_task(caller.call())
+        await caller.began.wait()
+        await move_some(engine, 3)
+        last = await engine.store.find_last_seq()
+        while f": {last}\nid: {last}\n\n".encode() not in caller.sent:
+            clock.advance(BEAT_EVERY)
+            await asyncio.sleep(0.01)
+        await engine.tokens.create("ada", [Scope.ADMIN])  # the server is open no more
+        while not calling.done():
+            clock.advance(BEAT_EVERY)
+            await asyncio.sleep(0.01)
+        assert caller.sent[-1] == b""
+
+
+async def test_an_event_whose_commit_was_overtaken_comes_once_and_is_resumed_before(
+    postgres_url: str, postgres_server: str, postgres_schema: str
+):
+    async with Engine(postgres_url, settings=Settings()) as engine:
+        task = await engine.enqueue("work")
+        await move_some(engine, 1)
+        late = Late(postgres_server, postgres_schema, task.id)
+        await move_some(engine, 1)
+        live = Live(engine)
+        one, other = live.follower(ANY), live.follower(ANY)
+        async with aclosing(one.follow(0)) as events:
+            told = await anext(events)
+            assert [each.resume_after for each in told] == [late.seq - 1, late.seq - 1]
+            assert await anext(events) == []
+            async with aclosing(other.follow(told[-1].resume_after)) as resumed:
+                assert [each.seq for each in await anext(resumed)] == [late.seq + 1]
+                assert await anext(resumed) == []
+                late.commit()
+                for each in (events, resumed):
+                    while not (found := await anext(each)):
+                        pass
+                    assert [(each.seq, each.resume_after) for each in found] == [(late.seq, late.seq + 1)]
+        await live.close()
+
+
+async def test_filters_hold_for_what_was_and_for_what_comes():
+    async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0)) as server:
+        client = client_of(server.url)
+        _, second = await move_some(engine, 2)
+        async with aclosing(client.events.follow(after_seq=0, entity_id=second, move="cancel")) as events:
+            assert (await anext(events)).entity_id == second
+        await joined(server.front.live, 0)
+        async with aclosing(client.events.follow(entity="task")) as events:
+            taking = asyncio.create_task(anext(events))
+            await joined(server.front.live, 1)
+            (third,) = await move_some(engine, 1)
+            found = await taking
+        assert (found.entity_id, found.move, found.to_state, found.actor) == (third, "cancel", "canceled", "python")
+        await client.close()
+
+
+async def test_a_follower_who_may_not_look_is_told_why():
+    async with Engine("memory://") as engine:
+        secret = (await engine.tokens.create("ci", [Scope.WORK])).secret
+        async with HttpServer(engine, HttpOptions(port=0)) as server:
+            client = client_of(server.url, secret)
+            with pytest.raises(Forbidden):
+                await anext(client.events.follow())
+            await client.close()
+
+
+@pytest.mark.parametrize("place", ["x", "-1", "1.5", "9" * 30])
+async def test_what_is_no_place_to_resume_at_is_refused(place: str):
+    async with Engine("memory://") as engine:
+        transport = httpx.ASGITransport(make_app(engine))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            assert (await client.get("/v1/events/stream", headers={"Last-Event-ID": place})).status_code == 422
