@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.contract.queueing import claim_one, fail, get, park, put_and_claim, put_one, seen, settle, succeed
+from tests.contract.queueing import MINUTE, claim_one, fail, get, park, put_and_claim, put_one, seen, settle, succeed
 from tests.contract.test_histories import START, put_run
 
 from treadle.kernel.ports import Amend, Revive, Store
@@ -55,3 +55,44 @@ async def test_events_tell_the_namespace_of_live_and_finished_tasks(store):
 async def test_an_empty_store_has_no_events(store):
     await put_one(store)
     assert (await store.list_events(0, LAST, 10), await store.find_last_seq()) == ([], 0)
+
+
+# --- tallies ---
+
+
+async def test_moves_of_tasks_are_tallied_by_minute_kind_and_move(store, clock):
+    await clock.advance(MINUTE - clock.now() % MINUTE)
+    first = clock.now()
+    for settlement in (succeed(), succeed(), fail()):
+        await settle(store, (await put_and_claim(store)).claim, settlement)
+    task = await put_and_claim(store)
+    await settle(store, task.claim, park(task, "retry", attempt=2))
+    elsewhere = Lane("elsewhere", "function", "default", "work")
+    await settle(store, (await put_and_claim(store, lane=elsewhere)).claim, succeed())
+    half = await store.find_last_seq()
+    await clock.advance(MINUTE)
+    await settle(store, (await claim_one(store)).claim, fail())
+    await settle(store, seen(await get(store, task.id)), Amend("discard", "canceled", "ann"))
+    await put_run(store, START)
+    found = await store.tally(0, await store.find_last_seq())
+    assert {tuple(each)[:-1] for each in found} == {
+        ("default", "handler", first, "succeed", "completed", 2),
+        ("default", "handler", first, "fail", "failed", 1),
+        ("default", "handler", first, "retry", "pending", 1),
+        ("elsewhere", "function", first, "succeed", "completed", 1),
+        ("default", "handler", first + MINUTE, "fail", "failed", 1),
+        ("default", "handler", first + MINUTE, "discard", "canceled", 1),
+    }
+    assert {each.minute_at for each in await store.tally(half, LAST)} == {first + MINUTE}
+    assert await store.tally(LAST - 1, LAST) == []
+
+
+async def test_tallies_tell_how_long_tasks_were_due_before_their_first_claim(store, clock):
+    await put_one(store)
+    await clock.advance(5_000)
+    await settle(store, (await claim_one(store)).claim, succeed())
+    again = await put_and_claim(store)
+    await settle(store, again.claim, park(again, "retry", attempt=2))
+    await clock.advance(MINUTE)
+    await settle(store, (await claim_one(store)).claim, fail())
+    assert {each.move: each.waited_for for each in await store.tally(0, LAST)} == {"succeed": 5_000, "retry": None, "fail": None}

@@ -18,6 +18,33 @@ class Time(Shape):
     now: Instant
 
 
+@dataclass(frozen=True, slots=True)
+class PaceMinute(Shape):
+    """What tasks came to in one minute; those of the engine's own kinds are not counted."""
+
+    at: Instant
+    """When it began."""
+    completed: int
+    failed: int
+    """For good; those that somebody has retried or discarded since are among them."""
+    retried: int
+    """Attempts that failed and are tried again."""
+    taken_over: int
+    """Attempts whose lease ran out."""
+    waited_for: int
+    """Milliseconds: the longest that a task had been due when it was first taken, of those that ended in this minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace(Shape):
+    """How fast work got done in the last hour, in the whole store, whoever did it."""
+
+    minutes: list[PaceMinute]
+    """Oldest first; the last one still runs."""
+    since_at: Instant
+    """What came before has not been counted yet: a later call reaches further back."""
+
+
 class SystemApi(Protocol):
     """The system as a whole."""
 
@@ -30,3 +57,11 @@ class SystemApi(Protocol):
         self, any_id: Annotated[str, Says("The id of a task, a run, an objective, an approval or an outside job")]
     ) -> Why:
         """Why a task, a run or an objective is where it is, in one line; of an approval or an outside job: its task."""
+
+    @contract.get("/pace")
+    async def pace(self) -> Pace:
+        """What tasks came to in each minute of the last hour, counted from the moves themselves.
+
+        What was counted is remembered by the process that answers; a call takes no longer than a moment, whatever the history,
+        and says how far back it reaches.
+        """

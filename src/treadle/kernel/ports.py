@@ -319,6 +319,20 @@ class History:
     moves: tuple[Move, ...]
 
 
+class Tally(NamedTuple):
+    """How often tasks of one kind made one move within one minute."""
+
+    namespace: str
+    kind: str
+    minute_at: int
+    """When the minute began."""
+    move: str
+    to_state: str
+    times: int
+    waited_for: int | None
+    """The longest that one of them had been due when it was first taken, of those that ended with their first claim."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """A move, and the namespace of who made it."""
@@ -682,6 +696,12 @@ class Store(UsageStore, EntityStore, Protocol):
 
     async def find_last_seq(self) -> int:
         """The last number that was given to a move, whether that is committed or not."""
+
+    async def tally(self, after_seq: int, until_seq: int) -> list[Tally]:
+        """How often tasks made each move within each minute, of the moves with a seq after the one and up to the other.
+
+        Reads all of these, so callers bound the distance. Moves of tasks that have been pruned are not among them.
+        """
 
     # dead letters
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.api.system import SystemApi, Time
+from treadle.api.system import Pace, PaceMinute, SystemApi, Time
 from treadle.api.tasks import Why
 from treadle.model.errors import RunNotFound, TaskNotFound
 from treadle.model.states import OBJECTIVE
@@ -15,6 +15,14 @@ class System(Group, SystemApi):
 
     async def time(self) -> Time:
         return Time(instant(await self.engine.store.now()))
+
+    async def pace(self) -> Pace:
+        hour = await self.engine.pace.last_hour()
+        minutes = [
+            PaceMinute(instant(each.at), each.completed, each.failed, each.retried, each.taken_over, each.waited_for)
+            for each in hour.minutes
+        ]
+        return Pace(minutes, instant(hour.since_at))
 
     async def why(self, any_id: str) -> Why:
         for find in (self._why_task, self._why_run, self._why_record):

@@ -9,6 +9,7 @@ from treadle.kernel.observing import Telemetry
 from treadle.settings import Settings
 
 if TYPE_CHECKING:
+    from treadle.kernel.pace import Pace
     from treadle.wiring.engine import Engine
     from treadle.wiring.metrics import Metrics
 
@@ -19,6 +20,7 @@ class ObservedFace:
     settings: Settings
     telemetry: Telemetry
     _metrics: Metrics | None = None
+    _pace: Pace | None = None
 
     @property
     def metrics(self) -> Metrics:
@@ -28,6 +30,16 @@ class ObservedFace:
 
             self._metrics = Metrics(cast("Engine", self))
         return self._metrics
+
+    @property
+    def pace(self) -> Pace:
+        """What tasks came to in each minute of the last hour."""
+        if self._pace is None:
+            from treadle.kernel.pace import Pace
+
+            engine = cast("Engine", self)
+            self._pace = Pace(engine.store, engine.clock, namespace=self.settings.namespace)
+        return self._pace
 
     def use_tracing(self, provider: Any = None) -> None:
         """Make OpenTelemetry spans with that `TracerProvider`; without one, send them to `TREADLE_OTLP_ENDPOINT`."""

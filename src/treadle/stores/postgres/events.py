@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.kernel.ports import Event
+from treadle.kernel.ports import Event, Tally
 from treadle.stores.postgres.connect import PACKAGE, Connection
 from treadle.stores.postgres.reads import moves_of
 from treadle.stores.statements import load_statements
@@ -19,3 +19,8 @@ async def list_events(connection: Connection, after_seq: int, until_seq: int, li
 async def find_last_seq(connection: Connection) -> int:
     """The last number given."""
     return int(await connection.fetchval(_SQL["find_last_seq"]))
+
+
+async def tally(connection: Connection, after_seq: int, until_seq: int) -> list[Tally]:
+    """Moves of tasks by minute."""
+    return [Tally(*row) for row in await connection.fetch(_SQL["tally"], after_seq, until_seq)]

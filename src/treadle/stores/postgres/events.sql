@@ -36,3 +36,21 @@ order by found.seq;
 -- name: find_last_seq
 -- The last number that a move was given, whether it is committed or not.
 select case when is_called then last_value else 0 end from treadle_seq;
+
+-- name: tally
+-- Moves of tasks after the seq $1 and up to $2 by minute, kind and move; the log does not say of which lane they were.
+select lanes.namespace, lanes.kind, either.at / 60000 * 60000, either.move, either.to_state, count(*), max(either.waited_for)
+from (
+  select finished.lane_id, finished.finished_at as at, finished.move, finished.state as to_state,
+    case when finished.claim_version = 1 then finished.claimed_at - finished.due_at end as waited_for
+  from finished
+  where finished.seq > $1::bigint and finished.seq <= $2::bigint
+  union all
+  select coalesce(tasks.lane_id, ended.lane_id), log.at, log.move, log.to_state, null
+  from log
+  left join tasks on tasks.id = log.entity_id
+  left join finished as ended on ended.id = log.entity_id
+  where log.seq > $1::bigint and log.seq <= $2::bigint and log.entity = 'task'
+) as either
+join lanes on lanes.id = either.lane_id
+group by lanes.namespace, lanes.kind, either.at / 60000, either.move, either.to_state;

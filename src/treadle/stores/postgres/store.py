@@ -20,6 +20,7 @@ from treadle.kernel.ports import (
     Renewal,
     Rules,
     RunFilter,
+    Tally,
     TaskFilter,
     Touch,
     Unit,
@@ -278,6 +279,11 @@ class PostgresStore(UsageMethods, EntityMethods):
         """The last number given."""
         async with self._working() as connection:
             return await events.find_last_seq(connection)
+
+    async def tally(self, after_seq: int, until_seq: int) -> list[Tally]:
+        """Moves of tasks by minute."""
+        async with self._working() as connection:
+            return await events.tally(connection, after_seq, until_seq)
 
     # dead letters
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 import msgspec
 
-from treadle.kernel.ports import Event
+from treadle.kernel.ports import Event, Tally
 from treadle.model.tasks import Move
 from treadle.stores.sqlite.connection import read_value
 from treadle.stores.statements import load_statements
@@ -23,3 +23,9 @@ def list_events(connection: apsw.Connection, after_seq: int, until_seq: int, lim
 def find_last_seq(connection: apsw.Connection) -> int:
     """The last number given."""
     return int(read_value(connection, _SQL["find_last_seq"]))
+
+
+def tally(connection: apsw.Connection, after_seq: int, until_seq: int) -> list[Tally]:
+    """Moves of tasks by minute."""
+    values = {"after_seq": after_seq, "until_seq": until_seq}
+    return [Tally(*row) for row in connection.execute(_SQL["tally"], values)]

@@ -39,3 +39,19 @@ from (
 -- name: find_last_seq
 -- The last number that a move was given.
 select value from seqs where name = 'move';
+
+-- name: tally
+-- Moves of tasks by minute, kind and move; the log does not say of which lane they were.
+select l.namespace, l.kind, m.at / 60000 * 60000, m.move, m.to_state, count(*), max(m.waited_for)
+from (
+  select f.lane_id, f.finished_at as at, f.move, f.state as to_state,
+    case when f.claim_version = 1 then f.claimed_at - f.due_at end as waited_for
+  from finished as f
+  where f.seq > :after_seq and f.seq <= :until_seq
+  union all
+  select coalesce((select t.lane_id from tasks as t where t.id = g.entity_id), (select f.lane_id from finished as f where f.id = g.entity_id)),
+    g.at, g.move, g.to_state, null
+  from log as g
+  where g.seq > :after_seq and g.seq <= :until_seq and g.entity = 'task'
+) as m cross join lanes as l on l.id = m.lane_id
+group by l.namespace, l.kind, m.at / 60000, m.move, m.to_state;

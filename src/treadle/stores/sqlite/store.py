@@ -28,6 +28,7 @@ from treadle.kernel.ports import (
     Renewal,
     Rules,
     RunFilter,
+    Tally,
     TaskFilter,
     Touch,
     Unit,
@@ -284,6 +285,10 @@ class SqliteStore(UsageMethods, EntityMethods):
     async def find_last_seq(self) -> int:
         """The last number given."""
         return await self._reader.call(events.find_last_seq)
+
+    async def tally(self, after_seq: int, until_seq: int) -> list[Tally]:
+        """Moves of tasks by minute."""
+        return await self._reader.call(lambda connection: events.tally(connection, after_seq, until_seq))
 
     # dead letters
 

@@ -1,0 +1,130 @@
+"""Counting the last hour: everything once, whatever the order in which it comes, and never more than a moment at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from treadle.kernel import pace
+from treadle.kernel.pace import Hour, Pace
+from treadle.kernel.ports import Tally
+from treadle.testing import ManualClock
+
+MINUTE = 60_000
+
+
+@dataclass
+class Ends:
+    """A store that has nothing but ends of tasks: when each came, by its seq."""
+
+    clock: ManualClock
+    seqs_in_order: bool = True
+    ends: dict[int, tuple[int, str]] = field(default_factory=dict)
+    given: int = 0
+    longest: int = 0
+
+    def end(self, count: int = 1, state: str = "completed") -> None:
+        for _ in range(count):
+            self.given += 1
+            self.ends[self.given] = (self.clock.now(), state)
+
+    async def now(self) -> int:
+        return self.clock.now()
+
+    async def find_last_seq(self) -> int:
+        return self.given
+
+    async def tally(self, after_seq: int, until_seq: int) -> list[Tally]:
+        self.longest = max(self.longest, until_seq - after_seq)
+        counts: dict[tuple[int, str], int] = {}
+        for seq, (at, state) in self.ends.items():
+            if after_seq < seq <= until_seq:
+                key = (at // MINUTE * MINUTE, state)
+                counts[key] = counts.get(key, 0) + 1
+        return [Tally("default", "handler", at, "end", state, count, None) for (at, state), count in counts.items()]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def ends(clock: ManualClock) -> Ends:
+    return Ends(clock)
+
+
+def counted(hour: Hour) -> int:
+    return sum(minute.completed + minute.failed for minute in hour.minutes)
+
+
+async def test_an_hour_is_counted_by_minute_and_what_is_older_is_not(ends: Ends, clock: ManualClock):
+    ends.end(3)
+    clock.advance(60 * 60)
+    for _ in range(10):
+        ends.end(2)
+        clock.advance(60)
+    ends.end(1, "failed")
+    hour = await Pace(ends, clock).last_hour()  # type: ignore[arg-type]
+    assert len(hour.minutes) == pace.MINUTES
+    assert [minute.completed for minute in hour.minutes[-11:]] == [2] * 10 + [0]
+    assert (hour.minutes[-1].failed, counted(hour), hour.whole) == (1, 21, True)
+
+
+async def test_each_look_counts_what_is_new_once(ends: Ends, clock: ManualClock):
+    looking = Pace(ends, clock)  # type: ignore[arg-type]
+    for round_ in range(1, 6):
+        ends.end(4)
+        assert counted(await looking.last_hour()) == 4 * round_
+        clock.advance(pace.FRESH_FOR)
+
+
+async def test_what_comes_late_with_an_earlier_seq_is_counted(clock: ManualClock):
+    ends = Ends(clock, seqs_in_order=False)
+    looking = Pace(ends, clock)  # type: ignore[arg-type]
+    ends.end(3)
+    late = ends.ends.pop(2)
+    assert counted(await looking.last_hour()) == 2
+    clock.advance(10)
+    ends.end()
+    assert counted(await looking.last_hour()) == 3
+    ends.ends[2] = late
+    for _ in range(4):
+        clock.advance(10)
+        assert counted(await looking.last_hour()) == 4
+
+
+async def test_a_long_history_is_counted_page_by_page_back_to_an_hour_ago(
+    ends: Ends, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pace, "PAGE", 10)
+    monkeypatch.setattr(pace, "WITHIN", -1.0)  # each look goes back by one page alone
+    ends.end(50)
+    clock.advance(2 * 60 * 60)
+    for _ in range(30):
+        ends.end(1)
+        clock.advance(60)
+    looking = Pace(ends, clock)  # type: ignore[arg-type]
+    first = await looking.last_hour()
+    assert (counted(first), first.whole) == (10, False)
+    assert first.since_at == clock.now() // MINUTE * MINUTE - 9 * MINUTE
+    ends.end(1)
+    clock.advance(pace.FRESH_FOR)
+    assert counted(await looking.last_hour()) == 21
+    for _ in range(2):
+        clock.advance(pace.FRESH_FOR)
+        hour = await looking.last_hour()
+    assert (counted(hour), hour.whole, ends.longest) == (31, True, 10)
+
+
+async def test_after_a_long_absence_counting_begins_anew(ends: Ends, clock: ManualClock, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pace, "PAGE", 10)
+    monkeypatch.setattr(pace, "FAR_BEHIND", 20)
+    looking = Pace(ends, clock)  # type: ignore[arg-type]
+    ends.end(5)
+    await looking.last_hour()
+    ends.end(40)
+    clock.advance(pace.FRESH_FOR)
+    assert counted(await looking.last_hour()) == 45
+    assert ends.longest == 10
