@@ -90,8 +90,7 @@ def furnish(engine: Engine, world: World) -> None:
         async def start(self, payload: Any, ctx: Context) -> Any:
             while True:
                 try:
-                    job_id = await world.ask(world.find, ctx.dispatch_token)
-                    job_id = job_id or await world.ask(world.submit, payload["key"], ctx.dispatch_token, payload["takes"])
+                    job_id = await world.ask(world.submit, payload["key"], ctx.dispatch_token, payload["takes"])
                     return ExternalProductionHandle(job_id, 1.0)
                 except ServiceError:
                     await asyncio.sleep(0.5)

@@ -10,15 +10,16 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation.auditor import Auditor
 from tests.simulation.crew import furnish
-from tests.simulation.invariants import Auditor, check_end, is_quiet
+from tests.simulation.invariants import check_end, is_quiet
 from tests.simulation.wishes import Wish, draw_wishes
 from tests.simulation.world import World
 
 from treadle import Engine
 from treadle.kernel.ports import RunFilter
 from treadle.kernel.telemetry import ClockJumped, Event, LeaseLost, LeasesExpired, LoopError, Recovered, ResultDropped
-from treadle.model.errors import StoreError, TreadleError
+from treadle.model.errors import FunctionNotFound, StoreError, TreadleError
 from treadle.model.states import Hold
 from treadle.testing.simulation import Process, Simulation, Trace
 from treadle.wiring.host import WorkerHost
@@ -91,7 +92,6 @@ class History:
 
     async def play(self, simulation: Simulation) -> None:
         """From the first start of a server to the last check."""
-        faults = simulation.faults
         self.auditor.watch()
         runners = [asyncio.create_task(self._serve(f"server{number}")) for number in range(self.servers)]
         runners += [
@@ -102,9 +102,7 @@ class History:
         await asyncio.sleep(until)
         while any(wish.id is None for wish in self.wishes) and simulation.loop.time() < 3 * until:  # noqa: ASYNC110
             await asyncio.sleep(1.0)
-        faults.on = False
-        simulation.full_until = 0.0
-        simulation.trace.add(simulation.loop.time(), "", "=== nothing goes wrong any more")
+        simulation.heal()
         give_up_at = simulation.loop.time() + LONGEST
         while simulation.loop.time() < give_up_at and not await is_quiet(simulation.store, self.wishes):  # noqa: ASYNC110
             await asyncio.sleep(1.0)
@@ -127,6 +125,11 @@ class History:
                 process.tell(f"--- {event}")
             case Recovered() if any("has a task again" in each for each in event.missed):
                 self.simulation.wrong(f"{process.shown}: a start-up found work without a task: {event.missed}")
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(3 * self.dice.random())
+            await self.auditor.look()
 
     # who plays
 
@@ -189,9 +192,9 @@ class History:
                     try:
                         wish.id = await wish.send(engine)
                         process.tell(f"{wish.key} is {wish.id[-6:]}")
-                    except StoreError:
+                    except (StoreError, FunctionNotFound):  # no server has said yet that it has the function
                         await asyncio.sleep(0.5)
-                await asyncio.sleep(self.dice.random() * 2)
+                await asyncio.sleep(self.dice.random() * self.dice.choice((0.05, 2)))
             await asyncio.Event().wait()
 
     async def _decide(self, process: Process) -> None:

@@ -1,53 +1,31 @@
-"""What must hold whatever went wrong: some of it at every moment, the rest when a history is over."""
+"""What must hold when a history is over, whatever went wrong in it."""
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.auditor import LIVE
 from tests.simulation.wishes import Wish
 
 from treadle.evaluator.states import TERMINAL
+from treadle.kernel.effects import Effect
 from treadle.kernel.entities import RecordFilter
 from treadle.kernel.ports import RunFilter, Store, TaskFilter
-from treadle.model.names import PRUNE
+from treadle.model.names import HANDLER, PRUNE
 from treadle.model.states import EXTERNAL, StepState, TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import decode
-from treadle.testing.simulation import Process, Simulation
+from treadle.testing.simulation import Simulation
 
 if TYPE_CHECKING:
     from tests.simulation.history import History
 
-LIVE = ("pending", "running", "paused", "awaiting_external", "awaiting_approval")
 ENDED_STEPS = (StepState.COMPLETED, StepState.FAILED, *TERMINAL)
 GIVEN_UP = "takeovers_exhausted"
-
-
-class Auditor:
-    """Looks at what the store did, call by call."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-        self._claims: dict[tuple[str, int], str] = {}
-
-    def watch(self) -> None:
-        """From now on."""
-        self._simulation.on_done.append(self._done)
-
-    def _done(self, process: Process, name: str, arguments: tuple[Any, ...], answer: Any) -> None:
-        if name == "claim":
-            for task in answer:
-                self._claimed(task)
-
-    def _claimed(self, task: Task) -> None:
-        """No two callers receive the same (task, version)."""
-        claim = (task.id, task.claim_version)
-        if claim in self._claims:
-            self._simulation.wrong(f"claim {claim} was given to {self._claims[claim]} and to {task.owner_id}")
-        self._claims[claim] = task.owner_id or ""
 
 
 async def is_quiet(store: Store, wishes: Sequence[Wish]) -> bool:
@@ -74,6 +52,7 @@ async def check_end(history: History) -> int:
                 f"left over: {task.kind} {task.name} {task.id} {task.state} owner={task.owner_id} wake_at={task.wake_at}"
             )
     await _check_records(simulation, engine)
+    await _check_twice(simulation, history.wishes)
     for problem in (await engine.verify()).problems:
         simulation.wrong(f"verify: {problem}")
     return given_up
@@ -95,6 +74,17 @@ async def _check_records(simulation: Simulation, engine: Any) -> None:
             for step in await simulation.store.list_steps(run.id, None, 1000):
                 if step.state not in ENDED_STEPS:
                     simulation.wrong(f"run {run.id} is completed, and its step {step.id} is {step.state}")
+
+
+async def _check_twice(simulation: Simulation, wishes: Sequence[Wish]) -> None:
+    """What was asked for again, as no answer came, is there once."""
+    tasks = await simulation.store.list_tasks(TaskFilter(kind=HANDLER), 10_000)
+    runs = await simulation.store.list_runs(RunFilter(), 10_000)
+    keys = Counter(decode(task.payload).get("key") for task in tasks if task.run_id is None and task.name != "tick")
+    keys.update(run.idempotency_key for run in runs)
+    for wish in wishes:
+        if wish.kind in ("task", "run") and keys[wish.key] > 1:
+            simulation.wrong(f"{wish.key} is there {keys[wish.key]} times")
 
 
 async def _check_schedule(simulation: Simulation, store: Store, wish: Wish) -> None:
@@ -164,6 +154,8 @@ async def _check_effects(simulation: Simulation, store: Store, world: Any, wish:
             simulation.wrong(f"{wish.key}: the effect {effect} was never made")
         if len(world.deduped.get(effect, ())) > 1:
             simulation.wrong(f"{wish.key}: the effect {effect} was made under {len(world.deduped[effect])} dedupe keys")
+    if wish.kind == "task" and wish.effects:
+        await _check_outcomes(simulation, store, wish, tasks[0])
     more = sum(world.made[effect] - 1 for effect in wish.effects)
     if more > unknown:
         simulation.wrong(f"{wish.key}: {more} effect(s) were made again, and the log says {unknown} times that nobody knew")
@@ -171,3 +163,12 @@ async def _check_effects(simulation: Simulation, store: Store, world: Any, wish:
         jobs = [job for job in world.jobs.values() if job.key == key]
         if len(jobs) != 1:
             simulation.wrong(f"{wish.key}: {len(jobs)} outside jobs instead of one: {jobs}")
+
+
+async def _check_outcomes(simulation: Simulation, store: Store, wish: Wish, task: Task) -> None:
+    """The outcome of each effect is kept: a task that is done leaves nothing unknown (D22)."""
+    for number, effect in enumerate(wish.effects):
+        request = {"key": wish.key, "number": number}
+        keys = Effect.of(task.id, task.step_id, task.root_id, f"charge{number}", request).keys(task.attempt)
+        if not any(outcome.status == "succeeded" for outcome in await store.find_outcomes(keys)):
+            simulation.wrong(f"{wish.key} is done, and nobody knows whether its effect {effect} was made")

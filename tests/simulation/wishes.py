@@ -37,9 +37,9 @@ class Wish:
 
 
 def draw_wishes(dice: random.Random, count: int) -> list[Wish]:
-    """So many wishes of all kinds."""
-    makers = (_work, _work, _sync, _nap, _charge, _ask, _limited, _order, _flow, _broken_flow, _print, _schedule, _objective)
-    return [dice.choice(makers)(dice, f"w{number}") for number in range(count)]
+    """So many wishes, of a few kinds: those that meet one another say more than a bit of everything."""
+    kinds = dice.sample(KINDS, dice.choice((1, 2, 4, len(KINDS))))
+    return [dice.choice(kinds)(dice, f"w{number}") for number in range(count)]
 
 
 def _task(key: str, name: str, payload: dict[str, Any], expected: Any, **options: Any) -> Wish:
@@ -51,7 +51,7 @@ def _task(key: str, name: str, payload: dict[str, Any], expected: Any, **options
 
 def _work(dice: random.Random, key: str) -> Wish:
     n = dice.randrange(100)
-    payload = {"n": n, "takes": dice.choice((0, 0.1, 1, 4, 9)), "fails": dice.choice((0, 0, 0, 1, 3))}
+    payload = {"key": key, "n": n, "takes": dice.choice((0, 0.1, 1, 4, 9)), "fails": dice.choice((0, 0, 0, 1, 3))}
     options: dict[str, Any] = {}
     if dice.random() < 0.3:
         options["delay"] = dice.choice((0.5, 5))
@@ -62,16 +62,18 @@ def _work(dice: random.Random, key: str) -> Wish:
 
 def _sync(dice: random.Random, key: str) -> Wish:
     n = dice.randrange(100)
-    return _task(key, "sync", {"n": n}, {"n": 2 * n})
+    return _task(key, "sync", {"key": key, "n": n}, {"n": 2 * n})
 
 
 def _nap(dice: random.Random, key: str) -> Wish:
-    return _task(key, "nap", {}, {"slept": 2})
+    return _task(key, "nap", {"key": key}, {"slept": 2})
 
 
 def _limited(dice: random.Random, key: str) -> Wish:
     n = dice.randrange(100)
-    return _task(key, "work", {"n": n, "takes": 1, "fails": 0}, {"n": 2 * n}, limit_key="few", limit=2)
+    return _task(
+        key, "work", {"key": key, "n": n, "takes": dice.choice((1, 5)), "fails": 0}, {"n": 2 * n}, limit_key="few", limit=2
+    )
 
 
 def _charge(dice: random.Random, key: str) -> Wish:
@@ -81,7 +83,7 @@ def _charge(dice: random.Random, key: str) -> Wish:
 
 
 def _ask(dice: random.Random, key: str) -> Wish:
-    wish = _task(key, "ask", {"expires": dice.choice((3, 60))}, {"by": "ada"})
+    wish = _task(key, "ask", {"key": key, "expires": dice.choice((3, 60))}, {"by": "ada"})
     wish.may = ("completed", "failed")
     return wish
 
@@ -157,3 +159,6 @@ def _objective(dice: random.Random, key: str) -> Wish:
         return made.objective_id
 
     return Wish(key, "objective", send, may=("BLOCKED",) if failing > 2 else ("DONE",))
+
+
+KINDS = (_work, _sync, _nap, _charge, _charge, _ask, _limited, _order, _flow, _broken_flow, _print, _schedule, _objective)

@@ -20,6 +20,8 @@ class Fault(StrEnum):
     """The store has done it, and the process dies without hearing the answer."""
     CRASH_AT = "crash at"
     """The process dies at one of the points that the kernel names (`kernel.crashpoints`)."""
+    CRASH_OUTSIDE = "crash outside"
+    """The process dies while a handler waits for the answer of a service, which has done what it was asked for."""
     REFUSED = "refused"
     """The store cannot be reached; nothing was done."""
     LOST_ANSWER = "lost answer"
@@ -44,17 +46,21 @@ RATES: Mapping[Fault, tuple[float, float]] = {
     Fault.CRASH_BEFORE: (0.0005, 0.01),
     Fault.CRASH_AFTER: (0.0005, 0.01),
     Fault.CRASH_AT: (0.001, 0.03),
+    Fault.CRASH_OUTSIDE: (0.03, 0.3),
     Fault.REFUSED: (0.002, 0.1),
     Fault.LOST_ANSWER: (0.002, 0.1),
     Fault.TWICE: (0.01, 0.3),
     Fault.SLOW: (0.001, 0.02),
-    Fault.STALL: (0.0005, 0.005),
+    Fault.STALL: (0.001, 0.01),
     Fault.DEAF: (0.1, 1.0),
     Fault.FULL: (0.0005, 0.003),
     Fault.JUMP: (0.0002, 0.002),
-    Fault.OUTSIDE: (0.01, 0.3),
+    Fault.OUTSIDE: (0.05, 0.5),
 }
 """How often each kind happens per opportunity, from and to, in histories that have it."""
+
+
+_CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.CRASH_AT, Fault.CRASH_OUTSIDE)
 
 
 @dataclass(slots=True)
@@ -81,12 +87,12 @@ class Faults:
         skew = dice.choice((0.0, 0.0, lease / 10, lease / 3)) if rates else 0.0
         return cls(dice, lease, rates, skew)
 
-    def happens(self, fault: Fault) -> bool:
-        """Whether it goes wrong in that way now."""
+    def happens(self, fault: Fault, weight: float = 1.0) -> bool:
+        """Whether it goes wrong in that way now; `weight` is for moments at which it does so more often."""
         rate = self.rates.get(fault)
-        if not rate or not self.on or self.dice.random() >= rate:
+        if not rate or not self.on or self.dice.random() >= rate * weight:
             return False
-        if fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.CRASH_AT):
+        if fault in _CRASHES:
             if not self.crashes_left:
                 return False
             self.crashes_left -= 1
@@ -103,6 +109,10 @@ class Faults:
     def latency(self) -> float:
         """Seconds that a message takes one way."""
         return self.dice.random() * 0.004
+
+    def standstill(self) -> float:
+        """Seconds for which a process stands still: mostly long enough to lose what it holds."""
+        return self.dice.uniform(0.5, 3.0) * self.lease
 
     def long(self) -> float:
         """Seconds of a call that takes very long: sometimes longer than the lease."""

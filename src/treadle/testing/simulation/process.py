@@ -85,9 +85,14 @@ class Process:
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """The task was started from within."""
         self._tasks[task] = None
+        task.set_name(self.shown)
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
         if not self.alive:
             task.cancel()
+
+    def had(self, task: asyncio.Task[Any]) -> bool:
+        """Whether the task was started in this process."""
+        return task.get_name() == self.shown
 
     def tell(self, what: str) -> None:
         """A line in the trace; the dead say nothing."""

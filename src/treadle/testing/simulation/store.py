@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from treadle.kernel.ports import Answer, LeaseLine, Renewal, Store, Unit
-from treadle.model.errors import StoreBusy, StoreError, StoreFull, StoreUnavailable
+from treadle.model.errors import StoreBusy, StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.stores.sqlite import SqliteStore
 from treadle.testing.simulation.faults import Fault
@@ -61,29 +61,37 @@ class SimulatedStore:
         if faults.happens(Fault.SLOW):
             self._note(Fault.SLOW, name)
             await asyncio.sleep(faults.long())
-        if faults.happens(Fault.STALL):
+        if faults.happens(Fault.STALL, 10.0 if name == "commit" else 1.0):  # there it is most likely to be overtaken
             self._note(Fault.STALL, name)
-            process.stall(faults.long())
+            process.stall(faults.standstill())
         await process.pass_gate()
         self._before(name)
-        try:
-            answer = await method(*arguments, **options)
-        except StoreError:
-            raise
-        except Exception as error:
-            process.tell(f"{name} -> {type(error).__name__}: {error}")
-            raise
-        self._simulation.done(process, name, arguments, answer)
+        answer = await self._do(name, method, arguments, options)
         if name == "commit" and faults.happens(Fault.TWICE):
             self._note(Fault.TWICE, name)
-            again = await method(*arguments, **options)
-            self._simulation.done(process, "commit again", arguments, again)
+            await self._do(name, method, arguments, options)
         self._after(name)
         if faults.happens(Fault.SLOW):
             self._note(Fault.SLOW, f"answer of {name}")
             await asyncio.sleep(faults.long())
         await asyncio.sleep(faults.latency())
         await process.pass_gate()
+        return answer
+
+    async def _do(self, name: str, method: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """The store does it: nothing else happens between the first and the last line of this."""
+        process, simulation = self._process, self._simulation
+        said = (*arguments, *options.values())
+        for look in simulation.before:
+            await look(process, name, said)
+        try:
+            answer = await method(*arguments, **options)
+        except Exception as error:
+            process.tell(f"{name} -> {type(error).__name__}: {error}")
+            raise
+        simulation.done(process, name, arguments, answer)
+        for seen in simulation.after:
+            await seen(process, name, said, answer)
         return answer
 
     def _note(self, fault: Fault, name: str) -> None:
@@ -207,9 +215,8 @@ class Signals:
 def summary(name: str, arguments: tuple[Any, ...], answer: Any) -> str | None:
     """One line about a call, for the trace; None for those that are not worth one."""
     match name:
-        case "commit" | "commit again":
-            said = "; ".join(_unit(unit, each) for unit, each in zip(arguments[0], answer, strict=True))
-            return f"{name} {said}"
+        case "commit":
+            return "commit " + "; ".join(_unit(unit, each) for unit, each in zip(arguments[0], answer, strict=True))
         case "claim":
             return f"claim {' '.join(f'{task.id[-6:]}#{task.claim_version}({task.name})' for task in answer)}" if answer else None
         case "wake":

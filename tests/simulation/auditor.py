@@ -1,0 +1,119 @@
+"""Looks at every call that the store does, and at the whole store now and then: what must hold at each moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from treadle.kernel.entities import PutRecord
+from treadle.kernel.ports import Answer, Finish, Keep, Park, PutRun, RunFilter, TaskFilter, Unit, Verdict
+from treadle.model.tasks import Claim, Task
+from treadle.testing.simulation import Process, Simulation
+
+LIVE = ("pending", "running", "paused", "awaiting_external", "awaiting_approval")
+UNFINISHED = ("pending", "running", "paused")
+
+
+class Auditor:
+    """One for a history."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._store = simulation.store
+        self._claims: dict[tuple[str, int], str] = {}
+        self._owners: dict[str, Process] = {}
+        self._settled: set[tuple[Claim, str]] = set()
+        self._held: dict[str, Task | None] = {}
+        """The guarded tasks of the commit in progress, as they were before it."""
+        self._unexpired: list[Task] = []
+
+    def watch(self) -> None:
+        """From now on."""
+        self._simulation.before.append(self._before)
+        self._simulation.after.append(self._after)
+
+    async def _before(self, process: Process, name: str, arguments: tuple[Any, ...]) -> None:
+        if name == "commit":
+            guards = [unit.guard for unit in arguments[0] if isinstance(unit.guard, Claim)]
+            self._held = {guard.task_id: await self._store.find_task(guard.task_id) for guard in guards}
+        elif name == "wake":
+            self._unexpired = []
+            if arguments[-1] is False:
+                return
+            tasks = await self._store.list_tasks(TaskFilter(states=LIVE), 1000)
+            self._unexpired = [task for task in tasks if task.owner_id and (task.wake_at or 0) > process.clock.now()]
+        elif name == "expire_leases_of":
+            for owner_id in arguments[0]:
+                if (owner := self._owners.get(owner_id)) is not None and owner.alive:
+                    self._simulation.wrong(f"{process.shown} takes the work of {owner.shown}, which is alive")
+
+    async def _after(self, process: Process, name: str, arguments: tuple[Any, ...], answer: Any) -> None:
+        if name == "claim":
+            for task in answer:
+                self._claimed(process, task)
+            if any(task.limit_key for task in answer):
+                await self._check_limits()
+        elif name == "commit":
+            self._committed(process, arguments[0], answer)
+            await self._check_done(process, arguments[0], answer)
+        elif name == "wake":
+            for task in self._unexpired:
+                now = await self._store.find_task(task.id)
+                if now is None or now.claim != task.claim:
+                    self._simulation.wrong(f"{process.shown} took {task.id} from {task.owner_id} before its lease had run out")
+
+    def _claimed(self, process: Process, task: Task) -> None:
+        """No two callers receive the same (task, version)."""
+        claim = (task.id, task.claim_version)
+        if claim in self._claims:
+            self._simulation.wrong(f"the claim {claim} was given to {self._claims[claim]} and to {process.shown}")
+        self._claims[claim] = process.shown
+        self._owners[task.owner_id or ""] = process
+
+    async def _check_limits(self) -> None:
+        """Never more than the limit allows (D3)."""
+        tasks = await self._store.list_tasks(TaskFilter(states=LIVE), 1000)
+        for limit in await self._store.list_limits("default"):
+            held = [task for task in tasks if task.limit_key == limit.key and task.owner_id is not None]
+            if limit.max_running is not None and len(held) > limit.max_running:
+                self._simulation.wrong(f"{len(held)} tasks of {limit.key} are held, and {limit.max_running} may be")
+
+    def _committed(self, process: Process, units: Sequence[Unit], answers: Sequence[Answer]) -> None:
+        """What follows from held work is written by its holder alone."""
+        for unit, answer in zip(units, answers, strict=True):
+            guard = unit.guard
+            if not isinstance(guard, Claim) or answer.verdict is not Verdict.DONE:
+                continue
+            before = self._held[guard.task_id]
+            move = "keep" if unit.settlement is None or isinstance(unit.settlement, Keep) else getattr(unit.settlement, "move", "")
+            holds = before is not None and not before.finished and before.claim == guard
+            if not holds and (guard, move) not in self._settled:
+                now = None if before is None else (before.state, before.claim_version, before.owner_id)
+                self._simulation.wrong(f"{process.shown} wrote as holder of {guard}, which it was not: {now}")
+            self._settled.add((guard, move))
+
+    async def _check_done(self, process: Process, units: Sequence[Unit], answers: Sequence[Answer]) -> None:
+        """What is said to be done is done."""
+        for unit, answer in zip(units, answers, strict=True):
+            if answer.verdict is not Verdict.DONE or any(isinstance(row, PutRun | PutRecord) for row in unit.rows):
+                continue  # what is there already was sent before, or by somebody else: the unit is done then, and was not now
+            if isinstance(unit.guard, Claim) and isinstance(unit.settlement, Finish | Park):
+                now = await self._store.find_task(unit.guard.task_id)
+                if now is None or (now.claim == unit.guard and not now.finished):
+                    self._simulation.wrong(f"{process.shown} was told that {unit.guard} was settled, and it was not")
+            told = {*answer.existing, *answer.same}
+            for task in unit.tasks:
+                if task.id not in told and task.unique_key not in told and await self._store.find_task(task.id) is None:
+                    self._simulation.wrong(f"{process.shown} was told that the new task {task.id} is there, and it is not")
+
+    async def look(self) -> None:
+        """Whatever waits has something that will wake it; to be called at any moment between two calls."""
+        simulation = self._simulation
+        tasks = await self._store.list_tasks(TaskFilter(states=LIVE), 1000)
+        for task in tasks:
+            if task.owner_id is not None and task.wake_at is None:
+                simulation.wrong(f"task {task.id} ({task.name}) is held for ever by {task.owner_id}")
+        runs = {task.run_id for task in tasks}
+        for run in await self._store.list_runs(RunFilter(states=UNFINISHED), 1000):
+            if run.id not in runs:
+                simulation.wrong(f"run {run.id} ({run.workflow}) is {run.state}, and nothing of it will ever happen")

@@ -1,0 +1,174 @@
+"""Bugs to plant: each breaks one promise in the engine itself, so that it can be seen whether histories find it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from treadle.kernel import advancer
+from treadle.kernel.committer import Committer
+from treadle.kernel.effects import Begin, EffectKeys
+from treadle.kernel.externals import Externals
+from treadle.kernel.ports import DONE, Answer, RunGuard, Unit, Woken
+from treadle.kernel.recovery import Place, Recovery
+from treadle.kernel.waker import Waker
+from treadle.model.tasks import Claim, Server
+from treadle.model.values import Json
+from treadle.stores.sqlite import SqliteStore, commit, limits, mail, store
+from treadle.workers.effects import AttemptEffects
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def settling_needs_no_claim(patch: pytest.MonkeyPatch) -> None:
+    """Whoever once had the task may settle it."""
+    guard = "where t.claim_version = r.value ->> 1\n  and t.owner_id is coalesce(r.value ->> 2, t.owner_id)\n"
+    _rewrite(patch, commit._SQL, "finish", guard, "where t.claim_version >= r.value ->> 1\n")
+
+
+def leases_never_run_out(patch: pytest.MonkeyPatch) -> None:
+    """What a dead worker held is held for ever."""
+    real = SqliteStore.wake
+
+    async def wake(self: SqliteStore, limit: int, *, expire_leases: bool = True) -> Woken:
+        return replace(await real(self, limit, expire_leases=False), overdue=False)
+
+    async def expire_leases_of(self: SqliteStore, owner_ids: Sequence[str]) -> None:
+        return None
+
+    patch.setattr(SqliteStore, "wake", wake)
+    patch.setattr(SqliteStore, "expire_leases_of", expire_leases_of)
+
+
+def results_are_left_and_nobody_looks(patch: pytest.MonkeyPatch) -> None:
+    """A result that could not be taken in at once goes into the inbox, without the task that takes it in."""
+    real = advancer.left_behind
+
+    def left_behind(*arguments: Any) -> Any:
+        _, rows = real(*arguments)
+        return (), rows
+
+    patch.setattr(advancer, "left_behind", left_behind)
+
+
+def mail_wakes_nobody(patch: pytest.MonkeyPatch) -> None:
+    """A function is told that what it waits for is there, and sleeps on."""
+    _rewrite(patch, mail._SQL, "wake_told", "set wake_at = null,", "set wake_at = wake_at,")
+
+
+def effects_are_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    """What came back is given to the handler and not to the store."""
+
+    async def made(self: AttemptEffects, begin: Begin, response: Json) -> Json:
+        return response
+
+    patch.setattr(AttemptEffects, "_made", made)
+
+
+def effects_begin_unannounced(patch: pytest.MonkeyPatch) -> None:
+    """Nothing is stored before an effect, nor that it is in doubt."""
+    real = AttemptEffects._commit
+
+    async def commit_it(self: AttemptEffects, unit: Unit) -> None:
+        if unit.settlement is None:
+            await real(self, unit)
+
+    patch.setattr(AttemptEffects, "_commit", commit_it)
+
+
+def dedupe_keys_change(patch: pytest.MonkeyPatch) -> None:
+    """The key for services that deduplicate is another one for each attempt."""
+
+    def keys(self: Begin) -> EffectKeys:
+        key = self.effect.key(self.attempt)
+        return EffectKeys(self.effect.action, key, key)
+
+    patch.setattr(Begin, "keys", property(keys))
+
+
+def runs_advance_at_any_version(patch: pytest.MonkeyPatch) -> None:
+    """Who advances a run does not look whether another was faster."""
+    real = Committer.submit
+
+    def submit(self: Committer, unit: Unit, patience: float | None = None) -> Awaitable[Answer]:
+        if unit.run is not None and unit.guard is not None:
+            unit = replace(unit, run=RunGuard(unit.run.run_id, None))
+        return real(self, unit, patience)
+
+    patch.setattr(Committer, "submit", submit)
+
+
+def keys_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """An idempotency key stands for nothing."""
+    patch.setattr(store, "has_keys", lambda units: False)
+
+
+def intents_are_not_stored(patch: pytest.MonkeyPatch) -> None:
+    """A job is submitted before anything says that it will be."""
+
+    async def keep(self: Externals, token: Claim, kept: Any) -> None:
+        return None
+
+    patch.setattr(Externals, "_keep", keep)
+
+
+def starting_takes_what_others_hold(patch: pytest.MonkeyPatch) -> None:
+    """A start-up frees the work of all other servers, dead or not."""
+
+    def earlier(servers: Sequence[Server], place: Place) -> list[Server]:
+        return [server for server in servers if server.state not in ("stopped", "error") and server.id not in place.owner_ids]
+
+    patch.setattr(Recovery, "_earlier", staticmethod(earlier))
+
+
+def a_unit_of_a_batch_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    """The second unit of a commit is answered, and not done."""
+    real = SqliteStore.commit
+
+    async def commit_some(self: SqliteStore, units: Sequence[Unit]) -> list[Answer]:
+        if len(units) < 2:
+            return await real(self, units)
+        return [*await real(self, units[:1]), DONE, *await real(self, units[2:])]
+
+    patch.setattr(SqliteStore, "commit", commit_some)
+
+
+def nobody_wakes_what_sleeps(patch: pytest.MonkeyPatch) -> None:
+    """The waker looks once, and then sleeps until it is told."""
+
+    async def rest(self: Waker) -> None:
+        await self._sooner.wait()
+        self._sooner.clear()
+
+    patch.setattr(Waker, "_rest", rest)
+
+
+def limits_admit_one_more(patch: pytest.MonkeyPatch) -> None:
+    """One more than the limit."""
+    _rewrite(patch, limits._SQL, "admit", "select m.max_running from", "select m.max_running + 1 from")
+
+
+def _rewrite(patch: pytest.MonkeyPatch, statements: dict[str, str], name: str, old: str, new: str) -> None:
+    assert old in statements[name], statements[name]
+    patch.setitem(statements, name, statements[name].replace(old, new))
+
+
+PLANTS: tuple[Plant, ...] = (
+    settling_needs_no_claim,
+    leases_never_run_out,
+    results_are_left_and_nobody_looks,
+    mail_wakes_nobody,
+    effects_are_not_recorded,
+    effects_begin_unannounced,
+    dedupe_keys_change,
+    runs_advance_at_any_version,
+    keys_are_forgotten,
+    intents_are_not_stored,
+    starting_takes_what_others_hold,
+    a_unit_of_a_batch_is_dropped,
+    nobody_wakes_what_sleeps,
+    limits_admit_one_more,
+)
