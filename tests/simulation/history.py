@@ -53,10 +53,10 @@ class Report:
         return "\n".join([*said, f"  again: make simulate SEED={self.seed}"])
 
 
-def play(seed: int) -> Report:
+def play(seed: int, longest: float = LONGEST) -> Report:
     """The history of that seed."""
     simulation = Simulation(seed)
-    history = History(simulation)
+    history = History(simulation, longest)
     try:
         simulation.run(history.play)
     except Exception as error:  # the history itself broke: that is a finding too
@@ -78,8 +78,9 @@ def play(seed: int) -> Report:
 class History:
     """The story that is played."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, longest: float = LONGEST) -> None:
         self.simulation = simulation
+        self._longest = longest
         self.dice = simulation.dice
         self.world = World(simulation)
         self.servers = self.dice.choice((1, 2, 2, 3))
@@ -103,7 +104,7 @@ class History:
         while any(wish.id is None for wish in self.wishes) and simulation.loop.time() < 3 * until:  # noqa: ASYNC110
             await asyncio.sleep(1.0)
         simulation.heal()
-        give_up_at = simulation.loop.time() + LONGEST
+        give_up_at = simulation.loop.time() + self._longest
         while simulation.loop.time() < give_up_at and not await is_quiet(simulation.store, self.wishes):  # noqa: ASYNC110
             await asyncio.sleep(1.0)
         await asyncio.sleep(2.0)
