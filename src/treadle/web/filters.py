@@ -54,6 +54,13 @@ def short_id(value: str | None) -> str:
     return "" if value is None else value if len(value) < 14 else f"…{value[-8:]}"
 
 
+def leaf(path: str) -> str:
+    """The end of a step's path, with the item that it is in: `[2].pay` of `Checkout.orders[2].pay`."""
+    head, dot, name = path.rpartition(".")
+    bracket = head.rfind("[")
+    return f"{head[bracket:]}.{name}" if dot and head.endswith("]") and bracket >= 0 else name
+
+
 def tone(state: str) -> str:
     """The colour word for a state, the same everywhere."""
     return _TONES.get(state.lower(), "quiet")
@@ -76,5 +83,6 @@ ALL = {
     "pretty": pretty,
     "count": count,
     "short_id": short_id,
+    "leaf": leaf,
     "tone": tone,
 }

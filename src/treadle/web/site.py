@@ -165,10 +165,10 @@ class Site:
 
 def add_pages(app: FastAPI) -> None:
     """Put the dashboard's pages and files into the application."""
-    from treadle.web import overview, tasks  # pages register themselves
+    from treadle.web import overview, runs, tasks  # pages register themselves
 
     site = Site(front_of(app))
-    for pages in (overview, tasks):
+    for pages in (overview, runs, tasks):
         pages.add(site)
 
     @site.router.get("/login")

@@ -1,0 +1,147 @@
+"""Runs: the list with its filters and bulk actions; a run with its timeline, steps, log and moves; one step."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+from starlette.datastructures import FormData, QueryParams
+
+from treadle.api.runs import RunAction
+from treadle.model.errors import InvalidInput
+from treadle.model.states import RunState
+from treadle.service import Service
+from treadle.web.forms import parse_object
+from treadle.web.site import Site
+from treadle.web.waterfall import waterfall
+
+STATES = tuple(str(state) for state in RunState)
+FILTERS = ("workflow", "flow", "kind", "task_list", "root_id", "search", "since", "until")
+VIEWS = ("timeline", "steps", "logs", "moves", "values")
+ACTIONS: tuple[RunAction, ...] = ("pause", "resume", "cancel", "retry")
+_PAGE, _STEPS, _SHOWN, _AT_ONCE = 50, 200, 10, 1000
+
+
+def add(site: Site) -> None:
+    """Register the pages."""
+
+    @site.page("/runs")
+    async def runs(request: Request, service: Service) -> Response:
+        asked = request.query_params
+        which = filters_of(asked)
+        page = await service.runs.list(state=asked.getlist("state"), **which, limit=_PAGE, before=asked.get("before") or None)
+        counts = await service.runs.counts(**which)
+        return await site.render(request, "runs.html", service=service, page=page, counts=counts, states=STATES, actions=ACTIONS)
+
+    @site.page("/runs/bulk")
+    async def preview(request: Request, service: Service) -> Response:
+        """What a bulk action would touch, before it is done."""
+        asked = request.query_params
+        action, states, which = _action(asked), asked.getlist("state"), filters_of(asked)
+        would = await service.runs.bulk(action, dry_run=True, state=states, **which, limit=_SHOWN)
+        found = [await service.runs.get(each) for each in would.done[:_SHOWN]]
+        return await site.render(request, "runs_bulk.html", service=service, action=action, would=would, found=found)
+
+    @site.action("/runs/bulk")
+    async def bulk(request: Request, service: Service) -> Response:
+        form = await request.form()
+        action, states, which = _action(form), [str(each) for each in form.getlist("state")], filters_of(form)
+        done, refused, before = 0, 0, None
+        while True:
+            acted = await service.runs.bulk(
+                action, state=states, **which, reason=str(form.get("reason") or "") or None, limit=_AT_ONCE, before=before
+            )
+            done, refused, before = done + len(acted.done), refused + len(acted.refused), acted.next_before
+            if before is None:
+                break
+        rest = f" {refused} could not be." if refused else ""
+        return site.back(request, f"{action}: done to {done} runs.{rest}", to="/runs", bad=bool(refused and not done))
+
+    @site.page("/runs/{run_id}")
+    async def run(request: Request, service: Service) -> Response:
+        run_id, asked = request.path_params["run_id"], request.query_params
+        found = await service.runs.get(run_id)
+        view = asked.get("view", VIEWS[0])
+        values: dict[str, Any] = {"run": found, "view": view, "views": VIEWS, "below": asked.get("below") or None}
+        match view:
+            case "timeline":
+                blocks = bool(values["below"]) or found.steps > _STEPS
+                below = values["below"] or (found.id if blocks else None)
+                times = await service.steps.timeline(
+                    run_id, below=below, blocks=blocks, limit=_STEPS, after=asked.get("after") or None
+                )
+                values |= {"times": times, "fall": waterfall(times), "folded": blocks}
+            case "steps":
+                below = values["below"] or (found.id if found.steps > _STEPS else None)
+                values["steps"] = await service.steps.list(
+                    run_id, below=below, state=asked.getlist("state"), limit=_STEPS, after=asked.get("after") or None
+                )
+            case "logs":
+                before = asked.get("before")
+                values["logs"] = await service.runs.logs(run_id, before=int(before) if before and before.isdigit() else None)
+            case "moves":
+                values["moves"] = await service.runs.moves(run_id)
+            case "values":
+                values["usage"] = await service.runs.usage(run_id) if found.usage.requests else None
+            case _:
+                raise InvalidInput(f"There is no view {view!r} of a run.")
+        values["tasks"] = await service.runs.tasks(run_id, limit=_SHOWN) if found.finished_at is None else None
+        return await site.render(request, "run.html", service=service, **values)
+
+    @site.page("/runs/{run_id}/steps/{step:path}")
+    async def step(request: Request, service: Service) -> Response:
+        run_id, name = request.path_params["run_id"], request.path_params["step"]
+        found = await service.steps.get(run_id, name)
+        return await site.render(request, "step.html", service=service, run=await service.runs.get(run_id), step=found)
+
+    @site.action("/runs/{run_id}/{act}")
+    async def act(request: Request, service: Service) -> Response:
+        run_id, form = request.path_params["run_id"], await request.form()
+        step = str(form.get("step") or "") or None
+        match request.path_params["act"]:
+            case "pause":
+                done = await service.runs.pause(run_id)
+            case "resume":
+                done = await service.runs.resume(run_id)
+            case "cancel":
+                done = await service.runs.cancel(run_id, reason=str(form.get("reason") or "") or None)
+            case "retry":
+                done = await service.runs.retry(run_id, step=step)
+            case "rerun":
+                new = await service.runs.rerun(run_id, inputs=parse_object(form.get("inputs")))
+                return site.back(request, f"{new.workflow} runs again.", to=f"/runs/{new.id}")
+            case "fork":
+                new = await service.runs.fork(run_id, step or "", inputs=parse_object(form.get("inputs")))
+                return site.back(request, f"Forked from {step}.", to=f"/runs/{new.id}")
+            case "signal":
+                told = await service.runs.signal(run_id, str(form.get("name") or ""), parse_object(form.get("payload")))
+                said = "It was waiting for it." if told.awaited else "Nothing waits for it yet; it is kept."
+                return site.back(request, f"Signal {told.name} told. {said}")
+            case other:
+                return site.back(request, f"There is nothing called {other} to do with a run.", bad=True)
+        return site.back(request, f"{done.workflow} is {done.state} now.")
+
+
+def filters_of(asked: QueryParams | FormData) -> dict[str, Any]:
+    """What a list of runs is narrowed down to, by what stands in the address or in a form."""
+    given = {name: str(asked.get(name) or "").strip() or None for name in FILTERS}
+    return {name: _instant(name, value) if name in ("since", "until") else value for name, value in given.items()}
+
+
+def _instant(name: str, value: str | None) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        raise InvalidInput(f"{name} is a date and a time, such as 2030-01-31T12:00Z, not {value!r}.") from None
+    return at if at.tzinfo is not None else at.astimezone()
+
+
+def _action(asked: QueryParams | FormData) -> RunAction:
+    action = str(asked.get("action") or "")
+    if action not in ACTIONS:
+        raise InvalidInput(f"What can be done to many runs is {', '.join(ACTIONS)}, not {action!r}.")
+    return action

@@ -1,0 +1,87 @@
+"""Pages about runs: found, watched, operated, forked."""
+
+from __future__ import annotations
+
+from tests.web.conftest import Visit
+
+from treadle.api.steps import StepTime, Timeline, TimeSpan
+from treadle.api.wire import Instant
+from treadle.web.waterfall import waterfall
+
+SHOP = """
+namespace shop {
+  event facet Charge(amount: Int) => (receipt: String)
+  workflow Checkout(amount: Int) => (receipt: String) andThen {
+    paid = Charge(amount = $.amount)
+    yield Checkout(receipt = paid.receipt)
+  }
+}
+"""
+
+
+async def started(visit: Visit, amount: int = 1) -> str:
+    return (await visit.engine.start_run([("shop.afl", SHOP)], "shop.Checkout", {"amount": amount})).id
+
+
+async def test_runs_are_listed_counted_and_filtered(visit: Visit):
+    run_id = await started(visit)
+    page = await visit.page("/runs")
+    assert f"/runs/{run_id}" in page
+    assert f"/runs/{run_id}" not in await visit.page("/runs?state=failed")
+    assert f"/runs/{run_id}" in await visit.page("/runs?search=Check&kind=workflow")
+
+
+async def test_every_view_of_a_run_is_there(visit: Visit):
+    run_id = await started(visit, 77)
+    for view in ("timeline", "steps", "logs", "moves", "values"):
+        assert "shop.Checkout" in await visit.page(f"/runs/{run_id}?view={view}")
+    assert "77" in await visit.page(f"/runs/{run_id}?view=values")
+    answer = await visit.browser.get(f"/runs/{run_id}?view=other")
+    assert answer.status_code == 422
+
+
+async def test_a_run_is_paused_resumed_and_canceled(visit: Visit):
+    run_id = await started(visit)
+    assert "shop.Checkout is paused now." in await visit.do(f"/runs/{run_id}/pause")
+    assert "shop.Checkout is running now." in await visit.do(f"/runs/{run_id}/resume")
+    assert "shop.Checkout is canceled now." in await visit.do(f"/runs/{run_id}/cancel", reason="enough")
+    assert "shop.Checkout runs again." in await visit.do(f"/runs/{run_id}/rerun", inputs='{"amount": 5}')
+    assert "That is not JSON" in await visit.do(f"/runs/{run_id}/rerun", inputs="{")
+
+
+async def test_a_bulk_action_is_shown_before_it_is_done(visit: Visit):
+    ids = [await started(visit, amount) for amount in range(3)]
+    page = await visit.page("/runs/bulk?action=cancel&workflow=shop.Checkout")
+    assert "Cancel 3 runs?" in page
+    assert [(await visit.engine.run_reads.get_run(each)).state for each in ids] == ["running"] * 3
+    assert "cancel: done to 3 runs." in await visit.do("/runs/bulk", action="cancel", workflow="shop.Checkout")
+    assert [(await visit.engine.run_reads.get_run(each)).state for each in ids] == ["canceled"] * 3
+
+
+async def test_a_step_shows_its_attempts_and_a_run_is_forked_from_it(visit: Visit):
+    @visit.engine.handler("shop.Charge")
+    async def charge(payload: dict[str, int]) -> dict[str, str]:
+        return {"receipt": f"r-{payload['amount']}"}
+
+    async with visit.engine.worker():
+        run_id = await started(visit)
+        await visit.engine.run_result(run_id, timeout=30)
+    page = await visit.page(f"/runs/{run_id}/steps/Checkout.paid")
+    assert "r-1" in page
+    assert "Fork from here" in page
+    assert "Forked from Checkout.paid." in await visit.do(f"/runs/{run_id}/fork", step="Checkout.paid")
+
+
+def test_bars_are_on_one_scale():
+    spans = [TimeSpan("waiting", Instant.of(1000), Instant.of(1500)), TimeSpan("running", Instant.of(1500), None)]
+    steps = [
+        StepTime("a", "W.a", "x.A", "completed", 1, None, Instant.of(0), Instant.of(1000), []),
+        StepTime("b", "W.b", "x.B", "running", 1, None, Instant.of(1000), None, spans),
+    ]
+    fall = waterfall(Timeline("r", Instant.of(2000), steps, None))
+    assert [(bar.kind, bar.x, bar.width) for row in fall.rows for bar in row.bars] == [
+        ("step", 0, 500),
+        ("waiting", 500, 250),
+        ("running live", 750, 250),
+    ]
+    assert [for_ms for _, for_ms in fall.ticks] == [0, 500, 1000, 1500, 2000]
