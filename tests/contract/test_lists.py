@@ -36,6 +36,15 @@ async def lane_id_of(store: Store, lane: Lane = WORK) -> int:
     return (await store.lane_ids([lane]))[lane]
 
 
+# --- keeping ---
+
+
+async def test_how_long_a_list_keeps_what_ends_is_told_with_the_rest(store):
+    await store.set_keep(DEFAULT_NAMESPACE, "slow", 60_000, None)
+    (said,) = await store.list_lists()
+    assert said == TaskList(namespace=DEFAULT_NAMESPACE, task_list="slow", keep_completed_for=60_000)
+
+
 # --- pausing ---
 
 

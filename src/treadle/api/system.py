@@ -1,4 +1,4 @@
-"""The system as a whole: its clock, and why anything is where it is."""
+"""The system as a whole: its clock, how it is, and why anything is where it is."""
 
 from __future__ import annotations
 
@@ -45,12 +45,81 @@ class Pace(Shape):
     """What came before has not been counted yet: a later call reaches further back."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoreState(Shape):
+    """The store, as far as a moment's look tells; durations are milliseconds."""
+
+    kind: str
+    """`sqlite`, `postgresql` or `memory`."""
+    latency_for: int
+    """How long it took for a small read."""
+    overdue_for: int
+    """For how long the first thing that is due has been due."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCounts(Shape):
+    """Live tasks."""
+
+    ready: int
+    running: int
+    waiting: int
+    """Those that sleep: a delay, a backoff, a poll, an approval."""
+    held: int
+    """Those that a pause or a limit holds back."""
+    oldest_due_at: Instant | None
+    """Since when the longest ready one is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFiring(Shape):
+    """A schedule, and when it fires next."""
+
+    schedule: str
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Status(Shape):
+    """How the system is."""
+
+    health: str
+    """`ok` or `degraded`."""
+    reasons: list[str]
+    """Why it is degraded, a line each."""
+    version: str
+    """Of who answers."""
+    namespace: str
+    now: Instant
+    store: StoreState
+    tasks: TaskCounts
+    runs: dict[str, int]
+    """Runs by state: `pending`, `running`, `paused`, `completed`, `failed`, `canceled`."""
+    dead_letters: int
+    approvals: int
+    """Those that wait for a decision."""
+    blocked_objectives: int
+    servers: dict[str, int]
+    """Servers by shown state: `starting`, `running`, `draining`, `stopped`, `error`, `lost`."""
+    live_servers: int
+    lost_servers: int
+    next_firings: list[ScheduleFiring]
+    """The next five."""
+
+
 class SystemApi(Protocol):
     """The system as a whole."""
 
     @contract.get("/time", lists=True)
     async def time(self) -> Time:
         """What time it is by the store's clock."""
+
+    @contract.get("/status")
+    async def status(self) -> Status:
+        """How the system is: whether something is wrong, and what there is to do.
+
+        Finished tasks are not counted, so that it stays cheap however long the history is.
+        """
 
     @contract.get("/why/{any_id}")
     async def why(

@@ -27,6 +27,7 @@ from treadle.cli import (
     schedules,
     serve,
     servers,
+    status,
     store,
     store_upkeep,
     submit,
@@ -132,6 +133,7 @@ app.command("submit")(command(submit.submit))
 app.command("signal")(command(functions.signal))
 app.command("why")(command(tasks.why))
 app.command("events")(command(events.events))
+app.command("status")(command(status.status))
 app.command("servers")(command(servers.servers))
 app.command("doctor")(command(doctor.doctor))
 app.command("recover")(command(recover.recover))

@@ -864,6 +864,9 @@ class Store(UsageStore, EntityStore, Protocol):
     async def describe(self) -> dict[str, object]:
         """What the store is: kind, version of the library or server, schema version, sizes."""
 
+    async def overdue_for(self) -> int:
+        """For how many milliseconds the first due `wake_at` has been due, 0 for none: one look at an index."""
+
     async def health(self) -> Health:
         """How it is doing, for people; may take seconds on a big store."""
 

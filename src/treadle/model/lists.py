@@ -66,6 +66,9 @@ class TaskList(msgspec.Struct, frozen=True, kw_only=True):
     accepting: bool = True
     """Whether it takes new work; while it drains, what is there goes on."""
     no_handler: str = WAIT
+    keep_completed_for: int | None = None
+    """Milliseconds that completed, canceled and ignored ends are kept; None: as the defaults say."""
+    keep_failed_for: int | None = None
 
 
 class LaneRule(msgspec.Struct, frozen=True, kw_only=True):

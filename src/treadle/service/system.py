@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from treadle.api.system import Pace, PaceMinute, SystemApi, Time
+from treadle.api.system import Pace, PaceMinute, ScheduleFiring, Status, StoreState, SystemApi, TaskCounts, Time
 from treadle.api.tasks import Why
+from treadle.kernel.status import read_status, troubles
 from treadle.model.errors import RunNotFound, TaskNotFound
 from treadle.model.states import OBJECTIVE
 from treadle.service.group import Group
 from treadle.service.shaping import instant
+from treadle.wiring.host import host_version
 
 
 class System(Group, SystemApi):
@@ -23,6 +25,35 @@ class System(Group, SystemApi):
             for each in hour.minutes
         ]
         return Pace(minutes, instant(hour.since_at))
+
+    async def status(self) -> Status:
+        engine, namespace = self.engine, self.engine.settings.namespace
+        found = await read_status(engine.store, engine.clock, engine.schedules, namespace)
+        reasons = list(troubles(found))
+        depths = found.depths
+        return Status(
+            health="degraded" if reasons else "ok",
+            reasons=reasons,
+            version=host_version(),
+            namespace=namespace,
+            now=instant(found.now),
+            store=StoreState(engine.store.url.partition(":")[0], found.latency_for, found.overdue_for),
+            tasks=TaskCounts(
+                ready=sum(depth.ready for depth in depths),
+                running=sum(depth.running for depth in depths),
+                waiting=sum(depth.waiting for depth in depths),
+                held=sum(depth.held for depth in depths),
+                oldest_due_at=instant(min((each.oldest_due_at for each in depths if each.oldest_due_at is not None), default=None)),
+            ),
+            runs=dict(sorted(found.runs.items())),
+            dead_letters=found.dead_letters,
+            approvals=found.approvals,
+            blocked_objectives=found.blocked_objectives,
+            servers=found.server_states,
+            live_servers=found.live_servers,
+            lost_servers=found.server_states.get("lost", 0),
+            next_firings=[ScheduleFiring(each.schedule, instant(each.at)) for each in found.next_firings],
+        )
 
     async def why(self, any_id: str) -> Why:
         for find in (self._why_task, self._why_run, self._why_record):

@@ -4,7 +4,7 @@ lock table lists in share row exclusive mode;
 
 -- name: list_lists
 -- The lists that something was said about.
-select namespace, task_list, paused, accepting, no_handler from lists order by namespace, task_list;
+select namespace, task_list, paused, accepting, no_handler, keep_completed_for, keep_failed_for from lists order by namespace, task_list;
 
 -- name: set_list
 -- Change what is not null of a list.

@@ -495,6 +495,11 @@ class PostgresStore(UsageMethods, EntityMethods):
             found = await reads.describe(connection)
         return {"kind": "postgresql", "url": self.url, "schema": self._address.schema, "schema_version": version} | found
 
+    async def overdue_for(self) -> int:
+        """For how long the first due `wake_at` has been due."""
+        async with self._reading() as connection:
+            return await health.overdue_for(connection)
+
     async def health(self) -> Health:
         """Sizes, dead rows, old snapshots, and what is overdue."""
         async with self._reading() as connection:

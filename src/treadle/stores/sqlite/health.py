@@ -23,11 +23,10 @@ def health(connection: apsw.Connection, path: str | None, now: int) -> Health:
     tables: tuple[TableHealth, ...] = ()
     if pages * page_size <= SIZES_UP_TO:
         tables = tuple(TableHealth(name, size) for name, size in connection.execute(_SQL["list_tables"]))
-    first = read_value(connection, _SQL["find_overdue"])
     wal = None if path is None else Path(f"{path}-wal")
     return Health(
         tables=tables,
-        overdue_for=0 if first is None else max(now - first, 0),
+        overdue_for=overdue_for(connection, now),
         versions={"sqlite": apsw.sqlite_lib_version(), "apsw": apsw.apsw_version()},
         settings={
             "journal_mode": str(connection.pragma("journal_mode")),
@@ -37,6 +36,12 @@ def health(connection: apsw.Connection, path: str | None, now: int) -> Health:
         free_bytes=connection.pragma("freelist_count") * page_size,
         wal_bytes=wal.stat().st_size if wal is not None and wal.exists() else None,
     )
+
+
+def overdue_for(connection: apsw.Connection, now: int) -> int:
+    """For how many milliseconds the first due `wake_at` has been due."""
+    first = read_value(connection, _SQL["find_overdue"])
+    return 0 if first is None else max(now - first, 0)
 
 
 def backup(source: apsw.Connection, path: Path) -> int:

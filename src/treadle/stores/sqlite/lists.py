@@ -32,8 +32,16 @@ class Guarded(NamedTuple):
 def list_lists(connection: apsw.Connection) -> list[TaskList]:
     """The lists that something was said about."""
     return [
-        TaskList(namespace=namespace, task_list=task_list, paused=bool(paused), accepting=bool(accepting), no_handler=no_handler)
-        for namespace, task_list, paused, accepting, no_handler in connection.execute(_SQL["list_lists"])
+        TaskList(
+            namespace=namespace,
+            task_list=task_list,
+            paused=bool(paused),
+            accepting=bool(accepting),
+            no_handler=no_handler,
+            keep_completed_for=completed_for,
+            keep_failed_for=failed_for,
+        )
+        for namespace, task_list, paused, accepting, no_handler, completed_for, failed_for in connection.execute(_SQL["list_lists"])
     ]
 
 

@@ -1,6 +1,6 @@
 -- name: list_lists
 -- The lists that something was said about.
-select namespace, task_list, paused, accepting, no_handler from lists order by namespace, task_list;
+select namespace, task_list, paused, accepting, no_handler, keep_completed_for, keep_failed_for from lists order by namespace, task_list;
 
 -- name: set_list
 -- Change what is not null of a list.

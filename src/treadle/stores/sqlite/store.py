@@ -475,6 +475,11 @@ class SqliteStore(UsageMethods, EntityMethods):
         """What the store is, and how big."""
         return await self._reader.call(lambda connection: describe(connection, self._path))
 
+    async def overdue_for(self) -> int:
+        """For how long the first due `wake_at` has been due."""
+        now = self._clock.now()
+        return await self._reader.call(lambda connection: health.overdue_for(connection, now))
+
     async def health(self) -> Health:
         """Sizes, and what is overdue."""
         now = self._clock.now()

@@ -1,0 +1,120 @@
+"""How the system is, at a glance: a few counted reads, each along an index, and what in them is a trouble.
+
+The cost is that of the backlog and the dead letters, never that of history: finished tasks are not counted, nor is the store
+measured. Troubles are what somebody should do something about; that work waits, or that an operator paused it, is none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from treadle.kernel.health import LATE_FOR
+from treadle.kernel.ports import DeadFilter, LaneDepth, Store
+from treadle.kernel.reads import ShownServer
+from treadle.kernel.schedules import Schedules
+from treadle.kernel.why import LIVE_SERVER_STATES, serves, shown_server_state
+from treadle.model.clock import Clock
+from treadle.model.states import APPROVAL, OBJECTIVE
+
+SLOW_FOR = 1_000
+"""Milliseconds after which an answer of the store is slow."""
+
+RECENTLY_FOR = 3_600_000
+"""A server that was lost longer ago is told of, but is no trouble any more."""
+
+FIRINGS = 5
+_SCHEDULES = 1000
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NextFiring:
+    """A schedule, and when it fires next."""
+
+    schedule: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The system at `now`; durations are milliseconds."""
+
+    now: int
+    latency_for: int
+    """How long the store took for a small read."""
+    overdue_for: int
+    """For how long the first thing that is due has been due."""
+    depths: tuple[LaneDepth, ...]
+    runs: dict[str, int]
+    dead_letters: int
+    approvals: int
+    """Those that wait for a decision."""
+    blocked_objectives: int
+    servers: tuple[ShownServer, ...]
+    next_firings: tuple[NextFiring, ...]
+
+    @property
+    def server_states(self) -> dict[str, int]:
+        """Servers by shown state."""
+        return dict(sorted(Counter(shown.state for shown in self.servers).items()))
+
+    @property
+    def live_servers(self) -> int:
+        """Servers that are alive."""
+        return sum(shown.state in LIVE_SERVER_STATES for shown in self.servers)
+
+
+async def read_status(store: Store, clock: Clock, schedules: Schedules, namespace: str) -> Status:
+    """How the system is now."""
+    asked_at = clock.monotonic()
+    await store.find_last_seq()
+    latency_for = round((clock.monotonic() - asked_at) * 1000)
+    now = await store.now()
+    dead, _, _ = await store.count_dead(DeadFilter(namespace=namespace))
+    firing = [
+        NextFiring(each.name, each.next_at)
+        for each in await schedules.list_schedules(limit=_SCHEDULES)
+        if each.state == "active" and each.next_at is not None
+    ]
+    return Status(
+        now=now,
+        latency_for=latency_for,
+        overdue_for=await store.overdue_for(),
+        depths=tuple(depth for depth in await store.list_depths() if depth.lane.namespace == namespace),
+        runs=await store.count_runs(namespace),
+        dead_letters=dead,
+        approvals=(await store.count_records(namespace, APPROVAL.entity)).get("pending", 0),
+        blocked_objectives=(await store.count_records(namespace, OBJECTIVE.entity)).get("BLOCKED", 0),
+        servers=tuple(ShownServer(each, shown_server_state(each, now)) for each in await store.list_servers()),
+        next_firings=tuple(sorted(firing, key=lambda each: (each.at, each.schedule))[:FIRINGS]),
+    )
+
+
+def troubles(status: Status) -> Iterator[str]:
+    """What is wrong, a line each; nothing if all is well. Pure."""
+    if status.latency_for > SLOW_FOR:
+        yield f"the store took {status.latency_for / 1000:.1f} s to answer"
+    if status.overdue_for > LATE_FOR:
+        yield f"something has been due for {status.overdue_for / 1000:.0f} s and nobody woke it"
+    for state, said in (("lost", "lost"), ("error", "ended with an error")):
+        bad = [each.server for each in status.servers if each.state == state]
+        recent = [server.name for server in bad if status.now - server.heartbeat_at <= RECENTLY_FOR]
+        if recent:
+            yield f"{_count(len(recent), 'server')} {said}: {_some(recent)}"
+    live = [each.server for each in status.servers if each.state in ("starting", "running")]
+    alone = [depth for depth in status.depths if depth.ready and not any(serves(server, depth.lane) for server in live)]
+    if alone:
+        names = [f"{depth.lane.name} in list {depth.lane.task_list}" for depth in alone]
+        yield f"no live worker for {_count(sum(depth.ready for depth in alone), 'ready task')}: {_some(names)}"
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,27 @@
+"""How the system is, on an engine and over HTTP."""
+
+from __future__ import annotations
+
+from tests.api.conftest import Scene
+
+
+async def test_an_idle_system_is_well(scene: Scene):
+    status = await scene.api.system.status()
+    assert (status.health, status.reasons, status.store.kind) == ("ok", [], "memory")
+    assert (status.tasks.ready, status.runs, status.dead_letters, status.servers) == (0, {}, 0, {})
+
+
+async def test_what_there_is_to_do_is_counted_and_what_nobody_serves_is_a_trouble(scene: Scene):
+    await scene.api.tasks.enqueue("nobody.Does")
+    await scene.api.tasks.enqueue("greet", {"name": "Ada"}, delay=3600)
+    await scene.engine.schedules.create("nightly", cron="0 3 * * *", task="greet")
+    failed = await scene.api.tasks.enqueue("fail")
+    async with scene.engine.worker(name="mill"):
+        await scene.api.tasks.result(failed.id, wait_for=30)
+        status = await scene.api.system.status()
+    assert (status.health, status.dead_letters, status.live_servers, status.servers) == ("degraded", 1, 1, {"running": 1})
+    assert status.reasons == ["no live worker for 1 ready task: nobody.Does in list default"]
+    assert (status.tasks.ready, status.tasks.oldest_due_at is not None) == (1, True)
+    assert status.tasks.waiting >= 1
+    assert [each.schedule for each in status.next_firings] == ["nightly"]
+    assert status.next_firings[0].at > status.now

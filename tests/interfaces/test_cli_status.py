@@ -1,0 +1,18 @@
+"""`treadle status`: how the system is, for people, for machines and for scripts."""
+
+from __future__ import annotations
+
+from tests.interfaces.commands import Treadle
+
+
+def test_status_says_what_is_wrong_and_what_there_is_to_do(treadle: Treadle):
+    treadle.json("enqueue", "later", "--delay", "1h")
+    well = treadle("status", "--check")
+    assert (well.code, well.out.startswith("ok (namespace default)")) == (0, True)
+    treadle.json("enqueue", "greet")
+    found = treadle.json("status")
+    assert (found["health"], found["tasks"]["ready"], found["tasks"]["waiting"]) == ("degraded", 1, 1)
+    assert found["reasons"] == ["no live worker for 1 ready task: greet in list default"]
+    people = treadle("status")
+    assert (people.code, "no live worker" in people.out, "1 ready" in people.out) == (0, True, True)
+    assert treadle("status", "--check").code == 1

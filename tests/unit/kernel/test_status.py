@@ -1,0 +1,63 @@
+"""What is a trouble and what is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from treadle.kernel.ports import LaneDepth
+from treadle.kernel.reads import ShownServer
+from treadle.kernel.status import RECENTLY_FOR, Status, troubles
+from treadle.model.names import HANDLER, Lane
+from treadle.model.tasks import Server
+
+NOW = 10**12
+WELL = Status(
+    now=NOW,
+    latency_for=3,
+    overdue_for=0,
+    depths=(),
+    runs={"failed": 7},
+    dead_letters=12,
+    approvals=3,
+    blocked_objectives=1,
+    servers=(),
+    next_firings=(),
+)
+
+
+def server(name: str, state: str, *, heartbeat_at: int = NOW, handlers: tuple[str, ...] = ()) -> ShownServer:
+    made = Server(
+        id=name, name=name, host="", pid=1, version="", state=state, handlers=[*handlers], task_lists=["default"],
+        heartbeat_at=heartbeat_at,
+    )  # fmt: skip
+    return ShownServer(made, state)
+
+
+def depth(name: str, ready: int, held: int = 0) -> LaneDepth:
+    return LaneDepth(1, Lane("default", HANDLER, "default", name), ready, 0, 0, held, NOW if ready else None)
+
+
+def test_work_that_failed_or_waits_for_people_is_no_trouble():
+    assert list(troubles(WELL)) == []
+
+
+def test_a_slow_store_and_things_that_nobody_woke_are():
+    assert list(troubles(replace(WELL, latency_for=2500, overdue_for=60_000))) == [
+        "the store took 2.5 s to answer",
+        "something has been due for 60 s and nobody woke it",
+    ]
+
+
+def test_servers_that_were_lost_lately_are_and_those_of_long_ago_are_not():
+    lost = [server(name, "lost", heartbeat_at=NOW - 60_000) for name in ("a", "b", "c", "d")]
+    old = server("old", "lost", heartbeat_at=NOW - RECENTLY_FOR - 1)
+    found = replace(WELL, servers=(*lost, old, server("e", "error"), server("f", "stopped")))
+    assert list(troubles(found)) == ["4 servers lost: a, b, c and 1 more", "1 server ended with an error: e"]
+
+
+def test_ready_work_that_no_live_server_takes_is():
+    mill = server("mill", "running", handlers=("greet",))
+    found = replace(WELL, depths=(depth("greet", 5), depth("paint", 2), depth("wait", 0, held=3)), servers=(mill,))
+    assert list(troubles(found)) == ["no live worker for 2 ready tasks: paint in list default"]
+    draining = replace(found, servers=(server("mill", "draining", handlers=("greet",)),))
+    assert list(troubles(draining)) == ["no live worker for 7 ready tasks: greet in list default, paint in list default"]
