@@ -69,6 +69,9 @@ class Settings:
     """What webhooks are signed with; without it none is sent. Never shown."""
     webhook_allow: tuple[str, ...] = ()
     """Beginnings of URLs, joined by spaces, that an approval may name as its own webhook; none by default."""
+    watch_allow: tuple[str, ...] = ()
+    """Paths and URLs, joined by spaces, at or below which callers without the scope `admin` may have a watcher look; none by
+    default."""
     http_host: str = "127.0.0.1"
     """The address that `treadle up` and `treadle serve` listen on; any but loopback needs a token."""
     http_port: int = 8787
@@ -106,6 +109,7 @@ def load_settings() -> Settings:
         approval_webhook=(get("TREADLE_APPROVAL_WEBHOOK") or "").strip(),
         webhook_secret=(get("TREADLE_WEBHOOK_SECRET") or "").strip(),
         webhook_allow=tuple((get("TREADLE_WEBHOOK_ALLOW") or "").split()),
+        watch_allow=tuple((get("TREADLE_WATCH_ALLOW") or "").split()),
         http_host=(get("TREADLE_HTTP_HOST") or "127.0.0.1").strip(),
         http_port=_port("TREADLE_HTTP_PORT", get("TREADLE_HTTP_PORT")),
         crash_at=get("TREADLE_CRASH_AT") or "",

@@ -11,11 +11,13 @@ from treadle.api.events import EventsApi
 from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.lists import ListsApi
 from treadle.api.runs import RunsApi
+from treadle.api.schedules import SchedulesApi
 from treadle.api.servers import ServersApi
 from treadle.api.steps import StepsApi
 from treadle.api.system import SystemApi
 from treadle.api.tasks import TasksApi
 from treadle.api.tokens import TokensApi
+from treadle.api.watchers import WatchersApi
 from treadle.api.work import WorkApi
 
 
@@ -41,6 +43,9 @@ class Api(Protocol):
     def runs(self) -> RunsApi: ...
 
     @property
+    def schedules(self) -> SchedulesApi: ...
+
+    @property
     def servers(self) -> ServersApi: ...
 
     @property
@@ -54,6 +59,9 @@ class Api(Protocol):
 
     @property
     def tokens(self) -> TokensApi: ...
+
+    @property
+    def watchers(self) -> WatchersApi: ...
 
     @property
     def work(self) -> WorkApi: ...

@@ -170,10 +170,12 @@ class Session:
         first: Callable[[Engine], None] | None = None,
         actor: str | None = None,
         groups: Sequence[str] = (),
+        scratch: bool = False,
     ) -> AsyncIterator[Api]:
         """The calls that commands are made of, on the chosen server or else on the store; `migrate` and `first` as for `engine`.
 
         Who can open the store is believed who they say they are (`actor`, `groups`); a server knows them by their token.
+        `scratch` is for calls that need nothing that is stored: without a server they are made on an empty store in memory.
         """
         if self.chosen.remote:
             from treadle.client import Client  # what talks HTTP is not needed for a store
@@ -183,7 +185,8 @@ class Session:
             return
         from treadle.service import Service
 
-        async with self.engine(migrate=migrate, first=first) as engine:
+        opening = Engine("memory://", settings=self.settings) if scratch else self.engine(migrate=migrate, first=first)
+        async with opening as engine:
             yield Service(engine, Access(actor or self.actor, frozenset(Scope), groups=tuple(groups)))
 
     def show(self, value: Json, human: Callable[[], RenderableType]) -> None:

@@ -7,138 +7,90 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treadle.cli.inputs import payload, seconds
-from treadle.cli.schedules import (
-    FlowOption,
-    FunctionOption,
-    ListOption,
-    ParamOption,
-    PayloadOption,
-    PriorityOption,
-    RetryOption,
-    TaskOption,
-    TimeoutOption,
-    WorkflowOption,
-)
-from treadle.cli.session import Session
-from treadle.cli.show_watcher import seen_table, show_watcher, watcher_json, watchers_table
+from treadle.cli.session import NotOverHttp, Session
+from treadle.cli.show_watcher import seen_table, show_watcher, watchers_table
+from treadle.cli.timed_options import TARGET, Options, said, takes
 from treadle.cli.words import plain
+from treadle.model.errors import TaskNotFound
 from treadle.model.names import check_name
 from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
-    from treadle.kernel.watchers import Watcher
+    from treadle.api.watchers import Watcher
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The watcher's name, or its id")]
 
 _WHERE, _HOW = "Where", "How"
+_PAGE = 100
 
-DirectoryOption = Annotated[
-    str | None, typer.Option(metavar="PATH", help="Files of this directory, where the workers run", rich_help_panel=_WHERE)
-]
-FileOption = Annotated[str | None, typer.Option(metavar="PATH", help="This one file", rich_help_panel=_WHERE)]
-UrlOption = Annotated[str | None, typer.Option(metavar="URL", help="What this http(s) address answers", rich_help_panel=_WHERE)]
-PatternOption = Annotated[
-    str | None, typer.Option(metavar="GLOB", help="Which files: '*.csv', 'in/**/*.csv'; default all", rich_help_panel=_WHERE)
-]
-RecursiveOption = Annotated[bool, typer.Option("--recursive", help="The pattern counts at every depth", rich_help_panel=_WHERE)]
-ExistingOption = Annotated[
-    str | None, typer.Option(metavar="seen|new", help="What the first look finds; default seen", rich_help_panel=_WHERE)
-]
-OnOption = Annotated[
-    list[str] | None,
-    typer.Option("--on", metavar="CHANGE", help="created, modified or deleted; may be repeated", rich_help_panel=_HOW),
-]
-EveryOption = Annotated[str | None, typer.Option(metavar="DURATION", help="How often it looks; default 30s", rich_help_panel=_HOW)]
-SettleOption = Annotated[
-    str | None, typer.Option(metavar="DURATION", help="A file must stay the same so long; default 2s", rich_help_panel=_HOW)
-]
-HashOption = Annotated[
-    bool | None,
-    typer.Option("--hash/--no-hash", help="Whether only other content makes a file modified; default yes", rich_help_panel=_HOW),
-]
-FetchOption = Annotated[
-    str | None, typer.Option("--fetch-timeout", metavar="DURATION", help="Longest wait for an answer", rich_help_panel=_HOW)
-]
-LookedByOption = Annotated[
-    str | None, typer.Option(metavar="LIST", help="Only workers of this task list look; default: all", rich_help_panel=_HOW)
-]
-ChangeAsOption = Annotated[
-    str | None, typer.Option(metavar="KEY", help="The field that gets the change; default change", rich_help_panel="What")
-]
-
-
-def _options(whole: str | None, pairs: list[str] | None, **given: Any) -> dict[str, Any]:
-    """What was said, in the words of `WatcherOptions`; what was not said is not in it."""
-    for name in ("every", "settle", "timeout", "fetch_timeout"):
-        given[name] = seconds(given[name], f"--{name.replace('_', '-')}")
-    for name in ("directory", "file"):
-        if given.get(name) is not None:
-            given[name] = str(Path(given[name]).absolute())
-    given["inputs"] = payload(whole, pairs or ())
-    return {name: value for name, value in given.items() if value is not None}
+PLACE: Options = {
+    "directory": Annotated[
+        str | None, typer.Option(metavar="PATH", help="Files of this directory, where the workers run", rich_help_panel=_WHERE)
+    ],
+    "file": Annotated[str | None, typer.Option(metavar="PATH", help="This one file", rich_help_panel=_WHERE)],
+    "url": Annotated[str | None, typer.Option(metavar="URL", help="What this http(s) address answers", rich_help_panel=_WHERE)],
+    "pattern": Annotated[
+        str | None, typer.Option(metavar="GLOB", help="Which files: '*.csv', 'in/**/*.csv'; default all", rich_help_panel=_WHERE)
+    ],
+    "existing": Annotated[
+        str | None, typer.Option(metavar="seen|new", help="What the first look finds; default seen", rich_help_panel=_WHERE)
+    ],
+}
+HOW: Options = {
+    "changes": Annotated[
+        list[str] | None,
+        typer.Option("--on", metavar="CHANGE", help="created, modified or deleted; may be repeated", rich_help_panel=_HOW),
+    ],
+    "every": Annotated[str | None, typer.Option(metavar="DURATION", help="How often it looks; default 30s", rich_help_panel=_HOW)],
+    "settle": Annotated[
+        str | None, typer.Option(metavar="DURATION", help="A file must stay the same so long; default 2s", rich_help_panel=_HOW)
+    ],
+    "hashing": Annotated[
+        bool | None,
+        typer.Option(
+            "--hash/--no-hash", help="Whether only other content makes a file modified; default yes", rich_help_panel=_HOW
+        ),
+    ],
+    "fetch_timeout": Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Longest wait for an answer", rich_help_panel=_HOW)
+    ],
+    "looked_by": Annotated[
+        str | None, typer.Option(metavar="LIST", help="Only workers of this task list look; default: all", rich_help_panel=_HOW)
+    ],
+}
+CHANGE: Options = {
+    "change_as": Annotated[
+        str | None, typer.Option(metavar="KEY", help="The field that gets the change; default change", rich_help_panel="What")
+    ],
+}
+_DURATIONS = ("every", "settle", "timeout", "fetch_timeout")
 
 
+@takes(PLACE, HOW, TARGET, CHANGE)
 async def add(
     session: Session,
+    /,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name for it, e.g. incoming")],
-    directory: DirectoryOption = None,
-    file: FileOption = None,
-    url: UrlOption = None,
-    pattern: PatternOption = None,
-    recursive: RecursiveOption = False,
-    existing: ExistingOption = None,
-    on: OnOption = None,
-    every: EveryOption = None,
-    settle: SettleOption = None,
-    hashing: HashOption = None,
-    fetch_timeout: FetchOption = None,
-    looked_by: LookedByOption = None,
-    task: TaskOption = None,
-    workflow: WorkflowOption = None,
-    function: FunctionOption = None,
-    flow: FlowOption = None,
-    whole: PayloadOption = None,
-    pairs: ParamOption = None,
-    change_as: ChangeAsOption = None,
-    task_list: ListOption = None,
-    priority: PriorityOption = None,
-    retry: RetryOption = None,
-    timeout: TimeoutOption = None,
+    recursive: Annotated[
+        bool, typer.Option("--recursive", help="The pattern counts at every depth", rich_help_panel=_WHERE)
+    ] = False,
     paused: Annotated[bool, typer.Option("--paused", help="Begin paused")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the first look would find here, and do nothing")] = False,
+    **given: Any,
 ) -> None:
     """Start a task, a workflow or a function when files or an address change."""
-    options = _options(
-        whole,
-        pairs,
-        directory=directory,
-        file=file,
-        url=url,
-        pattern=pattern,
-        recursive=recursive or None,
-        existing=existing,
-        changes=on or None,
-        every=every,
-        settle=settle,
-        hashing=hashing,
-        fetch_timeout=fetch_timeout,
-        looked_by=looked_by,
-        task=task,
-        workflow=workflow,
-        function=function,
-        flow=flow,
-        change_as=change_as,
-        task_list=task_list,
-        priority=priority,
-        retry=retry,
-        timeout=timeout,
-    )
+    options = said(given | {"recursive": recursive or None}, durations=_DURATIONS)
+    if not session.chosen.remote:  # else it is not this machine's folder that is meant
+        options |= _absolute(options)
     if dry_run:
         _try_out(session, name, options)
         return
-    async with session.engine(migrate=True, first=lambda engine: _check(engine, name, options)) as engine:
-        _done(session, await engine.watchers.create(name, paused=paused, actor=session.actor, **options))
+    async with session.api(migrate=True, first=lambda engine: _check(engine, name, options)) as api:
+        _done(session, await api.watchers.create(name, paused=paused, **options))
+
+
+def _absolute(options: dict[str, Any]) -> dict[str, str]:
+    return {place: str(Path(options[place]).absolute()) for place in ("directory", "file") if place in options}
 
 
 def _check(engine: Engine, name: str, options: dict[str, Any]) -> None:
@@ -156,6 +108,8 @@ def _try_out(session: Session, name: str, options: dict[str, Any]) -> None:
     from treadle.workers.fetching import fetch
     from treadle.workers.scanning import scan
 
+    if session.chosen.remote:
+        raise NotOverHttp("A dry run looks at this machine, and not at the server's: leave --server (and TREADLE_SERVER) out.")
     engine = Engine("memory://", settings=session.settings)
     _check(engine, name, options)
     body = make_body(options)
@@ -171,115 +125,75 @@ def _try_out(session: Session, name: str, options: dict[str, Any]) -> None:
     session.show(value, lambda: plain(said if problem is None else f"{said}\n{problem}"))
 
 
-async def edit(
-    session: Session,
-    name: Name,
-    on: OnOption = None,
-    every: EveryOption = None,
-    settle: SettleOption = None,
-    hashing: HashOption = None,
-    fetch_timeout: FetchOption = None,
-    looked_by: LookedByOption = None,
-    task: TaskOption = None,
-    workflow: WorkflowOption = None,
-    function: FunctionOption = None,
-    flow: FlowOption = None,
-    whole: PayloadOption = None,
-    pairs: ParamOption = None,
-    change_as: ChangeAsOption = None,
-    task_list: ListOption = None,
-    priority: PriorityOption = None,
-    retry: RetryOption = None,
-    timeout: TimeoutOption = None,
-) -> None:
+@takes(HOW, TARGET, CHANGE)
+async def edit(session: Session, /, name: Name, **given: Any) -> None:
     """Change how a watcher looks and what it starts; what it looks at stays."""
-    options = _options(
-        whole,
-        pairs,
-        changes=on or None,
-        every=every,
-        settle=settle,
-        hashing=hashing,
-        fetch_timeout=fetch_timeout,
-        looked_by=looked_by,
-        task=task,
-        workflow=workflow,
-        function=function,
-        flow=flow,
-        change_as=change_as,
-        task_list=task_list,
-        priority=priority,
-        retry=retry,
-        timeout=timeout,
-    )
-    async with session.engine() as engine:
-        _done(session, await engine.watchers.edit(name, actor=session.actor, **options))
+    options = said(given, durations=_DURATIONS)
+    async with session.api() as api:
+        _done(session, await api.watchers.edit(name, **options))
 
 
 async def list_watchers(
     session: Session,
     ended: Annotated[bool, typer.Option("--all", help="Those that have ended, too")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most that many")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most that many")] = _PAGE,
     before: Annotated[str | None, typer.Option(metavar="ID", help="The next page: only older ones than this")] = None,
 ) -> None:
     """List watchers, newest first."""
-    async with session.engine() as engine:
-        found = await engine.watchers.list_watchers(ended=ended, limit=limit, before_id=before)
-    more = found[-1].id if len(found) == limit else None
-    value = {"watchers": [watcher_json(each) for each in found], "next_before": more}
-    session.show(value, lambda: watchers_table(found, more))
+    async with session.api() as api:
+        page = await api.watchers.list(every=ended, limit=limit, before=before)
+    given = {"all": ended, "limit": None if limit == _PAGE else limit}
+    session.show(page, lambda: watchers_table(page, session.again("watchers list", **given, before=page.next_before)))
 
 
 async def show(session: Session, name: Name) -> None:
     """Everything about one watcher: what it looks at, what it told of last, and why if it cannot look."""
-    async with session.engine() as engine:
-        watcher = await engine.watchers.get(name)
-        task = None if watcher.task_id is None else await engine.store.find_task(watcher.task_id)
-        now = await engine.store.now()
-    session.show(watcher_json(watcher), lambda: show_watcher(watcher, task, now))
+    async with session.api() as api:
+        watcher = await api.watchers.get(name)
+        try:
+            task = None if watcher.task_id is None else await api.tasks.get(watcher.task_id)
+        except TaskNotFound:  # of a watcher that has ended
+            task = None
+        now = (await api.system.time()).now
+    session.show(watcher, lambda: show_watcher(watcher, task, now))
 
 
 async def seen(
     session: Session,
     name: Name,
     after: Annotated[str | None, typer.Option(metavar="NAME", help="The next page: only names after this one")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most that many")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most that many")] = _PAGE,
 ) -> None:
     """List what a watcher has seen, in order of name."""
-    async with session.engine() as engine:
-        found = await engine.watchers.list_seen(name, after=after, limit=limit)
-    more = found[-1][0] if len(found) == limit else None
-    rows = [
-        {"name": key, "size": item.size, "hash": item.hash, "etag": item.etag, "settling": item.pending is not None}
-        for key, item in found
-    ]
-    session.show({"seen": rows, "next_after": more}, lambda: seen_table(found, more))
+    async with session.api() as api:
+        page = await api.watchers.seen(name, after=after, limit=limit)
+    session.show(page, lambda: seen_table(page))
 
 
 async def pause(session: Session, name: Name) -> None:
     """Let it not look until it is resumed; what was started goes on."""
-    async with session.engine() as engine:
-        _done(session, await engine.watchers.pause(name, actor=session.actor))
+    async with session.api() as api:
+        _done(session, await api.watchers.pause(name))
 
 
 async def resume(session: Session, name: Name) -> None:
     """Let a paused watcher go on, at once: what changed meanwhile is told of now."""
-    async with session.engine() as engine:
-        _done(session, await engine.watchers.resume(name, actor=session.actor))
+    async with session.api() as api:
+        _done(session, await api.watchers.resume(name))
 
 
 async def remove(session: Session, name: Name) -> None:
     """End a watcher; what it started goes on."""
-    async with session.engine() as engine:
-        _done(session, await engine.watchers.remove(name, actor=session.actor))
+    async with session.api() as api:
+        _done(session, await api.watchers.remove(name))
 
 
 async def look(session: Session, name: Name) -> None:
     """Let it look as soon as a worker can, instead of when it is due."""
-    async with session.engine() as engine:
-        found = await engine.watchers.look(name, actor=session.actor)
-    session.show(watcher_json(found), lambda: plain(f"{found.name} looks as soon as a worker can"))
+    async with session.api() as api:
+        found = await api.watchers.look(name)
+    session.show(found, lambda: plain(f"{found.name} looks as soon as a worker can"))
 
 
 def _done(session: Session, watcher: Watcher) -> None:
-    session.show(watcher_json(watcher), lambda: plain(f"{watcher.name} is {watcher.state} now"))
+    session.show(watcher, lambda: plain(f"{watcher.name} is {watcher.state} now"))

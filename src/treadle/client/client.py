@@ -18,11 +18,13 @@ from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.face import Api
 from treadle.api.lists import ListsApi
 from treadle.api.runs import RunsApi
+from treadle.api.schedules import SchedulesApi
 from treadle.api.servers import ServersApi
 from treadle.api.steps import StepsApi
 from treadle.api.system import SystemApi
 from treadle.api.tasks import TasksApi
 from treadle.api.tokens import TokensApi
+from treadle.api.watchers import WatchersApi
 from treadle.api.wire import from_json, to_json
 from treadle.api.work import WorkApi
 from treadle.client.errors import ServerUnreachable, UnexpectedAnswer, error_of
@@ -90,6 +92,10 @@ class Client(Api):
         return cast(RunsApi, remote("runs", RunsApi, self.send))
 
     @cached_property
+    def schedules(self) -> SchedulesApi:
+        return cast(SchedulesApi, remote("schedules", SchedulesApi, self.send))
+
+    @cached_property
     def servers(self) -> ServersApi:
         return cast(ServersApi, remote("servers", ServersApi, self.send))
 
@@ -108,6 +114,10 @@ class Client(Api):
     @cached_property
     def tokens(self) -> TokensApi:
         return cast(TokensApi, remote("tokens", TokensApi, self.send))
+
+    @cached_property
+    def watchers(self) -> WatchersApi:
+        return cast(WatchersApi, remote("watchers", WatchersApi, self.send))
 
     @cached_property
     def work(self) -> WorkApi:

@@ -18,7 +18,7 @@ from treadle.kernel import catchup
 from treadle.kernel.calendar import Calendar, make_calendar, ticks_after
 from treadle.kernel.catchup import Plan, jitter_of, plan
 from treadle.kernel.crashpoints import reach
-from treadle.kernel.entities import ChangeRecord, RecordFilter
+from treadle.kernel.entities import ChangeRecord
 from treadle.kernel.ports import Verdict
 from treadle.kernel.schedule_options import ScheduleOptions, check_options, edit_body, make_body
 from treadle.kernel.starting import Occasion, Prepared, Starters
@@ -232,8 +232,7 @@ class Schedules(Timed[ScheduleBody]):
 
     async def list_schedules(self, *, ended: bool = False, limit: int = _PAGE, before_id: str | None = None) -> list[Schedule]:
         """A page of schedules, newest first: the live ones, with `ended` those that have ended as well."""
-        which = RecordFilter(SCHEDULE, self._namespace, live=None if ended else True, before_id=before_id)
-        return [self._shown(record) for record in await self._store.list_records(which, limit)]
+        return [self._shown(record) for record in await self._page(ended, limit, before_id)]
 
     async def preview(self, name: str, count: int = 10) -> Preview:
         """What the schedule will do by itself: what is made up for now, and the next ticks."""

@@ -25,7 +25,7 @@ from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
 from treadle.model.states import Machine, TaskState
-from treadle.model.tasks import NewTask, Task
+from treadle.model.tasks import Move, NewTask, Task
 from treadle.model.values import encode
 
 B = TypeVar("B")
@@ -120,6 +120,18 @@ class Timed(ABC, Generic[B]):
         except UnreadableValue:
             return False
         return True
+
+    async def list_moves(self, name: str) -> list[Move]:
+        """What was done with it, oldest first."""
+        return await self._store.list_moves((await self._get_record(name)).id)
+
+    async def _page(self, ended: bool, limit: int, before_id: str | None) -> list[Record]:
+        """A page of records, newest first: the live ones, with `ended` those that have ended as well."""
+        if not 0 < limit <= _PAGE:
+            raise InvalidInput(f"limit must be from 1 to {_PAGE}, not {limit}.")
+        before_id = None if before_id is None else parse_id(before_id, "cursor")
+        which = RecordFilter(self.machine.entity, self._namespace, live=None if ended else True, before_id=before_id)
+        return await self._store.list_records(which, limit)
 
     async def _get_record(self, name: str) -> Record:
         """The live record of that name, or the one of that id."""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from treadle.kernel.entities import ChangeRecord, RecordFilter
+from treadle.kernel.entities import ChangeRecord
 from treadle.kernel.ports import Unit, Verdict
 from treadle.kernel.starting import make_target
 from treadle.kernel.timed import ACTIVE, PAUSED, TRIES, Recovery, Timed, read_body, replacing
@@ -173,8 +173,7 @@ class Watchers(Timed[WatcherBody]):
 
     async def list_watchers(self, *, ended: bool = False, limit: int = _PAGE, before_id: str | None = None) -> list[Watcher]:
         """A page of watchers, newest first: the live ones, with `ended` those that have ended as well."""
-        which = RecordFilter(WATCHER, self._namespace, live=None if ended else True, before_id=before_id)
-        return [_shown(record, self.load) for record in await self._store.list_records(which, limit)]
+        return [_shown(record, self.load) for record in await self._page(ended, limit, before_id)]
 
     async def list_seen(self, name: str, *, after: str | None = None, limit: int = 100) -> list[tuple[str, Item]]:
         """A page of what the watcher has seen, in order of name."""

@@ -52,7 +52,8 @@
     ├── Unauthorized            no valid token or session was shown; the message never says why, `reason` does
     ├── Forbidden               the token has not the scope that this needs
     │   ├── ListForbidden       the token is for other task lists
-    │   └── RestrictedToken     the token is for some task lists, and this is about more than one
+    │   ├── RestrictedToken     the token is for some task lists, and this is about more than one
+    │   └── WatchForbidden      only administrators may have that place watched
     ├── TooManyAttempts         too many failed logins; carries when to try again
     ├── ClaimLost               the claim is no longer held; whatever was to be written was not
     ├── TaskFailed              raised to a caller who waits for the result of a task that failed
@@ -472,6 +473,20 @@ class RestrictedToken(Forbidden):
 
     def __init__(self) -> None:
         TreadleError.__init__(self, "The token shown is for some task lists only, and this is about more than one of them.")
+
+
+class WatchForbidden(Forbidden):
+    """A watcher of a place that only administrators may have watched: it makes workers look at files, or ask addresses."""
+
+    code = "watch_forbidden"
+
+    def __init__(self, place: str) -> None:
+        TreadleError.__init__(
+            self,
+            f"To watch {place} needs a token with the scope admin, as TREADLE_WATCH_ALLOW of the server does not list it. "
+            "Nothing was changed.",
+        )
+        self.place = place
 
 
 class TooManyAttempts(TreadleError):

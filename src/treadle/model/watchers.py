@@ -6,7 +6,9 @@ noticed, and however often it is looked.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
@@ -28,6 +30,8 @@ HASH_LIMIT = 64 * 1024 * 1024
 """Bytes of a file or a response that are read for its hash; bigger ones are known by size and time alone."""
 FETCH_FOR = 30_000
 
+_PORTS = {"http": 80, "https": 443}
+
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is looked at: files of a directory by a pattern, one file, or what an address answers."""
@@ -41,6 +45,28 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether a file whose time changed counts as modified only if its content has."""
     hash_limit: int = HASH_LIMIT
     timeout_for: int = FETCH_FOR
+
+
+def is_allowed(source: Source, allowed: Sequence[str]) -> bool:
+    """Whether the place is one of these paths or addresses, or below one. Where links lead is not known here."""
+    place = _parts(source.place)
+    return place is not None and any(_begins(place, other) for each in allowed if (other := _parts(each)) is not None)
+
+
+def _parts(place: str) -> tuple[str, ...] | None:
+    """Where it is, and the names on the way there; None for what climbs up again, or cannot be told."""
+    try:
+        split = urlsplit(place) if "://" in place else SplitResult("", "", place, "", "")
+        where = (split.scheme, split.hostname or "", str(split.port or _PORTS.get(split.scheme)))
+    except ValueError:
+        return None
+    names = tuple(name for name in split.path.split("/") if name)
+    climbs = any(unquote(name) in (".", "..") or "\\" in name for name in names)
+    return None if climbs or "@" in split.netloc else (*where, *names)
+
+
+def _begins(place: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    return place[: len(other)] == other
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

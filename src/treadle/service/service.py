@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from treadle.service.external_jobs import ExternalJobs
     from treadle.service.lists import Lists
     from treadle.service.runs import Runs
+    from treadle.service.schedules import Schedules
     from treadle.service.servers import Servers
     from treadle.service.steps import Steps
     from treadle.service.system import System
     from treadle.service.tasks import Tasks
     from treadle.service.tokens import Tokens
+    from treadle.service.watchers import Watchers
     from treadle.service.work import Work
 
 
@@ -68,6 +70,12 @@ class Service(Api):
         return Runs(self.engine, self.access)
 
     @cached_property
+    def schedules(self) -> Schedules:
+        from treadle.service.schedules import Schedules
+
+        return Schedules(self.engine, self.access)
+
+    @cached_property
     def servers(self) -> Servers:
         from treadle.service.servers import Servers
 
@@ -96,6 +104,12 @@ class Service(Api):
         from treadle.service.tokens import Tokens
 
         return Tokens(self.engine, self.access)
+
+    @cached_property
+    def watchers(self) -> Watchers:
+        from treadle.service.watchers import Watchers
+
+        return Watchers(self.engine, self.access)
 
     @cached_property
     def work(self) -> Work:

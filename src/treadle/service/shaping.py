@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, overload
 
+from treadle.api import schedules as schedule_shapes
 from treadle.api import tasks as shapes
 from treadle.api.wire import Instant
 from treadle.kernel.external_intents import without_key
 from treadle.kernel.why import Reason
+from treadle.model.schedules import Target
 from treadle.model.states import Hold
 from treadle.model.tasks import LogLine, Move, Task
 from treadle.model.values import decode
@@ -103,6 +105,21 @@ def shaped_move(move: Move) -> shapes.MoveMade:
         actor=move.actor,
         claim_version=move.claim_version,
         data=decode(move.data),
+    )
+
+
+def shaped_target(target: Target) -> schedule_shapes.Target:
+    """What a schedule or a watcher starts."""
+    return schedule_shapes.Target(
+        kind=target.kind,
+        name=target.name,
+        flow=target.flow,
+        version=target.version,
+        inputs=target.inputs,
+        given_as=target.given_as,
+        task_list=target.task_list,
+        priority=target.priority,
+        timeout_for=target.timeout_for,
     )
 
 
