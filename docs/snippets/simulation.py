@@ -1,0 +1,43 @@
+import asyncio
+
+from treadle.testing.simulation import Simulation
+from treadle.wiring.host import WorkerHost
+
+charged = []
+
+
+async def serve(simulation, process):
+    engine = simulation.engine(process)
+
+    @engine.handler("charge")
+    async def charge(payload, ctx):
+        await ctx.effect("charge", lambda: charged.append(ctx.dedupe_key))
+        await asyncio.sleep(60)  # a minute on a clock that costs nothing
+        return {}
+
+    await engine.open()
+    lease_for = round(simulation.lease * 1000)
+    await WorkerHost(
+        engine, concurrency=1, threads=1, processes=1, task_lists=("default",), lease_for=lease_for, grace=0, machine=process
+    ).start()
+
+
+async def story(simulation):
+    simulation.faults.rates.clear()  # only what we do ourselves goes wrong
+    client = simulation.engine(simulation.start_process("client"))
+    task = await client.enqueue("charge", {})
+    first = simulation.start_process("server")
+    first.spawn(serve(simulation, first))
+    await asyncio.sleep(30)
+    first.crash("is killed while it works")
+    second = simulation.start_process("server")
+    second.spawn(serve(simulation, second))
+    await asyncio.sleep(120)
+    return await client.get_task(task)
+
+
+done = Simulation(seed=7).run(story)
+assert done.state == "completed"
+assert done.attempt == 2
+assert len(charged) == 1  # the second worker found what the first had recorded
+print("done after", (done.finished_at - done.created_at) / 1000, "seconds of its own time")
