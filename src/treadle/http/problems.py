@@ -24,6 +24,7 @@ from treadle.model.errors import (
     NotFound,
     PayloadTooLarge,
     Refused,
+    RequestInProgress,
     StoreError,
     TooManyAttempts,
     TreadleError,
@@ -133,6 +134,8 @@ def problem_of(error: TreadleError) -> Response:
         headers["WWW-Authenticate"] = f'Bearer realm="treadle", error="insufficient_scope", scope="{scope}"'
     if isinstance(error, TooManyAttempts):
         headers["Retry-After"] = str(-(-error.retry_after // 1000))
+    if isinstance(error, RequestInProgress):
+        headers["Retry-After"] = "1"
     diagnostics = None
     if isinstance(error, InvalidFlow):
         diagnostics = [each.as_json() for each in error.diagnostics if hasattr(each, "as_json")]

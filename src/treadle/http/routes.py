@@ -20,11 +20,17 @@ from treadle.api.face import all_calls
 from treadle.api.wire import to_json
 from treadle.http.front import Front
 from treadle.http.problems import problem_responses
+from treadle.http.repeats import once
 from treadle.http.schemas import content_of
 from treadle.model.errors import RestrictedToken
 
 WAIT = "wait_for"
 """The parameter by which a call is told to wait for something to happen."""
+
+
+KEY_HEADER = "Idempotency-Key"
+_OF_KEY = "Sent again with the same key, nothing more is made"
+_OF_GENERAL_KEY = "Sent again with the same key within a week, the same answer is given and nothing more is made"
 
 
 def make_router(front: Front) -> APIRouter:
@@ -51,6 +57,8 @@ def make_router(front: Front) -> APIRouter:
 def _guarded(call: Call, front: Front) -> type[APIRoute]:
     """A route that looks who calls before it reads what they want."""
 
+    general = call.route.creates and not call.keyed
+
     class Guarded(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             handle = super().get_route_handler()
@@ -60,6 +68,8 @@ def _guarded(call: Call, front: Front) -> type[APIRoute]:
                 access.check(call.route.scope)
                 if access.task_lists and not call.route.lists:
                     raise RestrictedToken()
+                if general and (key := request.headers.get(KEY_HEADER)) is not None:
+                    return await once(front.engine.requests, access.actor, call.id, key, request, handle)
                 return await handle(request)
 
             return guarded
@@ -101,16 +111,10 @@ def _endpoint(call: Call, front: Front) -> Callable[..., Awaitable[Response]]:
                 default=None if optional else inspect.Parameter.empty,
             )
         )
-    if call.keyed:
+    if call.keyed or call.route.creates:
+        header = Header(alias=KEY_HEADER, description=_OF_KEY if call.keyed else _OF_GENERAL_KEY, max_length=200)
         parameters.append(
-            inspect.Parameter(
-                KEY,
-                inspect.Parameter.KEYWORD_ONLY,
-                annotation=Annotated[
-                    str | None, Header(description="Sent again with the same key, nothing more is made", max_length=200)
-                ],
-                default=None,
-            )
+            inspect.Parameter(KEY, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str | None, header], default=None)
         )
     endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     endpoint.__name__ = call.id

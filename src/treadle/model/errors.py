@@ -13,6 +13,7 @@
     │   ├── InvalidWatcher      a path, address or option of a watcher that makes no sense
     │   ├── InvalidInputs       what a workflow was given does not fit its parameters
     │   ├── InvalidPlan         a declarative plan whose steps make no sense
+    │   ├── IdempotencyKeyReused  the same key came with another request
     │   ├── RepeatedKey         an explicit key that a function has given to two steps
     │   └── MisusedContext      an operation of a function's ctx where it cannot be done
     ├── NotFound                no such thing
@@ -45,6 +46,7 @@
     │   ├── CallbackRefused     a call-back with a token that no job was given, or too early
     │   ├── ExternalAlreadyResolved  the outside job has ended
     │   ├── PollNotSupported    a job is handed off that nobody could poll
+    │   ├── RequestInProgress   a request with the same idempotency key is being carried out
     │   ├── HandlerExists       two handlers of one name in one process
     │   ├── ScheduleExists      there is a schedule of that name
     │   ├── TokenExists         there is a token of that name
@@ -133,6 +135,14 @@ class InvalidFlow(InvalidInput):
     def __init__(self, message: str, diagnostics: tuple[object, ...] = ()) -> None:
         super().__init__(message)
         self.diagnostics = diagnostics
+
+
+class IdempotencyKeyReused(InvalidInput):
+    code = "idempotency_key_reused"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"The key {key} came with another request before; a key stands for one request for a week.")
+        self.key = key
 
 
 class InvalidSchedule(InvalidInput):
@@ -343,6 +353,14 @@ class RetriesUsedUp(Refused):
             "`treadle dlq retry` starts the count anew."
         )
         self.task_id, self.retries = task_id, retries
+
+
+class RequestInProgress(Refused):
+    code = "request_in_progress"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"A request with the key {key} is being carried out; ask again in a moment for its answer.")
+        self.key = key
 
 
 class HandlerExists(Refused):

@@ -229,6 +229,9 @@ SESSION = Machine(
 )
 """The session of a person at the dashboard; it is of no use without its token, and past its time, which `expire` notes later."""
 
+REQUEST = Machine("request", "kept", frozenset({"kept"}), {})
+"""A request with an idempotency key and what it was answered with: it makes no moves, and goes when its time has passed."""
+
 OBJECTIVE = Machine(
     "objective",
     "NEW",
@@ -274,5 +277,5 @@ GOAL_MACHINES = (OBJECTIVE, READINESS_EVENT, WORKORDER, CONTEXT_SNAPSHOT, OUTPUT
 
 MACHINES: dict[str, Machine] = {
     machine.entity: machine
-    for machine in (TASK, RUN, STEP, APPROVAL, SCHEDULE, WATCHER, EXTERNAL, PRODUCTION, TOKEN, SESSION, *GOAL_MACHINES)
+    for machine in (TASK, RUN, STEP, APPROVAL, SCHEDULE, WATCHER, EXTERNAL, PRODUCTION, TOKEN, SESSION, REQUEST, *GOAL_MACHINES)
 }

@@ -1,4 +1,4 @@
-"""Tokens and sessions of an engine."""
+"""Tokens, sessions and requests of an engine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from treadle.kernel.access import Tokens
+    from treadle.kernel.requests import Requests
     from treadle.kernel.sessions import Sessions
     from treadle.wiring.engine import Engine
 
@@ -37,3 +38,11 @@ class AccessFace:
                 engine.store, engine.committer, engine.ids, engine.clock, self.tokens, namespace=engine.settings.namespace
             )
         return self._sessions
+
+    @property
+    def requests(self) -> Requests:
+        """Requests with an idempotency key, and what they were answered with."""
+        from treadle.kernel.requests import Requests
+
+        engine = cast("Engine", self)
+        return Requests(engine.store, engine.committer, engine.ids, namespace=engine.settings.namespace)

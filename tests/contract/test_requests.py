@@ -1,0 +1,119 @@
+"""Requests with an idempotency key, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from treadle.kernel.committer import Committer
+from treadle.kernel.ports import Store
+from treadle.kernel.requests import ANSWER_LIMIT, KEPT_FOR, STUCK_FOR, Answer, Begun, Requests
+from treadle.kernel.retention import KEEP_RECORDS_FOR
+from treadle.kernel.system import SystemClock, SystemIds
+from treadle.kernel.telemetry import log_event
+from treadle.kernel.verify import verify
+from treadle.model.errors import IdempotencyKeyReused, InvalidInput, RequestInProgress
+
+ANSWER = Answer(201, b'{"id": 1, "\xff": "any bytes"}')
+
+
+@pytest.fixture
+async def committer(store: Store) -> AsyncIterator[Committer]:
+    made = Committer(store, SystemClock(), log_event)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def requests(store: Store, committer: Committer) -> Requests:
+    return Requests(store, committer, SystemIds())
+
+
+async def begin(
+    requests: Requests, key: str = "k", request: bytes = b"body", *, actor: str = "ada", route: str = "r"
+) -> Begun | Answer:
+    return await requests.begin(actor, route, key, request)
+
+
+async def begun(requests: Requests, **options: str) -> Begun:
+    found = await begin(requests, **options)
+    assert isinstance(found, Begun)
+    return found
+
+
+async def test_who_sends_it_again_gets_the_same_answer(requests: Requests):
+    await requests.finish(await begun(requests), ANSWER)
+    assert await begin(requests) == await begin(requests) == ANSWER
+
+
+async def test_while_it_is_carried_out_nobody_else_does_so(requests: Requests):
+    found = await asyncio.gather(*(begin(requests) for _ in range(8)), return_exceptions=True)
+    assert [type(each) for each in found].count(Begun) == 1
+    assert [type(each) for each in found].count(RequestInProgress) == 7
+
+
+async def test_the_same_key_with_another_request_is_refused(requests: Requests):
+    first = await begun(requests)
+    with pytest.raises(IdempotencyKeyReused):
+        await begin(requests, request=b"another")
+    await requests.finish(first, ANSWER)
+    with pytest.raises(IdempotencyKeyReused):
+        await begin(requests, request=b"another")
+
+
+async def test_a_key_belongs_to_its_caller_and_its_route(requests: Requests):
+    await requests.finish(await begun(requests), ANSWER)
+    await begun(requests, actor="grace")
+    await begun(requests, route="other")
+    await begun(requests, key="other")
+
+
+async def test_where_nothing_was_made_the_key_is_free_again(requests: Requests):
+    await requests.forget(await begun(requests))
+    again = await begin(requests, request=b"another")
+    assert isinstance(again, Begun)
+
+
+async def test_what_died_with_its_server_is_carried_out_again_and_its_late_answer_is_dropped(requests: Requests, clock):
+    lost = await begun(requests)
+    await clock.advance(STUCK_FOR - 1)
+    with pytest.raises(RequestInProgress):
+        await begin(requests)
+    await clock.advance(1)
+    again = await begun(requests)
+    with pytest.raises(RequestInProgress):
+        await begin(requests)
+    await requests.finish(lost, Answer(201, b"late"))
+    await requests.finish(again, ANSWER)
+    assert await begin(requests) == ANSWER
+
+
+async def test_after_a_week_the_key_is_a_new_one(requests: Requests, clock):
+    await requests.finish(await begun(requests), ANSWER)
+    await clock.advance(KEPT_FOR - 1)
+    assert await begin(requests) == ANSWER
+    await clock.advance(1)
+    await requests.finish(await begun(requests), Answer(201, b"second"))
+    assert await begin(requests) == Answer(201, b"second")
+
+
+async def test_an_answer_that_is_too_large_frees_the_key(requests: Requests):
+    await requests.finish(await begun(requests), Answer(201, b"x" * (ANSWER_LIMIT + 1)))
+    await begun(requests)
+
+
+async def test_what_is_no_key_is_refused(requests: Requests):
+    for key in ("", "x" * 513, "a\nb"):
+        with pytest.raises(InvalidInput):
+            await begin(requests, key=key)
+
+
+async def test_they_are_pruned_and_the_log_holds(requests: Requests, store: Store, clock):
+    await requests.finish(await begun(requests), ANSWER)
+    await begun(requests, key="left")
+    assert (await verify(store)).holds
+    await clock.advance(KEEP_RECORDS_FOR)
+    await store.prune_rest(100, 0, KEEP_RECORDS_FOR)
+    assert (await verify(store)).checked == 0

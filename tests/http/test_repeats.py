@@ -1,0 +1,70 @@
+"""`Idempotency-Key` on calls that have no key of their own."""
+
+from __future__ import annotations
+
+from tests.http.conftest import Stage
+
+from treadle.model.access import Scope
+
+BATCH = "/v1/tasks/batch"
+BODY = {"tasks": [{"name": "greet"}, {"name": "greet"}]}
+KEY = {"Idempotency-Key": "k"}
+
+
+async def count(stage: Stage) -> int:
+    return len(await stage.engine.list_tasks(limit=100))
+
+
+async def test_sent_again_the_answer_is_the_same_and_nothing_more_is_made(stage: Stage):
+    async with stage.client() as client:
+        first = await client.post(BATCH, json=BODY, headers=KEY)
+        again = await client.post(BATCH, json=BODY, headers=KEY)
+    assert (first.status_code, "Idempotency-Replayed" in first.headers) == (201, False)
+    assert (again.status_code, again.headers["Idempotency-Replayed"]) == (201, "true")
+    assert (again.content, again.headers["Content-Type"]) == (first.content, first.headers["Content-Type"])
+    assert await count(stage) == 2
+
+
+async def test_without_a_key_it_is_made_again(stage: Stage):
+    async with stage.client() as client:
+        for _ in range(2):
+            await client.post(BATCH, json=BODY)
+    assert await count(stage) == 4
+
+
+async def test_the_key_with_another_body_is_refused(stage: Stage):
+    async with stage.client() as client:
+        await client.post(BATCH, json=BODY, headers=KEY)
+        answer = await client.post(BATCH, json={"tasks": [{"name": "other"}]}, headers=KEY)
+    assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused")
+
+
+async def test_what_was_refused_can_be_put_right_under_the_same_key(stage: Stage):
+    async with stage.client() as client:
+        for wrong in ({"tasks": [{"name": "not a name"}]}, {"tasks": 3}):
+            assert (await client.post(BATCH, json=wrong, headers=KEY)).status_code == 422
+        assert (await client.post(BATCH, json=BODY, headers=KEY)).status_code == 201
+
+
+async def test_while_it_is_carried_out_a_second_one_is_told_to_ask_again(stage: Stage):
+    request = b"\n".join([b"POST", BATCH.encode(), b"", b'{"tasks":[]}'])
+    await stage.engine.requests.begin("local", "tasks_enqueue_many", "k", request)
+    async with stage.client() as client:
+        answer = await client.post(BATCH, content=b'{"tasks":[]}', headers=KEY | {"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"], answer.headers["Retry-After"]) == (409, "request_in_progress", "1")
+
+
+async def test_a_key_belongs_to_whoever_sends_it(stage: Stage):
+    one, other = await stage.token(Scope.WORK, name="one"), await stage.token(Scope.WORK, name="other")
+    for secret in (one, other):
+        async with stage.shown(secret) as client:
+            assert "Idempotency-Replayed" not in (await client.post(BATCH, json=BODY, headers=KEY)).headers
+    assert await count(stage) == 4
+
+
+async def test_who_may_not_is_not_told_what_others_were_answered(stage: Stage):
+    secret = await stage.token(Scope.WORK, name="one")
+    async with stage.shown(secret) as client:
+        await client.post(BATCH, json=BODY, headers=KEY)
+        await stage.engine.tokens.revoke("one")
+        assert (await client.post(BATCH, json=BODY, headers=KEY)).status_code == 401
