@@ -58,7 +58,7 @@ class Timing:
         self.committer = Committer(store, waiting)
         vault = Vault(store, None)
         self.queue = Queue(store, self.committer, ids, vault)
-        self.flows = Flows(store, vault)
+        self.flows = Flows(store, self.committer, vault)
         advancer = Advancer(store, self.committer, self.flows, vault, waiting.now, lambda _: None)
         self.runs = Runs(store, self.committer, advancer, self.flows, vault, ids)
         self.starters = Starters(store, self.queue, lambda: self.runs)

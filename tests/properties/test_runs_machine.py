@@ -122,7 +122,7 @@ class Process:
         self.name = name
         self.committer = Committer(gate, clock, lambda _: None)
         vault = Vault(gate)
-        flows = Flows(gate, vault)
+        flows = Flows(gate, self.committer, vault)
         self.advancer = Advancer(gate, self.committer, flows, vault, clock.now, lambda _: None, Limits(expand=2))
         self.runs = Runs(gate, self.committer, self.advancer, flows, vault, ids)
         self.held: list[Task] = []

@@ -9,6 +9,8 @@ from treadle.api.contract import Call, calls_of
 from treadle.api.dead_letters import DeadLettersApi
 from treadle.api.events import EventsApi
 from treadle.api.external_jobs import ExternalJobsApi
+from treadle.api.flows import FlowsApi
+from treadle.api.functions import FunctionsApi
 from treadle.api.lists import ListsApi
 from treadle.api.runs import RunsApi
 from treadle.api.schedules import SchedulesApi
@@ -35,6 +37,12 @@ class Api(Protocol):
 
     @property
     def events(self) -> EventsApi: ...
+
+    @property
+    def flows(self) -> FlowsApi: ...
+
+    @property
+    def functions(self) -> FunctionsApi: ...
 
     @property
     def lists(self) -> ListsApi: ...

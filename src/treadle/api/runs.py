@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import Says, Shape
-from treadle.api.flows import SourceText
+from treadle.api.flows import Sources
 from treadle.api.tasks import Line, MoveMade, TaskPage, Why
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -293,9 +293,7 @@ class RunsApi(Protocol):
     @contract.post("/runs/from-source", Scope.OPERATE, status=201, lists=True, creates=True)
     async def start_from_source(
         self,
-        sources: Annotated[
-            Sequence[SourceText], Says("AFL, compiled together", [{"name": "shop.afl", "text": "namespace shop {}"}])
-        ],
+        sources: Sources,
         workflow: Annotated[str | None, Says("Which workflow; may be left out if there is only one", "shop.Checkout")] = None,
         inputs: Inputs = None,
         *,

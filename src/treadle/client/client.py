@@ -16,6 +16,8 @@ from treadle.api.dead_letters import DeadLettersApi
 from treadle.api.events import EventsApi
 from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.face import Api
+from treadle.api.flows import FlowsApi
+from treadle.api.functions import FunctionsApi
 from treadle.api.lists import ListsApi
 from treadle.api.runs import RunsApi
 from treadle.api.schedules import SchedulesApi
@@ -82,6 +84,14 @@ class Client(Api):
         from treadle.client.events import RemoteEvents
 
         return RemoteEvents(self._http, self.url, self.send)
+
+    @cached_property
+    def flows(self) -> FlowsApi:
+        return cast(FlowsApi, remote("flows", FlowsApi, self.send))
+
+    @cached_property
+    def functions(self) -> FunctionsApi:
+        return cast(FunctionsApi, remote("functions", FunctionsApi, self.send))
 
     @cached_property
     def lists(self) -> ListsApi:

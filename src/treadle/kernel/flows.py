@@ -6,7 +6,9 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from treadle.kernel.committer import Committer
 from treadle.kernel.ports import PutFlow, Store, Unit
+from treadle.kernel.queue import PATIENCE
 from treadle.kernel.vault import Vault
 from treadle.lang.program import Facet, Program
 from treadle.model.errors import FlowNotFound, InvalidFlow, WorkflowNotFound
@@ -27,8 +29,18 @@ _PROGRAMS = 64
 class Flows:
     """Compiles, stores and finds flows of one namespace; keeps the programs in use in memory."""
 
-    def __init__(self, store: Store, vault: Vault, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        vault: Vault,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        patience: float = PATIENCE,
+    ) -> None:
         self._store = store
+        self._committer = committer
+        self._patience = patience
         self._vault = vault
         self._namespace = namespace
         self._programs: OrderedDict[str, Program] = OrderedDict()
@@ -40,9 +52,7 @@ class Flows:
         if (known := self._compiled.get(key)) is not None:
             self._compiled.move_to_end(key)
             return known
-        from treadle.lang import compile_sources  # the parser is loaded by those who compile
-
-        compiled = compile_sources(list(key))
+        compiled = self.check(key)
         if not compiled.ok:
             shown = "\n\n".join(diagnostic.render() for diagnostic in compiled.diagnostics)
             raise InvalidFlow(f"The sources do not compile.\n{shown}", compiled.diagnostics)
@@ -59,11 +69,20 @@ class Flows:
             self._compiled.popitem(last=False)
         return flow, program, compiled
 
+    def check(self, sources: Sequence[Source]) -> Compiled:
+        """What compiling the sources comes to, be it a program or what is wrong with them."""
+        key = tuple((name, text) for name, text in sources)
+        if (known := self._compiled.get(key)) is not None:
+            return known[2]
+        from treadle.lang import compile_sources  # the parser is loaded by those who compile
+
+        return compile_sources(list(key))
+
     async def publish(self, name: str, sources: Sequence[Source], *, actor: str = "operator") -> FlowVersion:
         """Store the flow under the next version of the name; what runs in flight are pinned to does not change."""
         check_name(name, "flow name")
         flow, _, _ = self.compile(sources)
-        await self._store.commit([Unit(rows=(PutFlow(flow),))])
+        await self._committer.submit(Unit(rows=(PutFlow(flow),)), self._patience)
         return await self._store.publish_flow(self._namespace, name, flow.id, actor)
 
     async def adopt(self, program: Mapping[str, Any]) -> Flow:
@@ -78,7 +97,7 @@ class Flows:
             sources=self._vault.seal("[]"),
             program=self._vault.seal(encode(dict(program), "program", _SOURCES_LIMIT)),
         )
-        await self._store.commit([Unit(rows=(PutFlow(flow),))])
+        await self._committer.submit(Unit(rows=(PutFlow(flow),)), self._patience)
         self._remember(flow.id, loaded)
         return flow
 

@@ -27,29 +27,14 @@ from treadle.api.tasks import WAIT_LIMIT, TaskPage, Why
 from treadle.kernel.flows import find_workflow
 from treadle.kernel.function_rows import is_function
 from treadle.kernel.inputs import check_inputs
-from treadle.kernel.preflight import missing_handlers, needed_handlers
 from treadle.kernel.reads import PAGE_LIMIT
-from treadle.kernel.runs import StartedRun
-from treadle.kernel.why import shown_server_state
-from treadle.model import runs as model
-from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed, RunNotFound
+from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.states import RUN, RunState
 from treadle.model.values import Json, decode
-from treadle.service.group import Group
+from treadle.service.run_group import RunGroup
 from treadle.service.run_shaping import run_fields, shaped_request, shaped_run, shaped_run_line, shaped_sums
 from treadle.service.shaping import shaped_move, shaped_task
-
-
-class RunGroup(Group):
-    """Base of the groups about runs."""
-
-    async def find_run(self, run_id: str) -> model.Run:
-        """The run, if the caller may see it: one of another list is as one that is not there."""
-        run = await self.engine.run_reads.get_run(run_id)
-        if not self.access.may_use(run.task_list):
-            raise RunNotFound(run_id)
-        return run
 
 
 class Runs(RunGroup, RunsApi):
@@ -140,7 +125,7 @@ class Runs(RunGroup, RunsApi):
             trace_id=trace_id,
             budget=budget,
         )
-        return await self._started(started)
+        return await self.started(started)
 
     async def start_from_source(
         self,
@@ -169,19 +154,7 @@ class Runs(RunGroup, RunsApi):
             trace_id=trace_id,
             budget=budget,
         )
-        return await self._started(started)
-
-    async def _started(self, started: StartedRun) -> RunStarted:
-        """The run, and what it will wait for: that is seen only when it gets there."""
-        run = await self.engine.run_reads.get_run(started.id)
-        servers, now = await self.engine.store.list_servers(), await self.engine.store.now()
-        live = [each for each in servers if shown_server_state(each, now) == "running" and run.task_list in each.task_lists]
-        missing: Sequence[str] = ()
-        if not is_function(run.flow_id):
-            program = await self.engine.flows.program(run.flow_id)
-            needed = needed_handlers(program, find_workflow(program, run.workflow))
-            missing = missing_handlers(needed, (), servers, run.task_list, now)
-        return RunStarted(**run_fields(run), created=started.created, missing_handlers=[*missing], workers=len(live))
+        return await self.started(started)
 
     async def get(self, run_id: str) -> RunDetail:
         run = await self.find_run(run_id)
@@ -289,12 +262,12 @@ class Runs(RunGroup, RunsApi):
         if inputs and not is_function(run.flow_id):
             program = await self.engine.flows.program(run.flow_id)
             check_inputs(program, find_workflow(program, run.workflow), given, lenient=lenient)
-        return await self._started(await self.engine.runs.rerun(run.id, inputs=given))
+        return await self.started(await self.engine.runs.rerun(run.id, inputs=given))
 
     async def fork(self, run_id: str, step: str, *, inputs: dict[str, Json] | None = None) -> RunStarted:
         run = await self.find_run(run_id)
         step_id = (await self.engine.run_reads.get_step(run.id, step)).id
-        return await self._started(await self.engine.runs.fork(run.id, step_id, inputs=inputs or {}))
+        return await self.started(await self.engine.runs.fork(run.id, step_id, inputs=inputs or {}))
 
 
 def _ms(at: datetime | None, what: str) -> int | None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from treadle.service.dead_letters import DeadLetters
     from treadle.service.events import Events
     from treadle.service.external_jobs import ExternalJobs
+    from treadle.service.flows import Flows
+    from treadle.service.functions import Functions
     from treadle.service.lists import Lists
     from treadle.service.runs import Runs
     from treadle.service.schedules import Schedules
@@ -56,6 +58,18 @@ class Service(Api):
         from treadle.service.events import Events
 
         return Events(self.engine, self.access)
+
+    @cached_property
+    def flows(self) -> Flows:
+        from treadle.service.flows import Flows
+
+        return Flows(self.engine, self.access)
+
+    @cached_property
+    def functions(self) -> Functions:
+        from treadle.service.functions import Functions
+
+        return Functions(self.engine, self.access)
 
     @cached_property
     def lists(self) -> Lists:

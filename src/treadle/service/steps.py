@@ -20,8 +20,8 @@ from treadle.kernel.run_timeline import Span
 from treadle.kernel.step_reads import task_of
 from treadle.model.errors import TaskNotFound
 from treadle.model.values import Json
+from treadle.service.run_group import RunGroup
 from treadle.service.run_shaping import by_size, shaped_run_line, shaped_step, step_fields
-from treadle.service.runs import RunGroup
 from treadle.service.shaping import instant, shaped_detail
 
 _LINES = 100

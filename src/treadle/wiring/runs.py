@@ -27,7 +27,7 @@ class RunKernel:
     def __init__(self, engine: Engine) -> None:
         namespace = engine.settings.namespace
         store, committer, vault = engine.store, engine.committer, engine.vault
-        self.flows = Flows(store, vault, namespace=namespace)
+        self.flows = Flows(store, committer, vault, namespace=namespace)
         self.advancer = Advancer(store, committer, self.flows, vault, engine.clock.now, engine.emit)
         self.reads = RunReads(store, vault, namespace=namespace)
         self.reads.why_awaiting = engine.reads.why_awaiting

@@ -1,0 +1,39 @@
+"""What the groups of calls about runs have in common: finding one, and telling of one that was started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from treadle.api.runs import RunStarted
+from treadle.kernel.flows import find_workflow
+from treadle.kernel.function_rows import is_function
+from treadle.kernel.preflight import missing_handlers, needed_handlers
+from treadle.kernel.runs import StartedRun
+from treadle.kernel.why import shown_server_state
+from treadle.model import runs as model
+from treadle.model.errors import RunNotFound
+from treadle.service.group import Group
+from treadle.service.run_shaping import run_fields
+
+
+class RunGroup(Group):
+    """Base of the groups about runs."""
+
+    async def find_run(self, run_id: str) -> model.Run:
+        """The run, if the caller may see it: one of another list is as one that is not there."""
+        run = await self.engine.run_reads.get_run(run_id)
+        if not self.access.may_use(run.task_list):
+            raise RunNotFound(run_id)
+        return run
+
+    async def started(self, started: StartedRun) -> RunStarted:
+        """The run, and what it will wait for: that is seen only when it gets there."""
+        run = await self.engine.run_reads.get_run(started.id)
+        servers, now = await self.engine.store.list_servers(), await self.engine.store.now()
+        live = [each for each in servers if shown_server_state(each, now) == "running" and run.task_list in each.task_lists]
+        missing: Sequence[str] = ()
+        if not is_function(run.flow_id):
+            program = await self.engine.flows.program(run.flow_id)
+            needed = needed_handlers(program, find_workflow(program, run.workflow))
+            missing = missing_handlers(needed, (), servers, run.task_list, now)
+        return RunStarted(**run_fields(run), created=started.created, missing_handlers=[*missing], workers=len(live))
