@@ -1,0 +1,63 @@
+"""The real server in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+from playwright.async_api import Page, async_playwright
+from tests.web.browser import chromium
+
+from treadle.http.serving import HttpOptions, HttpServer
+from treadle.web.site import add_pages
+from treadle.wiring.engine import Engine
+
+
+@dataclass
+class Screen:
+    """An engine under a server, a page of a browser that shows it, and what the browser complained of."""
+
+    engine: Engine
+    url: str
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+
+    async def go(self, path: str) -> None:
+        """Open a page of the dashboard."""
+        await self.page.goto(f"{self.url}{path}")
+
+    async def sees(self, text: str, within: str = "main") -> None:
+        """Wait until that is on the page."""
+        await self.page.locator(within).get_by_text(text).first.wait_for(timeout=30_000)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process drives browsers, as a machine has only so much memory."""
+    for item in items:
+        if "tests/web/browser" in str(item.path):
+            item.add_marker(pytest.mark.xdist_group("browser"))
+
+
+@pytest.fixture
+async def screen() -> AsyncIterator[Screen]:
+    """A dashboard on a store in memory, in a browser with an empty profile."""
+    program, problem = chromium.get()
+    if program is None:
+        pytest.skip(problem)
+    engine = Engine("memory://")
+    async with (
+        engine,
+        HttpServer(engine, HttpOptions(port=0), more=(add_pages,)) as server,
+        async_playwright() as playwright,
+    ):
+        browser = await playwright.chromium.launch(executable_path=program, args=list(chromium.FLAGS))
+        page = await (await browser.new_context(viewport={"width": 1280, "height": 900})).new_page()
+        shown = Screen(engine, server.url, page)
+        page.on("console", lambda said: shown.complaints.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: shown.complaints.append(str(error)))
+        try:
+            yield shown
+            assert shown.complaints == []
+        finally:
+            await browser.close()

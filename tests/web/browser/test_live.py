@@ -1,0 +1,42 @@
+"""What people do and see in a browser: pages follow what happens, and act."""
+
+from __future__ import annotations
+
+from tests.web.browser.conftest import Screen
+
+
+async def test_a_task_is_seen_to_finish_without_reloading(screen: Screen):
+    made = await screen.engine.enqueue("greet", {"name": "Ada"})
+    await screen.go(f"/tasks/{made.id}")
+    await screen.sees("pending")
+    await screen.page.locator("[data-live-state]", has_text="live").wait_for()
+
+    @screen.engine.handler("greet")
+    async def greet(payload: dict[str, str]) -> dict[str, str]:
+        return {"hello": payload["name"]}
+
+    async with screen.engine.worker():
+        await screen.sees("completed")
+        await screen.sees('"hello": "Ada"')
+
+
+async def test_a_button_does_what_it_says_and_asks_first_where_it_hurts(screen: Screen):
+    made = await screen.engine.enqueue("greet", {"name": "Ada"})
+    await screen.go(f"/tasks/{made.id}")
+    await screen.page.get_by_role("button", name="Pause").click()
+    await screen.sees("greet is paused now.")
+    screen.page.once("dialog", lambda dialog: dialog.dismiss())
+    await screen.page.get_by_role("button", name="Cancel").click()
+    assert (await screen.engine.get_task(made)).shown_state == "paused"
+    screen.page.once("dialog", lambda dialog: dialog.accept())
+    await screen.page.get_by_role("button", name="Cancel").click()
+    await screen.sees("greet is canceled now.")
+
+
+async def test_keys_lead_from_page_to_page(screen: Screen):
+    await screen.go("/tasks")
+    await screen.page.keyboard.press("g")
+    await screen.page.keyboard.press("r")
+    await screen.page.wait_for_url("**/runs")
+    await screen.page.keyboard.press("?")
+    await screen.page.get_by_role("heading", name="Keyboard shortcuts").wait_for()
