@@ -12,6 +12,7 @@ from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.flows import FlowsApi
 from treadle.api.functions import FunctionsApi
 from treadle.api.lists import ListsApi
+from treadle.api.objectives import ObjectivesApi
 from treadle.api.runs import RunsApi
 from treadle.api.schedules import SchedulesApi
 from treadle.api.servers import ServersApi
@@ -46,6 +47,9 @@ class Api(Protocol):
 
     @property
     def lists(self) -> ListsApi: ...
+
+    @property
+    def objectives(self) -> ObjectivesApi: ...
 
     @property
     def runs(self) -> RunsApi: ...

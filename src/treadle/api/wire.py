@@ -57,3 +57,8 @@ def to_builtins(record: Any) -> Any:
 def from_json(body: bytes, kind: Any) -> Any:
     """The record of that type that the JSON is; raises `msgspec.DecodeError`."""
     return msgspec.json.decode(body, type=kind, dec_hook=_typed)
+
+
+def from_builtins(value: Any, kind: Any) -> Any:
+    """The record of that type that dicts, lists and text make; raises `msgspec.ValidationError`."""
+    return msgspec.convert(value, type=kind, dec_hook=_typed)

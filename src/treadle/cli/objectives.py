@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.api.objectives import STATUSES, BoardColumn
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.session import Session
-from treadle.cli.shapes import move_json
-from treadle.cli.words import facts, grid, plain, short
-from treadle.model.goals import Objective, ObjectiveType, Status
-from treadle.model.values import Json
+from treadle.cli.words import facts, grid, ms, plain, short
+from treadle.model.clock import as_text
+from treadle.model.goals import ObjectiveType, Status
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rich.console import RenderableType
     from rich.text import Text
 
-    from treadle.kernel.goal_reads import ObjectiveTrail, WorkorderTrail
+    from treadle.api.objectives import Objective, ObjectiveBoard, ObjectiveDetail, ObjectivePage, WorkorderTrail
 
 ObjectiveId = Annotated[str, typer.Argument(metavar="ID", help="The objective's id")]
 Actor = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Who does it, for the log; default: you, as cli:USER")]
@@ -35,6 +37,7 @@ _STYLES = {
     Status.DONE: "green",
 }
 _BOARD_ROWS = 20
+_PAGE = 50
 
 
 async def add(
@@ -56,12 +59,12 @@ async def add(
 ) -> None:
     """Add an objective; it is NEW until somebody approves it."""
     parsed = parse_payload(metadata)
-    async with session.engine(migrate=True) as engine:
-        made = await engine.objectives.add(
+    session.refuse_claims(actor)
+    async with session.api(migrate=True, actor=actor) as api:
+        made = await api.objectives.add(
             title,
-            actor=actor or session.actor,
             acceptance_criteria=accept or [],
-            type=kind,
+            type=kind.value,
             importance=importance,
             urgency=urgency,
             blocked_by=blocked_by or [],
@@ -75,27 +78,28 @@ async def add(
 async def list_objectives(
     session: Session,
     statuses: Annotated[list[Status] | None, typer.Option("--status", help="Only with this status; may be repeated")] = None,
-    limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = 50,
+    limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = _PAGE,
     before: Annotated[str | None, typer.Option(metavar="ID", help="The next page: only objectives before this one")] = None,
 ) -> None:
     """List objectives, newest first."""
-    async with session.engine() as engine:
-        found = await engine.objectives.list(statuses=statuses or [], before_id=before, limit=limit)
-    more = found[-1].objective_id if len(found) == limit else None
-    session.show({"objectives": [each.as_json() for each in found], "next_before": more}, lambda: _table(found, more))
+    async with session.api() as api:
+        page = await api.objectives.list(status=[each.value for each in statuses or ()], limit=limit, before=before)
+    given = {"status": [each.value for each in statuses or ()], "limit": None if limit == _PAGE else limit}
+    session.show(page, lambda: _table(page, session.again("objectives list", **given, before=page.next_before)))
 
 
 async def show(session: Session, objective_id: ObjectiveId) -> None:
     """Everything about one objective: where it stands and why, its workorders, what they brought and how they were judged."""
-    async with session.engine() as engine:
-        trail = await engine.objectives.show(objective_id)
-    session.show(trail_json(trail), lambda: _trail(trail))
+    async with session.api() as api:
+        trail = await api.objectives.get(objective_id)
+    session.show(trail, lambda: _trail(trail))
 
 
 async def approve(session: Session, objective_id: ObjectiveId, actor: Actor = None) -> None:
     """Let a NEW objective be worked on."""
-    async with session.engine() as engine:
-        _show_one(session, await engine.objectives.approve(objective_id, actor=actor or session.actor))
+    session.refuse_claims(actor)
+    async with session.api(actor=actor) as api:
+        _show_one(session, await api.objectives.approve(objective_id))
 
 
 async def block(
@@ -106,14 +110,16 @@ async def block(
     actor: Actor = None,
 ) -> None:
     """Keep a TODO objective from being worked on."""
-    async with session.engine() as engine:
-        _show_one(session, await engine.objectives.block(objective_id, actor=actor or session.actor, reason=reason, on=on))
+    session.refuse_claims(actor)
+    async with session.api(actor=actor) as api:
+        _show_one(session, await api.objectives.block(objective_id, reason=reason, on=on))
 
 
 async def unblock(session: Session, objective_id: ObjectiveId, actor: Actor = None) -> None:
     """Resolve all that blocks an objective; its tries start anew."""
-    async with session.engine() as engine:
-        _show_one(session, await engine.objectives.unblock(objective_id, actor=actor or session.actor))
+    session.refuse_claims(actor)
+    async with session.api(actor=actor) as api:
+        _show_one(session, await api.objectives.unblock(objective_id))
 
 
 async def edit(
@@ -129,10 +135,10 @@ async def edit(
 ) -> None:
     """Change an objective that is not DONE."""
     parsed = parse_payload(metadata)
-    async with session.engine() as engine:
-        made = await engine.objectives.edit(
+    session.refuse_claims(actor)
+    async with session.api(actor=actor) as api:
+        made = await api.objectives.edit(
             objective_id,
-            actor=actor or session.actor,
             title=title,
             acceptance_criteria=accept,
             importance=importance,
@@ -147,65 +153,37 @@ async def board(
     session: Session, limit: Annotated[int, typer.Option(min=1, max=1000, help="At most that many of each status")] = _BOARD_ROWS
 ) -> None:
     """All objectives side by side, by status."""
-    async with session.engine() as engine:
-        found = await engine.objectives.board(limit)
-    value = {
-        status: {"count": count, "objectives": [each.as_json() for each in objectives]}
-        for status, (count, objectives) in found.items()
-    }
-    session.show(value, lambda: _board(found))
+    async with session.api() as api:
+        found = await api.objectives.board(limit=limit)
+    session.show(found, lambda: _board(found))
 
 
 async def claims(session: Session) -> None:
     """The claims that are held now: of events, of workorders, and of all other tasks."""
-    async with session.engine() as engine:
-        found = await engine.objectives.claims()
-    value = {"claims": [each.as_json() for each in found]}
+    async with session.api() as api:
+        found = await api.objectives.claims()
 
     def table() -> RenderableType:
         rows = grid("resource", "id", "owner", ">version", "heartbeat", "lease until")
-        for each in found:
+        for each in found.claims:
             rows.add_row(
                 each.resource_type,
                 each.resource_id,
                 each.owner_id,
                 str(each.claim_version),
-                each.heartbeat_at,
-                each.lease_expires_at,
+                as_text(ms(each.heartbeat_at)),
+                as_text(ms(each.lease_expires_at)),
             )
-        return rows if found else plain("Nothing is claimed.")
+        return rows if found.claims else plain("Nothing is claimed.")
 
-    session.show(value, table)
+    session.show(found, table)
 
 
 # --- how it looks ---
 
 
-def trail_json(trail: ObjectiveTrail) -> dict[str, Json]:
-    """The objective and all that followed from it."""
-    return {
-        **trail.objective.as_json(),
-        "why": trail.why,
-        "events": [each.as_json() for each in trail.events],
-        "workorder_trails": [_workorder_json(each) for each in trail.workorders],
-        "overdue": None if trail.overdue is None else trail.overdue.as_json(),
-        "moves": [move_json(move) for move in trail.moves],
-    }
-
-
-def _workorder_json(trail: WorkorderTrail) -> dict[str, Json]:
-    parts = {
-        "workorder": trail.workorder,
-        "context_snapshot": trail.snapshot,
-        "output_bundle": trail.bundle,
-        "run_record": trail.run_record,
-        "pause_state": trail.pause_state,
-    }
-    return {name: None if each is None else each.as_json() for name, each in parts.items()}
-
-
 def _show_one(session: Session, objective: Objective) -> None:
-    session.show(objective.as_json(), lambda: _line(objective))
+    session.show(objective, lambda: _line(objective))
 
 
 def _line(objective: Objective) -> RenderableType:
@@ -218,16 +196,16 @@ def _status(status: str) -> Text:
     return plain(status, _STYLES[Status(status)])
 
 
-def _table(found: list[Objective], more: str | None) -> RenderableType:
+def _table(page: ObjectivePage, more: str) -> RenderableType:
     from rich.console import Group
 
-    if not found:
+    if not page.objectives:
         return plain("No objectives.")
     table = grid("id", "status", "type", ">imp", ">urg", "title", "note")
-    for each in found:
+    for each in page.objectives:
         levels = (str(each.importance), str(each.urgency))
         table.add_row(each.objective_id, _status(each.status), each.type, *levels, plain(short(each.title)), plain(_note(each)))
-    return Group(table, plain(f"More: treadle objectives list --before {more}", "dim")) if more else table
+    return Group(table, plain(f"More: {more}", "dim")) if page.next_before else table
 
 
 def _note(objective: Objective) -> str:
@@ -239,16 +217,18 @@ def _note(objective: Objective) -> str:
     return short("; ".join(notes), 80)
 
 
-def _board(found: dict[str, tuple[int, list[Objective]]]) -> RenderableType:
+def _board(board: ObjectiveBoard) -> RenderableType:
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", expand=True)
     cells = []
-    for status, (count, objectives) in found.items():
-        table.add_column(f"{status} {count}", ratio=1, overflow="fold", header_style=_STYLES[Status(status)])
-        more = [plain(f"and {count - len(objectives)} more", "dim")] if count > len(objectives) else []
-        cells.append([*(_card(each) for each in objectives), *more])
+    for status in STATUSES:
+        column: BoardColumn = getattr(board, status)
+        table.add_column(f"{status} {column.count}", ratio=1, overflow="fold", header_style=_STYLES[Status(status)])
+        left = column.count - len(column.objectives)
+        more = [plain(f"and {left} more", "dim")] if left > 0 else []
+        cells.append([*(_card(each) for each in column.objectives), *more])
     for row in range(max((len(cell) for cell in cells), default=0)):
         table.add_row(*(cell[row] if row < len(cell) else "" for cell in cells))
     return table
@@ -259,18 +239,17 @@ def _card(objective: Objective) -> RenderableType:
     return plain(f"{short(objective.title, 80)}\n{objective.objective_id}" + (f"\n{note}" if note else ""))
 
 
-def _trail(trail: ObjectiveTrail) -> RenderableType:
+def _trail(objective: ObjectiveDetail) -> RenderableType:
     from rich.console import Group
 
-    objective = trail.objective
     rows: list[tuple[str, object]] = [
         ("status", objective.status),
-        ("why", short(trail.why, 300)),
+        ("why", short(objective.why, 300)),
         ("type", objective.type),
         ("importance", objective.importance),
         ("urgency", objective.urgency),
-        ("approved", f"by {objective.approved_by} at {objective.approved_at}" if objective.approved_by else "not yet"),
-        ("overdue", objective.overdue_at or "no"),
+        ("approved", f"by {objective.approved_by} at {_text(objective.approved_at)}" if objective.approved_by else "not yet"),
+        ("overdue", _text(objective.overdue_at) or "no"),
     ]
     rows += [("done when", text) for text in objective.acceptance_criteria]
     rows += [
@@ -278,9 +257,13 @@ def _trail(trail: ObjectiveTrail) -> RenderableType:
         for each in objective.blockers
     ]
     parts: list[RenderableType] = [_line(objective), facts(rows)]
-    for number, each in enumerate(trail.workorders, 1):
+    for number, each in enumerate(objective.workorder_trails, 1):
         parts += [plain(f"\nWorkorder {number} {each.workorder.work_order_id}", "bold"), facts(_workorder_rows(each))]
     return Group(*parts)
+
+
+def _text(at: datetime | None) -> str | None:
+    return None if at is None else as_text(ms(at))
 
 
 def _resolution(actor: str | None) -> str:
@@ -288,7 +271,7 @@ def _resolution(actor: str | None) -> str:
 
 
 def _workorder_rows(trail: WorkorderTrail) -> list[tuple[str, object]]:
-    order, bundle, record, pause = trail.workorder, trail.bundle, trail.run_record, trail.pause_state
+    order, bundle, record, pause = trail.workorder, trail.output_bundle, trail.run_record, trail.pause_state
     rows: list[tuple[str, object]] = [
         ("status", order.status),
         ("handler", order.diazotroph_type),

@@ -19,6 +19,7 @@ from treadle.api.face import Api
 from treadle.api.flows import FlowsApi
 from treadle.api.functions import FunctionsApi
 from treadle.api.lists import ListsApi
+from treadle.api.objectives import ObjectivesApi
 from treadle.api.runs import RunsApi
 from treadle.api.schedules import SchedulesApi
 from treadle.api.servers import ServersApi
@@ -96,6 +97,10 @@ class Client(Api):
     @cached_property
     def lists(self) -> ListsApi:
         return cast(ListsApi, remote("lists", ListsApi, self.send))
+
+    @cached_property
+    def objectives(self) -> ObjectivesApi:
+        return cast(ObjectivesApi, remote("objectives", ObjectivesApi, self.send))
 
     @cached_property
     def runs(self) -> RunsApi:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.model import errors
+from treadle.model import errors, external, goals
 from treadle.model.errors import (
     Forbidden,
     InvalidInput,
@@ -44,7 +44,8 @@ _BY_STATUS: dict[int, type[TreadleError]] = {
 
 
 def _known() -> dict[str, type[TreadleError]]:
-    return {each.code: each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, TreadleError)}
+    named = [each for module in (errors, external, goals) for each in vars(module).values() if isinstance(each, type)]
+    return {each.code: each for each in named if issubclass(each, TreadleError)}
 
 
 _BY_CODE = _known()

@@ -41,6 +41,7 @@ from treadle.model.values import Json, encode
 BODY_LIMIT = 64 * 1024
 """Bytes that an objective may take: it is read and written often, and copied into every context snapshot."""
 
+_PAGE_LIMIT = 1000
 _TRIES = 10
 _REVIEWER = "reviewer:"
 _replace = msgspec.structs.replace
@@ -130,14 +131,14 @@ class Objectives:
         self, *, statuses: Sequence[str] = (), before_id: str | None = None, limit: int = 50
     ) -> builtins.list[Objective]:
         """A page of objectives, newest first; the last one's id is the `before_id` of the next page."""
-        if not 0 < limit <= 1000:
-            raise InvalidInput(f"limit must be from 1 to 1000, not {limit}.")
+        _check_limit(limit)
         states = tuple(_one_of(each, tuple(Status), "status") for each in statuses)
         before = None if before_id is None else parse_id(before_id, "cursor")
         return [seen.objective for seen in await self._artifacts.list_objectives(states, before, limit)]
 
     async def board(self, limit: int = 20) -> dict[str, tuple[int, builtins.list[Objective]]]:
         """For each status how many objectives have it, and the newest of these, the most important first."""
+        _check_limit(limit)
         counts = await self._store.count_records(self._namespace, OBJECTIVE.entity)
         board = {}
         for status in Status:
@@ -350,6 +351,11 @@ def _text(value: object, what: str, limit: int) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > limit:
         raise InvalidInput(f"A {what} is text of 1 to {limit} characters, not {value!r}."[:300])
     return value
+
+
+def _check_limit(limit: int) -> None:
+    if not 0 < limit <= _PAGE_LIMIT:
+        raise InvalidInput(f"limit must be from 1 to {_PAGE_LIMIT}, not {limit}.")
 
 
 def _level(value: object, what: str) -> int:

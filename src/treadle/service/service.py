@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from treadle.service.flows import Flows
     from treadle.service.functions import Functions
     from treadle.service.lists import Lists
+    from treadle.service.objectives import Objectives
     from treadle.service.runs import Runs
     from treadle.service.schedules import Schedules
     from treadle.service.servers import Servers
@@ -76,6 +77,12 @@ class Service(Api):
         from treadle.service.lists import Lists
 
         return Lists(self.engine, self.access)
+
+    @cached_property
+    def objectives(self) -> Objectives:
+        from treadle.service.objectives import Objectives
+
+        return Objectives(self.engine, self.access)
 
     @cached_property
     def runs(self) -> Runs:
