@@ -17,6 +17,7 @@ from treadle.api.runs import RunsApi
 from treadle.api.schedules import SchedulesApi
 from treadle.api.servers import ServersApi
 from treadle.api.steps import StepsApi
+from treadle.api.store import StoreApi
 from treadle.api.system import SystemApi
 from treadle.api.tasks import TasksApi
 from treadle.api.tokens import TokensApi
@@ -62,6 +63,9 @@ class Api(Protocol):
 
     @property
     def steps(self) -> StepsApi: ...
+
+    @property
+    def store(self) -> StoreApi: ...
 
     @property
     def tasks(self) -> TasksApi: ...

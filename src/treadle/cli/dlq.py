@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +13,7 @@ from treadle.api.dead_letters import BATCH
 from treadle.api.wire import to_builtins
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.inputs import seconds
+from treadle.cli.progress import end_progress, tell_progress
 from treadle.cli.session import Options, Session
 from treadle.cli.words import ago, facts, grid, plain, short, when
 from treadle.model.errors import InvalidInput, NothingMatches
@@ -152,15 +152,14 @@ async def _changes(parts: Sequence[dict[str, Any]], act: Callable[..., Awaitable
 async def _tell(session: Session, word: str, changes: AsyncIterator[LettersChanged]) -> None:
     """How far it is, while it goes on; then what came of it."""
     done = of_runs = passed_over = matched = met = 0
-    dry_run = shown = False
+    dry_run = False
     async for part in changes:
         done, of_runs, passed_over = done + part.done, of_runs + part.of_runs, passed_over + part.passed_over
         matched, dry_run = max(matched, part.matched), part.dry_run
         met = done + of_runs + passed_over
-        if sys.stderr.isatty() and not session.json and (shown or part.next_after is not None):
-            shown = True
-            sys.stderr.write(f"\r{met} of {matched} {word}" + ("" if part.next_after else "\n"))
-            sys.stderr.flush()
+        if part.next_after is not None:
+            tell_progress(session, f"{met} of {matched} {word}")
+    end_progress(session)
     lines = [f"{done} {'would be ' if dry_run else ''}{word}"]
     if of_runs:
         lines.append(f"{of_runs} left alone: they belong to runs (`treadle runs retry RUN`)")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from treadle.kernel.ports import LaneDepth
 from treadle.model.clock import as_text
 from treadle.model.runs import FlowVersion, Run
 from treadle.model.states import Hold
@@ -81,21 +80,6 @@ def line_json(line: LogLine) -> dict[str, Json]:
     """A line about a task."""
     said = line.said or None
     return {"at": as_text(line.at), "level": line.level, "source": line.source, "message": line.message, "details": said}
-
-
-def depth_json(depth: LaneDepth) -> dict[str, Json]:
-    """How much is in a lane."""
-    return {
-        "namespace": depth.lane.namespace,
-        "kind": depth.lane.kind,
-        "task_list": depth.lane.task_list,
-        "name": depth.lane.name,
-        "ready": depth.ready,
-        "running": depth.running,
-        "waiting": depth.waiting,
-        "held": depth.held,
-        "oldest_due_at": as_text(depth.oldest_due_at),
-    }
 
 
 def run_json(run: Run) -> dict[str, Json]:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.api.wire import to_builtins
 from treadle.cli.exits import FAILED
+from treadle.cli.progress import end_progress, tell_progress
 from treadle.cli.session import Session
-from treadle.cli.shapes import depth_json
 from treadle.cli.words import ago, facts, grid, plain, state
-from treadle.kernel.health import findings
-from treadle.kernel.ports import Health
-from treadle.kernel.reads import Overview
-from treadle.kernel.verify import VerifyReport
 from treadle.model.errors import InvalidInput, Refused
-from treadle.model.values import Json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from treadle.api.store import StoreHealth, StoreInfo
 
 
 async def migrate(
@@ -43,64 +41,62 @@ async def migrate(
 
 async def verify(session: Session) -> None:
     """Check that the log explains every row; exit 1 and a list of what is wrong if it does not."""
-    async with session.engine() as engine:
-        report = await engine.verify()
-    value = {"holds": report.holds, "checked": report.checked, "problems": list(report.problems)}
-    session.show(value, lambda: _report(report))
-    if not report.holds:
+    checked, problems, after = 0, list[str](), None
+    async with session.api() as api:
+        while True:
+            page = await api.store.verify(after=after)
+            checked, after = checked + page.checked, page.next_after
+            problems += page.problems
+            if after is None:
+                break
+            tell_progress(session, f"{checked} histories checked")
+    end_progress(session)
+    session.show({"holds": not problems, "checked": checked, "problems": problems}, lambda: _report(checked, problems))
+    if problems:
         raise typer.Exit(FAILED)
 
 
-def _report(report: VerifyReport) -> RenderableType:
+def _report(checked: int, problems: list[str]) -> RenderableType:
     from rich.console import Group
 
-    if report.holds:
-        return plain(f"The log holds: {report.checked} histories checked, nothing wrong.", "green")
-    count = len(report.problems)
+    if not problems:
+        return plain(f"The log holds: {checked} histories checked, nothing wrong.", "green")
     return Group(
-        plain(f"The log does NOT hold: {report.checked} histories checked, {count} problem(s):", "bold red"),
-        *(plain(f"  {problem}") for problem in report.problems),
+        plain(f"The log does NOT hold: {checked} histories checked, {len(problems)} problem(s):", "bold red"),
+        *(plain(f"  {problem}") for problem in problems),
     )
 
 
 async def info(session: Session) -> None:
     """What the store is, what is in it, how it is doing, and what is risky about it."""
-    async with session.engine() as engine:
-        described: dict[str, Json] = dict(await engine.store.describe())
-        health = await engine.store.health()
-        overview = await engine.reads.overview()
-        now = await engine.store.now()
-        url = engine.store.url
-    value = {
-        "store": url,
-        **described,
-        "finished": overview.finished,
-        "lanes": [depth_json(depth) for depth in overview.depths],
-        "health": {**asdict(health), "findings": [asdict(finding) for finding in findings(health)]},
-    }
-    session.show(value, lambda: _overview(url, described, overview, health, now))
+    async with session.api() as api:
+        found = await api.store.info()
+        now = (await api.system.time()).now
+    said = to_builtins(found)
+    value = {"store": said.pop("store"), **said.pop("described"), **said}
+    session.show(value, lambda: _overview(found, now))
 
 
-def _overview(url: str, described: dict[str, Json], overview: Overview, health: Health, now: int) -> RenderableType:
+def _overview(found: StoreInfo, now: datetime) -> RenderableType:
     from rich.console import Group
 
     rows: list[tuple[str, object]] = [
         (name.replace("_", " "), value)
-        for name, value in described.items()
+        for name, value in found.described.items()
         if value is not None and name not in ("finished_tasks", "url")
     ]
-    finished = ", ".join(f"{count} {name}" for name, count in sorted(overview.finished.items())) or "none"
-    parts: list[RenderableType] = [plain(url, "bold"), facts([*rows, ("finished", finished)])]
-    if overview.depths:
+    finished = ", ".join(f"{count} {name}" for name, count in sorted(found.finished.items())) or "none"
+    parts: list[RenderableType] = [plain(found.store, "bold"), facts([*rows, ("finished", finished)])]
+    if found.lanes:
         table = grid("name", "list", ">ready", ">running", ">waiting", ">held", "oldest due")
-        for depth in overview.depths:
-            counts = (depth.ready, depth.running, depth.waiting, depth.held)
-            table.add_row(plain(depth.lane.name), plain(depth.lane.task_list), *map(str, counts), ago(depth.oldest_due_at, now))
+        for lane in found.lanes:
+            counts = (lane.ready, lane.running, lane.waiting, lane.held)
+            table.add_row(plain(lane.name), plain(lane.task_list), *map(str, counts), ago(lane.oldest_due_at, now))
         parts += [plain("\nLive tasks", "bold"), table]
-    return Group(*parts, *_health(health, now))
+    return Group(*parts, *_health(found.health, now))
 
 
-def _health(health: Health, now: int) -> list[RenderableType]:
+def _health(health: StoreHealth, now: datetime) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if health.tables:
         table = grid("table", ">KiB", ">rows", ">dead rows", "vacuumed")
@@ -109,7 +105,7 @@ def _health(health: Health, now: int) -> list[RenderableType]:
             vacuumed = "" if each.rows is None else ago(each.vacuumed_at, now)
             table.add_row(plain(each.name), str(each.bytes // 1024), *rows, vacuumed)
         parts += [plain("\nTables", "bold"), table]
-    if risky := [finding for finding in findings(health) if finding.verdict != "ok"]:
+    if risky := [finding for finding in health.findings if finding.verdict != "ok"]:
         table = grid("", "risk", "found", "what to do")
         for finding in risky:
             table.add_row(state(finding.verdict), plain(finding.name), plain(finding.found), plain(finding.do))

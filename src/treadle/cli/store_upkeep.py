@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from treadle.api.wire import to_builtins
 from treadle.cli.inputs import seconds
-from treadle.cli.session import Session
+from treadle.cli.progress import end_progress, tell_progress
+from treadle.cli.session import NotOverHttp, Session
 from treadle.cli.words import plain, span
 from treadle.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from treadle.kernel.retention import PruneReport
+    from treadle.api.face import Api
+    from treadle.api.store import PruneStep
+
+_COUNTS = {
+    "trees": "",
+    "tasks": "tasks",
+    "runs": "runs",
+    "steps": "steps",
+    "moves": "moves",
+    "lines": "lines",
+    "blobs": "big values",
+    "records": "records",
+    "outcomes": "outcomes of effects",
+    "dedupe_keys": "idempotency keys",
+    "servers": "servers",
+    "freed": "",
+}
+"""What is counted, and what people call it."""
 
 
 async def prune(
@@ -36,43 +53,35 @@ async def prune(
         raise InvalidInput("--tree goes alone: it takes one tree, whatever its age.")
     if dry_run and compact:
         raise InvalidInput("--compact changes the file; it does not go with --dry-run.")
-    async with session.engine() as engine:
-        if tree is not None:
-            report = await engine.retention.prune_tree(tree)
-        else:
-            report = await engine.retention.prune(older_than=age, dry_run=dry_run, progress=_progress(session))
-        if compact:
-            report.freed += await engine.store.compact(whole=True)
-    session.show(asdict(report), lambda: plain(_words(report)))
+    if compact and session.chosen.remote:
+        raise NotOverHttp("--compact writes the file anew, and only the store's own machine can do that: leave --server out.")
+    async with session.api() as api:
+        total = to_builtins(await (_prune(session, api, age, dry_run) if tree is None else api.store.prune_tree(tree)))
+    if compact:
+        async with session.engine() as engine:
+            total["freed"] += await engine.store.compact(whole=True)
+    del total["next_after"]
+    session.show(total, lambda: plain(_words(total)))
 
 
-def _progress(session: Session) -> Callable[[PruneReport], None]:
-    def told(report: PruneReport) -> None:
-        if sys.stderr.isatty() and not session.json:
-            sys.stderr.write(f"\r{report.trees} trees, {report.tasks} tasks")
-            sys.stderr.flush()
+async def _prune(session: Session, api: Api, older_than: float | None, dry_run: bool) -> PruneStep:
+    """A whole pass, step by step."""
+    total = step = await api.store.prune(older_than=older_than, dry_run=dry_run)
+    while step.next_after is not None:
+        tell_progress(session, f"{total.trees} trees, {total.tasks} tasks")
+        step = await api.store.prune(older_than=older_than, dry_run=dry_run, after=step.next_after)
+        added = {name: getattr(total, name) + getattr(step, name) for name in _COUNTS}
+        total = replace(total, **added)
+    end_progress(session)
+    return total
 
-    return told
 
-
-def _words(report: PruneReport) -> str:
-    if report.dry_run:
-        return f"{report.trees} trees with {report.tasks} finished tasks would be pruned; nothing was changed."
-    counts = {
-        "tasks": report.tasks,
-        "runs": report.runs,
-        "steps": report.steps,
-        "moves": report.moves,
-        "lines": report.lines,
-        "big values": report.blobs,
-        "records": report.records,
-        "outcomes of effects": report.outcomes,
-        "idempotency keys": report.dedupe_keys,
-        "servers": report.servers,
-    }
-    parts = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    freed = f"; {report.freed // 1024} KiB given back" if report.freed else ""
-    return f"{report.trees} trees pruned{f' ({parts})' if parts else ''}{freed}."
+def _words(total: dict[str, Any]) -> str:
+    if total["dry_run"]:
+        return f"{total['trees']} trees with {total['tasks']} finished tasks would be pruned; nothing was changed."
+    parts = ", ".join(f"{total[name]} {word}" for name, word in _COUNTS.items() if word and total[name])
+    freed = f"; {total['freed'] // 1024} KiB given back" if total["freed"] else ""
+    return f"{total['trees']} trees pruned{f' ({parts})' if parts else ''}{freed}."
 
 
 async def keep(
@@ -87,15 +96,10 @@ async def keep(
     ages = [seconds(completed, "--completed"), seconds(failed, "--failed")]
     if any(age is not None and age < 0 for age in ages):
         raise InvalidInput("An age is zero or more.")
-    async with session.engine() as engine:
-        await engine.retention.keep(task_list, completed=ages[0], failed=ages[1])
-        rules = engine.retention.rules
-    kept = [
-        rules.keep_completed_for if ages[0] is None else round(ages[0] * 1000),
-        rules.keep_failed_for if ages[1] is None else round(ages[1] * 1000),
-    ]
-    value = {"task_list": task_list, "keep_completed_for": kept[0], "keep_failed_for": kept[1]}
-    session.show(value, lambda: plain(f"{task_list}: completed ends are kept for {span(kept[0])}, failed ones for {span(kept[1])}"))
+    async with session.api() as api:
+        rule = await api.store.keep(task_list, completed=ages[0], failed=ages[1])
+    kept = f"completed ends are kept for {span(rule.keep_completed_for)}, failed ones for {span(rule.keep_failed_for)}"
+    session.show(rule, lambda: plain(f"{task_list}: {kept}"))
 
 
 async def backup(

@@ -24,6 +24,7 @@ from treadle.api.runs import RunsApi
 from treadle.api.schedules import SchedulesApi
 from treadle.api.servers import ServersApi
 from treadle.api.steps import StepsApi
+from treadle.api.store import StoreApi
 from treadle.api.system import SystemApi
 from treadle.api.tasks import TasksApi
 from treadle.api.tokens import TokensApi
@@ -117,6 +118,10 @@ class Client(Api):
     @cached_property
     def steps(self) -> StepsApi:
         return cast(StepsApi, remote("steps", StepsApi, self.send))
+
+    @cached_property
+    def store(self) -> StoreApi:
+        return cast(StoreApi, remote("store", StoreApi, self.send))
 
     @cached_property
     def tasks(self) -> TasksApi:

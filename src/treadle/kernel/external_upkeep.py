@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -45,19 +43,29 @@ class ExternalUpkeep:
 
     async def check(self) -> list[str]:
         """What is wrong, a line each: records that their events do not explain, and tasks that do not fit their record."""
-        problems: list[str] = []
-        async for stored in self._records():
-            if _is_sealed(stored):
-                continue  # by a codec that this process does not have
-            what = f"{stored.entity} {stored.id}"
-            try:
-                made = await self._project(stored)
-            except (UnexpectedSpecialistResultError, msgspec.MsgspecError) as error:
-                problems.append(f"{what}: its events make no record: {error}")
-                continue
-            if await self._differs(stored, made):
-                problems.append(f"{what}: it is not what its events make of it; `treadle external rebuild` makes it so")
-            problems += [f"{what}: {problem}" for problem in await self._check_task(stored, made)]
+        problems, before_id = await self.check_page()
+        while before_id is not None:
+            more, before_id = await self.check_page(before_id)
+            problems += more
+        return problems
+
+    async def check_page(self, before_id: str | None = None, limit: int = _PAGE) -> tuple[list[str], str | None]:
+        """The same for up to `limit` records, newest first, that are older than `before_id`; where to go on, or None."""
+        page = await self._store.list_records(RecordFilter(EXTERNAL.entity, self._namespace, before_id=before_id), limit)
+        problems = [problem for stored in page for problem in await self._check(stored)]
+        return problems, page[-1].id if len(page) == limit else None
+
+    async def _check(self, stored: Record) -> list[str]:
+        if _is_sealed(stored):
+            return []  # by a codec that this process does not have
+        what = f"{stored.entity} {stored.id}"
+        try:
+            made = await self._project(stored)
+        except (UnexpectedSpecialistResultError, msgspec.MsgspecError) as error:
+            return [f"{what}: its events make no record: {error}"]
+        problems = [f"{what}: {problem}" for problem in await self._check_task(stored, made)]
+        if await self._differs(stored, made):
+            problems.insert(0, f"{what}: it is not what its events make of it; `treadle external rebuild` makes it so")
         return problems
 
     async def rebuild(self) -> tuple[int, int]:
@@ -88,13 +96,6 @@ class ExternalUpkeep:
         change = ChangeRecord(stored.id, stored.version, msgspec.json.encode(made).decode())
         answer = await self._committer.submit(Unit(rows=(change,)), PATIENCE)
         return answer.verdict is Verdict.DONE  # else a poll was faster, and has written it anew
-
-    async def _records(self) -> AsyncIterator[Record]:
-        which = RecordFilter(EXTERNAL.entity, namespace=self._namespace)
-        while page := await self._store.list_records(which, _PAGE):
-            for stored in page:
-                yield stored
-            which = replace(which, before_id=page[-1].id)
 
     async def _project(self, stored: Record) -> ExternalProductionRecord:
         items = await self._store.list_items(stored.id, None, RING + 2)

@@ -8,13 +8,16 @@ in the order in which they came, each once, and stops where nothing can be old e
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from treadle.kernel.ports import Pruned, Rules, Store
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import NotFound, Refused
+from treadle.model.errors import InvalidInput, NotFound, Refused
 from treadle.model.ids import parse_id
+from treadle.model.lists import TaskList
 from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, PRUNE, Lane, check_name
 from treadle.model.tasks import NewTask
 
@@ -37,6 +40,14 @@ WINDOW = 1000
 ROWS = 1000
 """Rows that one transaction removes, about: what others wait for meanwhile."""
 
+TRANSACTIONS = 20
+"""Transactions that one step of a pass makes at most: what somebody waits for who asked for a step."""
+
+START, TIDY = "start", "tidy"
+"""Where a step may go on, beside the store's own cursors: at the beginning again, and with what belongs to no tree."""
+
+_CURSOR = re.compile(r"start|tidy|[0-9]{1,18}|run:|run:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
 Progress = Callable[["PruneReport"], None]
 
 
@@ -58,9 +69,10 @@ class PruneReport:
     freed: int = 0
     dry_run: bool = False
 
-    def add(self, pruned: Pruned) -> None:
+    def add(self, pruned: Pruned | PruneReport) -> None:
+        """Count what a transaction, or a step, removed."""
         for field in fields(pruned):
-            if field.name != "more":
+            if field.name not in ("more", "dry_run"):
                 setattr(self, field.name, getattr(self, field.name) + getattr(pruned, field.name))
 
 
@@ -86,35 +98,51 @@ class Retention:
 
         A dry run counts the trees and the finished tasks that would go, and changes nothing.
         """
+        report = PruneReport(dry_run=dry_run)
+        after: str | None = START
+        while after is not None:
+            part, after = await self.prune_some(older_than=older_than, dry_run=dry_run, after=after)
+            report.add(part)
+            progress(report)
+        return report
+
+    async def prune_some(
+        self, *, older_than: Duration | None = None, dry_run: bool = False, after: str = START
+    ) -> tuple[PruneReport, str | None]:
+        """One bounded step of a pass: what it removed, and where the next begins; None when that was all."""
+        if _CURSOR.fullmatch(after) is None:
+            raise InvalidInput(f"{after!r} is not where a pass stands: give what the step before answered.")
         rules = self.rules
         if older_than is not None:
             age = milliseconds(older_than, "older_than")
             rules = Rules(self._namespace, age, age)
         report = PruneReport(dry_run=dry_run)
-        cursor: str | None = None
-        while True:
-            page = await self._store.find_prunable(rules, cursor, WINDOW, count=dry_run)
-            if dry_run:
-                report.trees += page.trees
-                report.tasks += page.tasks
-            elif page.roots:
-                await self._remove(rules, page.roots, report)
-            progress(report)
-            if page.cursor is None:
-                break
-            cursor = page.cursor
-        if not dry_run:
-            await self._tidy(report)
-        return report
+        if after == TIDY:
+            return report, TIDY if await self._tidy(report) else None
+        page = await self._store.find_prunable(rules, None if after == START else after, WINDOW, count=dry_run)
+        if dry_run:
+            report.trees, report.tasks = page.trees, page.tasks
+            return report, page.cursor
+        if page.roots and not await self._remove(rules, page.roots, report, TRANSACTIONS):
+            return report, after  # what is left of these trees is found again
+        return report, TIDY if page.cursor is None else page.cursor
 
-    async def keep(self, task_list: str, *, completed: Duration | None = None, failed: Duration | None = None) -> None:
-        """From now on keep what ends in the list for so long; None means as the defaults say."""
-        await self._store.set_keep(
-            self._namespace,
-            check_name(task_list, "task list"),
-            None if completed is None else milliseconds(completed, "completed"),
-            None if failed is None else milliseconds(failed, "failed"),
-        )
+    async def keep(
+        self, task_list: str, *, completed: Duration | None = None, failed: Duration | None = None
+    ) -> tuple[int | None, int | None]:
+        """From now on keep what ends in the list for so long; None means as the defaults say. The same in milliseconds."""
+        completed_for = None if completed is None else milliseconds(completed, "completed")
+        failed_for = None if failed is None else milliseconds(failed, "failed")
+        await self._store.set_keep(self._namespace, check_name(task_list, "task list"), completed_for, failed_for)
+        return completed_for, failed_for
+
+    async def keeps(self) -> list[TaskList]:
+        """The lists of the namespace that have rules of their own."""
+        return [
+            each
+            for each in await self._store.list_lists()
+            if each.namespace == self._namespace and (each.keep_completed_for, each.keep_failed_for) != (None, None)
+        ]
 
     async def prune_tree(self, member_id: str) -> PruneReport:
         """Remove the tree of a task or run now, however young it is.
@@ -131,24 +159,32 @@ class Retention:
             raise Refused(f"The tree {member.root_id} was not pruned: something in it is live, or the rule of its list keeps it.")
         return report
 
-    async def _remove(self, rules: Rules, roots: tuple[str, ...], report: PruneReport) -> None:
-        while True:
+    async def _remove(self, rules: Rules, roots: tuple[str, ...], report: PruneReport, most: int | None = None) -> bool:
+        """Remove the trees, in so many transactions at most; whether that was enough."""
+        for _ in itertools.count() if most is None else range(most):
             pruned = await self._store.prune_trees(rules, roots, ROWS)
             report.add(pruned)
             if not pruned.more or not pruned.tasks + pruned.steps + pruned.lines + pruned.records + pruned.outcomes:
-                return
+                return True
+        return False
 
-    async def _tidy(self, report: PruneReport) -> None:
-        """What belongs to no tree: old keys, servers and records; then space is given back, a little at a time."""
-        while True:
+    async def _tidy(self, report: PruneReport) -> bool:
+        """What belongs to no tree: old keys, servers and records; then space is given back. A little at a time: is there more?"""
+        for _ in range(TRANSACTIONS):
             keys, servers, records = await self._store.prune_rest(ROWS, KEEP_SERVERS_FOR, KEEP_RECORDS_FOR)
             report.dedupe_keys += keys
             report.servers += servers
             report.records += records
             if max(keys, records) < ROWS:
                 break
-        while freed := await self._store.compact():
+        else:
+            return True
+        for _ in range(TRANSACTIONS):
+            freed = await self._store.compact()
             report.freed += freed
+            if not freed:
+                return False
+        return True
 
     def task(self, task_id: str) -> NewTask:
         """The task that prunes from now on, if there is none yet."""

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from treadle.kernel.health import LATE_FOR
 from treadle.kernel.ports import DeadFilter, LaneDepth, Store
 from treadle.kernel.reads import ShownServer
-from treadle.kernel.schedules import Schedules
 from treadle.kernel.why import LIVE_SERVER_STATES, serves, shown_server_state
 from treadle.model.clock import Clock
 from treadle.model.states import APPROVAL, OBJECTIVE
+
+if TYPE_CHECKING:
+    from treadle.kernel.schedules import Schedules
 
 SLOW_FOR = 1_000
 """Milliseconds after which an answer of the store is slow."""

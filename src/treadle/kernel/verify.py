@@ -59,9 +59,16 @@ async def verify(store: Store, page: int = 1000) -> VerifyReport:
     checked = 0
     problems: list[str] = []
     after_id: str | None = None
-    while histories := await store.list_histories(after_id, page):
-        checked += len(histories)
-        for history in histories:
-            problems += check_history(history)
-        after_id = histories[-1].entity_id
-    return VerifyReport(checked, tuple(problems))
+    while True:
+        found, after_id = await verify_page(store, after_id, page)
+        checked += found.checked
+        problems += found.problems
+        if after_id is None:
+            return VerifyReport(checked, tuple(problems))
+
+
+async def verify_page(store: Store, after_id: str | None, limit: int) -> tuple[VerifyReport, str | None]:
+    """Check up to `limit` entities after that id, in the order of ids; the last one's id, or None when that was all."""
+    histories = await store.list_histories(after_id, limit)
+    problems = [problem for history in histories for problem in check_history(history)]
+    return VerifyReport(len(histories), tuple(problems)), histories[-1].entity_id if len(histories) == limit else None

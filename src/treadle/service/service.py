@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from treadle.service.schedules import Schedules
     from treadle.service.servers import Servers
     from treadle.service.steps import Steps
+    from treadle.service.store import StoreCalls
     from treadle.service.system import System
     from treadle.service.tasks import Tasks
     from treadle.service.tokens import Tokens
@@ -107,6 +108,12 @@ class Service(Api):
         from treadle.service.steps import Steps
 
         return Steps(self.engine, self.access)
+
+    @cached_property
+    def store(self) -> StoreCalls:
+        from treadle.service.store import StoreCalls
+
+        return StoreCalls(self.engine, self.access)
 
     @cached_property
     def tasks(self) -> Tasks:

@@ -9,7 +9,6 @@ from treadle.model.errors import RunNotFound, TaskNotFound
 from treadle.model.states import OBJECTIVE
 from treadle.service.group import Group
 from treadle.service.shaping import instant
-from treadle.wiring.host import host_version
 
 
 class System(Group, SystemApi):
@@ -27,6 +26,8 @@ class System(Group, SystemApi):
         return Pace(minutes, instant(hour.since_at))
 
     async def status(self) -> Status:
+        from treadle.wiring.host import host_version  # what hosts workers is not needed to tell the time
+
         engine, namespace = self.engine, self.engine.settings.namespace
         found = await read_status(engine.store, engine.clock, engine.schedules, namespace)
         reasons = list(troubles(found))

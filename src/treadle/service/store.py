@@ -1,0 +1,105 @@
+"""Calls about the store, on an engine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from treadle.api.store import (
+    KeepRule,
+    KeepRules,
+    LaneDepths,
+    PruneStep,
+    StoreApi,
+    StoreFinding,
+    StoreHealth,
+    StoreInfo,
+    StoreTable,
+    VerifyPage,
+)
+from treadle.kernel.health import findings
+from treadle.kernel.ports import Health, LaneDepth
+from treadle.kernel.retention import START, PruneReport
+from treadle.kernel.verify import verify_page
+from treadle.model.errors import InvalidInput
+from treadle.model.ids import parse_id
+from treadle.service.group import Group
+from treadle.service.shaping import instant
+
+PAGE_LIMIT = 1000
+_JOBS = "external"
+"""What a cursor of the second half of a check starts with: outside jobs' records, which are checked after all histories."""
+
+
+class StoreCalls(Group, StoreApi):
+    """See `StoreApi`."""
+
+    async def info(self) -> StoreInfo:
+        store = self.engine.store
+        described = await store.describe()
+        health = await store.health()
+        overview = await self.engine.reads.overview()
+        return StoreInfo(
+            store=store.url,
+            described=described,
+            finished=overview.finished,
+            lanes=[_lane(depth) for depth in overview.depths],
+            health=_health(health),
+        )
+
+    async def verify(self, *, after: str | None = None, limit: int = PAGE_LIMIT) -> VerifyPage:
+        if not 0 < limit <= PAGE_LIMIT:
+            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        half, _, at = (after or "").rpartition(":")
+        at_id = parse_id(at, "cursor") if at else None
+        if half == _JOBS:
+            problems, before_id = await self.engine.external_upkeep.check_page(at_id, limit)
+            return VerifyPage(not problems, 0, problems, None if before_id is None else f"{_JOBS}:{before_id}")
+        if half:
+            raise InvalidInput(f"after must be the next_after of a call before, not {after!r}.")
+        report, after_id = await verify_page(self.engine.store, at_id, limit)
+        return VerifyPage(report.holds, report.checked, list(report.problems), f"{_JOBS}:" if after_id is None else after_id)
+
+    async def keeps(self) -> KeepRules:
+        rules = self.engine.retention.rules
+        lists = [
+            self._rule(each.task_list, each.keep_completed_for, each.keep_failed_for)
+            for each in await self.engine.retention.keeps()
+        ]
+        return KeepRules(rules.keep_completed_for, rules.keep_failed_for, lists)
+
+    async def keep(self, task_list: str, *, completed: float | None = None, failed: float | None = None) -> KeepRule:
+        said = await self.engine.retention.keep(task_list, completed=completed, failed=failed)
+        return self._rule(task_list, *said)
+
+    async def prune(self, *, older_than: float | None = None, dry_run: bool = False, after: str | None = None) -> PruneStep:
+        retention = self.engine.retention
+        return _step(*await retention.prune_some(older_than=older_than, dry_run=dry_run, after=START if after is None else after))
+
+    async def prune_tree(self, member_id: str) -> PruneStep:
+        return _step(await self.engine.retention.prune_tree(member_id))
+
+    def _rule(self, task_list: str, completed_for: int | None, failed_for: int | None) -> KeepRule:
+        rules = self.engine.retention.rules
+        return KeepRule(
+            task_list,
+            rules.keep_completed_for if completed_for is None else completed_for,
+            rules.keep_failed_for if failed_for is None else failed_for,
+        )
+
+
+def _step(report: PruneReport, next_after: str | None = None) -> PruneStep:
+    return PruneStep(**asdict(report), next_after=next_after)
+
+
+def _lane(depth: LaneDepth) -> LaneDepths:
+    return LaneDepths(
+        *depth.lane, depth.ready, depth.running, depth.waiting, depth.held, oldest_due_at=instant(depth.oldest_due_at)
+    )
+
+
+def _health(health: Health) -> StoreHealth:
+    said = asdict(health) | {
+        "tables": [StoreTable(**asdict(each) | {"vacuumed_at": instant(each.vacuumed_at)}) for each in health.tables],
+        "findings": [StoreFinding(**asdict(finding)) for finding in findings(health)],
+    }
+    return StoreHealth(**said)
