@@ -61,6 +61,11 @@ def leaf(path: str) -> str:
     return f"{head[bracket:]}.{name}" if dot and head.endswith("]") and bracket >= 0 else name
 
 
+def combine(first: dict[str, str], *others: dict[str, str]) -> dict[str, str]:
+    """All of them together; what comes first wins."""
+    return {name: value for each in (*reversed(others), first) for name, value in each.items()}
+
+
 def tone(state: str) -> str:
     """The colour word for a state, the same everywhere."""
     return _TONES.get(state.lower(), "quiet")
@@ -84,5 +89,6 @@ ALL = {
     "count": count,
     "short_id": short_id,
     "leaf": leaf,
+    "combine": combine,
     "tone": tone,
 }

@@ -1,11 +1,17 @@
-"""What people type into forms, as the contract wants it."""
+"""What was typed into a form or a query, as what a call takes; what cannot be that is refused in words."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
-from treadle.model.errors import InvalidInput
+from starlette.datastructures import FormData, QueryParams
+
+from treadle.model.errors import Forbidden, InvalidInput
+
+T = TypeVar("T")
+Fields = FormData | QueryParams
 
 
 def parse_object(text: object) -> dict[str, Any] | None:
@@ -19,3 +25,34 @@ def parse_object(text: object) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         raise InvalidInput("That is JSON, but no object: it must look like {...}.")
     return value
+
+
+def text(fields: Fields, name: str) -> str | None:
+    """What was typed there; None: nothing."""
+    return str(fields.get(name) or "").strip() or None
+
+
+def number(fields: Fields, name: str) -> float | None:
+    """The number typed there; None: nothing."""
+    typed = text(fields, name)
+    try:
+        return None if typed is None else float(typed)
+    except ValueError:
+        raise InvalidInput(f"{name} must be a number, not {typed!r}.") from None
+
+
+def whole(fields: Fields, name: str) -> int | None:
+    """The whole number typed there; None: nothing."""
+    typed = text(fields, name)
+    try:
+        return None if typed is None else int(typed)
+    except ValueError:
+        raise InvalidInput(f"{name} must be a whole number, not {typed!r}.") from None
+
+
+async def if_allowed(asking: Awaitable[T]) -> T | None:
+    """What is asked for; None if whoever looks may not see it: the rest of the page is for them all the same."""
+    try:
+        return await asking
+    except Forbidden:
+        return None

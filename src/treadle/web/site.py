@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -60,6 +61,18 @@ MENU = (
     Entry("/events", "Events", "event", "e"),
     Entry("/settings", "Settings", "settings", ","),
 )
+
+
+PAGES = (
+    "dead_letters",
+    "events",
+    "lists",
+    "overview",
+    "runs",
+    "servers",
+    "tasks",
+)
+"""The files that have pages, each with a function `add` that registers them."""
 
 
 class Site:
@@ -165,11 +178,9 @@ class Site:
 
 def add_pages(app: FastAPI) -> None:
     """Put the dashboard's pages and files into the application."""
-    from treadle.web import overview, runs, tasks  # pages register themselves
-
     site = Site(front_of(app))
-    for pages in (overview, runs, tasks):
-        pages.add(site)
+    for name in PAGES:
+        import_module(f"treadle.web.{name}").add(site)
 
     @site.router.get("/login")
     async def login(request: Request) -> Response:

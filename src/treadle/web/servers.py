@@ -1,0 +1,24 @@
+"""Servers: the fleet at a glance, and each process with what it serves and has done."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from treadle.service import Service
+from treadle.web.site import Site
+
+
+def add(site: Site) -> None:
+    """Register the pages."""
+
+    @site.page("/servers")
+    async def servers(request: Request, service: Service) -> Response:
+        fleet = await service.servers.fleet()
+        found = (await service.servers.list(live="every" not in request.query_params)).servers
+        return await site.render(request, "servers.html", service=service, fleet=fleet, servers=found)
+
+    @site.page("/servers/{server_id}")
+    async def server(request: Request, service: Service) -> Response:
+        found = await service.servers.get(request.path_params["server_id"])
+        return await site.render(request, "server.html", service=service, server=found)
