@@ -9,6 +9,7 @@ import argparse
 import ast
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 import sys
@@ -375,6 +376,47 @@ def exits_page() -> str:
     return _page(parts)
 
 
+# --- HTTP ---
+
+
+def http_page() -> str:
+    """Every route and every record, from the OpenAPI document."""
+    from treadle.http.app import make_app
+    from treadle.http.reference import operations, records
+    from treadle.wiring.engine import Engine
+
+    document = make_app(Engine("memory://")).openapi()
+    parts = [
+        "# HTTP",
+        _NOTE,
+        document["info"]["description"].strip(),
+        "`treadle up` and `treadle serve` serve it. A server describes itself: `GET /v1/openapi.json` for programs, `GET /v1/docs` "
+        "for people. "
+        "[Who may do what](../how-to/access.md), [serving it](../how-to/http.md).",
+    ]
+    for operation in operations(document):
+        scope = (
+            "" if operation.scope is None or "Needs the scope" in operation.text else f"\n\nNeeds the scope `{operation.scope}`."
+        )
+        answer = f" with `{operation.answer}`" if operation.answer else ""
+        rows = [
+            [f"`{each.name}`{' *' if each.required else ''}", each.where, _cell(each.kind), _cell(each.text)]
+            for each in operation.fields
+        ]
+        parts.append(
+            f"## `{operation.method} {operation.path}`\n\n{operation.text.strip()}{scope}\n\nAnswers {operation.status}{answer}."
+        )
+        if rows:
+            parts.append(_table(["name", "in", "type", ""], rows))
+        if operation.example:
+            parts.append(_fenced(json.dumps(operation.example, indent=2), "json"))
+    parts.append("## Records\n\nWhat answers are made of.")
+    for record in records(document):
+        rows = [[f"`{each.name}`", _cell(each.kind), _cell(each.text)] for each in record.fields]
+        parts.append(f"### {record.name}\n\n{record.text}\n\n" + _table(["field", "type", ""], rows))
+    return _page(parts)
+
+
 # --- the language ---
 
 
@@ -422,6 +464,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/commands.md": commands_page,
     "docs/reference/exit-codes.md": exits_page,
     "docs/reference/errors.md": errors_page,
+    "docs/reference/http.md": http_page,
     "docs/reference/settings.md": settings_page,
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/states.md": states_page,

@@ -93,6 +93,17 @@ def test_every_command_has_a_heading():
         assert f"## `treadle {name}`\n" in text
 
 
+def test_every_route_has_a_heading():
+    from treadle.api.contract import PREFIX
+    from treadle.api.face import all_calls
+
+    text = text_of("http.md")
+    for call in all_calls():
+        assert f"## `{call.route.method} {PREFIX}{call.route.path}`\n" in text
+    for route in ("GET /health", "GET /metrics", "GET /v1/events/stream", "POST /login"):
+        assert f"## `{route}`\n" in text
+
+
 def test_every_error_code_has_a_row():
     text = text_of("errors.md")
     for each in generate.error_classes():

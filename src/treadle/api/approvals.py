@@ -184,7 +184,7 @@ class ApprovalsApi(Protocol):
     @contract.post("/approvals/decide", Scope.OPERATE)
     async def decide_many(
         self,
-        approval_ids: Annotated[Sequence[str], Says("The approvals' ids, at most 100")],
+        approval_ids: Annotated[Sequence[str], Says("The approvals' ids, at most 100", ["01935b8e-7c3a-7000-8000-000000000000"])],
         decision: Annotated[Literal["approve", "deny"], Says("`approve` or `deny`", "approve")],
         *,
         reason: Reason = None,

@@ -48,7 +48,7 @@ class Shape:
     """Base of the records that go over the wire: frozen dataclasses, each field with a line of its own."""
 
     __slots__ = ()
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"use_attribute_docstrings": True}
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"use_attribute_docstrings": True, "extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True)

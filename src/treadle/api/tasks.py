@@ -237,7 +237,10 @@ class TasksApi(Protocol):
 
     @contract.post("/tasks/batch", Scope.WORK, status=201, lists=True, creates=True)
     async def enqueue_many(
-        self, tasks: Annotated[Sequence[TaskWish], Says("At most 1000; all are checked before the first is stored")]
+        self,
+        tasks: Annotated[
+            Sequence[TaskWish], Says("At most 1000; all are checked before the first is stored", [{"name": "billing.Charge"}])
+        ],
     ) -> TasksMade:
         """Store many tasks; what makes it repeatable is the `idempotency_key` of each."""
 

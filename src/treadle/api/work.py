@@ -205,7 +205,7 @@ class WorkApi(Protocol):
         task_id: TaskId,
         worker_id: WorkerId,
         claim_version: ClaimVersion,
-        lines: Annotated[Sequence[NewLine], Says("Up to 1000; sent twice, they stand twice")],
+        lines: Annotated[Sequence[NewLine], Says("Up to 1000; sent twice, they stand twice", [{"message": "half done"}])],
     ) -> Taken:
         """Write lines about the task."""
 

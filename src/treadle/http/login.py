@@ -57,7 +57,14 @@ def make_router(front: Front) -> APIRouter:
         answer.set_cookie(COOKIE, cookie, max_age=SESSION_FOR, path="/", httponly=True, samesite="strict", secure=secure)
         return answer
 
-    @router.post("/logout", status_code=204, response_model=None, responses=_responses(204), operation_id="session_log_out")
+    @router.post(
+        "/logout",
+        status_code=204,
+        response_model=None,
+        responses=_responses(204),
+        operation_id="session_log_out",
+        openapi_extra={"security": []},
+    )
     async def log_out(request: Request) -> Response:
         """Close the session; without one, nothing is done."""
         await callers.log_out(request)

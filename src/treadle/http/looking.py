@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi.responses import HTMLResponse, Response
 
 from treadle.api.contract import PREFIX, Shape
+from treadle.api.system import Status
 from treadle.api.wire import to_json
 from treadle.http.front import Front
+from treadle.http.page import POLICY, page
 from treadle.http.problems import problem_responses
 from treadle.http.schemas import content_of
-from treadle.model.errors import StoreUnavailable, TreadleError
+from treadle.model.access import Scope
+from treadle.model.errors import RestrictedToken, StoreUnavailable, TreadleError
+from treadle.wiring.host import host_version
 
 _JSON = "application/json"
+_GUARDED: dict[str, Any] = {"x-scope": str(Scope.READ), "x-task-lists": False}
+_PUBLIC: dict[str, Any] = {"security": []}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +34,7 @@ class Health(Shape):
 
 
 def make_router(front: Front) -> APIRouter:
-    """`/health` and the OpenAPI document."""
-    from treadle.wiring.host import host_version
-
+    """`/health`, `/status`, `/metrics`, and the OpenAPI document for programs and for people."""
     router = APIRouter(tags=["server"])
     healthy = to_json(Health("ok", host_version()))
 
@@ -38,7 +43,7 @@ def make_router(front: Front) -> APIRouter:
         response_model=None,
         responses={200: {"description": "All is well", **content_of(Health)}, **problem_responses(503)},
         operation_id="server_health",
-        openapi_extra={"security": []},
+        openapi_extra=_PUBLIC,
     )
     async def health() -> Response:
         """Whether the server can work: 200 only while its store answers and it is not about to stop. Needs no token."""
@@ -50,9 +55,48 @@ def make_router(front: Front) -> APIRouter:
             raise StoreUnavailable("The store does not answer.") from None  # strangers need not know which, and where
         return Response(healthy, media_type=_JSON)
 
+    @router.get(
+        "/status",
+        response_model=None,
+        responses={200: {"description": "How the system is", **content_of(Status)}, **problem_responses()},
+        operation_id="server_status",
+        openapi_extra=_GUARDED,
+    )
+    async def status(request: Request) -> Response:
+        """How the system is; the same as `/v1/status`."""
+        return Response(to_json(await (await front.service(request)).system.status()), media_type=_JSON)
+
+    @router.get(
+        "/metrics",
+        response_class=Response,
+        responses={
+            200: {"description": "Metrics", "content": {"text/plain": {"schema": {"type": "string"}}, _OPEN: _TEXT}},
+            **problem_responses(),
+        },
+        operation_id="server_metrics",
+        openapi_extra=_GUARDED,
+    )
+    async def metrics(request: Request) -> Response:
+        """Metrics of this server and of its store, in the format of Prometheus or OpenMetrics."""
+        access = await front.access(request)
+        access.check(Scope.READ)
+        if access.task_lists:
+            raise RestrictedToken()
+        text, media_type = await front.engine.metrics.render(request.headers.get("Accept"))
+        return Response(text, headers={"Content-Type": media_type})
+
     @router.get(f"{PREFIX}/openapi.json", include_in_schema=False, response_model=None)
     async def openapi(request: Request) -> Response:
         """The same for every server, so it needs no token."""
         return Response(to_json(request.app.openapi()), media_type=_JSON)
 
+    @router.get(f"{PREFIX}/docs", include_in_schema=False, response_model=None)
+    async def docs(request: Request) -> Response:
+        """The same for people."""
+        return HTMLResponse(page(request.app.openapi()), headers={"Content-Security-Policy": POLICY})
+
     return router
+
+
+_OPEN = "application/openmetrics-text"
+_TEXT = {"schema": {"type": "string"}}

@@ -21,6 +21,7 @@ from treadle.model.errors import (
     IllegalMove,
     InvalidFlow,
     InvalidInput,
+    MissingDependency,
     NotFound,
     PayloadTooLarge,
     Refused,
@@ -46,6 +47,7 @@ STATUSES: tuple[tuple[type[TreadleError], int], ...] = (
     (IllegalMove, 409),
     (Refused, 409),
     (Unsupported, 501),
+    (MissingDependency, 501),
     (StoreError, 503),
 )
 """The first class that fits says the status; what fits none is 409: the state of the thing does not allow it."""

@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from treadle.api.contract import KEY, PREFIX, Call, Parameter
 from treadle.api.face import all_calls
-from treadle.api.wire import to_json
+from treadle.api.wire import to_builtins, to_json
 from treadle.http.front import Front
 from treadle.http.problems import problem_responses
 from treadle.http.repeats import once
@@ -176,4 +176,6 @@ def _made_model(call: Call) -> type[BaseModel]:
         each.name: (_bare(each.hint), Field(... if each.required else _default(each), **_said(each))) for each in call.others
     }
     name = "".join(word.title() for word in call.id.split("_"))
-    return create_model(name, __config__=ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=False), **fields)
+    example = {each.name: each.says.example for each in call.others if each.required or each.says.example is not None}
+    config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [to_builtins(example)]})
+    return create_model(name, __config__=config, **fields)

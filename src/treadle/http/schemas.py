@@ -32,4 +32,6 @@ def components() -> dict[str, Any]:
 def _components(kinds: tuple[type, ...]) -> dict[str, Any]:
     _, made = TypeAdapter.json_schemas([(kind, "serialization", TypeAdapter(kind)) for kind in kinds], ref_template=REF)
     schemas: dict[str, Any] = made["$defs"]
+    for schema in schemas.values():
+        schema.pop("additionalProperties", None)  # what is answered may have more fields one day
     return schemas

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from treadle.http.app import make_app
 from treadle.http.binding import is_loopback, listen, url_of
 from treadle.http.front import front_of
-from treadle.model.errors import Refused
+from treadle.model.errors import MissingDependency, Refused
 from treadle.wiring.engine import Engine
 
 GRACE = 10.0
@@ -94,6 +94,8 @@ class HttpServer:
         level = logging.INFO if options.log_requests else logging.DEBUG
         app = make_app(self._engine, may_be_open=self._local, log_level=level, more=self._more)
         self.front = front_of(app)
+        with suppress(MissingDependency):
+            _ = self._engine.metrics  # counted from now on, and not from the first time that somebody asks
         config = uvicorn.Config(
             app,
             lifespan="off",
