@@ -61,9 +61,14 @@ def play(seed: int, longest: float = LONGEST) -> Report:
         simulation.run(history.play)
     except Exception as error:  # the history itself broke: that is a finding too
         simulation.wrong(f"the history ended with {error!r}")
+    return report_of(simulation, history)
+
+
+def report_of(simulation: Simulation, history: History) -> Report:
+    """What became of it."""
     trace = simulation.trace
     return Report(
-        seed,
+        simulation.seed,
         simulation.problems,
         trace.digest,
         len(trace),
@@ -98,6 +103,8 @@ class History:
         runners += [
             asyncio.create_task(self._repeat("client", self._send_all)),
             asyncio.create_task(self._repeat("people", self._decide)),
+            asyncio.create_task(self._repeat("operator", self._operate)),
+            asyncio.create_task(self._look()),
         ]
         until = self.dice.choice((5.0, 20.0, 40.0))
         await asyncio.sleep(until)

@@ -13,8 +13,29 @@ from pathlib import Path
 import pytest
 from tests.simulation.history import play
 
+from treadle.testing.simulation import Fault
+
 HISTORIES = 200
 PARTS = 8
+SIGNS = (
+    "= deferred",
+    "= claim_lost",
+    "LeaseLost",
+    "ResultDropped",
+    "LeasesExpired",
+    "ClockJumped",
+    "PutInbox",
+    "tool_call.unknown",
+    "release",
+    "=== stops",
+    "pauses",
+    "cancels",
+    "retries",
+    "resumes",
+    "approve",
+    "deny",
+)
+"""What is in the traces of histories in which all of that happened."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -33,3 +54,13 @@ def test_a_seed_gives_the_same_history_again_in_whatever_process() -> None:
     command = [sys.executable, "-m", "tests.simulation", "--digests", *map(str, seeds)]
     said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     assert said.stdout.split() == here
+
+
+def test_what_can_go_wrong_does_and_engines_feel_it() -> None:
+    """Histories would say little if some of their faults never came about."""
+    seen: set[str] = set()
+    for seed in range(60):
+        report = play(seed)
+        seen.update(report.faults)
+        seen.update(sign for sign in SIGNS if report.trace.lines(None, sign))
+    assert seen >= {*Fault, *SIGNS}

@@ -47,6 +47,8 @@ class Simulation:
         self.loop.set_exception_handler(self._unhandled)
         self.signals = Signals()
         self.full_until = 0.0
+        self.on_done: list[Callable[[Process, str, tuple[Any, ...], dict[str, Any], Any], None]] = []
+        """Called with (process, name, arguments, options, answer) after each call that the store has done, the keeper's too."""
         self.before: list[Callable[[Process, str, tuple[Any, ...]], Awaitable[None]]] = []
         self.after: list[Callable[[Process, str, tuple[Any, ...], Any], Awaitable[None]]] = []
         self.on_event: list[Callable[[Process, Event], None]] = []
@@ -128,8 +130,10 @@ class Simulation:
         self.problems.append(problem)
         self.trace.add(self.loop.time(), "", f"### {problem}")
 
-    def done(self, process: Process, name: str, arguments: tuple[Any, ...], answer: Any) -> None:
+    def done(self, process: Process, name: str, arguments: tuple[Any, ...], options: dict[str, Any], answer: Any) -> None:
         """The store has done something for a process."""
+        for heard in self.on_done:
+            heard(process, name, arguments, options, answer)
         if (line := summary(name, arguments, answer)) is not None:
             process.tell(line)
         if self.faults.happens(Fault.JUMP):

@@ -89,7 +89,7 @@ class SimulatedStore:
         except Exception as error:
             process.tell(f"{name} -> {type(error).__name__}: {error}")
             raise
-        simulation.done(process, name, arguments, answer)
+        simulation.done(process, name, arguments, options, answer)
         for seen in simulation.after:
             await seen(process, name, said, answer)
         return answer
@@ -156,7 +156,7 @@ class SimulatedLine:
             raise asyncio.CancelledError
         self._store._before(name)
         answer = method(*arguments)
-        process.simulation.done(process, name, arguments, answer)
+        process.simulation.done(process, name, arguments, {}, answer)
         self._store._after(name)
         return answer
 

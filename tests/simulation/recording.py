@@ -1,0 +1,64 @@
+"""What a history asked of its store, call by call, with the time at which it asked and the answer: to be asked of another."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulation.history import LONGEST, History, Report, report_of
+
+from treadle.testing.simulation import Process, Simulation
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call, at `at` by the clock of who made it."""
+
+    at: int
+    name: str
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+    answer: Any
+
+
+@dataclass(slots=True)
+class Recording:
+    """A history as its store saw it, and the rows that it left there."""
+
+    calls: list[Call] = field(default_factory=list)
+    tables: dict[str, list[Row]] = field(default_factory=dict)
+
+    def hear(self, process: Process, name: str, arguments: tuple[Any, ...], options: dict[str, Any], answer: Any) -> None:
+        """One call more. Workers change the tasks that they are given, so these are copied."""
+        kept = [copy.copy(each) for each in answer] if name == "claim" else answer
+        self.calls.append(Call(process.clock.now(), name, arguments, options, kept))
+
+
+def record(seed: int, tables: tuple[str, ...]) -> tuple[Recording, Report]:
+    """Play the history of that seed, and keep what its store was asked for."""
+    recording = Recording()
+    simulation = Simulation(seed)
+    simulation.on_done.append(recording.hear)
+    history = History(simulation, LONGEST)
+
+    async def play(simulation: Simulation) -> None:
+        await history.play(simulation)
+        await simulation.end()
+
+        def read(connection: Any) -> None:
+            for table in tables:
+                cursor = connection.execute(f"select * from {table}")
+                rows = cursor.fetchall()
+                recording.tables[table] = [dict(zip(_names(connection, table), row, strict=True)) for row in rows]
+
+        await simulation.store._writer.call(read)
+
+    simulation.run(play)
+    return recording, report_of(simulation, history)
+
+
+def _names(connection: Any, table: str) -> list[str]:
+    return [row[1] for row in connection.execute(f"pragma table_xinfo({table})")]
