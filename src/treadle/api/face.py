@@ -11,6 +11,7 @@ from treadle.api.events import EventsApi
 from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.flows import FlowsApi
 from treadle.api.functions import FunctionsApi
+from treadle.api.handlers import HandlersApi
 from treadle.api.lists import ListsApi
 from treadle.api.objectives import ObjectivesApi
 from treadle.api.runs import RunsApi
@@ -45,6 +46,9 @@ class Api(Protocol):
 
     @property
     def functions(self) -> FunctionsApi: ...
+
+    @property
+    def handlers(self) -> HandlersApi: ...
 
     @property
     def lists(self) -> ListsApi: ...

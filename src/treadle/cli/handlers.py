@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import sys
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,23 +16,22 @@ from treadle.cli.inputs import seconds
 from treadle.cli.runner import Roots, with_roots
 from treadle.cli.session import Session
 from treadle.cli.words import ago, grid, plain, pretty
-from treadle.model.clock import as_text
-from treadle.model.errors import HandlerNotFound, InvalidInput
-from treadle.model.handlers import HandlerRegistration
-from treadle.model.values import Json
+from treadle.model.errors import InvalidInput, NonRetryable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from treadle.api.handlers import Handler
 
 Facet = Annotated[str, typer.Argument(metavar="FACET", help="The event facet's qualified name, e.g. billing.ProcessPayment")]
 
 
 async def list_handlers(session: Session) -> None:
-    """List the registrations, and what of their requirements is missing here."""
-    async with session.engine() as engine:
-        found = await engine.store.list_handlers(engine.settings.namespace)
-        now = await engine.store.now()
-    session.show({"handlers": [_json(each) for each in found]}, lambda: _table(found, now))
+    """List the registrations, and what of their requirements is missing here (or where the server is)."""
+    async with session.api() as api:
+        found = await api.handlers.list()
+        now = (await api.system.time()).now
+    session.show(found, lambda: _table(found.handlers, now))
 
 
 async def register(
@@ -47,40 +49,30 @@ async def register(
     roots: Roots = None,
 ) -> None:
     """Register a handler, or replace the facet's; running runners see it with their next refresh."""
-    from treadle.agents.modules import Modules, OutsideRoots
-    from treadle.agents.records import check_registration
-    from treadle.agents.requirements import missing_requirements
-
-    registration = HandlerRegistration(
-        facet,
-        module,
-        entrypoint,
-        version,
-        checksum,
-        round((seconds(timeout, "--timeout") or 0) * 1000),
-        list(requirements or ()),
-        parse_payload(metadata) or {},
-    )
-    check_registration(registration)
-    try:
-        Modules(with_roots(session, roots).handler_roots).locate(module)
-    except OutsideRoots:
-        raise
-    except InvalidInput as error:
-        tell_warning(f"{error} It is looked for when a task comes.")
-    for missing in missing_requirements(registration.requirements):
+    limit, given = seconds(timeout, "--timeout") or 0, parse_payload(metadata)
+    async with _rooted(session, roots).api(migrate=True) as api:
+        made = await api.handlers.register(
+            facet,
+            module,
+            entrypoint=entrypoint,
+            version=version,
+            checksum=checksum,
+            timeout=limit,
+            requirements=requirements or (),
+            metadata=given,
+        )
+    if made.missing_module is not None:
+        tell_warning(f"{made.missing_module} It is looked for when a task comes.")
+    for missing in made.missing_requirements:
         tell_warning(f"the handler needs {missing}")
-    async with session.engine(migrate=True) as engine:
-        await engine.store.save_handler(engine.settings.namespace, registration)
-    session.show(_json(registration), lambda: plain(f"{facet} is handled by {entrypoint} of {module}"))
+    session.show(made, lambda: plain(f"{facet} is handled by {entrypoint} of {module}"))
 
 
 async def remove(session: Session, facet: Facet) -> None:
     """Remove a registration; tasks of the facet wait until there is another."""
-    async with session.engine() as engine:
-        if not await engine.store.delete_handler(engine.settings.namespace, facet):
-            raise HandlerNotFound(facet)
-    session.show({"removed": facet}, lambda: plain(f"Removed the handler of {facet}"))
+    async with session.api() as api:
+        gone = await api.handlers.remove(facet)
+    session.show(gone, lambda: plain(f"Removed the handler of {facet}"))
 
 
 async def try_out(
@@ -92,51 +84,42 @@ async def try_out(
     ] = None,
     roots: Roots = None,
 ) -> None:
-    """Load a registered handler here and call it with a payload; nothing is stored.
+    """Load a registered handler here (or where the server is) and call it with a payload; nothing is stored.
 
     Exit 1 and the code that a task would fail with: import_failed, entrypoint_missing, handler_error, or the handler's own.
     """
-    import asyncio
-
-    from treadle.agents.requirements import missing_requirements
-    from treadle.agents.trying import try_handler
-
     given = parse_payload(payload, parameters or ()) or {}
-    async with session.engine() as engine:
-        found = {each.facet_name: each for each in await engine.store.list_handlers(engine.settings.namespace)}
-        now = engine.clock.now
-    if facet not in found:
-        raise HandlerNotFound(facet)
-    for missing in missing_requirements(found[facet].requirements):
+    async with _rooted(session, roots).api() as api:
+        trial = await api.handlers.test(facet, given)
+    for missing in trial.missing_requirements:
         tell_warning(f"the handler needs {missing}")
-    settings = with_roots(session, roots)
-    result = await asyncio.to_thread(try_handler, found[facet], given, settings.handler_roots, now)
-    session.show(result, lambda: plain(pretty(result)))
+    sys.stderr.write(trial.output)
+    if trial.error_code is not None:
+        raise NonRetryable(trial.error or "", trial.error_code)
+    result = trial.result or {}
+    session.show(result, lambda: pretty(result))
 
 
-def _json(registration: HandlerRegistration) -> dict[str, Json]:
-    from treadle.agents.requirements import missing_requirements
-
-    said = asdict(registration)
-    created, updated = said.pop("created"), said.pop("updated")
-    times = {"created_at": as_text(created), "updated_at": as_text(updated)} if created else {}
-    return {**said, "missing_requirements": missing_requirements(registration.requirements), **times}
+def _rooted(session: Session, roots: list[Path] | None) -> Session:
+    """The same session where modules may be loaded from these folders."""
+    if roots and session.chosen.remote:
+        raise InvalidInput("--root is for this machine; where a server loads modules from is set there, by TREADLE_HANDLER_ROOTS.")
+    return replace(session, settings=with_roots(session, roots))
 
 
-def _table(found: list[HandlerRegistration], now: int) -> RenderableType:
+def _table(found: list[Handler], now: datetime) -> RenderableType:
     if not found:
         return plain("No handlers. `treadle handlers register FACET MODULE` adds one.")
-    from treadle.agents.requirements import missing_requirements
-
     table = grid("facet", "module", "entry point", "version", ">timeout", "updated", "missing")
     for each in found:
+        missing = [*([each.module_uri] if each.missing_module else []), *each.missing_requirements]
         table.add_row(
             plain(each.facet_name),
             plain(each.module_uri),
             plain(each.entrypoint),
             plain(each.version),
             f"{each.timeout_ms / 1000:g} s",
-            ago(each.updated, now),
-            plain(", ".join(missing_requirements(each.requirements)) or "-"),
+            ago(each.updated_at, now),
+            plain(", ".join(missing) or "-"),
         )
     return table

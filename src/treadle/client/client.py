@@ -18,6 +18,7 @@ from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.face import Api
 from treadle.api.flows import FlowsApi
 from treadle.api.functions import FunctionsApi
+from treadle.api.handlers import HandlersApi
 from treadle.api.lists import ListsApi
 from treadle.api.objectives import ObjectivesApi
 from treadle.api.runs import RunsApi
@@ -94,6 +95,10 @@ class Client(Api):
     @cached_property
     def functions(self) -> FunctionsApi:
         return cast(FunctionsApi, remote("functions", FunctionsApi, self.send))
+
+    @cached_property
+    def handlers(self) -> HandlersApi:
+        return cast(HandlersApi, remote("handlers", HandlersApi, self.send))
 
     @cached_property
     def lists(self) -> ListsApi:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from treadle.service.external_jobs import ExternalJobs
     from treadle.service.flows import Flows
     from treadle.service.functions import Functions
+    from treadle.service.handlers import Handlers
     from treadle.service.lists import Lists
     from treadle.service.objectives import Objectives
     from treadle.service.runs import Runs
@@ -72,6 +73,12 @@ class Service(Api):
         from treadle.service.functions import Functions
 
         return Functions(self.engine, self.access)
+
+    @cached_property
+    def handlers(self) -> Handlers:
+        from treadle.service.handlers import Handlers
+
+        return Handlers(self.engine, self.access)
 
     @cached_property
     def lists(self) -> Lists:

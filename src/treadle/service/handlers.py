@@ -1,0 +1,133 @@
+"""Calls about handler registrations, on an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from treadle.agents.modules import Modules, OutsideRoots
+from treadle.agents.records import check_registration
+from treadle.agents.requirements import missing_requirements
+from treadle.agents.trial import try_outside
+from treadle.api.handlers import Handler, HandlerList, HandlerRemoved, HandlersApi, HandlerTrial
+from treadle.api.tasks import WAIT_LIMIT
+from treadle.kernel.telemetry import Operated
+from treadle.model.clock import milliseconds
+from treadle.model.errors import HandlerNotFound, InvalidInput
+from treadle.model.handlers import HandlerRegistration
+from treadle.model.values import Json
+from treadle.service.group import Group
+from treadle.service.shaping import instant
+
+
+class Handlers(Group, HandlersApi):
+    """See `HandlersApi`."""
+
+    async def list(self) -> HandlerList:
+        return HandlerList([self._shaped(each) for each in await self._all()])
+
+    async def get(self, facet_name: str) -> Handler:
+        return self._shaped(await self._find(facet_name))
+
+    async def register(
+        self,
+        facet_name: str,
+        module_uri: str,
+        *,
+        entrypoint: str = "handle",
+        version: str = "1.0.0",
+        checksum: str = "",
+        timeout: float = 30.0,
+        requirements: Sequence[str] = (),
+        metadata: dict[str, Json] | None = None,
+    ) -> Handler:
+        timeout_ms = milliseconds(timeout, "timeout")
+        return await self._save(
+            HandlerRegistration(facet_name, module_uri, entrypoint, version, checksum, timeout_ms, [*requirements], metadata or {}),
+            "registered",
+        )
+
+    async def edit(
+        self,
+        facet_name: str,
+        *,
+        module_uri: str | None = None,
+        entrypoint: str | None = None,
+        version: str | None = None,
+        checksum: str | None = None,
+        timeout: float | None = None,
+        requirements: Sequence[str] | None = None,
+        metadata: dict[str, Json] | None = None,
+    ) -> Handler:
+        changes: dict[str, Any] = {
+            "module_uri": module_uri,
+            "entrypoint": entrypoint,
+            "version": version,
+            "checksum": checksum,
+            "timeout_ms": None if timeout is None else milliseconds(timeout, "timeout"),
+            "requirements": None if requirements is None else [*requirements],
+            "metadata": metadata,
+        }
+        given = {name: value for name, value in changes.items() if value is not None}
+        return await self._save(replace(await self._find(facet_name), **given), "edited")
+
+    async def remove(self, facet_name: str) -> HandlerRemoved:
+        if not await self.engine.store.delete_handler(self.engine.settings.namespace, facet_name):
+            raise HandlerNotFound(facet_name)
+        self.engine.emit(Operated(f"handler of {facet_name} removed", self.actor))
+        return HandlerRemoved(facet_name)
+
+    async def test(self, facet_name: str, payload: dict[str, Json] | None = None, *, wait_for: float = WAIT_LIMIT) -> HandlerTrial:
+        if not 0 < wait_for <= WAIT_LIMIT:
+            raise InvalidInput(f"wait_for must be over 0 and up to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
+        found = await self._find(facet_name)
+        self.engine.emit(Operated(f"handler of {facet_name} tried", self.actor))
+        trial = await try_outside(found, payload or {}, self.engine.settings.handler_roots, wait_for)
+        return HandlerTrial(**asdict(trial), missing_requirements=missing_requirements(found.requirements))
+
+    async def _save(self, registration: HandlerRegistration, act: str) -> Handler:
+        check_registration(registration)
+        _locate(self._modules(), registration.module_uri)
+        await self.engine.store.save_handler(self.engine.settings.namespace, registration)
+        name = registration.facet_name
+        self.engine.emit(Operated(f"handler of {name} {act}: {registration.entrypoint} of {registration.module_uri}", self.actor))
+        return await self.get(name)
+
+    async def _all(self) -> Sequence[HandlerRegistration]:
+        return await self.engine.store.list_handlers(self.engine.settings.namespace)
+
+    async def _find(self, facet_name: str) -> HandlerRegistration:
+        found = next((each for each in await self._all() if each.facet_name == facet_name), None)
+        if found is None:
+            raise HandlerNotFound(facet_name)
+        return found
+
+    def _modules(self) -> Modules:
+        return Modules(self.engine.settings.handler_roots)
+
+    def _shaped(self, registration: HandlerRegistration) -> Handler:
+        said = asdict(registration)
+        created, updated = said.pop("created"), said.pop("updated")
+        try:
+            missing = _locate(self._modules(), registration.module_uri)
+        except OutsideRoots as error:
+            missing = str(error)
+        return Handler(
+            **said,
+            missing_requirements=missing_requirements(registration.requirements),
+            missing_module=missing,
+            created_at=instant(created),
+            updated_at=instant(updated),
+        )
+
+
+def _locate(modules: Modules, module_uri: str) -> str | None:
+    """Why the module is not there (it may come yet), or None; raises `OutsideRoots`."""
+    try:
+        modules.locate(module_uri)
+    except OutsideRoots:
+        raise
+    except InvalidInput as error:
+        return str(error)
+    return None

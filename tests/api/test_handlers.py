@@ -1,0 +1,100 @@
+"""Calls about handler registrations, on an engine and over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.api.conftest import Scene
+
+from treadle.agents.modules import OutsideRoots
+from treadle.model.access import Access, Scope
+from treadle.model.errors import Forbidden, HandlerNotFound, InvalidInput
+from treadle.service import Service
+
+MODULE = """
+import os, time
+
+def pay(payload):
+    print("paying", payload["amount"])
+    return {"paid": payload["amount"], "pid": os.getpid()}
+
+def fail(payload):
+    raise ValueError("no money")
+
+def hang(payload):
+    time.sleep(1000)
+
+def die(payload):
+    os._exit(3)
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a module, from which modules may be loaded."""
+    (tmp_path / "billing.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+async def test_a_handler_is_registered_edited_listed_and_removed(scene: Scene, here: Path):
+    handlers = scene.api.handlers
+    made = await handlers.register("billing.Pay", "billing", entrypoint="pay", timeout=5, metadata={"fee": 2})
+    assert (made.timeout_ms, made.metadata, made.missing_module, made.missing_requirements) == (5000, {"fee": 2}, None, [])
+    edited = await handlers.edit("billing.Pay", version="2.0.0", requirements=["treadle-no-such-thing"])
+    assert (edited.version, edited.entrypoint, edited.timeout_ms) == ("2.0.0", "pay", 5000)
+    assert edited.missing_requirements == ["treadle-no-such-thing (not installed)"]
+    assert (await handlers.list()).handlers == [await handlers.get("billing.Pay")] == [edited]
+    assert (await handlers.remove("billing.Pay")).removed == "billing.Pay"
+    for refused in (handlers.get, handlers.edit, handlers.remove, handlers.test):
+        with pytest.raises(HandlerNotFound):
+            await refused("billing.Pay")
+
+
+async def test_a_module_that_is_not_there_may_come_and_one_outside_the_roots_may_not(scene: Scene, here: Path):
+    made = await scene.api.handlers.register("x.Y", "not.there.yet")
+    assert "There is no module not.there.yet" in (made.missing_module or "")
+    with pytest.raises((OutsideRoots, InvalidInput)) as refused:
+        await scene.api.handlers.register("x.Z", "file:///etc/hostname")
+    assert refused.value.code == "module_outside_roots"
+    with pytest.raises(InvalidInput):
+        await scene.api.handlers.register("x.Z", "billing", entrypoint="not a name")
+
+
+async def test_a_handler_is_tried_in_a_process_of_its_own(scene: Scene, here: Path):
+    import os
+
+    await scene.api.handlers.register("billing.Pay", "billing", entrypoint="pay")
+    tried = await scene.api.handlers.test("billing.Pay", {"amount": 5})
+    assert tried.result is not None
+    assert (tried.result["paid"], tried.error_code, tried.output) == (5, None, "paying 5\n")
+    assert tried.result["pid"] != os.getpid()
+
+
+async def test_what_a_trial_breaks_is_told_and_breaks_nothing_here(scene: Scene, here: Path):
+    told = {}
+    for name in ("fail", "die", "nobody"):
+        await scene.api.handlers.register(f"billing.{name}", "billing", entrypoint=name)
+        tried = await scene.api.handlers.test(f"billing.{name}", {})
+        assert tried.result is None
+        told[name] = (tried.error_code, tried.error)
+    assert told["fail"] == ("handler_error", "The handler failed: ValueError: no money")
+    assert told["die"] == ("handler_error", "The process of the handler ended with 3 before it answered.")
+    assert told["nobody"][0] == "entrypoint_missing"
+
+
+async def test_a_trial_that_hangs_is_stopped(scene: Scene, here: Path):
+    await scene.api.handlers.register("billing.Hang", "billing", entrypoint="hang")
+    tried = await scene.api.handlers.test("billing.Hang", {}, wait_for=0.1)
+    assert tried.error_code == "timeout"
+    with pytest.raises(InvalidInput, match="wait_for"):
+        await scene.api.handlers.test("billing.Hang", {}, wait_for=1000)
+
+
+async def test_what_loads_code_needs_an_admin(scene: Scene, here: Path):
+    handlers = Service(scene.engine, Access("ada", frozenset(Scope) - {Scope.ADMIN})).handlers
+    assert (await handlers.list()).handlers == []
+    for refused in (handlers.register("x.Y", "billing"), handlers.edit("x.Y"), handlers.remove("x.Y"), handlers.test("x.Y")):
+        with pytest.raises(Forbidden):
+            await refused
