@@ -157,6 +157,7 @@ _runs.command("cancel")(command(runs.cancel))
 _runs.command("retry")(command(runs.retry))
 _runs.command("rerun")(command(runs.rerun))
 _runs.command("fork")(command(runs.fork))
+_runs.command("bulk")(command(runs.bulk))
 app.add_typer(_runs, name="runs")
 
 _functions.command("list")(command(functions.list_functions))

@@ -6,46 +6,36 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treadle.cli.exits import FAILED, WaitTimedOut, tell_warning
+from treadle.cli.exits import FAILED, tell_note, tell_warning
 from treadle.cli.inputs import any_json, seconds
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.session import Session
-from treadle.cli.shapes import run_json
-from treadle.cli.submit import tell_failed
+from treadle.cli.submit import end_of, failure_of, tell_failed
 from treadle.cli.words import grid, plain, pretty
-from treadle.model.errors import InvalidInput, RunCanceled, RunFailed
+from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST
+from treadle.model.values import Json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from treadle.kernel.functions import ShownFunction
+    from treadle.api.functions import FunctionList
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id")]
 
 
 async def list_functions(session: Session) -> None:
     """List the functions that are known, by version: how many live servers have them, and how many of their runs go on."""
-    async with session.engine() as engine:
-        found = await engine.functions.list_shown()
-    value = [
-        {
-            "name": each.name,
-            "version": each.version,
-            "servers": each.servers,
-            "runs": each.runs,
-            "task_lists": list(each.task_lists),
-        }
-        for each in found
-    ]
-    session.show({"functions": value}, lambda: _table(found))
+    async with session.api() as api:
+        found = await api.functions.list()
+    session.show(found, lambda: _table(found))
 
 
-def _table(found: list[ShownFunction]) -> RenderableType:
-    if not found:
+def _table(found: FunctionList) -> RenderableType:
+    if not found.functions:
         return plain("No functions. A worker that has one makes it known: `treadle worker --handlers MODULE`.")
     table = grid("name", ">version", ">servers", ">runs", "lists")
-    for each in found:
+    for each in found.functions:
         servers = plain(str(each.servers), "" if each.servers or not each.runs else "red")
         table.add_row(plain(each.name), str(each.version), servers, str(each.runs), plain(", ".join(each.task_lists)))
     return table
@@ -74,23 +64,21 @@ async def start(
     limit = seconds(wait_for, "--wait-for")
     if limit is not None and limit < 0:
         raise InvalidInput("--wait-for must be zero or more.")
-    async with session.engine(migrate=True) as engine:
-        started = await engine.start_function(
+    async with session.api(migrate=True) as api:
+        started = await api.functions.start(
             name, value, version=version, idempotency_key=idempotency_key, task_list=task_list, priority=priority
         )
+        shown: dict[str, Json] = {"id": started.id, "created": started.created}
         if not wait and limit is None:
-            said = "Started" if started.created else "The key stands for the run"
-            shown = {"id": started.id, "created": started.created}
-            session.show(shown, lambda: plain(f"{said} {name} as {started.id}" if started.created else f"{said} {started.id}"))
+            said = f"Started {name} as {started.id}" if started.created else f"The key stands for the run {started.id}"
+            session.show(shown, lambda: plain(said))
             return
-        try:
-            result = await engine.run_result(started, timeout=limit)
-        except TimeoutError as error:
-            raise WaitTimedOut(str(error)) from None
-        except (RunFailed, RunCanceled) as error:
-            tell_failed(session, started.id, error)
-            raise typer.Exit(FAILED) from None
-    session.show({"id": started.id, "created": started.created, "result": result}, lambda: pretty(result))
+        ended = await end_of(api, started.id, limit)
+    if (failed := failure_of(ended)) is not None:
+        tell_failed(session, started.id, failed)
+        raise typer.Exit(FAILED)
+    result = (ended.outputs or {}).get("result")
+    session.show(shown | {"result": result}, lambda: pretty(result))
 
 
 async def adopt(
@@ -99,12 +87,11 @@ async def adopt(
     version: Annotated[int, typer.Option(help="The version that is to go on with it")],
 ) -> None:
     """Let another version of its function go on with a run: you say that its code fits what the run has recorded."""
-    async with session.engine() as engine:
-        run = await engine.run_kernel.function_runs.adopt(run_id, version, actor=session.actor)
-        known = await engine.functions.list_shown()
-    if not any(each.servers for each in known if (each.name, each.version) == (run.workflow, version)):
+    async with session.api() as api:
+        run = await api.functions.adopt(run_id, version)
+    if not run.servers:
         tell_warning(f"no live worker has {run.workflow}@{version}; the run waits until one does.")
-    session.show(run_json(run), lambda: plain(f"Version {version} of {run.workflow} goes on with {run.id}"))
+    session.show(run, lambda: plain(f"Version {version} of {run.workflow} goes on with {run.id}"))
 
 
 async def signal(
@@ -118,7 +105,10 @@ async def signal(
 ) -> None:
     """Tell a run of a durable function something; it is kept until the function waits for it."""
     value = any_json(payload, "payload")
-    async with session.engine() as engine:
-        told = await engine.signal(run_id, name, value, idempotency_key=idempotency_key)
-    said = f"Told {run_id} {name}" if told else f"{run_id} was told {name} with that key before"
-    session.show({"run_id": run_id, "name": name, "told": told}, lambda: plain(said))
+    async with session.api() as api:
+        told = await api.runs.signal(run_id, name, value, idempotency_key=idempotency_key)
+    if told.told and not told.awaited and not session.json:
+        waits = f"it waits for {', '.join(told.awaited_signals)}" if told.awaited_signals else "it waits for no signal"
+        tell_note(f"Nothing waits for {name} now ({waits}); it is kept until the function does.")
+    said = f"Told {run_id} {name}" if told.told else f"{run_id} was told {name} with that key before"
+    session.show(told, lambda: plain(said))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treadle.cli.session import Session
-from treadle.cli.sources import Places, find_program, flow_name, read_sources
-from treadle.wiring.engine import Engine
+from treadle.cli.sources import Places, flow_name, read_sources
+from treadle.model.values import Json
 
 if TYPE_CHECKING:
-    from treadle.lang import Program
+    from treadle.api.flows import FlowGraph
 
 
 class GraphFormat(StrEnum):
@@ -32,26 +32,30 @@ async def graph(
     form: Annotated[GraphFormat, typer.Option("--format", help="dot is for Graphviz")] = GraphFormat.MERMAID,
 ) -> None:
     """Print the steps of workflows and what they wait for, as a graph."""
-    from treadle.kernel.flows import find_workflow
-    from treadle.lang import graph as make_graph
+    from treadle.api.flows import SourceText
 
-    program = await _program(session, places)
-    chosen = find_workflow(program, workflow).qualified_name if workflow is not None else None
-    made = make_graph(program, chosen)
+    name = flow_name(places)
+    if name is None:
+        sources = [SourceText(each, text) for each, text in read_sources(places)]
+        async with session.api(scratch=True) as api:
+            made = await api.flows.draw(sources, workflow=workflow)
+    else:
+        async with session.api() as api:
+            made = await api.flows.graph(name, workflow=workflow)
     match GraphFormat.JSON if session.json else form:
         case GraphFormat.JSON:
-            text = json.dumps(made.to_json(), ensure_ascii=False, indent=2) + "\n"
+            text = json.dumps(_as_json(made), ensure_ascii=False, indent=2) + "\n"
         case GraphFormat.DOT:
-            text = made.to_dot()
+            text = made.dot
         case GraphFormat.MERMAID:
-            text = made.to_mermaid()
+            text = made.mermaid
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
-async def _program(session: Session, places: list[str]) -> Program:
-    """Files need no store, not even one that is there."""
-    if flow_name(places) is None:
-        return Engine("memory://", settings=session.settings).flows.compile(read_sources(places))[1]
-    async with session.engine() as engine:
-        return await find_program(engine, places)
+def _as_json(made: FlowGraph) -> dict[str, Json]:
+    return {
+        "nodes": [{"id": each.id, "label": each.label, "kind": each.kind, "group": each.group} for each in made.nodes],
+        "edges": [{"source": each.source, "target": each.target, "kind": each.kind} for each in made.edges],
+        "groups": [{"id": each.id, "label": each.label, "parent": each.parent} for each in made.groups],
+    }

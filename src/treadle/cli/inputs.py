@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from treadle.model.errors import InvalidInput, InvalidPayload, InvalidPolicy
 from treadle.model.values import Json
-
-if TYPE_CHECKING:
-    from treadle.lang.program import Facet
 
 _UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(-?\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
@@ -65,15 +61,13 @@ def any_json(text: str | None, what: str) -> Json:
     return None if text is None else _parse(_read(text, what), what)
 
 
-def workflow_inputs(workflow: Facet, whole: str | None, pairs: Sequence[str]) -> dict[str, Json]:
+def workflow_inputs(texts: Collection[str], whole: str | None, pairs: Sequence[str]) -> dict[str, Json]:
     """A workflow's inputs from a JSON object (or `@file`, `-`) with `key=value` pairs over it.
 
-    A value is JSON, else text; for a parameter of type String it is always text, so that `zip=01234` needs no quotes.
+    A value is JSON, else text; for the parameters `texts`, those of type String, it is always text, so that `zip=01234` needs
+    no quotes.
     """
-    from treadle.lang.program import NamedType
-
     inputs: dict[str, Json] = {} if whole is None else dict(_object(whole, "inputs"))
-    texts = {param.name for param in workflow.params if param.type == NamedType("String")}
     for given in pairs:
         key, value = _pair(given, "--input")
         inputs[key] = _text(value) if key in texts else _json_or_text(value)

@@ -5,26 +5,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.api.wire import to_builtins
 from treadle.cli.crash import arm_crash
 from treadle.cli.exits import INTERRUPTED, tell_error
 from treadle.cli.load import load_engines
 from treadle.cli.serving import enable_llm, leave_threads_behind, stop_signal
-from treadle.cli.session import Session
-from treadle.cli.shapes import run_json
+from treadle.cli.session import NotOverHttp, Session
 from treadle.cli.sources import Places
-from treadle.cli.starting import InputOption, InputsOption, LenientOption, Wanted, WorkflowOption, preflight
+from treadle.cli.starting import (
+    InputOption,
+    InputsOption,
+    LenientOption,
+    Wanted,
+    WorkflowOption,
+    preflight,
+    tell_what_is_missing,
+)
 from treadle.cli.submit import show_outputs
 from treadle.cli.watch_run import Watcher
 from treadle.cli.worker import Llm
 from treadle.kernel.telemetry import Emit, Event, TaskSettled
-from treadle.model.errors import IllegalMove, RunCanceled, RunFailed
+from treadle.model.errors import IllegalMove
 from treadle.model.names import DEFAULT_LIST, check_name
-from treadle.model.states import RunState
 from treadle.wiring.engine import Engine
+
+if TYPE_CHECKING:
+    from treadle.api.face import Api
+    from treadle.api.runs import RunOutputs
 
 HandlersHere = Annotated[
     list[str] | None,
@@ -49,9 +60,15 @@ async def run(
     """Run a workflow to its end and print its outputs; this process is a worker meanwhile.
 
     Everything is in the store as always: Ctrl-C pauses the run, and `treadle runs resume ID --handlers MODULE` goes on with it.
+    With --server, the workers there do it, and this only watches.
     """
     arm_crash(session.settings.crash_at)
     check_name(task_list, "task list")
+    if session.chosen.remote:
+        if handlers or llm:
+            raise NotOverHttp("Handlers work on a store, not on a server: leave --handlers and --llm out, or --server.")
+        await _run_there(session, Wanted(places, workflow, pairs or (), whole, lenient), task_list)
+        return
     engines = load_engines(session, handlers or [])
     wanted, engine = Wanted(places, workflow, pairs or (), whole, lenient), engines[0]
     checked = None if wanted.is_stored else wanted.plan_files(engine)
@@ -60,7 +77,7 @@ async def run(
     stop = stop_signal()
     async with opened(engines):
         plan = checked or await wanted.plan(engine)
-        await preflight(session, engine, plan, task_list, works_here=True)
+        await preflight(session, engine, plan, task_list)
         started = await engine.start_run(plan.flow, plan.workflow.qualified_name, plan.inputs, lenient=lenient, task_list=task_list)
         await work_on(session, engine, started.id, task_list, stop, handlers or [])
 
@@ -74,24 +91,38 @@ async def opened(engines: Sequence[Engine]) -> AsyncIterator[None]:
         yield
 
 
+async def _run_there(session: Session, wanted: Wanted, task_list: str) -> None:
+    """Start the run on the server, and watch it to its end."""
+    checked = None if wanted.is_stored else wanted.plan_files(Engine("memory://", settings=session.settings))
+    stop = stop_signal()
+    async with session.api() as api:
+        started = await wanted.start(api, checked, task_list=task_list)
+        if not session.json:
+            tell_what_is_missing(started)
+        ended = await Watcher(session, api, started.id).watch(stop)
+        if ended is None:
+            message = f"Run {started.id} goes on at the server; `treadle runs show {started.id}` shows how far it is."
+            tell_error("interrupted", message, as_json=session.json)
+            raise typer.Exit(INTERRUPTED)
+        show_outputs(session, to_builtins(await api.runs.get(started.id)), ended)
+
+
 async def work_on(
     session: Session, engine: Engine, run_id: str, task_list: str, stop: asyncio.Event, handlers: Sequence[str]
 ) -> None:
     """Be a worker until the run has ended, showing its steps, then show its outputs; interrupted, leave it paused."""
     if not session.chosen.verbose:
         engine.emit = _without_settles(engine)
+    api = session.on(engine)
     async with engine.worker(task_lists=(task_list,), grace=_GRACE):
-        ended = await Watcher(session, engine, run_id).watch(stop)
+        ended = await Watcher(session, api, run_id, engine.run_kernel.advancer.on_line).watch(stop)
         if ended is None:
-            ended = await _pause(session, engine, run_id)
-    run = await engine.run_reads.get_run(run_id)
+            ended = await _pause(api, run_id)
     if ended is None:
         _tell_paused(session, engine, run_id, handlers)
         leave_threads_behind(INTERRUPTED)
         raise typer.Exit(INTERRUPTED)
-    failed = ended if isinstance(ended, RunFailed | RunCanceled) else None
-    outputs = ended if isinstance(ended, dict) else None
-    show_outputs(session, run_json(run) | {"outputs": outputs}, failed)
+    show_outputs(session, to_builtins(await api.runs.get(run_id)), ended)
 
 
 def _without_settles(engine: Engine) -> Emit:
@@ -107,19 +138,13 @@ def _without_settles(engine: Engine) -> Emit:
     return quieter
 
 
-async def _pause(session: Session, engine: Engine, run_id: str) -> RunFailed | RunCanceled | dict[str, object] | None:
+async def _pause(api: Api, run_id: str) -> RunOutputs | None:
     """Hold the run, unless it has ended meanwhile."""
     try:
-        await engine.runs.pause(run_id, actor=session.actor)
+        await api.runs.pause(run_id)
     except IllegalMove:
-        run = await engine.run_reads.get_run(run_id)
-        if run.state == RunState.PAUSED:
-            return None
-        try:
-            outputs: dict[str, object] = await engine.run_result(run_id)
-            return outputs
-        except (RunFailed, RunCanceled) as error:
-            return error
+        ended = await api.runs.outputs(run_id)
+        return ended if ended.finished else None
     return None
 
 

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.api.wire import to_builtins
+from treadle.cli.exits import tell_note
+from treadle.cli.inputs import moment, workflow_inputs
 from treadle.cli.inputs import payload as parse_payload
-from treadle.cli.inputs import workflow_inputs
 from treadle.cli.load import load_engines
 from treadle.cli.run import HandlersHere, opened, work_on
 from treadle.cli.serving import stop_signal
-from treadle.cli.session import Session
-from treadle.cli.shapes import line_json, run_json, step_json
-from treadle.cli.show_run import is_shown, show_run, steps_table
-from treadle.cli.starting import InputOption, InputsOption
+from treadle.cli.session import NotOverHttp, Session
+from treadle.cli.show_run import is_shown, list_steps, live_tasks, show_run, steps_table
+from treadle.cli.starting import InputOption, InputsOption, texts_of
 from treadle.cli.words import ago, grid, plain, short, state
 from treadle.cli.words import line as shown_line
-from treadle.kernel.function_rows import is_function
-from treadle.model.errors import IllegalMove, InvalidInput
-from treadle.model.runs import Run
-from treadle.model.states import RUN, RunState, StepState
-from treadle.model.tasks import LogLine
-from treadle.model.values import Json, decode
+from treadle.model.errors import InvalidInput
+from treadle.model.states import StepState
+from treadle.model.values import Json
 from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from treadle.api.face import Api
+    from treadle.api.runs import Run, RunLine, RunPage
 
 RunId = Annotated[str, typer.Argument(metavar="ID", help="The run's id")]
 StepName = Annotated[str, typer.Argument(metavar="STEP", help="A step's id, or its path as `runs show` has it: Checkout.pay")]
@@ -41,52 +43,66 @@ async def list_runs(
     session: Session,
     states: Annotated[list[str] | None, typer.Option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
     workflow: Annotated[str | None, typer.Option(help="Only of this workflow (qualified name)")] = None,
+    flow: Annotated[str | None, typer.Option(help="Only of this flow: a digest, or a name with all its versions")] = None,
+    task_list: Annotated[str | None, typer.Option("--list", metavar="LIST", help="Only of this task list")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only those made then or later: 2027-01-15T09:00")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only those made before then")] = None,
+    search: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="In the workflow's name or the idempotency key, or the start of an id")
+    ] = None,
     limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = _PAGE,
     before: Annotated[str | None, typer.Option(metavar="ID", help="The next page: only runs older than this one")] = None,
 ) -> None:
     """List runs, newest first."""
-    async with session.engine() as engine:
-        found = await engine.run_reads.list_runs(states=tuple(states or ()), workflow=workflow, before_id=before, limit=limit)
-        now = await engine.store.now()
-    more = found[-1].id if len(found) == limit else None
-    given = {"state": states, "workflow": workflow, "limit": None if limit == _PAGE else limit}
-    hint = session.again("runs list", **given, before=more)
-    value = {"runs": [run_json(run) for run in found], "next_before": more}
-    session.show(value, lambda: _table(found, now, hint if more else None))
+    async with session.api() as api:
+        page = await api.runs.list(
+            state=states or (),
+            workflow=workflow,
+            flow=flow,
+            task_list=task_list,
+            since=moment(since, "--since"),
+            until=moment(until, "--until"),
+            search=search,
+            limit=limit,
+            before=before,
+        )
+        now = (await api.system.time()).now
+    given: dict[str, object] = {
+        "state": states,
+        "workflow": workflow,
+        "flow": flow,
+        "list": task_list,
+        "since": since,
+        "until": until,
+    }
+    given |= {"search": search, "limit": None if limit == _PAGE else limit}
+    session.show(page, lambda: _table(page, now, session.again("runs list", **given, before=page.next_before)))
 
 
-def _table(found: list[Run], now: int, more: str | None) -> RenderableType:
+def _table(page: RunPage, now: datetime, more: str) -> RenderableType:
     from rich.console import Group
 
-    if not found:
+    if not page.runs:
         return plain("No runs. Start one with `treadle run FILE` or `treadle submit FILE`.")
     table = grid("id", "workflow", "state", ">steps", "created", "note")
-    for run in found:
-        said = (decode(run.error) or {}).get("message")
-        note = said or (f"finished {ago(run.finished_at, now)}" if run.finished else "")
+    for run in page.runs:
+        said = (run.error or {}).get("message")
+        note = said or (f"finished {ago(run.finished_at, now)}" if run.finished_at is not None else "")
         table.add_row(
             run.id, plain(run.workflow), state(run.state), str(run.steps), ago(run.created_at, now), plain(short(note, 80))
         )
-    return Group(table, plain(f"More: {more}", "dim")) if more else table
+    return Group(table, plain(f"More: {more}", "dim")) if page.next_before else table
 
 
 async def show(session: Session, run_id: RunId) -> None:
     """Everything about one run: facts, inputs, outputs, why it is where it is, and its steps."""
-    async with session.engine() as engine:
-        run = await engine.run_reads.get_run(run_id)
-        inputs = await engine.runs.inputs(run)
-        outputs = await engine.runs.outputs(run) if run.state == RunState.COMPLETED else None
-        steps = await engine.run_reads.list_steps(run.id, _SHOWN_STEPS)
-        tasks = {task.step_id or "": task for task in await engine.run_reads.list_live_tasks(run.id, 500)}
-        reason = await engine.run_reads.why(run.id)
-        now = await engine.store.now()
-    value = run_json(run) | {
-        "inputs": inputs,
-        "outputs": outputs,
-        "why": {"code": reason.code, "text": reason.text},
-        "step_rows": [step_json(shown) for shown in steps],
-    }
-    session.show(value, lambda: show_run(run, inputs, outputs, steps, tasks, reason, now))
+    async with session.api() as api:
+        run = await api.runs.get(run_id)
+        steps = await list_steps(api, run.id, _SHOWN_STEPS)
+        tasks = await live_tasks(api, run.id)
+        now = (await api.system.time()).now
+    value = to_builtins(run) | {"step_rows": [to_builtins(step) for step in steps]}
+    session.show(value, lambda: show_run(run, steps, tasks, now))
 
 
 async def steps(
@@ -100,16 +116,15 @@ async def steps(
     known = tuple(each.value for each in StepState)
     if unknown := [each for each in states or () if each not in known]:
         raise InvalidInput(f"Unknown state {unknown[0]!r}; states of steps are {', '.join(known)}.")
-    async with session.engine() as engine:
-        run = await engine.run_reads.get_run(run_id)
+    async with session.api() as api:
         found = [
-            shown
-            for shown in await engine.run_reads.list_steps(run.id, limit)
-            if (blocks or is_shown(shown.row)) and (not states or shown.row.status in states)
+            step
+            for step in await list_steps(api, run_id, limit)
+            if (blocks or is_shown(step)) and (not states or step.state in states)
         ]
-        tasks = {task.step_id or "": task for task in await engine.run_reads.list_live_tasks(run.id, 500)}
+        tasks = await live_tasks(api, run_id)
     session.show(
-        {"run_id": run.id, "steps": [step_json(shown) for shown in found]},
+        {"run_id": run_id, "steps": [to_builtins(step) for step in found]},
         lambda: steps_table(found, tasks) if found else plain("No steps."),
     )
 
@@ -120,41 +135,42 @@ async def logs(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The last so many lines")] = 200,
 ) -> None:
     """What the flow (`sys.log`), its handlers (`ctx.log`) and the agents that called them wrote about a run, oldest first."""
-    async with session.engine() as engine:
-        run = await engine.run_reads.get_run(run_id)
-        lines = (await engine.run_reads.list_lines(run.id))[-limit:]
-        paths = {shown.row.id: shown.row.path for shown in await engine.run_reads.list_steps(run.id)}
-    value = [line_json(line) | {"step_id": line.step_id, "path": paths.get(line.step_id or "")} for line in lines]
-    session.show({"run_id": run.id, "lines": value}, lambda: _lines(lines, paths))
+    lines: list[RunLine] = []
+    async with session.api() as api:
+        before: int | None = None
+        while len(lines) < limit:
+            page = await api.runs.logs(run_id, limit=min(limit - len(lines), 1000), before=before)
+            lines = [*page.lines, *lines]
+            before = page.next_before
+            if before is None:
+                break
+    lines.sort(key=lambda line: line.at)  # several processes write them, each when it can
+    session.show({"run_id": run_id, "lines": [to_builtins(line) for line in lines]}, lambda: _lines(lines))
 
 
-def _lines(lines: list[LogLine], paths: dict[str, str]) -> RenderableType:
+def _lines(lines: Sequence[RunLine]) -> RenderableType:
     from rich.console import Group
 
     if not lines:
         return plain("No lines.")
-    return Group(*(shown_line(line, _before(line, paths)) for line in lines))
+    return Group(*(shown_line(line, _before(line)) for line in lines))
 
 
-def _before(line: LogLine, paths: dict[str, str]) -> str:
+def _before(line: RunLine) -> str:
     """The path of its step; what the flow logs begins with that already."""
-    path = paths.get(line.step_id or "", "")
-    return "" if not path or line.message.startswith(f"{path}:") else f"{path}: "
+    return "" if not line.path or line.message.startswith(f"{line.path}:") else f"{line.path}: "
 
 
 async def pause(session: Session, run_id: RunId) -> None:
     """Hold a run: nothing of it is taken from now on; what is being worked on finishes, and counts."""
-    async with session.engine() as engine:
-        _done(session, await engine.runs.pause(run_id, actor=session.actor))
+    async with session.api() as api:
+        _done(session, await api.runs.pause(run_id))
 
 
 async def resume(session: Session, run_id: RunId, handlers: HandlersHere = None) -> None:
     """Let a paused run go on, and repair one that cannot; with --handlers, work on it here until it ends."""
-    async with _engine(session, handlers) as engine:
-        run = await engine.run_reads.get_run(run_id)
-        if run.finished:
-            raise IllegalMove("run", run.id, run.state, "resume", RUN.possible(run.state))
-        await _go_on(session, engine, await engine.runs.resume(run.id, actor=session.actor), handlers)
+    async with _api(session, handlers) as (api, engine):
+        await _go_on(session, engine, await api.runs.resume(run_id), handlers)
 
 
 async def cancel(
@@ -163,8 +179,8 @@ async def cancel(
     reason: Annotated[str | None, typer.Option(help="Why; kept with the run")] = None,
 ) -> None:
     """End a run and all its live tasks now; canceling twice is no error."""
-    async with session.engine() as engine:
-        _done(session, await engine.runs.cancel(run_id, actor=session.actor, reason=reason))
+    async with session.api() as api:
+        _done(session, await api.runs.cancel(run_id, reason=reason))
 
 
 async def retry(
@@ -176,11 +192,8 @@ async def retry(
     handlers: HandlersHere = None,
 ) -> None:
     """Do a failed step again, and let the run go on from there. What has completed is not done again."""
-    async with _engine(session, handlers) as engine:
-        run = await engine.run_reads.get_run(run_id)
-        step_id = None if step is None else (await engine.run_reads.get_step(run.id, step)).id
-        run = await engine.runs.retry(run.id, step_id, actor=session.actor)
-        await _go_on(session, engine, run, handlers)
+    async with _api(session, handlers) as (api, engine):
+        await _go_on(session, engine, await api.runs.retry(run_id, step=step), handlers)
 
 
 async def rerun(
@@ -191,24 +204,9 @@ async def rerun(
     handlers: HandlersHere = None,
 ) -> None:
     """Start the same workflow of the same flow again as a new run; inputs that are given win over those of the old one."""
-    from treadle.kernel.flows import find_workflow
-    from treadle.kernel.inputs import check_inputs
-
-    async with _engine(session, handlers) as engine:
-        run = await engine.run_reads.get_run(run_id)
-        if is_function(run.flow_id):
-            given = {**await engine.runs.inputs(run), **_payload(whole, pairs)}
-            started = await engine.runs.rerun(run.id, inputs=given)
-            await _go_on(session, engine, await engine.run_reads.get_run(started.id), handlers, new=True)
-            return
-        program = await engine.flows.program(run.flow_id)
-        workflow = find_workflow(program, run.workflow)
-        given = workflow_inputs(workflow, whole, pairs or ())
-        inputs = await engine.runs.inputs(run) | given
-        if given:
-            check_inputs(program, workflow, inputs)
-        started = await engine.runs.rerun(run.id, inputs=inputs)
-        await _go_on(session, engine, await engine.run_reads.get_run(started.id), handlers, new=True)
+    async with _api(session, handlers) as (api, engine):
+        given = await _inputs(api, run_id, whole, pairs or ())
+        await _go_on(session, engine, await api.runs.rerun(run_id, inputs=given), handlers, new=True)
 
 
 async def fork(
@@ -220,46 +218,102 @@ async def fork(
     handlers: HandlersHere = None,
 ) -> None:
     """Start a new run that keeps what was finished without a step, and does that step and the rest again."""
-    from treadle.kernel.flows import find_workflow
-
-    async with _engine(session, handlers) as engine:
-        run = await engine.run_reads.get_run(run_id)
-        step_id = (await engine.run_reads.get_step(run.id, step)).id
-        if is_function(run.flow_id):
-            started = await engine.runs.fork(run.id, step_id, inputs=_payload(whole, pairs))
-            await _go_on(session, engine, await engine.run_reads.get_run(started.id), handlers, new=True)
-            return
-        workflow = find_workflow(await engine.flows.program(run.flow_id), run.workflow)
-        started = await engine.runs.fork(run.id, step_id, inputs=workflow_inputs(workflow, whole, pairs or ()))
-        await _go_on(session, engine, await engine.run_reads.get_run(started.id), handlers, new=True)
+    async with _api(session, handlers) as (api, engine):
+        given = await _inputs(api, run_id, whole, pairs or ())
+        await _go_on(session, engine, await api.runs.fork(run_id, step, inputs=given), handlers, new=True)
 
 
-def _payload(whole: str | None, pairs: list[str] | None) -> dict[str, Json]:
-    """What is given for a function: a JSON object, with `key=value` pairs over it."""
-    return {**(parse_payload(whole) or {}), **(parse_payload(None, pairs or ()) or {})}
+async def _inputs(api: Api, run_id: str, whole: str | None, pairs: Sequence[str]) -> dict[str, Json]:
+    """What is given for a run like that one: a JSON object, with `key=value` pairs over it."""
+    if whole is None and not pairs:
+        return {}
+    run = await api.runs.get(run_id)
+    if run.kind == "function":
+        return {**(parse_payload(whole) or {}), **(parse_payload(None, pairs) or {})}
+    return workflow_inputs(texts_of(await api.flows.get(run.flow_id), run.workflow), whole, pairs)
+
+
+async def bulk(
+    session: Session,
+    action: Annotated[str, typer.Argument(metavar="ACTION", help="pause, resume, cancel or retry")],
+    states: Annotated[
+        list[str] | None, typer.Option("--state", metavar="STATE", help="Only these, of those from which it is possible")
+    ] = None,
+    workflow: Annotated[str | None, typer.Option(help="Only of this workflow (qualified name)")] = None,
+    flow: Annotated[str | None, typer.Option(help="Only of this flow: a digest, or a name with all its versions")] = None,
+    task_list: Annotated[str | None, typer.Option("--list", metavar="LIST", help="Only of this task list")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only those made then or later: 2027-01-15T09:00")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only those made before then")] = None,
+    search: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="In the workflow's name or the idempotency key, or the start of an id")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All runs; else a filter is needed")] = False,
+    reason: Annotated[str | None, typer.Option(help="Why; kept with runs that are canceled")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; say to how many it would be done")] = False,
+) -> None:
+    """Pause, resume, cancel or retry all runs that fit, newest first, page by page."""
+    if action not in ("pause", "resume", "cancel", "retry"):
+        raise InvalidInput(f"Unknown action {action!r}; there are pause, resume, cancel and retry.")
+    if not (every or states or workflow or flow or task_list or since or until or search):
+        raise InvalidInput("Say which runs, by --state, --workflow, --flow, --list, --since, --until or --search, or --all.")
+    done: list[str] = []
+    refused: list[Json] = []
+    matched: int | None = None
+    before: str | None = None
+    async with session.api() as api:
+        while True:
+            page = await api.runs.bulk(
+                action,  # type: ignore[arg-type]
+                dry_run=dry_run,
+                state=states or (),
+                workflow=workflow,
+                flow=flow,
+                task_list=task_list,
+                since=moment(since, "--since"),
+                until=moment(until, "--until"),
+                search=search,
+                reason=reason,
+                before=before,
+            )
+            matched = page.matched if matched is None else matched
+            done += page.done
+            refused += [to_builtins(each) for each in page.refused]
+            before = page.next_before
+            if before is None:
+                break
+            if not session.json:
+                tell_note(f"{action}: {len(done)} of {matched} runs")
+    value = {"action": action, "dry_run": dry_run, "matched": matched, "done": done, "refused": refused}
+    if dry_run:
+        session.show(value, lambda: plain(f"{action} would be done to {matched} runs"))
+        return
+    said = "".join(f"\n  {each['id']}: {each['message']}" for each in refused)
+    session.show(value, lambda: plain(f"{action}: done to {len(done)} runs, refused by {len(refused)}{said}"))
 
 
 @asynccontextmanager
-async def _engine(session: Session, handlers: list[str] | None) -> AsyncIterator[Engine]:
-    """An engine with those handlers, or one that only operates."""
+async def _api(session: Session, handlers: list[str] | None) -> AsyncIterator[tuple[Api, Engine | None]]:
+    """The calls, and an engine with those handlers if there are any."""
     if not handlers:
-        async with session.engine() as engine:
-            yield engine
+        async with session.api() as api:
+            yield api, None
         return
+    if session.chosen.remote:
+        raise NotOverHttp("Handlers work on a store, not on a server: leave --handlers or --server out.")
     engines = load_engines(session, handlers)
     async with opened(engines):
-        yield engines[0]
+        yield session.on(engines[0]), engines[0]
 
 
-async def _go_on(session: Session, engine: Engine, run: Run, handlers: list[str] | None, *, new: bool = False) -> None:
+async def _go_on(session: Session, engine: Engine | None, run: Run, handlers: list[str] | None, *, new: bool = False) -> None:
     """Work on the run here if handlers were given; else say where it stands."""
-    if handlers:
-        await work_on(session, engine, run.id, run.task_list, stop_signal(), handlers)
+    if engine is not None:
+        await work_on(session, engine, run.id, run.task_list, stop_signal(), handlers or ())
     elif new:
-        session.show(run_json(run), lambda: plain(f"Started {run.workflow} as {run.id}, made from {run.parent_id}"))
+        session.show(run, lambda: plain(f"Started {run.workflow} as {run.id}, made from {run.parent_id}"))
     else:
         _done(session, run)
 
 
 def _done(session: Session, run: Run) -> None:
-    session.show(run_json(run), lambda: plain(f"{run.workflow} {run.id} is {run.state} now"))
+    session.show(run, lambda: plain(f"{run.workflow} {run.id} is {run.state} now"))

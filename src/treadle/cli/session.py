@@ -183,11 +183,15 @@ class Session:
             async with Client(self.chosen.remote, self.chosen.token) as client:
                 yield client
             return
-        from treadle.service import Service
-
         opening = Engine("memory://", settings=self.settings) if scratch else self.engine(migrate=migrate, first=first)
         async with opening as engine:
-            yield Service(engine, Access(actor or self.actor, frozenset(Scope), groups=tuple(groups)))
+            yield self.on(engine, actor, groups)
+
+    def on(self, engine: Engine, actor: str | None = None, groups: Sequence[str] = ()) -> Api:
+        """The calls on an engine that is open, for whoever types this."""
+        from treadle.service import Service
+
+        return Service(engine, Access(actor or self.actor, frozenset(Scope), groups=tuple(groups)))
 
     def show(self, value: Json, human: Callable[[], RenderableType]) -> None:
         """The value (JSON, or a record of the contract) as JSON, or what `human` makes of it."""

@@ -5,91 +5,94 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from treadle.cli.words import facts, grid, plain, pretty, short, span, state, when
-from treadle.kernel.why import Reason
-from treadle.model.runs import Run
-from treadle.model.tasks import Task
-from treadle.model.values import Json, decode
+from treadle.cli.words import facts, grid, ms, plain, pretty, short, span, state, when
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rich.console import RenderableType
     from rich.text import Text
 
-    from treadle.evaluator import StepRow
-    from treadle.kernel.run_reads import ShownStep
+    from treadle.api.face import Api
+    from treadle.api.runs import RunDetail
+    from treadle.api.steps import Step
+    from treadle.api.tasks import Task
+
+_SCRIPTS = ("state.facet.scripts.Begin", "state.block.execution.Begin")
+_PAGE = 1000
 
 
-def is_shown(row: StepRow) -> bool:
+async def list_steps(api: Api, run_id: str, most: int = 10_000, *, values: bool = True) -> list[Step]:
+    """Up to so many steps and blocks of a run, each below what it belongs to, in the order of the program."""
+    from treadle.api.steps import in_order
+
+    found: list[Step] = []
+    after: str | None = None
+    while len(found) < most:
+        limit = min(most - len(found), _PAGE)
+        page = await api.steps.list(run_id, order="stored", values=values, limit=limit, after=after)
+        found += page.steps
+        after = page.next_after
+        if after is None:
+            break
+    return list(in_order(found))
+
+
+async def live_tasks(api: Api, run_id: str, most: int = 500) -> dict[str, Task]:
+    """Tasks of the run that have not ended, by step."""
+    return {task.step_id or "": task for task in (await api.runs.tasks(run_id, limit=most)).tasks}
+
+
+def is_shown(step: Step) -> bool:
     """Steps are shown; blocks only when something happens in them and not in a step: a script, or an error of their own."""
-    return row.is_step or row.task_id is not None or (row.error is not None and row.error.step_id == row.id)
+    return step.is_step or step.task_id is not None or (step.error is not None and step.error.step_id == step.id)
 
 
-def doing(shown: ShownStep, task: Task | None) -> str:
+def doing(step: Step, task: Task | None) -> str:
     """What matters most about a step, in a few words."""
-    from treadle.evaluator.states import State
-
-    row = shown.row
-    if row.error is not None:
-        return short(f"{'caught: ' if row.status == 'completed' else ''}{row.error.message}", 80)
+    if step.error is not None:
+        return short(f"{'caught: ' if step.state == 'completed' else ''}{step.error.cause}", 80)
     if task is not None:
-        said = decode(task.progress) or {}
-        what = "script" if row.state in (State.FACET_SCRIPTS_BEGIN, State.BLOCK_EXECUTION_BEGIN) else "handler"
+        said = task.progress or {}
+        what = "script" if step.language_state in _SCRIPTS else "handler"
         again = f", attempt {task.attempt}" if task.attempt > 1 else ""
         if task.owner_id is not None:
             return short(f"{what} works{again}{': ' + said['message'] if said.get('message') else ''}", 80)
-        failed = (decode(task.error) or {}).get("message")
+        failed = (task.error or {}).get("message")
         return short(f"{what} waits{f', failed: {failed}' if failed else ''}", 80)
     return ""
 
 
-def steps_table(steps: Sequence[ShownStep], tasks: Mapping[str, Task], *, with_ids: bool = True) -> RenderableType:
+def steps_table(steps: Sequence[Step], tasks: Mapping[str, Task], *, with_ids: bool = True) -> RenderableType:
     """Steps with their states, one per line: with ids and whole paths, or for people as a tree."""
     paths: list[str] = []
     columns = ["step", "facet", "state", ">took", "note"]
     table = grid(*(["id", *columns] if with_ids else columns))
-    for shown in steps:
-        row = shown.row
-        took = _took(shown)
-        note = plain(doing(shown, tasks.get(row.id)), "red" if row.status == "failed" else "")
+    for step in steps:
+        note = plain(doing(step, tasks.get(step.id)), "red" if step.state == "failed" else "")
         cells = [
-            plain(row.path if with_ids else _branch(row, paths)),
-            plain(row.facet or row.kind),
-            state(row.status),
-            plain(took),
+            plain(step.path if with_ids else _branch(step, paths)),
+            plain(step.facet or step.kind),
+            state(step.state),
+            plain("" if step.took_for is None else span(step.took_for)),
             note,
         ]
-        table.add_row(*([plain(row.id, "dim"), *cells] if with_ids else cells))
+        table.add_row(*([plain(step.id, "dim"), *cells] if with_ids else cells))
     return table
 
 
-def _took(shown: ShownStep) -> str:
-    """How long the step took; nothing for a function's step that is stored only when it has ended, as nobody knows that."""
-    from treadle.kernel.function_reads import FunctionStepRow
-
-    known = shown.updated_at > shown.created_at or not isinstance(shown.row, FunctionStepRow)
-    return span(shown.updated_at - shown.created_at) if shown.row.is_terminal and known else ""
-
-
-def _branch(row: StepRow, above: list[str]) -> str:
+def _branch(step: Step, above: list[str]) -> str:
     """The path from the step above it, indented; `above` are the paths from the root to the step before."""
-    while above and not row.path.startswith((f"{above[-1]}.", f"{above[-1]}[")) and (row.is_step or row.path != above[-1]):
+    while above and not step.path.startswith((f"{above[-1]}.", f"{above[-1]}[")) and (step.is_step or step.path != above[-1]):
         above.pop()
-    inside = row.path[len(above[-1]) :].lstrip(".") if above else row.path
+    inside = step.path[len(above[-1]) :].lstrip(".") if above else step.path
     indent = "  " * len(above)
-    if row.is_step:
-        above.append(row.path)
-    return f"{indent}{inside or row.name}"
+    if step.is_step:
+        above.append(step.path)
+    return f"{indent}{inside or step.name}"
 
 
-def show_run(
-    run: Run,
-    inputs: dict[str, Json],
-    outputs: dict[str, Json] | None,
-    steps: Sequence[ShownStep],
-    tasks: Mapping[str, Task],
-    reason: Reason,
-    now: int,
-) -> RenderableType:
+def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], now: datetime) -> RenderableType:
     """Facts, values, steps."""
     from rich.console import Group
     from rich.text import Text
@@ -102,17 +105,18 @@ def show_run(
         ("steps", run.steps),
     ]
     if run.finished_at is not None:
-        rows.insert(1, ("finished", f"{when(run.finished_at, now)}, after {span(run.finished_at - run.created_at)}"))
-    for name, value in (("idempotency key", run.idempotency_key), ("made from", run.parent_id)):
+        took = span(ms(run.finished_at) - ms(run.created_at))
+        rows.insert(1, ("finished", f"{when(run.finished_at, now)}, after {took}"))
+    signals = ", ".join(run.awaited_signals)
+    for name, value in (("idempotency key", run.idempotency_key), ("made from", run.parent_id), ("awaits signals", signals)):
         if value:
             rows.append((name, value))
-    parts: list[RenderableType] = [head, plain(f"  {reason.text}"), "", facts(rows), _title("Inputs"), pretty(inputs)]
-    if outputs is not None:
-        parts += [_title("Outputs"), pretty(outputs)]
+    parts: list[RenderableType] = [head, plain(f"  {run.why.text}"), "", facts(rows), _title("Inputs"), pretty(run.inputs)]
+    if run.outputs is not None:
+        parts += [_title("Outputs"), pretty(run.outputs)]
     if run.error is not None and run.state != "completed":
-        parts += [_title("Error"), plain((decode(run.error) or {}).get("message", ""), "red")]
-    shown = [step for step in steps if is_shown(step.row)]
-    parts += [_title("Steps"), steps_table(shown, tasks, with_ids=False)]
+        parts += [_title("Error"), plain(run.error.get("message", ""), "red")]
+    parts += [_title("Steps"), steps_table([step for step in steps if is_shown(step)], tasks, with_ids=False)]
     if run.steps > len(steps):
         parts.append(
             plain(f"Of {run.steps} steps and blocks {len(steps)} were looked at; `treadle runs steps --limit N` shows more.")

@@ -11,11 +11,9 @@ import typer
 
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from treadle.kernel.flows import Source
-    from treadle.lang import Program
 
 _SUFFIX = ".afl"
 
@@ -49,14 +47,6 @@ def flow_name(places: Sequence[str]) -> str | None:
     if len(places) == 1 and not is_file(places[0]):
         return check_name(places[0], "flow name") if not _is_digest(places[0]) else places[0]
     return None
-
-
-async def find_program(engine: Engine, places: Sequence[str], version: int | None = None) -> Program:
-    """The compiled program of files, or of a flow in the store."""
-    name = flow_name(places)
-    if name is None:
-        return engine.flows.compile(read_sources(places))[1]
-    return await engine.flows.program((await engine.flows.get_flow(name, version)).id)
 
 
 def _is_digest(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +12,14 @@ from treadle.cli.exits import tell_warning
 from treadle.cli.inputs import workflow_inputs
 from treadle.cli.session import Session
 from treadle.cli.sources import flow_name, read_sources
-from treadle.kernel.why import shown_server_state
+from treadle.model.names import short_name
 from treadle.model.values import Json
 from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
+    from treadle.api.face import Api
+    from treadle.api.flows import FlowDetail, WorkflowSignature
+    from treadle.api.runs import RunStarted
     from treadle.kernel.flows import Source
     from treadle.lang.program import Facet, Program
 
@@ -76,34 +79,69 @@ class Wanted:
     def _plan(self, flow: str | list[Source], program: Program) -> Plan:
         from treadle.kernel.flows import find_workflow
         from treadle.kernel.inputs import check_inputs
+        from treadle.lang.program import NamedType
 
         workflow = find_workflow(program, self.workflow)
-        inputs = workflow_inputs(workflow, self.whole, self.pairs)
+        texts = {param.name for param in workflow.params if param.type == NamedType("String")}
+        inputs = workflow_inputs(texts, self.whole, self.pairs)
         check_inputs(program, workflow, inputs, lenient=self.lenient)
         return Plan(flow, program, workflow, inputs)
 
+    async def start(self, api: Api, plan: Plan | None, **options: object) -> RunStarted:
+        """Start what was planned from files, or else the flow in the store that was named."""
+        if plan is not None and not isinstance(plan.flow, str):
+            from treadle.api.flows import SourceText
 
-async def preflight(session: Session, engine: Engine, plan: Plan, task_list: str, *, works_here: bool) -> list[str]:
-    """The event facets that nobody has a handler for now; said to people, as the run would wait for them unseen."""
+            sources = [SourceText(name, text) for name, text in plan.flow]
+            return await api.runs.start_from_source(
+                sources,
+                plan.workflow.qualified_name,
+                plan.inputs,
+                lenient=self.lenient,
+                **options,  # type: ignore[arg-type]
+            )
+        flow = await api.flows.get(flow_name(self.places) or "", version=self.version)
+        inputs = workflow_inputs(texts_of(flow, self.workflow), self.whole, self.pairs)
+        return await api.runs.start(flow.id, self.workflow, inputs, lenient=self.lenient, **options)  # type: ignore[arg-type]
+
+
+def texts_of(flow: FlowDetail, workflow: str | None) -> Collection[str]:
+    """The parameters of type String of a workflow; none if it is not to be found, which whoever starts it will say."""
+    found = _find(flow.workflows, workflow)
+    return [] if found is None else [param.name for param in found.params if param.type == "String"]
+
+
+def _find(workflows: Sequence[WorkflowSignature], name: str | None) -> WorkflowSignature | None:
+    same = [each for each in workflows if name in (None, each.name)]
+    same = same or [each for each in workflows if short_name(each.name) == name]
+    return same[0] if len(same) == 1 else None
+
+
+def tell_what_is_missing(started: RunStarted) -> None:
+    """Say to people what the run would wait for unseen."""
+    if started.missing_handlers:
+        _tell_missing(f"in a live worker of list {started.task_list}", started.missing_handlers)
+    elif not started.workers:
+        tell_warning(
+            f"no worker of list {started.task_list} is running; the run waits for one. "
+            "`treadle worker --handlers MODULE` starts one."
+        )
+
+
+async def preflight(session: Session, engine: Engine, plan: Plan, task_list: str) -> None:
+    """Say to people which event facets nobody has a handler for, neither here nor elsewhere."""
     from treadle.kernel.preflight import missing_handlers, needed_handlers
 
     servers, now = await engine.store.list_servers(), await engine.store.now()
-    here = engine.registry.names() if works_here else []
-    missing = missing_handlers(needed_handlers(plan.program, plan.workflow), here, servers, task_list, now)
-    if works_here and engine.fallback is not None:
+    missing = missing_handlers(needed_handlers(plan.program, plan.workflow), engine.registry.names(), servers, task_list, now)
+    if engine.fallback is not None:
         missing = [name for name in missing if plan.program.facets[name].prompt is None]
-    if session.json:
-        return missing
-    if missing:
-        where = "here or in a live worker" if works_here else f"in a live worker of list {task_list}"
-        tell_warning(
-            f"there is no handler {where} for {', '.join(missing)}; the run waits there. "
-            "Start one with `treadle worker --handlers MODULE`."
-        )
-    elif not works_here and not any(
-        shown_server_state(server, now) == "running" and task_list in server.task_lists for server in servers
-    ):
-        tell_warning(
-            f"no worker of list {task_list} is running; the run waits for one. `treadle worker --handlers MODULE` starts one."
-        )
-    return missing
+    if missing and not session.json:
+        _tell_missing("here or in a live worker", missing)
+
+
+def _tell_missing(where: str, missing: Sequence[str]) -> None:
+    tell_warning(
+        f"there is no handler {where} for {', '.join(missing)}; the run waits there. "
+        "Start one with `treadle worker --handlers MODULE`."
+    )

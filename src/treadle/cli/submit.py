@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.api.tasks import WAIT_LIMIT
+from treadle.api.wire import to_builtins
 from treadle.cli.exits import FAILED, WaitTimedOut, tell_error
 from treadle.cli.inputs import seconds
 from treadle.cli.session import Session
-from treadle.cli.shapes import run_json
 from treadle.cli.sources import Places
-from treadle.cli.starting import InputOption, InputsOption, LenientOption, Plan, Wanted, WorkflowOption, preflight
+from treadle.cli.starting import (
+    InputOption,
+    InputsOption,
+    LenientOption,
+    Plan,
+    Wanted,
+    WorkflowOption,
+    tell_what_is_missing,
+)
 from treadle.cli.words import plain, pretty
 from treadle.model.errors import InvalidInput, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST, check_key, check_name
 from treadle.model.values import Json
 from treadle.wiring.engine import Engine
+
+if TYPE_CHECKING:
+    from treadle.api.face import Api
+    from treadle.api.runs import RunOutputs
 
 
 async def submit(
@@ -51,46 +65,61 @@ async def submit(
         if not wanted.is_stored:
             plans.append(wanted.plan_files(engine))
 
-    async with session.engine(migrate=not wanted.is_stored, first=check) as engine:
-        plan = plans[0] if plans else await wanted.plan(engine)
-        missing = await preflight(session, engine, plan, task_list, works_here=False)
-        run = await engine.start_run(
-            plan.flow,
-            plan.workflow.qualified_name,
-            plan.inputs,
-            lenient=lenient,
+    if session.chosen.remote:
+        check(Engine("memory://", settings=session.settings))  # what is wrong with files is said here
+    async with session.api(migrate=not wanted.is_stored, first=check) as api:
+        started = await wanted.start(
+            api,
+            plans[0] if plans else None,
             idempotency_key=idempotency_key,
             task_list=task_list,
             priority=priority,
         )
-        started: dict[str, Json] = {"created": run.created, "missing_handlers": list(missing)}
+        if not session.json:
+            tell_what_is_missing(started)
         if wait or limit is not None:
-            await wait_for_outputs(session, engine, run.id, limit, started)
+            ended = await end_of(api, started.id, limit)
+            more = {"created": started.created, "missing_handlers": started.missing_handlers}
+            show_outputs(session, to_builtins(await api.runs.get(started.id)) | more, ended)
             return
-        value = run_json(await engine.run_reads.get_run(run.id)) | started
-    name = plan.workflow.qualified_name
-    said = f"Started {name} as {run.id}" if run.created else f"A run has that key already: {run.id}"
-    session.show(value, lambda: plain(said))
+    said = f"Started {started.workflow} as {started.id}" if started.created else f"A run has that key already: {started.id}"
+    session.show(started, lambda: plain(said))
 
 
-async def wait_for_outputs(session: Session, engine: Engine, run_id: str, limit: float | None, more: dict[str, Json]) -> None:
-    """Wait, then show the outputs alone, so that they can be piped; how it failed goes to stderr."""
-    failed: RunFailed | RunCanceled | None = None
-    outputs: dict[str, Json] | None = None
-    try:
-        outputs = await engine.run_result(run_id, timeout=limit)
-    except TimeoutError:
-        raise WaitTimedOut(f"Run {run_id} has not ended after {limit:g} s; it goes on. `treadle why {run_id}` says more.") from None
-    except (RunFailed, RunCanceled) as error:
-        failed = error
-    value = run_json(await engine.run_reads.get_run(run_id)) | {"outputs": outputs} | more
-    show_outputs(session, value, failed)
+async def end_of(api: Api, run_id: str, limit: float | None) -> RunOutputs:
+    """What the run came to, once it has ended."""
+    left = math.inf if limit is None else limit
+    while True:
+        part = min(left, WAIT_LIMIT)
+        ended = await api.runs.outputs(run_id, wait_for=part)
+        left -= part
+        if ended.finished:
+            return ended
+        if left <= 0:
+            raise WaitTimedOut(f"Run {run_id} has not ended after {limit:g} s; it goes on. `treadle why {run_id}` says more.")
 
 
-def show_outputs(session: Session, value: dict[str, Json], failed: RunFailed | RunCanceled | None) -> None:
-    """The outputs on stdout; a failure on stderr, with what can be done, and exit code 1."""
+def failure_of(ended: RunOutputs) -> RunFailed | RunCanceled | None:
+    """How the run failed; None if it completed."""
+    message = (ended.error or {}).get("message", "")
+    match ended.state:
+        case "failed":
+            return RunFailed(ended.ended_as, ended.failed_step_id, message)
+        case "canceled":
+            return RunCanceled(f"Run {ended.ended_as} was canceled: {message}")
+        case _:
+            return None
+
+
+def show_outputs(session: Session, value: dict[str, Json], ended: RunOutputs) -> None:
+    """The outputs on stdout, alone, so that they can be piped; a failure on stderr, with what can be done, and exit code 1."""
+    outputs = ended.outputs
+    if value["kind"] == "function" and outputs is not None:
+        outputs = outputs.get("result")
+    value = value | {"outputs": outputs}
+    failed = failure_of(ended)
     if failed is None:
-        session.show(value, lambda: pretty(value["outputs"]))
+        session.show(value, lambda: pretty(outputs))
         return
     if session.json:
         session.show(value, lambda: plain(""))
