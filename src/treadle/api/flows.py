@@ -184,6 +184,10 @@ class FlowNode(Shape):
     """What the Mermaid text calls it."""
     states: dict[str, int]
     """Of a run: how many of its steps are in which state."""
+    source: str | None
+    """The source that it stands in, and from which line to which."""
+    line: int | None
+    end_line: int | None
 
 
 @dataclass(frozen=True, slots=True)

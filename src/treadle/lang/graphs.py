@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from treadle.lang.program import Block, Facet, FacetKind, Program, Step, Sys, Yield
+from treadle.lang.program import Block, Facet, FacetKind, Location, Program, Step, Sys, Yield
 
 
 class NodeKind(StrEnum):
@@ -29,6 +29,7 @@ class GraphNode:
     label: str
     kind: NodeKind
     group: str | None
+    location: Location | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class _Collector:
 
     def collect(self, workflows: tuple[Facet, ...]) -> Graph:
         for workflow in workflows:
-            self._nodes.append(GraphNode(workflow.id, workflow.qualified_name, NodeKind.WORKFLOW, None))
+            self._nodes.append(GraphNode(workflow.id, workflow.qualified_name, NodeKind.WORKFLOW, None, workflow.location))
             for number, block in enumerate(workflow.blocks):
                 label = workflow.qualified_name if len(workflow.blocks) == 1 else f"block {number}"
                 self._block(block, workflow.id, label, None, "body")
@@ -141,7 +142,7 @@ class _Collector:
             label = f"{label}: foreach {block.foreach.variable}"
         self._groups.append(GraphGroup(block.id, label, parent))
         if block.script is not None:
-            self._nodes.append(GraphNode(block.script.id, "script", NodeKind.SCRIPT, block.id))
+            self._nodes.append(GraphNode(block.script.id, "script", NodeKind.SCRIPT, block.id, block.script.location))
             self._edges.append(GraphEdge(owner, block.script.id, edge))
         for number, case in enumerate(block.when):
             name = "otherwise" if case.condition is None else f"case {number}"
@@ -167,7 +168,7 @@ class _Collector:
                 label, kind = f"yield {statement.call.target}", NodeKind.YIELD
             case Sys():
                 label, kind = f"sys.{statement.kind}", NodeKind.SYS
-        self._nodes.append(GraphNode(statement.id, label, kind, block.id))
+        self._nodes.append(GraphNode(statement.id, label, kind, block.id, statement.location))
 
     def _kind(self, step: Step) -> NodeKind:
         facet = self._program.find_facet(step.call.name)

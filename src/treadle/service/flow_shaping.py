@@ -99,7 +99,17 @@ def shaped_graph(made: Graph, states: Mapping[str, Mapping[str, int]] | None = N
     """A graph, with how many of a run's rows of each node are in which state."""
     known = states or {}
     nodes = [
-        shapes.FlowNode(node.id, node.label, str(node.kind), node.group, f"n{number}", dict(known.get(node.id, {})))
+        shapes.FlowNode(
+            node.id,
+            node.label,
+            str(node.kind),
+            node.group,
+            f"n{number}",
+            dict(known.get(node.id, {})),
+            node.location.source if node.location else None,
+            node.location.line if node.location else None,
+            node.location.end_line if node.location else None,
+        )
         for number, node in enumerate(made.nodes)
     ]
     groups = [

@@ -56,3 +56,21 @@ async def if_allowed(asking: Awaitable[T]) -> T | None:
         return await asking
     except Forbidden:
         return None
+
+
+def parse_typed(name: str, kind: str, text: str) -> Any:
+    """What was typed for an input of that type of AFL; what is no text, number or truth is typed as JSON."""
+    try:
+        match kind:
+            case "String":
+                return text
+            case "Int" | "Long":
+                return int(text)
+            case "Double":
+                return float(text)
+            case "Boolean":
+                return {"true": True, "false": False}[text.strip().lower()]
+            case _:
+                return json.loads(text)
+    except (ValueError, KeyError):
+        raise InvalidInput(f"{name} is a {kind}; {text!r} is none.") from None

@@ -9,17 +9,20 @@ from fastapi import Request
 from fastapi.responses import Response
 from starlette.datastructures import FormData, QueryParams
 
+from treadle.api.flows import FlowGraph
 from treadle.api.runs import RunAction
 from treadle.model.errors import InvalidInput
 from treadle.model.states import RunState
 from treadle.service import Service
+from treadle.web.flows import graph_data
 from treadle.web.forms import parse_object
+from treadle.web.highlight import highlight
 from treadle.web.site import Site
 from treadle.web.waterfall import waterfall
 
 STATES = tuple(str(state) for state in RunState)
 FILTERS = ("workflow", "flow", "kind", "task_list", "root_id", "search", "since", "until")
-VIEWS = ("timeline", "steps", "logs", "moves", "values")
+VIEWS = ("timeline", "steps", "source", "logs", "moves", "values")
 ACTIONS: tuple[RunAction, ...] = ("pause", "resume", "cancel", "retry")
 _PAGE, _STEPS, _SHOWN, _AT_ONCE = 50, 200, 10, 1000
 
@@ -64,7 +67,15 @@ def add(site: Site) -> None:
         run_id, asked = request.path_params["run_id"], request.query_params
         found = await service.runs.get(run_id)
         view = asked.get("view", VIEWS[0])
-        values: dict[str, Any] = {"run": found, "view": view, "views": VIEWS, "below": asked.get("below") or None}
+        is_workflow = found.kind == "workflow"
+        drawn = await service.flows.run_graph(run_id) if is_workflow and view in ("timeline", "source") else None
+        values: dict[str, Any] = {
+            "run": found,
+            "view": view,
+            "views": VIEWS if is_workflow else [each for each in VIEWS if each != "source"],
+            "below": asked.get("below") or None,
+            "graph": None if drawn is None else graph_data(drawn),
+        }
         match view:
             case "timeline":
                 blocks = bool(values["below"]) or found.steps > _STEPS
@@ -78,6 +89,11 @@ def add(site: Site) -> None:
                 values["steps"] = await service.steps.list(
                     run_id, below=below, state=asked.getlist("state"), limit=_STEPS, after=asked.get("after") or None
                 )
+            case "source" if drawn is not None:
+                values["sources"] = [
+                    (each.name, highlight(each.text), current_lines(drawn, each.name))
+                    for each in (await service.flows.get(found.flow_id)).sources
+                ]
             case "logs":
                 before = asked.get("before")
                 values["logs"] = await service.runs.logs(run_id, before=int(before) if before and before.isdigit() else None)
@@ -122,6 +138,17 @@ def add(site: Site) -> None:
             case other:
                 return site.back(request, f"There is nothing called {other} to do with a run.", bad=True)
         return site.back(request, f"{done.workflow} is {done.state} now.")
+
+
+def current_lines(drawn: FlowGraph, source: str) -> set[int]:
+    """The lines of the source at which the run is: those of steps that go on, or that failed."""
+    now = ("running", "pending", "paused", "failed")
+    return {
+        line
+        for node in drawn.nodes
+        if node.source == source and node.kind != "workflow" and any(node.states.get(state) for state in now) and node.line
+        for line in range(node.line, (node.end_line or node.line) + 1)
+    }
 
 
 def filters_of(asked: QueryParams | FormData) -> dict[str, Any]:

@@ -66,6 +66,7 @@ MENU = (
 PAGES = (
     "dead_letters",
     "events",
+    "flows",
     "lists",
     "overview",
     "runs",

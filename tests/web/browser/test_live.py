@@ -40,3 +40,39 @@ async def test_keys_lead_from_page_to_page(screen: Screen):
     await screen.page.wait_for_url("**/runs")
     await screen.page.keyboard.press("?")
     await screen.page.get_by_role("heading", name="Keyboard shortcuts").wait_for()
+
+
+SHOP = """
+namespace shop {
+  event facet Charge(amount: Int) => (receipt: String)
+  workflow Checkout(amount: Int) => (receipt: String) andThen {
+    paid = Charge(amount = $.amount)
+    yield Checkout(receipt = paid.receipt)
+  }
+}
+"""
+
+
+async def test_a_flow_is_mended_in_the_editor_published_started_and_seen_to_finish(screen: Screen):
+    @screen.engine.handler("shop.Charge")
+    async def charge(payload: dict[str, int]) -> dict[str, str]:
+        return {"receipt": f"r-{payload['amount']}"}
+
+    page = screen.page
+    await screen.go("/editor")
+    await page.get_by_label("Source").fill(SHOP.replace("paid.receipt", "paid.recipt"))
+    await screen.sees("It does not compile")
+    await page.get_by_label("Source").fill(SHOP)
+    await screen.sees("It compiles")
+    await page.get_by_role("textbox", name="Name").fill("shop")
+    await page.get_by_role("button", name="Publish").click()
+    await screen.sees("shop version 1 is published.")
+    await page.get_by_role("link", name="Start", exact=True).click()
+    await page.get_by_label("amount").fill("12")
+    await page.get_by_role("button", name="Start").click()
+    await screen.sees("shop.Checkout has started.")
+    await page.locator(".graph svg .node").first.wait_for()
+    await page.locator("[data-live-state]", has_text="live").wait_for()
+    async with screen.engine.worker():
+        await page.locator(".graph svg .node.event.good").wait_for(timeout=30_000)
+        await page.locator("p.facts .badge", has_text="completed").wait_for(timeout=30_000)

@@ -1,0 +1,167 @@
+"""Flows: what is published, one with its source, graph, versions and forms to start it, and an editor that checks as one types."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+from starlette.datastructures import FormData
+
+from treadle.api.flows import FlowGraph, FlowParam, SourceText, WorkflowSignature
+from treadle.api.wire import to_builtins
+from treadle.model.access import Scope
+from treadle.model.errors import InvalidInput
+from treadle.service import Service
+from treadle.web.forms import parse_typed
+from treadle.web.highlight import highlight
+from treadle.web.site import Site
+
+NEW = """\
+namespace hello {
+  event facet Greet(name: String) => (greeting: String)
+
+  workflow Main(name: String = "world") => (greeting: String) andThen {
+    greeted = Greet(name = $.name)
+    yield Main(greeting = greeted.greeting)
+  }
+}
+"""
+"""What the editor begins with."""
+
+
+def add(site: Site) -> None:
+    """Register the pages."""
+
+    @site.page("/flows")
+    async def flows(request: Request, service: Service) -> Response:
+        found = await service.flows.list()
+        functions = await service.functions.list()
+        return await site.render(request, "flows.html", service=service, flows=found.flows, functions=functions.functions)
+
+    @site.page("/editor")
+    async def editor(request: Request, service: Service) -> Response:
+        name = request.query_params.get("flow")
+        sources = (await service.flows.get(name)).sources if name else [SourceText("main.afl", NEW)]
+        return await _edit(site, request, service, name or "", sources)
+
+    @site.action("/editor")
+    async def edited(request: Request, service: Service) -> Response:
+        """Check, lay out, or publish what was typed; without scripts the page shows the diagnostics anew."""
+        form = await request.form()
+        name, sources = str(form.get("flow") or "").strip(), sources_of(form)
+        match str(form.get("do") or "check"):
+            case "publish":
+                checked = await service.flows.validate(sources)
+                if not checked.valid:
+                    return await _edit(site, request, service, name, sources)
+                made = await service.flows.publish(name, sources)
+                return site.back(request, f"{made.name} version {made.version} is published.", to=f"/flows/{made.name}")
+            case "format":
+                laid_out = await service.flows.format(sources)
+                fresh = {each.name: each.text for each in laid_out.sources}
+                sources = [SourceText(each.name, fresh.get(each.name, each.text)) for each in sources]
+        return await _edit(site, request, service, name, sources)
+
+    @site.action("/editor/check")
+    async def check(request: Request, service: Service) -> Response:
+        """The diagnostics alone, as one types."""
+        return await _edit(site, request, service, "", sources_of(await request.form()), "editor_check.html")
+
+    @site.page("/flows/{name}")
+    async def flow(request: Request, service: Service) -> Response:
+        name, version = request.path_params["name"], _version(request.query_params.get("version"))
+        found = await service.flows.get(name, version=version)
+        drawn = await service.flows.graph(name, version=version)
+        shown = [(source.name, highlight(source.text)) for source in found.sources]
+        return await site.render(
+            request,
+            "flow.html",
+            service=service,
+            name=name,
+            version=version,
+            flow=found,
+            graph=graph_data(drawn),
+            drawn=drawn,
+            sources=shown,
+        )
+
+    @site.page("/flows/{name}/start")
+    async def form(request: Request, service: Service) -> Response:
+        name, version = request.path_params["name"], _version(request.query_params.get("version"))
+        found = await service.flows.get(name, version=version)
+        chosen = _signature(found.workflows, request.query_params.get("workflow"))
+        return await site.render(request, "flow_start.html", service=service, name=name, version=version, workflow=chosen)
+
+    @site.action("/flows/{name}/start")
+    async def start(request: Request, service: Service) -> Response:
+        name, form = request.path_params["name"], await request.form()
+        version = _version(str(form.get("version") or "") or None)
+        chosen = _signature((await service.flows.get(name, version=version)).workflows, str(form.get("workflow") or ""))
+        made = await service.runs.start(
+            name,
+            chosen.name,
+            inputs_of(form, chosen.params),
+            version=version,
+            idempotency_key=str(form.get("idempotency_key") or "") or None,
+        )
+        rest = f" No live worker has {', '.join(made.missing_handlers)}: it will wait there." if made.missing_handlers else ""
+        return site.back(request, f"{made.workflow} has started.{rest}", to=f"/runs/{made.id}")
+
+
+async def _edit(
+    site: Site, request: Request, service: Service, name: str, sources: list[SourceText], template: str = "editor.html"
+) -> Response:
+    checked = await service.flows.validate(sources)
+    drawn = await service.flows.draw(sources) if checked.valid and checked.workflows else None
+    return await site.render(
+        request,
+        template,
+        service=service,
+        name=name,
+        sources=sources,
+        checked=checked,
+        graph=None if drawn is None else graph_data(drawn),
+        may_publish=service.access.may(Scope.OPERATE),
+    )
+
+
+def graph_data(drawn: FlowGraph) -> dict[str, Any]:
+    """What the script draws."""
+    return {
+        "nodes": [to_builtins(node) for node in drawn.nodes],
+        "edges": [asdict(edge) for edge in drawn.edges],
+        "groups": [asdict(group) for group in drawn.groups],
+    }
+
+
+def sources_of(form: FormData) -> list[SourceText]:
+    """What was typed, source by source."""
+    names = [str(each).strip() or f"part{number}.afl" for number, each in enumerate(form.getlist("name"), 1)]
+    texts = [str(each).replace("\r\n", "\n") for each in form.getlist("text")]
+    return [SourceText(name, text) for name, text in zip(names, texts, strict=False)] or [SourceText("main.afl", "")]
+
+
+def inputs_of(form: FormData, params: list[FlowParam]) -> dict[str, Any]:
+    """The inputs that a form was filled in with; what was left empty has its default."""
+    return {
+        param.name: parse_typed(param.name, param.type, str(form.get(f"in-{param.name}") or ""))
+        for param in params
+        if str(form.get(f"in-{param.name}") or "") or (param.required and param.type == "String")
+    }
+
+
+def _signature(workflows: list[WorkflowSignature], name: str | None) -> WorkflowSignature:
+    found = [each for each in workflows if not name or each.name == name]
+    if not found:
+        raise InvalidInput(f"The flow has no workflow {name!r}.")
+    return found[0]
+
+
+def _version(text: str | None) -> int | None:
+    if not text:
+        return None
+    if not text.isdigit():
+        raise InvalidInput(f"A version is a whole number, not {text!r}.")
+    return int(text)

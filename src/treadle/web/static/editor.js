@@ -1,0 +1,40 @@
+// Checks what is typed, a moment after the last key, and shows the diagnostics in place; Tab indents.
+(() => {
+  const form = document.querySelector("[data-editor]"), place = document.getElementById("check");
+  if (!form || !place) return;
+  let timer = null, number = 0;
+
+  async function check() {
+    const mine = ++number;
+    const body = new URLSearchParams([...new FormData(form)].filter(([name]) => name !== "flow"));
+    const answer = await fetch("/editor/check", { method: "POST", body, credentials: "same-origin" });
+    if (!answer.ok || mine !== number) return;
+    place.innerHTML = await answer.text();
+    mark();
+    document.dispatchEvent(new CustomEvent("treadle:fresh"));
+  }
+
+  function mark() {
+    const bad = place.querySelectorAll(".diagnostic.error").length;
+    for (const area of form.querySelectorAll("textarea")) area.setAttribute("aria-invalid", String(bad > 0));
+  }
+
+  form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, 350); });
+  form.addEventListener("keydown", (event) => {
+    if (event.key !== "Tab" || event.target.tagName !== "TEXTAREA" || event.shiftKey || event.ctrlKey) return;
+    event.preventDefault();
+    const area = event.target, at = area.selectionStart;
+    area.setRangeText("  ", at, area.selectionEnd, "end");
+    form.dispatchEvent(new Event("input", { bubbles: true }));
+  });
+  place.addEventListener("click", (event) => {
+    const found = event.target.closest("[data-line]");
+    if (!found) return;
+    const name = [...form.querySelectorAll("input[name=name]")].findIndex((each) => each.value === found.dataset.source);
+    const area = form.querySelectorAll("textarea")[Math.max(name, 0)];
+    const at = area.value.split("\n").slice(0, Number(found.dataset.line) - 1).join("\n").length + 1;
+    area.focus();
+    area.setSelectionRange(at, at);
+  });
+  mark();
+})();

@@ -1,0 +1,64 @@
+"""Pages about flows: seen, started from a form, written in the editor."""
+
+from __future__ import annotations
+
+from tests.web.conftest import Visit
+
+from treadle.web.highlight import highlight
+
+SHOP = """
+namespace shop {
+  schema Item { sku: String, count: Int }
+  event facet Charge(amount: Int) => (receipt: String)
+  workflow Checkout(amount: Int, gift: Boolean = false, note: String = "<b>", items: [Item] = []) => (receipt: String) andThen {
+    paid = Charge(amount = $.amount)
+    yield Checkout(receipt = paid.receipt)
+  }
+}
+"""
+BROKEN = SHOP.replace("paid.receipt", "paid.recipt")
+
+
+async def test_a_flow_shows_its_workflows_graph_and_source(visit: Visit):
+    await visit.engine.flows.publish("shop", [("shop.afl", SHOP)], actor="ada")
+    assert 'href="/flows/shop"' in await visit.page("/flows")
+    page = await visit.page("/flows/shop")
+    assert "shop.Checkout" in page
+    assert '<span class="tok-keyword">workflow</span>' in page
+    assert "paid = shop.Charge" in page
+
+
+async def test_a_workflow_is_started_from_a_form_made_from_its_signature(visit: Visit):
+    await visit.engine.flows.publish("shop", [("shop.afl", SHOP)], actor="ada")
+    page = await visit.page("/flows/shop/start?workflow=shop.Checkout")
+    assert 'type="number" step="1" name="in-amount"' in page
+    assert 'value="&lt;b&gt;"' in page
+    page = await visit.do(
+        "/flows/shop/start",
+        workflow="shop.Checkout",
+        **{"in-amount": "12", "in-gift": "true", "in-items": '[{"sku": "a", "count": 2}]'},
+    )
+    assert "shop.Checkout has started." in page
+    (run,) = await visit.engine.run_reads.list_runs()
+    assert await visit.engine.runs.inputs(run) == {"amount": 12, "gift": True, "items": [{"sku": "a", "count": 2}]}
+    assert "amount is a Int" in await visit.do("/flows/shop/start", workflow="shop.Checkout", **{"in-amount": "many"})
+
+
+async def test_the_editor_shows_what_is_wrong_and_publishes_what_is_right(visit: Visit):
+    assert "It compiles" in await visit.page("/editor")
+    page = await visit.do("/editor", name="shop.afl", text=BROKEN, do="publish", flow="shop")
+    assert "It does not compile" in page
+    assert "recipt" in page
+    assert (await visit.engine.flows.list_versions()) == []
+    assert "shop version 1 is published." in await visit.do("/editor", name="shop.afl", text=SHOP, do="publish", flow="shop")
+    assert "recipt" not in await visit.page("/editor?flow=shop")
+    fragment = await visit.do("/editor/check", name="shop.afl", text=BROKEN)
+    assert "<html" not in fragment
+    assert "It does not compile" in fragment
+
+
+def test_colours_change_no_character_and_escape_all():
+    text = '/* <a> */ workflow W(s: String = "<&>") => () // "x\n$.a 12 script """\n</pre>"""'
+    lines = [str(line.striptags()) if "<span" in line else str(line.unescape()) for line in highlight(text)]
+    assert [line.split() for line in lines] == [line.split() for line in text.split("\n")]
+    assert not any("<a>" in line or "</pre>" in line for line in highlight(text))
