@@ -1,12 +1,31 @@
-"""The overview: whether all is well, what moves, and what needs a person."""
+"""The overview: whether all is well, how fast work gets done, and what needs a person."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
 
+from treadle.api.system import Pace, Status
 from treadle.service import Service
+from treadle.web.forms import if_allowed
 from treadle.web.site import Site
+
+_SHOWN = 5
+_NEWEST = 8
+
+
+@dataclass(frozen=True)
+class Hour:
+    """The last hour, summed up."""
+
+    completed: int
+    failed: int
+    a_minute: int | None
+    """Ended in the last whole minute; None: that has not been counted."""
+    longest_for: int
 
 
 def add(site: Site) -> None:
@@ -14,5 +33,53 @@ def add(site: Site) -> None:
 
     @site.page("/")
     async def overview(request: Request, service: Service) -> Response:
-        recent = await service.tasks.list(limit=10)
-        return await site.render(request, "overview.html", service=service, recent=recent)
+        status = await if_allowed(service.system.status())
+        runs = await service.runs.list(limit=_NEWEST) if not service.access.task_lists else None
+        tasks = await if_allowed(service.tasks.list(limit=_NEWEST)) if len(service.access.task_lists) < 2 else None
+        found: dict[str, Any] = {"system": status, "runs": runs, "tasks": tasks}
+        if status is not None:
+            pace = await service.system.pace()
+            found |= {
+                "pace": pace,
+                "hour": summed(pace),
+                "chart": chart(pace, status),
+                "approvals": (await service.approvals.list(limit=_SHOWN)).approvals if status.approvals else [],
+                "blocked": (await service.objectives.list(status=["BLOCKED"], limit=_SHOWN)).objectives
+                if status.blocked_objectives
+                else [],
+                "dead": (await service.dead_letters.groups(limit=_SHOWN)).groups if status.dead_letters else [],
+                "servers": (await service.servers.list(live=True)).servers[:_NEWEST],
+            }
+        return await site.render(request, "overview.html", service=service, **found)
+
+
+def summed(pace: Pace) -> Hour:
+    """The hour in a few numbers."""
+    whole = [each for each in pace.minutes[:-1] if each.at >= pace.since_at]
+    return Hour(
+        completed=sum(each.completed for each in pace.minutes),
+        failed=sum(each.failed for each in pace.minutes),
+        a_minute=whole[-1].completed + whole[-1].failed if whole else None,
+        longest_for=max(each.waited_for for each in pace.minutes),
+    )
+
+
+def chart(pace: Pace, status: Status) -> dict[str, list[float | None]]:
+    """What the charts are drawn from, by minute; null: not counted yet. Instants and durations are seconds.
+
+    `oldest` follows from the task that is ready and has waited longest: at each earlier minute since it was due it had waited
+    so much less.
+    """
+    counted = [each.at >= pace.since_at for each in pace.minutes]
+    columns = {
+        name: [getattr(each, name) if known else None for each, known in zip(pace.minutes, counted, strict=True)]
+        for name in ("completed", "failed", "retried", "taken_over")
+    }
+    due = status.tasks.oldest_due_at
+    ends = [*(each.at for each in pace.minutes[1:]), status.now]
+    return {
+        "at": [each.at.ms / 1000 for each in pace.minutes],
+        **columns,
+        "waited": [each.waited_for / 1000 if known else None for each, known in zip(pace.minutes, counted, strict=True)],
+        "oldest": [None if due is None or end < due else (end - due).total_seconds() for end in ends],
+    }

@@ -1,0 +1,74 @@
+// The overview's charts: drawn from the numbers in the page, and again when these are fresh or the colours change.
+(() => {
+  const HEIGHT = 170;
+  const SPANS = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 604800];
+  const drawn = new Map();
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const numbers = () => JSON.parse(document.getElementById("pace")?.textContent || "null");
+  const span = (s) => (s == null ? "–" : s < 1 ? `${Math.round(s * 1000)} ms` : s < 60 ? `${+s.toFixed(1)} s` : s < 3600 ? `${+(s / 60).toFixed(1)} min` : `${+(s / 3600).toFixed(1)} h`);
+
+  // What each chart shows: keys from the bottom upwards, with their words and colours.
+  const CHARTS = {
+    throughput: { bars: true, parts: [["failed", "failed", "--bad"], ["completed", "completed", "--accent"]] },
+    failures: { bars: true, parts: [["failed", "failed", "--bad"], ["retried", "tried again", "--hold"], ["taken_over", "taken over", "--wait"]] },
+    age: { parts: [["waited", "of tasks that ended", "--accent"], ["oldest", "still ready now", "--hold"]], say: span },
+  };
+
+  // Bars stand on one another: each is drawn from the bottom to the sum so far, the highest first.
+  function columns(kind, raw) {
+    const { bars, parts } = CHARTS[kind];
+    if (!bars) return [raw.at, ...parts.map(([key]) => raw[key])];
+    const sums = [];
+    parts.forEach(([key], i) => sums.push(raw[key].map((value, at) => (value == null ? null : value + (i ? sums[i - 1][at] : 0)))));
+    return [raw.at, ...sums.reverse()];
+  }
+
+  function options(kind, box) {
+    const { bars, parts, say } = CHARTS[kind];
+    const shown = bars ? [...parts].reverse() : parts;
+    const grid = { stroke: colour("--line"), width: 1 }, font = "11px system-ui, sans-serif";
+    return {
+      width: box.clientWidth || 300, height: HEIGHT, padding: [8, 8, 0, 0], cursor: { y: false, points: { show: !bars } },
+      legend: { live: true },
+      scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high || 0, bars ? 5 : 1) * 1.1] } },
+      axes: [
+        { stroke: colour("--dim"), grid: { show: false }, ticks: { show: false }, font, size: 28, values: (_, at) => at.map((each) => new Date(each * 1000).toTimeString().slice(0, 5)) },
+        { stroke: colour("--dim"), grid, ticks: { show: false }, font, size: say ? 56 : 40, space: 32, ...(say ? { incrs: SPANS } : {}), values: (_, all) => all.map((each) => (say ? span(each) : each % 1 ? "" : each.toLocaleString("en").replaceAll(",", "\u2009"))) },
+      ],
+      series: [
+        { label: "at", value: (_, at) => (at == null ? "now" : new Date(at * 1000).toTimeString().slice(0, 5)) },
+        ...shown.map(([key, label, tone]) => ({
+          label, stroke: colour(tone), fill: colour(tone) + (bars ? "" : "22"), width: bars ? 0 : 1.75, points: { show: false }, spanGaps: false,
+          ...(bars ? { paths: uPlot.paths.bars({ size: [0.75, 24], align: 1 }) } : {}),
+          value: (_, __, ___, at) => { const found = numbers()?.[key].at(at ?? -1); return found == null ? "–" : say ? say(found) : String(found); }, // without a pointer: the minute that runs
+        })),
+      ],
+    };
+  }
+
+  function draw() {
+    const raw = numbers();
+    if (!raw || !window.uPlot) return;
+    for (const box of document.querySelectorAll("[data-chart]")) {
+      const known = drawn.get(box);
+      if (known) known.setData(columns(box.dataset.chart, raw));
+      else {
+        const chart = new uPlot(options(box.dataset.chart, box), columns(box.dataset.chart, raw), box);
+        drawn.set(box, chart);
+        box.setAttribute("aria-hidden", "true"); // the numbers are in the table below
+        new ResizeObserver(() => { const now = drawn.get(box); if (now && Math.abs(now.width - box.clientWidth) > 1) now.setSize({ width: box.clientWidth, height: HEIGHT }); }).observe(box);
+      }
+    }
+  }
+
+  function anew() {
+    for (const chart of drawn.values()) chart.destroy();
+    drawn.clear();
+    draw();
+  }
+
+  document.addEventListener("treadle:fresh", draw);
+  new MutationObserver(anew).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", anew);
+  draw();
+})();

@@ -1,0 +1,79 @@
+"""The page that everybody sees first."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.web.conftest import Visit
+from tests.web.test_dead_letters import fail
+from tests.web.test_lists import main_of
+
+from treadle.api.system import Pace, PaceMinute
+from treadle.api.wire import Instant
+from treadle.web.overview import summed
+
+MINUTE = 60_000
+
+
+def chart_of(page: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(page.partition('id="pace">')[2].partition("</script>")[0])
+    return found
+
+
+async def test_an_idle_system_is_well_and_says_how_to_begin(visit: Visit):
+    page = main_of(await visit.page("/"))
+    assert "All is well" in page
+    assert "Nothing waits for a person." in page
+    assert "treadle run" in page
+
+
+async def test_work_that_nobody_serves_is_said_in_the_first_line(visit: Visit):
+    await visit.engine.enqueue("fax", {})
+    page = main_of(await visit.page("/"))
+    assert "Something is wrong" in page
+    assert "no live worker for 1 ready task: fax in list default" in page
+
+
+async def test_charts_and_their_table_show_what_tasks_came_to_in_the_whole_store(visit: Visit):
+    await fail(visit, 2)
+    async with visit.engine.worker():
+        await visit.engine.result(await visit.engine.enqueue("greet", {"name": "Ada"}))
+    page = main_of(await visit.page("/"))
+    chart = chart_of(page)
+    assert {name: len(column) for name, column in chart.items()} == dict.fromkeys(chart, 60)
+    assert (sum(chart["completed"]), sum(chart["failed"])) == (1, 2)
+    table = page.partition("The last hour by minute")[2].partition("</table>")[0]
+    assert table.count("<tr>") == 61
+    assert '<td class="number">2</td>' in table
+
+
+async def test_what_needs_a_person_is_listed(visit: Visit):
+    await fail(visit, 3)
+    objectives = visit.engine.objectives
+    objective = await objectives.add("greet must name the person", actor="ann")
+    await objectives.approve(objective.objective_id, actor="ann")
+    await objectives.block(objective.objective_id, actor="ann", reason="waiting for legal")
+    page = main_of(await visit.page("/"))
+    assert "3 dead letters of fail" in page
+    assert "greet must name the person" in page
+    assert "waiting for legal" in page
+
+
+async def test_a_token_of_one_list_sees_its_tasks_alone(visit: Visit):
+    for task_list in ("night", "day"):
+        await visit.engine.enqueue(f"in.{task_list}", {}, task_list=task_list)
+    for lists in (["night"], ["night", "dawn"]):
+        created = await visit.engine.tokens.create("-".join(["eve", *lists]), ["read"], task_lists=lists)
+        async with visit.anew() as other:
+            other.browser.headers["Authorization"] = f"Bearer {created.secret}"
+            page = main_of(await other.page("/"))
+            assert "in.day" not in page
+            assert ("in.night" in page) is (len(lists) == 1)
+
+
+def test_a_minute_that_was_not_wholly_counted_is_not_told_as_one():
+    minutes = [PaceMinute(Instant.of(each * MINUTE), 5, 1, 0, 0, 250 * each) for each in range(3)]
+    assert summed(Pace(minutes, Instant.of(0))).a_minute == 6
+    assert summed(Pace(minutes, Instant.of(2 * MINUTE))).a_minute is None
+    assert summed(Pace(minutes, Instant.of(0))).longest_for == 500
