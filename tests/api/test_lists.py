@@ -6,7 +6,7 @@ import pytest
 from tests.api.conftest import Scene
 
 from treadle.model.access import Access, Scope
-from treadle.model.errors import InvalidPolicy, ListForbidden, ListNotFound, RestrictedToken
+from treadle.model.errors import InvalidName, InvalidPolicy, ListForbidden, ListNotFound, RestrictedToken
 from treadle.service import Service
 
 
@@ -46,6 +46,18 @@ async def test_the_workers_that_a_list_could_use_are_told_with_the_reason(scene:
     found = await scene.api.lists.desired("default", name="greet", concurrency=2, least=1, most=4)
     assert (found.task_list, found.name, found.desired, found.ready, found.target_for) == ("default", "greet", 1, 1, 30_000)
     assert "1 ready" in found.text
+
+
+async def test_names_with_slashes_are_names_like_others(scene: Scene):
+    await scene.api.tasks.enqueue("billing/charge", task_list="eu/night")
+    assert (await scene.api.lists.get("eu/night")).task_list == "eu/night"
+    assert (await scene.api.lists.pause("eu/night")).paused
+    (lane,) = (await scene.api.lists.limit_rate("eu/night", "billing/charge", 2)).lanes
+    assert (lane.name, lane.rate) == ("billing/charge", 2)
+    with pytest.raises(InvalidName, match="%2F"):
+        await scene.api.lists.get("eu%2Fnight")
+    with pytest.raises(InvalidName, match="a%/b"):
+        await scene.api.lists.get("a%/b")
 
 
 async def test_what_makes_no_sense_is_refused(scene: Scene):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.api.tasks import WAIT_LIMIT
 from treadle.cli.exits import tell_warning
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.inputs import seconds
@@ -90,7 +91,7 @@ async def try_out(
     """
     given = parse_payload(payload, parameters or ()) or {}
     async with _rooted(session, roots).api() as api:
-        trial = await api.handlers.test(facet, given)
+        trial = await api.handlers.test(facet, given, wait_for=WAIT_LIMIT)
     for missing in trial.missing_requirements:
         tell_warning(f"the handler needs {missing}")
     sys.stderr.write(trial.output)

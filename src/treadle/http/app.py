@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from treadle.http import login, looking, stream
 from treadle.http.envelope import BODY_OVERHEAD, Envelope
 from treadle.http.front import Front
+from treadle.http.names import WholeNames
 from treadle.http.openapi import document
 from treadle.http.problems import handle_problems
 from treadle.http.routes import make_router
@@ -38,6 +39,7 @@ def make_app(
     app.include_router(looking.make_router(front))
     for add in more:
         add(app)
+    app.add_middleware(WholeNames)
     app.add_middleware(
         Envelope, clock=engine.clock, ids=engine.ids, body_limit=engine.settings.payload_limit + BODY_OVERHEAD, log_level=log_level
     )

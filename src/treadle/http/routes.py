@@ -19,6 +19,7 @@ from treadle.api.contract import KEY, PREFIX, Call, Parameter
 from treadle.api.face import all_calls
 from treadle.api.wire import to_builtins, to_json
 from treadle.http.front import Front
+from treadle.http.names import named
 from treadle.http.problems import problem_responses
 from treadle.http.repeats import once
 from treadle.http.schemas import content_of
@@ -84,7 +85,7 @@ def _endpoint(call: Call, front: Front) -> Callable[..., Awaitable[Response]]:
 
     async def endpoint(request: Request, **given: Any) -> Response:
         service = await front.service(request)
-        options = {name: given[name] for name in names}
+        options = {name: given[name] for name in names} | {each.name: named(request, given[each.name]) for each in call.path}
         if has_body and (body := given["body"]) is not None:
             options |= {name: getattr(body, name) for name in body.model_fields_set}
         if keyed and given[KEY] is not None:

@@ -79,8 +79,8 @@ class Handlers(Group, HandlersApi):
         return HandlerRemoved(facet_name)
 
     async def test(self, facet_name: str, payload: dict[str, Json] | None = None, *, wait_for: float = WAIT_LIMIT) -> HandlerTrial:
-        if not 0 < wait_for <= WAIT_LIMIT:
-            raise InvalidInput(f"wait_for must be over 0 and up to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
+        if not 0 <= wait_for <= WAIT_LIMIT:
+            raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
         found = await self._find(facet_name)
         self.engine.emit(Operated(f"handler of {facet_name} tried", self.actor))
         trial = await try_outside(found, payload or {}, self.engine.settings.handler_roots, wait_for)
