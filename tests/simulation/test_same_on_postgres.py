@@ -88,6 +88,8 @@ class Replay:
         return {row["id"]: Lane(row["namespace"], row["kind"], row["task_list"], row["name"]) for row in rows}
 
     def _plain(self, name: str, answer: Any, lanes: dict[int, Lane]) -> Any:
+        if name in ("set_list", "set_limit"):
+            return sorted(lanes[lane_id] for lane_id in answer)
         plain = _plain(answer, lanes)
         return sorted(plain, key=repr) if name in (*UNORDERED, "claim") else plain
 

@@ -1,0 +1,229 @@
+"""Two connections that want the same rows at the same moment, in an order that the test says.
+
+A third connection holds a row. Both queue up behind it, one after the other; then it lets go. So it is seen that guards are
+judged by what is there once the lock is had, and not by what was there when the statement began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from tests.contract.queueing import (
+    MINUTE,
+    cancel,
+    claim,
+    claim_one,
+    get,
+    ids,
+    moves_of,
+    new_task,
+    park,
+    put,
+    put_and_claim,
+    seen,
+    succeed,
+)
+from tests.contract.running import begin, claim_steps, get_run, live_of, step_task, unit_of
+
+from treadle.kernel.entities import Await, PutMail
+from treadle.kernel.ports import Answer, HoldRun, MoveRun, RunGuard, Unit, Verdict
+from treadle.kernel.verify import verify
+from treadle.model.records import Mail
+from treadle.model.states import Hold
+from treadle.stores.postgres import PostgresStore
+from treadle.testing import ManualClock
+
+BOUND = 20.0
+DONE, CLAIM_LOST, DEFERRED = Verdict.DONE, Verdict.CLAIM_LOST, Verdict.DEFERRED
+either_first = pytest.mark.parametrize("ann_first", [True, False], ids=["ann first", "bob first"])
+
+
+class Gate:
+    """A transaction that holds rows until it is opened."""
+
+    def __init__(self, url: str, schema: str, admin: psycopg.Connection[Any]) -> None:
+        self._connection = psycopg.connect(url, options=f"-c search_path={schema}")
+        self._schema, self._admin = schema, admin
+
+    def hold(self, table: str, row_id: str) -> None:
+        self.execute(f"select 1 from {table} where id = %s for update", row_id)
+
+    def execute(self, statement: str, *values: object) -> None:
+        """Do something that others see only once the gate is open."""
+        self._connection.execute(statement, values)  # type: ignore[call-overload]
+
+    def open(self) -> None:
+        self._connection.commit()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    async def queued(self, count: int, *others: asyncio.Future[Any]) -> None:
+        """Return once so many wait for a lock, or one of the others is done and will not wait."""
+        waiting = "select count(*) from pg_stat_activity where application_name = %s and wait_event_type = 'Lock'"
+        async with asyncio.timeout(BOUND):
+            while self._admin.execute(waiting, (self._schema,)).fetchone() != (count,):
+                if any(other.done() for other in others):
+                    return
+                await asyncio.sleep(0.002)
+
+    async def cross(self, first: Awaitable[Any], second: Awaitable[Any]) -> list[Any]:
+        """Both at once, the first one first; what came of each."""
+        one = asyncio.ensure_future(first)
+        await self.queued(1)
+        two = asyncio.ensure_future(second)
+        await self.queued(2, two)
+        self.open()
+        async with asyncio.timeout(BOUND):
+            return list(await asyncio.gather(one, two))
+
+
+@pytest.fixture
+def gate(postgres_server: str, postgres_schema: str, postgres_admin: psycopg.Connection[Any]) -> Iterator[Gate]:
+    made = Gate(postgres_server, postgres_schema, postgres_admin)
+    yield made
+    made.close()
+
+
+async def opened(url: str, schema: str) -> PostgresStore:
+    store = PostgresStore(f"{url}&application_name={schema}", clock=ManualClock())
+    await store.open()
+    return store
+
+
+@pytest.fixture
+async def ann(postgres_url: str, postgres_schema: str) -> AsyncIterator[PostgresStore]:
+    store = await opened(postgres_url, postgres_schema)
+    yield store
+    assert (await verify(store)).problems == ()
+    await store.close()
+
+
+@pytest.fixture
+async def bob(postgres_url: str, postgres_schema: str) -> AsyncIterator[PostgresStore]:
+    store = await opened(postgres_url, postgres_schema)
+    yield store
+    await store.close()
+
+
+async def crossed(
+    gate: Gate, ann: Awaitable[list[Answer]], bob: Awaitable[list[Answer]], *, ann_first: bool
+) -> tuple[Verdict, Verdict]:
+    """What ann's unit and bob's came to."""
+    answers = await gate.cross(ann, bob) if ann_first else reversed(await gate.cross(bob, ann))
+    (one,), (two,) = answers
+    return one.verdict, two.verdict
+
+
+@either_first
+async def test_of_a_settle_and_a_cancel_that_cross_one_is_done(
+    ann: PostgresStore, bob: PostgresStore, gate: Gate, ann_first: bool
+) -> None:
+    task = await put_and_claim(ann)
+    gate.hold("tasks", task.id)
+    settles, cancels = ann.commit([Unit(task.claim, succeed(), (new_task(),))]), bob.commit([Unit(seen(task), cancel())])
+    verdicts = await crossed(gate, settles, cancels, ann_first=ann_first)
+    assert verdicts == ((DONE, CLAIM_LOST) if ann_first else (CLAIM_LOST, DONE))
+    assert (await get(ann, task.id)).state == ("completed" if ann_first else "canceled")
+    assert len(await claim(ann)) == (1 if ann_first else 0)  # what follows from the settle is there with it, or not at all
+
+
+async def test_a_settle_that_waited_for_the_one_who_took_its_lease_is_lost(
+    ann: PostgresStore, bob: PostgresStore, gate: Gate
+) -> None:
+    task = await put_and_claim(ann)
+    gate.execute("update tasks set owner_id = null, wake_at = null, takeovers = takeovers + 1 where id = %s", task.id)
+    late = asyncio.ensure_future(ann.commit([Unit(task.claim, succeed(), (new_task(),))]))
+    await gate.queued(1)
+    gate.open()
+    assert [answer.verdict for answer in await late] == [CLAIM_LOST]
+    again = await claim_one(bob, owner="bob")
+    assert (again.id, again.claim_version) == (task.id, 2)
+    assert await claim(bob, owner="bob") == []
+
+
+@either_first
+async def test_a_unit_that_arrives_twice_at_once_is_done_once(
+    ann: PostgresStore, bob: PostgresStore, gate: Gate, ann_first: bool
+) -> None:
+    task, follower = await put_and_claim(ann), new_task()
+    unit = Unit(task.claim, succeed(), (follower,))
+    gate.hold("tasks", task.id)
+    assert await crossed(gate, ann.commit([unit]), bob.commit([unit]), ann_first=ann_first) == (DONE, DONE)
+    assert moves_of(await ann.list_moves(task.id)) == ["succeed"]
+    assert [each.id for each in await claim(ann)] == [follower.id]
+
+
+@either_first
+async def test_of_two_who_advance_a_run_from_the_same_version_one_does(
+    ann: PostgresStore, bob: PostgresStore, gate: Gate, ann_first: bool
+) -> None:
+    run = await begin(ann, "a", "b", tasks=("a", "b"))
+    one, two = (await claim_steps(ann)).values()
+    gate.hold("runs", run.id)
+    units = [[unit_of(run, (task.claim, succeed()), tasks=(new_task(run_id=run.id),))] for task in (one, two)]
+    verdicts = await crossed(gate, ann.commit(units[0]), bob.commit(units[1]), ann_first=ann_first)
+    assert verdicts == ((DONE, DEFERRED) if ann_first else (DEFERRED, DONE))
+    assert (await get_run(ann, run.id)).version == run.version + 1
+    winner, loser = (one, two) if ann_first else (two, one)
+    assert (await get(ann, winner.id)).state == "completed"
+    assert (await get(ann, loser.id)).claim == loser.claim  # still held, and can be settled at the new version
+    assert len(await live_of(ann, run)) == 2
+
+
+@either_first
+async def test_a_function_that_falls_asleep_while_it_is_told_does_not_sleep(
+    ann: PostgresStore, bob: PostgresStore, gate: Gate, ann_first: bool
+) -> None:
+    run = await begin(ann, kind="function")
+    await put(ann, new_task(run_id=run.id, root_id=run.id))
+    task = await claim_one(ann)
+    gate.hold("runs", run.id)
+    sleeps = Unit(task.claim, park(task, wake_for=MINUTE), run=RunGuard(run.id, run.version), rows=(Await(run.id, 1),))
+    tells = Unit(rows=(PutMail(Mail(id=ids.new_id(), run_id=run.id, name="told", body="{}")),))
+    verdicts = await crossed(gate, ann.commit([sleeps]), bob.commit([tells]), ann_first=ann_first)
+    now = await get(ann, task.id)
+    if ann_first:
+        assert verdicts == (DONE, DONE)
+        assert (now.owner_id, now.wake_at) == (None, None)  # ready
+    else:
+        assert verdicts == (DEFERRED, DONE)
+        assert now.claim == task.claim  # its holder has to look at its mail first
+
+
+@either_first
+async def test_what_is_added_to_a_run_while_it_is_paused_is_held(
+    ann: PostgresStore, bob: PostgresStore, gate: Gate, ann_first: bool
+) -> None:
+    run = await begin(ann, "a", "b", tasks=("a",))
+    (task,) = (await claim_steps(ann)).values()
+    step = (await ann.list_steps(run.id, None, 10))[1]
+    gate.hold("runs", run.id)
+    advances = unit_of(run, (task.claim, succeed()), tasks=(step_task(step),))
+    paused = (MoveRun(run.id, "pause", "running", "paused"), HoldRun(run.id, True))
+    pauses = Unit(run=RunGuard(run.id, None), rows=paused)
+    verdicts = await crossed(gate, ann.commit([advances]), bob.commit([pauses]), ann_first=ann_first)
+    assert verdicts == ((DONE, DONE) if ann_first else (DEFERRED, DONE))
+    live = await live_of(ann, run)
+    assert len(live) == 1
+    assert [each.hold for each in live] == [Hold.RUN_PAUSED]
+
+
+@either_first
+async def test_a_place_under_a_limit_that_is_left_while_another_comes_goes_to_one(
+    ann: PostgresStore, bob: PostgresStore, gate: Gate, ann_first: bool
+) -> None:
+    held = await put_and_claim(ann, limit_key="few", limit=1)
+    waiting = new_task(limit_key="few", limit=1)
+    await put(ann, waiting)
+    gate.execute("select pg_advisory_xact_lock(hashtextextended('default' || chr(10) || 'few', hashtext(current_schema())))")
+    leaves = ann.commit([Unit(held.claim, succeed())])
+    comes = bob.commit([Unit(tasks=(new_task(limit_key="few", limit=1),))])
+    assert await crossed(gate, leaves, comes, ann_first=ann_first) == (DONE, DONE)
+    (limit,) = await ann.list_limits("default")
+    assert (limit.admitted, limit.waiting) == (1, 1)
+    assert len(await claim(ann)) == 1
