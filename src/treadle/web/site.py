@@ -64,8 +64,10 @@ MENU = (
 
 
 PAGES = (
+    "approvals",
     "dead_letters",
     "events",
+    "external_jobs",
     "flows",
     "lists",
     "overview",
