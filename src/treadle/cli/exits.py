@@ -89,7 +89,9 @@ def tell_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
     """Say on stderr what is wrong with AFL sources: each diagnostic with its line, and one line to sum up."""
     from treadle.lang.diagnostics import Diagnostic
 
-    found = [each for each in error.diagnostics if isinstance(each, Diagnostic)]
+    told = getattr(error, "problem", {}).get("diagnostics") or ()  # by a server
+    found = [each for each in getattr(error, "diagnostics", ()) if isinstance(each, Diagnostic)]
+    found += [Diagnostic(**each) for each in told]
     first = str(error).partition("\n")[0]
     if as_json:
         told = {"code": error.code, "message": first, "diagnostics": [each.as_json() for each in found]}
