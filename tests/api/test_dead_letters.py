@@ -72,6 +72,10 @@ async def test_what_makes_no_sense_or_fits_nothing_is_refused(scene: Scene):
         await letters.retry(everything=True, after="1.2.x.4")
     with pytest.raises(InvalidInput, match="before"):
         await letters.list(before=-1)
+    with pytest.raises(InvalidInput, match="U\\+0000"):
+        await letters.list(name="a\0b")
+    with pytest.raises(InvalidInput, match="U\\+0000"):
+        await letters.retry(ids=["a\0b"])
     await fail(scene, 1)
     with pytest.raises(InvalidInput, match="limit"):
         await letters.retry(everything=True, limit=501)

@@ -47,6 +47,23 @@ def _guarded(function: Callable[..., Any], route: Route) -> Callable[..., Any]:
         self.access.check(route.scope)
         if self.access.task_lists and not route.lists:
             raise RestrictedToken()
+        for given in (*args, *options.values()):
+            _check_text(given)
         return await function(self, *args, **options)
 
     return call
+
+
+def _check_text(given: Any) -> None:
+    """Refuse texts that not every store can keep or compare (D12); values inside payloads are checked where they are encoded."""
+    for text in given if isinstance(given, list | tuple) else (given,):
+        if isinstance(text, str) and ("\0" in text or not _encodes(text)):
+            raise InvalidInput("A text holds the character U+0000 or half of a character pair: that cannot be stored.")
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

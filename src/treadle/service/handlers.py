@@ -14,7 +14,7 @@ from treadle.api.handlers import Handler, HandlerList, HandlerRemoved, HandlersA
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.kernel.telemetry import Operated
 from treadle.model.clock import milliseconds
-from treadle.model.errors import HandlerNotFound, InvalidInput
+from treadle.model.errors import InvalidInput
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.values import Json
 from treadle.service.group import Group
@@ -25,10 +25,10 @@ class Handlers(Group, HandlersApi):
     """See `HandlersApi`."""
 
     async def list(self) -> HandlerList:
-        return HandlerList([self._shaped(each) for each in await self._all()])
+        return HandlerList([self._shaped(each) for each in await self.engine.registrations.list_all()])
 
     async def get(self, facet_name: str) -> Handler:
-        return self._shaped(await self._find(facet_name))
+        return self._shaped(await self.engine.registrations.get(facet_name))
 
     async def register(
         self,
@@ -44,8 +44,7 @@ class Handlers(Group, HandlersApi):
     ) -> Handler:
         timeout_ms = milliseconds(timeout, "timeout")
         return await self._save(
-            HandlerRegistration(facet_name, module_uri, entrypoint, version, checksum, timeout_ms, [*requirements], metadata or {}),
-            "registered",
+            HandlerRegistration(facet_name, module_uri, entrypoint, version, checksum, timeout_ms, [*requirements], metadata or {})
         )
 
     async def edit(
@@ -70,38 +69,24 @@ class Handlers(Group, HandlersApi):
             "metadata": metadata,
         }
         given = {name: value for name, value in changes.items() if value is not None}
-        return await self._save(replace(await self._find(facet_name), **given), "edited")
+        return await self._save(replace(await self.engine.registrations.get(facet_name), **given))
 
     async def remove(self, facet_name: str) -> HandlerRemoved:
-        if not await self.engine.store.delete_handler(self.engine.settings.namespace, facet_name):
-            raise HandlerNotFound(facet_name)
-        self.engine.emit(Operated(f"handler of {facet_name} removed", self.actor))
+        await self.engine.registrations.remove(facet_name, actor=self.actor)
         return HandlerRemoved(facet_name)
 
     async def test(self, facet_name: str, payload: dict[str, Json] | None = None, *, wait_for: float = WAIT_LIMIT) -> HandlerTrial:
         if not 0 <= wait_for <= WAIT_LIMIT:
             raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
-        found = await self._find(facet_name)
+        found = await self.engine.registrations.get(facet_name)
         self.engine.emit(Operated(f"handler of {facet_name} tried", self.actor))
         trial = await try_outside(found, payload or {}, self.engine.settings.handler_roots, wait_for)
         return HandlerTrial(**asdict(trial), missing_requirements=missing_requirements(found.requirements))
 
-    async def _save(self, registration: HandlerRegistration, act: str) -> Handler:
+    async def _save(self, registration: HandlerRegistration) -> Handler:
         check_registration(registration)
         _locate(self._modules(), registration.module_uri)
-        await self.engine.store.save_handler(self.engine.settings.namespace, registration)
-        name = registration.facet_name
-        self.engine.emit(Operated(f"handler of {name} {act}: {registration.entrypoint} of {registration.module_uri}", self.actor))
-        return await self.get(name)
-
-    async def _all(self) -> Sequence[HandlerRegistration]:
-        return await self.engine.store.list_handlers(self.engine.settings.namespace)
-
-    async def _find(self, facet_name: str) -> HandlerRegistration:
-        found = next((each for each in await self._all() if each.facet_name == facet_name), None)
-        if found is None:
-            raise HandlerNotFound(facet_name)
-        return found
+        return self._shaped(await self.engine.registrations.save(registration, actor=self.actor))
 
     def _modules(self) -> Modules:
         return Modules(self.engine.settings.handler_roots)

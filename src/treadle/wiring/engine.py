@@ -17,6 +17,7 @@ from treadle.kernel.observing import telemetry_of
 from treadle.kernel.ports import Finish, Row, Store
 from treadle.kernel.queue import Enqueued, Queue, TaskSpec
 from treadle.kernel.reads import Reads
+from treadle.kernel.registrations import Registrations
 from treadle.kernel.retention import Retention
 from treadle.kernel.scaling import Scaling
 from treadle.kernel.sealing import sealed_store
@@ -142,6 +143,7 @@ class Engine(AccessFace, FunctionFace, GoalFace, ObservedFace, OutsideFace, Peop
         self.dead_letters = DeadLetters(self.store, self.committer, self.queue, namespace=namespace)
         self.reads = Reads(self.store, namespace=namespace)
         self.lists = Lists(self.store, self.committer, self.emit, namespace=namespace)
+        self.registrations = Registrations(self.store, self.emit, namespace=namespace)
         self.queue.follow = self._follow
         self.queue.current_trace_id = self.telemetry.trace_id
         wire_people(self, self._follow)
