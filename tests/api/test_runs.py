@@ -58,7 +58,8 @@ async def test_a_run_is_started_done_and_shown(scene: Scene):
     shown = await scene.api.runs.get(started.id)
     assert (shown.inputs, shown.outputs) == ({"litres": 0.5, "cups": ["c0", "c1"]}, {"degrees": 100})
     assert (shown.why.code, shown.usage.requests, shown.budget_micros) == ("finished_completed", 0, None)
-    assert [move.move for move in (await scene.api.runs.moves(started.id)).moves] == ["start", "succeed"]
+    moves = (await scene.api.runs.moves(started.id)).moves
+    assert [(move.move, move.actor) for move in moves] == [("start", "local"), ("succeed", None)]
     assert (await scene.api.runs.tasks(started.id)).tasks == []
 
 
@@ -175,6 +176,8 @@ async def test_steps_are_paged_in_the_order_of_the_program_and_folded(scene: Sce
     from treadle.api.steps import in_order
 
     assert [step.id for step in in_order(stored)] == [step.id for step in everything]
+
+    assert {step.name for step in everything if not step.folds} == {"water", "one"}
 
     async def tree(below: str) -> list[object]:
         return [(step.name, await tree(step.id)) for step in (await steps.list(run_id, below=below)).steps]

@@ -51,6 +51,8 @@ class Step(Shape):
     """`pending`, `running`, `paused`, `completed` or `failed`."""
     language_state: str
     """The state as the language names it."""
+    folds: bool
+    """Whether there may be something below it."""
     parent_id: str | None
     ordinal: int
     """Its place among its siblings."""

@@ -222,6 +222,7 @@ def new_run(
     parent_step_id: str | None = None,
     scope: str | None = None,
     steps: int = 0,
+    actor: str | None = None,
 ) -> tuple[Run, NewTask, tuple[Row, ...]]:
     """A new run, the one task that executes it, and the rows that store it; it is running from the start."""
     if payload is not None and not isinstance(payload, Mapping):
@@ -246,7 +247,7 @@ def new_run(
         steps=steps,
     )
     task = own_task(run, version, derived_id(run_id, "task"), scope)
-    return run, task, (*blobs, PutRun(run), MoveRun(run_id, "start", RunState.PENDING, RunState.RUNNING))
+    return run, task, (*blobs, PutRun(run), MoveRun(run_id, "start", RunState.PENDING, RunState.RUNNING, actor=actor))
 
 
 def continued_id(run_id: str) -> str:

@@ -175,15 +175,15 @@ class FunctionRuns:
             raise Refused(f"Somebody else changed the run {run.id} at that moment; look again.")
         return await self._functions.get(run.id)
 
-    async def rerun(self, run: Run, payload: Mapping[str, Json]) -> str:
+    async def rerun(self, run: Run, payload: Mapping[str, Json], *, actor: str | None = None) -> str:
         """Start the same version again with a payload, as a run of its own."""
         version = await self._functions.version_of(run)
         started, _ = await self._functions.start(
-            run.workflow, payload, version=version, task_list=run.task_list, priority=run.priority
+            run.workflow, payload, version=version, task_list=run.task_list, priority=run.priority, actor=actor
         )
         return started
 
-    async def fork(self, run_id: str, chosen: str, *, payload: Mapping[str, Json] | None = None) -> str:
+    async def fork(self, run_id: str, chosen: str, *, payload: Mapping[str, Json] | None = None, actor: str | None = None) -> str:
         """Start a new run of the same version that keeps the steps that finished before one, and does it and the rest again."""
         run = await self._functions.get(run_id)
         recorded = [each for each in await self._functions.recorded(run.id) if each.kind not in (VOID, SIGNAL)]
@@ -211,6 +211,7 @@ class FunctionRuns:
             parent_id=run.id,
             scope=REPLAYED,
             steps=len(kept),
+            actor=actor,
         )
         ids = {each.id: step_id(new.id, each.place) for each in kept}
         for each in kept:

@@ -124,6 +124,7 @@ class Functions:
         priority: int = 0,
         trace_id: str | None = None,
         run_id: str | None = None,
+        actor: str | None = None,
     ) -> tuple[str, bool]:
         """Start a run; durable when this returns. Its id, and whether it is new: a key stands for the run it was first given with.
 
@@ -138,6 +139,7 @@ class Functions:
             priority=priority,
             trace_id=trace_id,
             run_id=run_id,
+            actor=actor,
         )
         reach("function.before_commit")
         answer = await self._committer.submit(Unit(tasks=(task,), rows=rows), self._patience)
@@ -157,6 +159,7 @@ class Functions:
         priority: int = 0,
         trace_id: str | None = None,
         run_id: str | None = None,
+        actor: str | None = None,
     ) -> tuple[Run, NewTask, tuple[Row, ...]]:
         """A new run, its task and its rows, for a unit that starts it with other things; arguments as for `start`."""
         check_name(name, "function name")
@@ -173,6 +176,7 @@ class Functions:
             payload_limit=self._payload_limit,
             idempotency_key=None if idempotency_key is None else check_key(idempotency_key, "idempotency key"),
             trace_id=self.current_trace_id() if trace_id is None else check_key(trace_id, "trace id"),
+            actor=actor,
         )
 
     async def resolve(self, name: str, version: int | None) -> int:

@@ -165,13 +165,14 @@ class Runs:
         parent_id: str | None = None,
         run_id: str | None = None,
         born: Born | None = None,
+        actor: str | None = None,
     ) -> StartedRun:
         """Start a workflow of a published flow (name or digest) or of sources; durable when this returns.
 
         Inputs are checked against the workflow's parameters unless `lenient` (D59). The first steps are taken in the
         same commit. With an idempotency key, a second start names the first run and changes nothing. `run_id` is a new id
         that something else refers to already. With `born` that owner drives the run in this process: the tasks of its
-        handlers are taken by them from the start (D56).
+        handlers are taken by them from the start (D56). `actor` is who starts it, for the log.
         """
         new = await self.prepare(
             flow,
@@ -186,6 +187,7 @@ class Runs:
             parent_id=parent_id,
             run_id=run_id,
             born=born,
+            actor=actor,
         )
         return await self._begin(new)
 
@@ -204,6 +206,7 @@ class Runs:
         parent_id: str | None = None,
         run_id: str | None = None,
         born: Born | None = None,
+        actor: str | None = None,
     ) -> NewRun:
         """What `start` would store, for who stores it with something else."""
         stored: Flow | None = None
@@ -237,14 +240,21 @@ class Runs:
         known.view.blobs.update(folded.values)
         known.view.add_absent(RunRef(id=run.id, workflow=run.workflow).root_id)  # it is new: nothing to look for
         changes = await self._advancer.evaluate(known, [Started(folded.attributes)])
-        return self._new(run, stored, folded.blobs, known, changes, born)
+        return self._new(run, stored, folded.blobs, known, changes, actor, born)
 
     def _new(
-        self, run: Run, flow: Flow | None, rows: tuple[Row, ...], known: Known, changes: Changes, born: Born | None = None
+        self,
+        run: Run,
+        flow: Flow | None,
+        rows: tuple[Row, ...],
+        known: Known,
+        changes: Changes,
+        actor: str | None,
+        born: Born | None = None,
     ) -> NewRun:
         """A new run with what it begins with."""
         known.run = msgspec.structs.replace(run, version=-1)  # this is the commit that brings it to version 0
-        tasks, made, steps = rows_of(known.run, changes, self._vault, born=born)
+        tasks, made, steps = rows_of(known.run, changes, self._vault, actor, born)
         first: tuple[Row, ...] = () if flow is None else (PutFlow(flow),)
         new = PutRun(msgspec.structs.replace(run, steps=len(changes.created)))
         unit = Unit(tasks=tasks, rows=once([*first, new, *rows, *made]))
@@ -383,17 +393,26 @@ class Runs:
             raise Refused(f"The step cannot be done again: {ignored[0]}.")
         return await self.get_run(run_id)
 
-    async def rerun(self, run_id: str, *, inputs: Mapping[str, Json] | None = None) -> StartedRun:
+    async def rerun(self, run_id: str, *, inputs: Mapping[str, Json] | None = None, actor: str | None = None) -> StartedRun:
         """Start the same workflow of the same flow again, with the same inputs unless others are given."""
         run = await self.get_run(run_id)
         given = await self.inputs(run) if inputs is None else inputs
         if is_function(run.flow_id) and self._of_functions is not None:
-            return StartedRun(await self._of_functions.rerun(run, given))
+            return StartedRun(await self._of_functions.rerun(run, given, actor=actor))
         return await self.start(
-            run.flow_id, run.workflow, given, task_list=run.task_list, priority=run.priority, parent_id=run.id, lenient=True
+            run.flow_id,
+            run.workflow,
+            given,
+            task_list=run.task_list,
+            priority=run.priority,
+            parent_id=run.id,
+            lenient=True,
+            actor=actor,
         )
 
-    async def fork(self, run_id: str, step_id: str, *, inputs: Mapping[str, Json] | None = None) -> StartedRun:
+    async def fork(
+        self, run_id: str, step_id: str, *, inputs: Mapping[str, Json] | None = None, actor: str | None = None
+    ) -> StartedRun:
         """Start a new run of the same flow that keeps what was finished without the step, and does it and the rest again.
 
         The old run, be it over or not, stays as it is; what it waits for is asked for again. `inputs` are laid over the
@@ -401,7 +420,7 @@ class Runs:
         as much as the old run has steps.
         """
         if (functions := await self._functions_for(run_id)) is not None:
-            return StartedRun(await functions.fork(run_id, step_id, payload=inputs))
+            return StartedRun(await functions.fork(run_id, step_id, payload=inputs, actor=actor))
         run = await self.get_run(run_id)
         target = await self.get_step(run.id, step_id)
         program = await self._flows.program(run.flow_id)
@@ -428,7 +447,7 @@ class Runs:
         ref = RunRef(id=new_id, workflow=run.workflow)
         while isinstance(changes := fork(program, ref, rows, target.id, folded.attributes, changed, blobs), Need):
             blobs |= await self._vault.load(changes.blobs)
-        return await self._begin(self._new(new, None, folded.blobs, Known(new, View()), changes))
+        return await self._begin(self._new(new, None, folded.blobs, Known(new, View()), changes, actor))
 
     async def repair(self, run_id: str, *, actor: str | None = None) -> list[str]:
         """See to it that a running run can go on; the ids of the steps and blocks that lacked something, named in its log.

@@ -17,6 +17,8 @@ from treadle.kernel.run_reads import RunReads, ShownStep, in_order
 from treadle.kernel.run_timeline import Span, needs_moves, spans
 from treadle.kernel.stepcodec import load_step
 from treadle.kernel.vault import Vault
+from treadle.lang.program import Block, Program
+from treadle.lang.program import Step as ProgramStep
 from treadle.model.errors import InvalidInput, StepNotFound
 from treadle.model.ids import parse_id
 from treadle.model.runs import Run, Step
@@ -47,6 +49,18 @@ def task_of(row: StepRow) -> str | None:
     if row.task_id is not None or isinstance(row, FunctionStepRow) or row.facet is None:
         return row.task_id
     return task_id_of(row)
+
+
+def folds(row: StepRow, program: Program | None) -> bool:
+    """Whether there may be something below the row; `program` is that of its run, None for a function."""
+    if program is None or isinstance(row, FunctionStepRow):
+        return False
+    node = program.find_node(row.statement_id)
+    if not row.is_step:
+        return not (isinstance(node, Block) and node.script is not None)
+    facet = None if row.facet is None else program.find_facet(row.facet)
+    own = isinstance(node, ProgramStep) and (node.body is not None or node.catch is not None)
+    return own or (facet is not None and bool(facet.blocks or facet.catch or any(mixin.alias for mixin in facet.mixins)))
 
 
 class StepReads:

@@ -37,6 +37,7 @@ class Functions(RunGroup, FunctionsApi):
             task_list=task_list,
             priority=priority,
             trace_id=trace_id,
+            actor=self.actor,
         )
         return await self.started(started)
 

@@ -8,6 +8,8 @@ from treadle.api import runs as shapes
 from treadle.api import steps as step_shapes
 from treadle.kernel.function_reads import FunctionStepRow
 from treadle.kernel.run_reads import ShownStep
+from treadle.kernel.step_reads import folds
+from treadle.lang.program import Program
 from treadle.model.runs import Run
 from treadle.model.tasks import LogLine
 from treadle.model.usage import Usage, total
@@ -96,13 +98,13 @@ def shaped_run_line(number: int, line: LogLine, paths: dict[str, str]) -> shapes
     )
 
 
-def shaped_step(shown: ShownStep, *, values: bool = True) -> step_shapes.Step:
-    """A step or block."""
+def shaped_step(shown: ShownStep, program: Program | None, *, values: bool = True) -> step_shapes.Step:
+    """A step or block; `program` is that of its run, None for a function."""
     row = shown.row
-    return step_shapes.Step(**step_fields(shown, row.params if values else {}, row.returns if values else {}))
+    return step_shapes.Step(**step_fields(shown, program, row.params if values else {}, row.returns if values else {}))
 
 
-def step_fields(shown: ShownStep, params: dict[str, Json], returns: dict[str, Json]) -> dict[str, Any]:
+def step_fields(shown: ShownStep, program: Program | None, params: dict[str, Json], returns: dict[str, Json]) -> dict[str, Any]:
     """The fields that all shapes of a step share."""
     row = shown.row
     error = row.error
@@ -116,6 +118,7 @@ def step_fields(shown: ShownStep, params: dict[str, Json], returns: dict[str, Js
         "facet": row.facet,
         "state": str(row.status),
         "language_state": str(row.state),
+        "folds": folds(row, program),
         "parent_id": row.parent_id,
         "ordinal": row.ordinal,
         "depth": row.depth,

@@ -124,6 +124,7 @@ class Runs(RunGroup, RunsApi):
             priority=priority,
             trace_id=trace_id,
             budget=budget,
+            actor=self.actor,
         )
         return await self.started(started)
 
@@ -153,6 +154,7 @@ class Runs(RunGroup, RunsApi):
             priority=priority,
             trace_id=trace_id,
             budget=budget,
+            actor=self.actor,
         )
         return await self.started(started)
 
@@ -262,12 +264,12 @@ class Runs(RunGroup, RunsApi):
         if inputs and not is_function(run.flow_id):
             program = await self.engine.flows.program(run.flow_id)
             check_inputs(program, find_workflow(program, run.workflow), given, lenient=lenient)
-        return await self.started(await self.engine.runs.rerun(run.id, inputs=given))
+        return await self.started(await self.engine.runs.rerun(run.id, inputs=given, actor=self.actor))
 
     async def fork(self, run_id: str, step: str, *, inputs: dict[str, Json] | None = None) -> RunStarted:
         run = await self.find_run(run_id)
         step_id = (await self.engine.run_reads.get_step(run.id, step)).id
-        return await self.started(await self.engine.runs.fork(run.id, step_id, inputs=inputs or {}))
+        return await self.started(await self.engine.runs.fork(run.id, step_id, inputs=inputs or {}, actor=self.actor))
 
 
 def _ms(at: datetime | None, what: str) -> int | None:

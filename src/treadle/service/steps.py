@@ -16,9 +16,12 @@ from treadle.api.steps import (
     TimeSpan,
 )
 from treadle.api.tasks import TaskDetail
+from treadle.kernel.function_rows import is_function
 from treadle.kernel.run_timeline import Span
 from treadle.kernel.step_reads import task_of
+from treadle.lang.program import Program
 from treadle.model.errors import TaskNotFound
+from treadle.model.runs import Run
 from treadle.model.values import Json
 from treadle.service.run_group import RunGroup
 from treadle.service.run_shaping import by_size, shaped_run_line, shaped_step, step_fields
@@ -53,7 +56,11 @@ class Steps(RunGroup, StepsApi):
             limit=limit,
             in_program_order=order == "program",
         )
-        return StepPage(run.id, [shaped_step(shown, values=values) for shown in page.steps], page.next_after)
+        program = await self._program(run)
+        return StepPage(run.id, [shaped_step(shown, program, values=values) for shown in page.steps], page.next_after)
+
+    async def _program(self, run: Run) -> Program | None:
+        return None if is_function(run.flow_id) else await self.engine.flows.program(run.flow_id)
 
     async def timeline(
         self,
@@ -69,7 +76,7 @@ class Steps(RunGroup, StepsApi):
         page = await reads.page(run, below=below, blocks=blocks, after=after, limit=limit)
         found = await reads.timeline(run, page)
         now = await self.engine.store.now()
-        return Timeline(run.id, instant(now), [_time(shaped_step(shown), spans) for shown, spans in found], page.next_after)
+        return Timeline(run.id, instant(now), [_time(shaped_step(shown, None), spans) for shown, spans in found], page.next_after)
 
     async def get(self, run_id: str, step: str, *, whole: bool = False) -> StepDetail:
         run = await self.find_run(run_id)
@@ -85,7 +92,7 @@ class Steps(RunGroup, StepsApi):
             if line.step_id == row.id or (task_id is not None and line.task_id == task_id)
         ]
         return StepDetail(
-            **step_fields(shown, params, returns),
+            **step_fields(shown, await self._program(run), params, returns),
             statement_id=row.statement_id,
             loop=by_size(loop),
             task=None if task_id is None else await self._task(task_id),

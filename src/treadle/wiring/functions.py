@@ -57,6 +57,7 @@ class FunctionFace:
         task_list: str = DEFAULT_LIST,
         priority: int = 0,
         trace_id: str | None = None,
+        actor: str | None = None,
     ) -> StartedRun:
         """Start a durable function; when this returns, the run is durable.
 
@@ -73,6 +74,7 @@ class FunctionFace:
             task_list=task_list,
             priority=priority,
             trace_id=trace_id,
+            actor=actor,
         )
         return StartedRun(run_id, created)
 
