@@ -50,7 +50,17 @@ async def test_what_makes_no_schedule_is_refused(scene: Scene):
         await api.create("x", every=60)
     with pytest.raises(InvalidPolicy):
         await api.create("x", every=-1, task="greet")
+    for options in (
+        {"at": datetime(1, 1, 1, tzinfo=UTC), "task": "greet"},
+        {"every": 60, "workflow": "w", "flow": "f", "priority": 10**30},
+        {"every": 60, "function": "f", "version": 0},
+        {"every": 60, "task": "greet", "zone": "../../etc/passwd"},
+    ):
+        with pytest.raises(InvalidInput):
+            await api.create("x", **options)
     await api.create("nightly", cron="@daily", task="greet")
+    with pytest.raises(ScheduleNotFound):
+        await api.get("\0")
     with pytest.raises(ScheduleExists):
         await api.create("nightly", cron="@daily", task="greet")
     with pytest.raises(InvalidInput, match="limit"):

@@ -59,6 +59,8 @@ async def test_what_makes_no_watcher_is_refused(scene: Scene):
         await api.create("x", task="greet")
     with pytest.raises(InvalidWatcher):
         await api.create("x", directory="/srv/../etc", task="greet")
+    with pytest.raises(InvalidWatcher):
+        await api.create("x", directory="/srv", pattern="[z-a]", task="greet")
     with pytest.raises(InvalidInput):
         await api.create("x", directory="/srv")
     await api.create("inbox", directory="/srv", task="greet")

@@ -39,7 +39,7 @@ from treadle.kernel.ports import (
     Unit,
     Verdict,
 )
-from treadle.kernel.queue import PATIENCE
+from treadle.kernel.queue import PATIENCE, check_priority
 from treadle.kernel.vault import Vault
 from treadle.kernel.why import shown_server_state
 from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound, StoreUnavailable
@@ -163,6 +163,7 @@ class Functions:
     ) -> tuple[Run, NewTask, tuple[Row, ...]]:
         """A new run, its task and its rows, for a unit that starts it with other things; arguments as for `start`."""
         check_name(name, "function name")
+        check_priority(priority)
         chosen = await self.resolve(name, version)
         return new_run(
             run_id=run_id or self._ids.new_id(),

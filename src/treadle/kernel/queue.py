@@ -277,8 +277,7 @@ class Queue:
         wait_for = milliseconds(spec.delay, "delay") if spec.delay is not None else 0
         if spec.at is not None and now is not None:
             wait_for = max(instant(spec.at, "at") - now, 0)
-        if not isinstance(spec.priority, int) or spec.priority not in _PRIORITIES:
-            raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {spec.priority!r}.")
+        check_priority(spec.priority)
         policy = as_policy(spec.retry)
         task_id = self._ids.new_id() if spec.id is None else parse_id(spec.id, "task id")
         root_id = None if spec.root_id is None else parse_id(spec.root_id, "root id")
@@ -342,6 +341,13 @@ def _limit(spec: TaskSpec) -> int | None:
     if spec.limit_key is None:
         raise InvalidInput("limit needs a limit_key: it says how many tasks with that key may run at once.")
     return check_count(spec.limit, "A limit")
+
+
+def check_priority(priority: int) -> int:
+    """The priority itself, or `InvalidInput`."""
+    if not isinstance(priority, int) or priority not in _PRIORITIES:
+        raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {priority!r}.")
+    return priority
 
 
 def _optional(duration: Duration | None, what: str) -> int | None:

@@ -42,7 +42,7 @@ from treadle.kernel.ports import (
     Unit,
     Verdict,
 )
-from treadle.kernel.queue import PATIENCE
+from treadle.kernel.queue import PATIENCE, check_priority
 from treadle.kernel.repairs import Repairs
 from treadle.kernel.run_rows import once, rows_of
 from treadle.kernel.settle import failure
@@ -209,6 +209,7 @@ class Runs:
         actor: str | None = None,
     ) -> NewRun:
         """What `start` would store, for who stores it with something else."""
+        check_priority(priority)
         stored: Flow | None = None
         if isinstance(flow, str):
             found = await self._flows.get_flow(flow, version)

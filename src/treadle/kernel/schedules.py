@@ -15,7 +15,7 @@ from typing import Any, Unpack
 import msgspec
 
 from treadle.kernel import catchup
-from treadle.kernel.calendar import Calendar, make_calendar, ticks_after
+from treadle.kernel.calendar import Calendar, find_zone, make_calendar, ticks_after
 from treadle.kernel.catchup import Plan, jitter_of, plan
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.entities import ChangeRecord
@@ -109,6 +109,7 @@ class Schedules(Timed[ScheduleBody]):
         calendar = make_calendar(body.when)
         if body.end_at is not None and body.start_at is not None and body.end_at < body.start_at:
             raise InvalidSchedule(f"The schedule would end ({as_text(body.end_at)}) before it starts ({as_text(body.start_at)}).")
+        find_zone(body.when.zone)
         first = calendar.next_after(body.cursor)
         if first is None or (body.end_at is not None and first > body.end_at):
             raise InvalidSchedule("The schedule would never fire: it has no tick before its end, or its time has passed already.")

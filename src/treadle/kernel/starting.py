@@ -14,9 +14,10 @@ import msgspec
 
 from treadle.kernel.function_rows import continued_id, is_function
 from treadle.kernel.ports import Row, Store
-from treadle.kernel.queue import Queue, TaskSpec
+from treadle.kernel.queue import Queue, TaskSpec, check_priority
 from treadle.model.errors import IllegalMove, InvalidInput, NotFound
-from treadle.model.names import check_name
+from treadle.model.lists import MOST
+from treadle.model.names import check_key, check_name
 from treadle.model.schedules import FUNCTION, TASK, WORKFLOW, Started, Target
 from treadle.model.tasks import NewTask
 from treadle.model.values import Json
@@ -238,10 +239,15 @@ def make_target(
         raise InvalidInput("Only a workflow is in a flow.")
     if inputs is not None and not isinstance(inputs, Mapping):
         raise InvalidInput(f"Inputs are a dict (a JSON object), not {type(inputs).__name__}.")
+    if version is not None and (isinstance(version, bool) or not isinstance(version, int) or not 0 < version <= MOST):
+        raise InvalidInput(f"version is a whole number from 1 to {MOST}, not {version!r}.")
+    check_priority(options.get("priority", 0))
+    if given_as is not None:
+        check_key(given_as, "name of an input")
     return Target(
         kind=kind,
         name=check_name(name, f"{kind} name"),
-        flow=flow,
+        flow=None if flow is None else check_key(flow, "flow"),
         version=version,
         inputs=dict(inputs or {}),
         given_as=given_as,

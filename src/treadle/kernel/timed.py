@@ -135,6 +135,8 @@ class Timed(ABC, Generic[B]):
 
     async def _get_record(self, name: str) -> Record:
         """The live record of that name, or the one of that id."""
+        if not name.isprintable():  # no store could be asked for some of these
+            raise self.not_found(name)
         record = await self._store.find_record_named(self._namespace, self.machine.entity, name)
         if record is None:
             try:

@@ -19,6 +19,7 @@ from treadle.kernel.starting import make_target
 from treadle.kernel.timed import ACTIVE, PAUSED, TRIES, Recovery, Timed, read_body, replacing
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, StoreUnavailable, WatcherExists, WatcherNotFound
+from treadle.model.globs import compile_pattern
 from treadle.model.lists import check_count
 from treadle.model.names import WATCHER, Lane, check_name
 from treadle.model.records import Record
@@ -34,6 +35,7 @@ RECENT = 20
 
 SHORTEST_EVERY_FOR = 1000
 
+_LONGEST_PATH = 4096
 _PAGE = 1000
 _body = msgspec.json.Decoder(WatcherBody)
 _item = msgspec.json.Decoder(Item)
@@ -179,6 +181,8 @@ class Watchers(Timed[WatcherBody]):
         """A page of what the watcher has seen, in order of name."""
         if not 0 < limit <= _PAGE:
             raise InvalidInput(f"limit must be from 1 to {_PAGE}, not {limit}.")
+        if after is not None:
+            encode(after, "cursor")  # what is no text, no store can look for
         record = await self._get_record(name)
         return [(key, _item.decode(value)) for key, value in await self._store.list_items(record.id, after, limit)]
 
@@ -258,13 +262,12 @@ def _source(given: Mapping[str, Any]) -> Source:
     place = str(place)
     if kind == HTTP:
         _check_address(place)
-    elif not place.startswith("/") or "\0" in place or ".." in place.split("/"):
+    elif not place.startswith("/") or len(place) > _LONGEST_PATH or "\0" in place or ".." in place.split("/"):
         raise InvalidWatcher(f"{place!r} is not an absolute path: whoever looks may be elsewhere. Give one like /srv/incoming.")
     if kind != DIRECTORY and ("pattern" in given or given.get("recursive")):
         raise InvalidWatcher("Only a directory has a pattern.")
     pattern = given.get("pattern", "*")
-    if not isinstance(pattern, str) or not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
-        raise InvalidWatcher(f"{pattern!r} is not a pattern: it is relative to the directory, e.g. *.csv or **/*.csv.")
+    compile_pattern(pattern)
     return Source(kind=kind, place=place, pattern=pattern, recursive=bool(given.get("recursive", False)))
 
 

@@ -17,6 +17,10 @@ LONGEST_FOR = 100 * 366 * 24 * 3600 * 1000
 """No duration is longer than about a century: what is longer is a mistake in units."""
 
 
+LATEST_AT = 221_845_392_000_000
+"""The year 9000: so far from where calendars end that no sum of an instant and a duration gets there."""
+
+
 class Clock(Protocol):
     """The only source of time and the only way to wait; simulation and tests bring their own."""
 
@@ -49,7 +53,10 @@ def instant(at: datetime, what: str = "time") -> int:
         raise InvalidPolicy(f"{what} must be a datetime with a time zone, not {at!r}.")
     if at.tzinfo is None:
         raise InvalidPolicy(f"{what} must carry a time zone, e.g. datetime(..., tzinfo=UTC); got {at.isoformat()}.")
-    return round(at.timestamp() * 1000)
+    found = round(at.timestamp() * 1000)
+    if not 0 <= found < LATEST_AT:
+        raise InvalidPolicy(f"{what} must be in the years from 1970 to 8999, not {at.isoformat()}.")
+    return found
 
 
 def as_text(at: int | None) -> str | None:

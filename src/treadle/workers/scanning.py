@@ -13,7 +13,8 @@ from typing import Any
 
 from treadle.kernel.noticing import Content, Fetched, Found, Scan, key_of
 from treadle.model.clock import Clock
-from treadle.model.errors import InvalidWatcher, LookFailed
+from treadle.model.errors import LookFailed
+from treadle.model.globs import compile_pattern
 from treadle.model.watchers import DIRECTORY, Item, Source
 from treadle.workers.call import Executor
 from treadle.workers.fetching import fetch
@@ -169,47 +170,6 @@ def _failed(path: Path, error: OSError) -> LookFailed:
             return LookFailed("path_unreadable", f"{path} cannot be read: {error.strerror}.")
         case _:
             return LookFailed("path_trouble", f"{path} cannot be looked at: {error.strerror or error}.")
-
-
-def compile_pattern(pattern: str, *, recursive: bool = False) -> re.Pattern[str]:
-    """A glob as an expression on names with `/`: `*` and `?` stay in one part, `**` is any number of parts.
-
-    Wildcards do not match a name that begins with a dot. With `recursive`, a pattern of one part is looked for everywhere.
-    """
-    if not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
-        raise InvalidWatcher(f"{pattern!r} is not a pattern: it is relative to the directory, e.g. *.csv or **/*.csv.")
-    parts = pattern.split("/")
-    if recursive and "**" not in parts:
-        parts = ["**", *parts]
-    text = ""
-    for index, part in enumerate(parts):
-        last = index == len(parts) - 1
-        if part == "**":
-            text += r"(?:[^./][^/]*/)*" + (r"[^./][^/]*" if last else "")
-            continue
-        text += _part(part) + ("" if last else "/")
-    return re.compile(text, re.DOTALL)
-
-
-def _part(part: str) -> str:
-    text = r"(?!\.)" if part[:1] in ("*", "?", "[") else ""
-    index = 0
-    while index < len(part):
-        letter = part[index]
-        closing = part.find("]", index + 2) if letter == "[" else -1
-        if letter == "*":
-            text += r"[^/]*"
-        elif letter == "?":
-            text += r"[^/]"
-        elif closing > 0:
-            inner = part[index + 1 : closing]
-            inner = f"^{inner[1:]}" if inner.startswith("!") else inner
-            text += f"[{inner}]".replace("\\", "\\\\")
-            index = closing
-        else:
-            text += re.escape(letter)
-        index += 1
-    return text
 
 
 _SCAN = make_handler("watcher.scan", scan, isolation="thread")
