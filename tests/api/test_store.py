@@ -58,6 +58,7 @@ async def test_a_pass_is_made_in_steps_after_a_dry_run(scene: Scene):
     made = await finish(scene, 3)
     dry = await scene.api.store.prune(older_than=0, dry_run=True)
     assert (dry.trees, dry.tasks, dry.dry_run) == (3, 3, True)
+    assert (await scene.api.store.prune(dry_run=True, after="tidy")).next_after is None
     assert (await scene.api.store.prune_tree(made[0])).trees == 1
     trees, after = 0, None
     while True:

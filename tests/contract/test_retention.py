@@ -26,9 +26,10 @@ from tests.contract.queueing import (
 )
 from tests.contract.recording import new_mail, new_record, outcome, tell, write
 
+from treadle.kernel import retention
 from treadle.kernel.entities import ChangeRecord, PutItems, PutOutcome, PutRecord
 from treadle.kernel.ports import MoveRun, PutBlob, PutRun, PutSteps, Revive, Rules, Store, Unit, Verdict
-from treadle.kernel.retention import DAY_FOR, Retention
+from treadle.kernel.retention import DAY_FOR, PruneReport, Retention
 from treadle.kernel.verify import verify
 from treadle.model.errors import NotFound, Refused
 from treadle.model.names import Lane
@@ -366,6 +367,28 @@ async def test_a_dry_run_says_what_a_pass_would_remove_and_changes_nothing(store
     assert await everything(store) == before
     done = await prune(store)
     assert (done.trees, done.tasks) == (report.trees, report.tasks)
+
+
+async def test_a_pass_may_be_made_step_by_step_each_of_few_transactions(store, clock, monkeypatch):
+    root = await ended(store)
+    for _ in range(9):
+        await ended(store, root_id=root.id)
+    for _ in range(3):
+        await finished_run(store, steps=5, tasks=3, blob="b" * 64)
+    left = await put_one(store)
+    await clock.advance(31 * DAY_FOR)
+    monkeypatch.setattr(retention, "ROWS", 3)
+    monkeypatch.setattr(retention, "TRANSACTIONS", 1)
+    monkeypatch.setattr(retention, "GROUP", 1)
+    total, steps, after = PruneReport(), 0, retention.START
+    while after is not None:
+        part, after = await Retention(store).prune_some(after=after)
+        total.add(part)
+        steps += 1
+    assert (total.trees, total.tasks, total.runs, total.steps, total.blobs) == (4, 19, 3, 15, 1)
+    assert steps > 4
+    assert (await get(store, left.id)).state == "pending"
+    assert (await verify(store)).problems == ()
 
 
 async def test_pruning_from_many_sides_at_once_removes_each_tree_once(database, store, clock):

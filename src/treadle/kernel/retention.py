@@ -40,8 +40,10 @@ WINDOW = 1000
 ROWS = 1000
 """Rows that one transaction removes, about: what others wait for meanwhile."""
 
-TRANSACTIONS = 20
-"""Transactions that one step of a pass makes at most: what somebody waits for who asked for a step."""
+TRANSACTIONS, GROUP = 20, 100
+"""A step of a pass ends after so many transactions, and takes so many trees at once; those that were begun are finished, however big:
+what a tree's last transaction removes is found by its root alone.
+"""
 
 START, TIDY = "start", "tidy"
 """Where a step may go on, beside the store's own cursors: at the beginning again, and with what belongs to no tree."""
@@ -101,7 +103,7 @@ class Retention:
         report = PruneReport(dry_run=dry_run)
         after: str | None = START
         while after is not None:
-            part, after = await self.prune_some(older_than=older_than, dry_run=dry_run, after=after)
+            part, after = await self._step(older_than, dry_run, after, WINDOW)
             report.add(part)
             progress(report)
         return report
@@ -112,19 +114,25 @@ class Retention:
         """One bounded step of a pass: what it removed, and where the next begins; None when that was all."""
         if _CURSOR.fullmatch(after) is None:
             raise InvalidInput(f"{after!r} is not where a pass stands: give what the step before answered.")
+        return await self._step(older_than, dry_run, after, GROUP)
+
+    async def _step(self, older_than: Duration | None, dry_run: bool, after: str, group: int) -> tuple[PruneReport, str | None]:
         rules = self.rules
         if older_than is not None:
             age = milliseconds(older_than, "older_than")
             rules = Rules(self._namespace, age, age)
         report = PruneReport(dry_run=dry_run)
         if after == TIDY:
-            return report, TIDY if await self._tidy(report) else None
+            return report, TIDY if not dry_run and await self._tidy(report) else None
         page = await self._store.find_prunable(rules, None if after == START else after, WINDOW, count=dry_run)
         if dry_run:
             report.trees, report.tasks = page.trees, page.tasks
             return report, page.cursor
-        if page.roots and not await self._remove(rules, page.roots, report, TRANSACTIONS):
-            return report, after  # what is left of these trees is found again
+        used = 0
+        for at in range(0, len(page.roots), group):
+            if used >= TRANSACTIONS:
+                return report, after  # the others are found again
+            used += await self._remove(rules, page.roots[at : at + group], report)
         return report, TIDY if page.cursor is None else page.cursor
 
     async def keep(
@@ -159,14 +167,14 @@ class Retention:
             raise Refused(f"The tree {member.root_id} was not pruned: something in it is live, or the rule of its list keeps it.")
         return report
 
-    async def _remove(self, rules: Rules, roots: tuple[str, ...], report: PruneReport, most: int | None = None) -> bool:
-        """Remove the trees, in so many transactions at most; whether that was enough."""
-        for _ in itertools.count() if most is None else range(most):
+    async def _remove(self, rules: Rules, roots: tuple[str, ...], report: PruneReport) -> int:
+        """Remove the trees; how many transactions that took."""
+        for used in itertools.count(1):
             pruned = await self._store.prune_trees(rules, roots, ROWS)
             report.add(pruned)
             if not pruned.more or not pruned.tasks + pruned.steps + pruned.lines + pruned.records + pruned.outcomes:
-                return True
-        return False
+                return used
+        raise AssertionError("unreachable")
 
     async def _tidy(self, report: PruneReport) -> bool:
         """What belongs to no tree: old keys, servers and records; then space is given back. A little at a time: is there more?"""
