@@ -41,8 +41,9 @@ ROWS = 1000
 """Rows that one transaction removes, about: what others wait for meanwhile."""
 
 TRANSACTIONS, GROUP = 20, 100
-"""A step of a pass ends after so many transactions, and takes so many trees at once; those that were begun are finished, however big:
-what a tree's last transaction removes is found by its root alone.
+"""A step of a pass ends after so many transactions, and takes so many trees at once.
+
+Those that were begun are finished, however big: what a tree's last transaction removes is found by its root alone.
 """
 
 START, TIDY = "start", "tidy"
