@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from starlette.datastructures import FormData, QueryParams
@@ -48,6 +49,16 @@ def whole(fields: Fields, name: str) -> int | None:
         return None if typed is None else int(typed)
     except ValueError:
         raise InvalidInput(f"{name} must be a whole number, not {typed!r}.") from None
+
+
+def instant(fields: Fields, name: str) -> datetime | None:
+    """The date and time typed there, in UTC where it names no zone; None: nothing."""
+    typed = text(fields, name)
+    try:
+        at = None if typed is None else datetime.fromisoformat(typed)
+    except ValueError:
+        raise InvalidInput(f"{name} is a date and a time, such as 2030-01-31T12:00, not {typed!r}.") from None
+    return at if at is None or at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 async def if_allowed(asking: Awaitable[T]) -> T | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from fastapi import Request
@@ -15,13 +14,13 @@ from treadle.model.errors import InvalidInput
 from treadle.model.states import RunState
 from treadle.service import Service
 from treadle.web.flows import graph_data
-from treadle.web.forms import parse_object
+from treadle.web.forms import instant, parse_object
 from treadle.web.highlight import highlight
 from treadle.web.site import Site
 from treadle.web.waterfall import waterfall
 
 STATES = tuple(str(state) for state in RunState)
-FILTERS = ("workflow", "flow", "kind", "task_list", "root_id", "search", "since", "until")
+FILTERS = ("workflow", "flow", "kind", "task_list", "root_id", "search")
 VIEWS = ("timeline", "steps", "source", "logs", "moves", "values")
 ACTIONS: tuple[RunAction, ...] = ("pause", "resume", "cancel", "retry")
 _PAGE, _STEPS, _SHOWN, _AT_ONCE = 50, 200, 10, 1000
@@ -153,18 +152,8 @@ def current_lines(drawn: FlowGraph, source: str) -> set[int]:
 
 def filters_of(asked: QueryParams | FormData) -> dict[str, Any]:
     """What a list of runs is narrowed down to, by what stands in the address or in a form."""
-    given = {name: str(asked.get(name) or "").strip() or None for name in FILTERS}
-    return {name: _instant(name, value) if name in ("since", "until") else value for name, value in given.items()}
-
-
-def _instant(name: str, value: str | None) -> datetime | None:
-    if value is None:
-        return None
-    try:
-        at = datetime.fromisoformat(value)
-    except ValueError:
-        raise InvalidInput(f"{name} is a date and a time, such as 2030-01-31T12:00Z, not {value!r}.") from None
-    return at if at.tzinfo is not None else at.astimezone()
+    given: dict[str, Any] = {name: str(asked.get(name) or "").strip() or None for name in FILTERS}
+    return given | {"since": instant(asked, "since"), "until": instant(asked, "until")}
 
 
 def _action(asked: QueryParams | FormData) -> RunAction:

@@ -72,8 +72,10 @@ PAGES = (
     "lists",
     "overview",
     "runs",
+    "schedules",
     "servers",
     "tasks",
+    "watchers",
 )
 """The files that have pages, each with a function `add` that registers them."""
 
@@ -166,7 +168,7 @@ class Site:
 
     def back(self, request: Request, said: str, *, to: str | None = None, bad: bool = False) -> RedirectResponse:
         """Lead back to the page that the form was on (or to `to`), which says what was done."""
-        where = to or _own_path(request.headers.get("referer", ""), request) or "/"
+        where = to or _own_path(request.headers.get("referer", ""), request) or request.url.path.rpartition("/")[0] or "/"
         answer = RedirectResponse(where, 303)
         answer.set_cookie(
             "treadle_said",

@@ -1,0 +1,109 @@
+"""Schedules: when they fire, what became of their ticks; made, changed, paused, run now, and made up for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from treadle.model.errors import InvalidInput
+from treadle.service import Service
+from treadle.web.forms import Fields, instant, number, parse_object, text, whole
+from treadle.web.site import Site
+
+CATCH_UP = ("skip", "latest", "all", "window")
+OVERLAP = ("skip", "allow", "queue", "cancel")
+
+
+def add(site: Site) -> None:
+    """Register the pages."""
+
+    @site.page("/schedules")
+    async def schedules(request: Request, service: Service) -> Response:
+        asked = request.query_params
+        page = await service.schedules.list(every="every" in asked, before=text(asked, "before"))
+        return await site.render(request, "schedules.html", service=service, page=page)
+
+    @site.page("/schedules/new")
+    async def new(request: Request, service: Service) -> Response:
+        asked = request.query_params
+        wish = options_of(asked)
+        when = {name: wish[name] for name in ("cron", "zone", "every", "at", "start", "end") if wish.get(name) is not None}
+        preview = await service.schedules.preview_new(**when, count=5) if {"cron", "every", "at"} & when.keys() else None
+        return await site.render(
+            request, "schedule_form.html", service=service, preview=preview, schedule=None, catch_ups=CATCH_UP, overlaps=OVERLAP
+        )
+
+    @site.action("/schedules")
+    async def create(request: Request, service: Service) -> Response:
+        form = await request.form()
+        made = await service.schedules.create(text(form, "name") or "", **options_of(form), paused="paused" in form)
+        return site.back(request, f"{made.name} is {made.state} now.", to=f"/schedules/{made.id}")
+
+    @site.page("/schedules/{name}")
+    async def schedule(request: Request, service: Service) -> Response:
+        name, asked = request.path_params["name"], request.query_params
+        found = await service.schedules.get(name)
+        goes_on = found.state in ("active", "paused")
+        preview = await service.schedules.preview(name, count=5) if goes_on else None
+        since, until = instant(asked, "since"), instant(asked, "until")
+        backfill = await service.schedules.backfill(name, since, until, dry_run=True) if since and until else None
+        moves = await service.schedules.moves(name)
+        return await site.render(
+            request, "schedule.html", service=service, schedule=found, preview=preview, backfill=backfill, moves=moves.moves
+        )
+
+    @site.action("/schedules/{name}/{act}")
+    async def act(request: Request, service: Service) -> Response:
+        name, form = request.path_params["name"], await request.form()
+        match request.path_params["act"]:
+            case "pause":
+                done = await service.schedules.pause(name)
+            case "resume":
+                done = await service.schedules.resume(name)
+            case "remove":
+                done = await service.schedules.remove(name)
+                return site.back(request, f"{done.name} is removed; what it started goes on.", to="/schedules")
+            case "run":
+                started = await service.schedules.run_now(name)
+                return site.back(request, "It was started once more.", to=f"/{started.kind}s/{started.id}")
+            case "backfill":
+                since, until = _needed(form, "since"), _needed(form, "until")
+                made = await service.schedules.backfill(name, since, until)
+                return site.back(request, f"Started for {len(made.started)} ticks; {len(made.already)} had been before.")
+            case "edit":
+                done = await service.schedules.edit(name, **options_of(form))
+            case other:
+                raise InvalidInput(f"There is nothing called {other} to do with a schedule.")
+        return site.back(request, f"{done.name} is {done.state} now.")
+
+
+def options_of(form: Fields) -> dict[str, Any]:
+    """What a schedule was said to be; what was left empty is not among it."""
+    kind = text(form, "kind") or "task"
+    given: dict[str, Any] = {
+        "cron": text(form, "cron"),
+        "zone": text(form, "zone"),
+        "every": number(form, "every"),
+        "at": instant(form, "at"),
+        "start": instant(form, "start"),
+        "end": instant(form, "end"),
+        kind if kind in ("task", "workflow", "function") else "task": text(form, "target"),
+        "flow": text(form, "flow"),
+        "version": whole(form, "version"),
+        "inputs": parse_object(form.get("inputs")),
+        "task_list": text(form, "task_list"),
+        "catch_up": text(form, "catch_up"),
+        "overlap": text(form, "overlap"),
+        "jitter": number(form, "jitter"),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _needed(form: Fields, name: str) -> datetime:
+    found = instant(form, name)
+    if found is None:
+        raise InvalidInput(f"Say {name}: a date and a time.")
+    return found

@@ -1,0 +1,67 @@
+"""Watchers: what they look at, what changed, what that started, and what they have seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from treadle.model.errors import InvalidInput
+from treadle.service import Service
+from treadle.web.forms import number, parse_object, text
+from treadle.web.site import Site
+
+
+def add(site: Site) -> None:
+    """Register the pages."""
+
+    @site.page("/watchers")
+    async def watchers(request: Request, service: Service) -> Response:
+        asked = request.query_params
+        page = await service.watchers.list(every="every" in asked, before=text(asked, "before"))
+        return await site.render(request, "watchers.html", service=service, page=page)
+
+    @site.action("/watchers")
+    async def create(request: Request, service: Service) -> Response:
+        form = await request.form()
+        what = text(form, "what") or "directory"
+        kind = text(form, "kind") or "task"
+        given: dict[str, Any] = {
+            what if what in ("directory", "file", "url") else "directory": text(form, "place"),
+            "pattern": text(form, "pattern"),
+            "recursive": True if "recursive" in form else None,
+            "every": number(form, "every"),
+            kind if kind in ("task", "workflow", "function") else "task": text(form, "target"),
+            "flow": text(form, "flow"),
+            "inputs": parse_object(form.get("inputs")),
+        }
+        made = await service.watchers.create(
+            text(form, "name") or "", **{name: value for name, value in given.items() if value is not None}
+        )
+        return site.back(request, f"{made.name} looks from now on.", to=f"/watchers/{made.id}")
+
+    @site.page("/watchers/{name}")
+    async def watcher(request: Request, service: Service) -> Response:
+        name = request.path_params["name"]
+        found = await service.watchers.get(name)
+        seen = await service.watchers.seen(name, after=text(request.query_params, "after"), limit=100)
+        return await site.render(request, "watcher.html", service=service, watcher=found, seen=seen)
+
+    @site.action("/watchers/{name}/{act}")
+    async def act(request: Request, service: Service) -> Response:
+        name = request.path_params["name"]
+        match request.path_params["act"]:
+            case "pause":
+                done = await service.watchers.pause(name)
+            case "resume":
+                done = await service.watchers.resume(name)
+            case "look":
+                done = await service.watchers.look(name)
+                return site.back(request, f"{done.name} looks as soon as a worker can.")
+            case "remove":
+                done = await service.watchers.remove(name)
+                return site.back(request, f"{done.name} is removed; what it started goes on.", to="/watchers")
+            case other:
+                raise InvalidInput(f"There is nothing called {other} to do with a watcher.")
+        return site.back(request, f"{done.name} is {done.state} now.")
