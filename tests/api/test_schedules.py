@@ -59,7 +59,7 @@ async def test_what_makes_no_schedule_is_refused(scene: Scene):
         with pytest.raises(InvalidInput):
             await api.create("x", **options)
     await api.create("nightly", cron="@daily", task="greet")
-    with pytest.raises(ScheduleNotFound):
+    with pytest.raises(InvalidInput):
         await api.get("\0")
     with pytest.raises(ScheduleExists):
         await api.create("nightly", cron="@daily", task="greet")
