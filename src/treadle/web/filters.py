@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 
@@ -29,6 +29,11 @@ def ago(at: datetime | None, now: datetime) -> str:
     return f"{span(passed)} ago" if passed >= 0 else f"in {span(passed)}"
 
 
+def after(at: datetime, for_ms: float) -> datetime:
+    """So much later."""
+    return at + timedelta(milliseconds=for_ms)
+
+
 def stamp(at: datetime | None) -> str:
     """An instant for reading."""
     return "" if at is None else at.strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -47,6 +52,15 @@ def pretty(value: Any) -> str:
 def count(number: float) -> str:
     """A number with thin spaces between its thousands."""
     return f"{number:,}".replace(",", " ")
+
+
+def size(number: float) -> str:
+    """Bytes in their largest sensible unit: `512 B`, `3.4 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{round(number, 0 if unit == 'B' else 1):g} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
 
 
 def short_id(value: str | None) -> str:
@@ -83,10 +97,12 @@ _TONES = {
 ALL = {
     "span": span,
     "ago": ago,
+    "after": after,
     "stamp": stamp,
     "iso": iso,
     "pretty": pretty,
     "count": count,
+    "bytes": size,
     "short_id": short_id,
     "leaf": leaf,
     "combine": combine,

@@ -69,11 +69,13 @@ PAGES = (
     "events",
     "external_jobs",
     "flows",
+    "handlers",
     "lists",
     "overview",
     "runs",
     "schedules",
     "servers",
+    "settings",
     "tasks",
     "watchers",
 )

@@ -7,6 +7,7 @@ from fastapi.responses import Response
 
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, TaskState
 from treadle.service import Service
+from treadle.web.forms import parse_object
 from treadle.web.site import Site
 
 STATES = tuple(str(each) for each in (TaskState.RUNNING, TaskState.PAUSED, *LIVE_TASK_STATES, *FINAL_TASK_STATES))
@@ -41,7 +42,7 @@ def add(site: Site) -> None:
             case "cancel":
                 done = await service.tasks.cancel(task_id, reason=str(form.get("reason") or "") or None)
             case "retry":
-                done = await service.tasks.retry(task_id)
+                done = await service.tasks.retry(task_id, payload=parse_object(form.get("payload")))
             case "pause":
                 done = await service.tasks.pause(task_id)
             case "resume":

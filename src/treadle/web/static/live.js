@@ -58,14 +58,8 @@
     source.onmessage = soon;
   }
 
-  // Clocks that count down between two looks.
-  setInterval(() => {
-    for (const clock of document.querySelectorAll("[data-countdown]")) {
-      const left = Math.round((new Date(clock.dateTime) - Date.now()) / 1000);
-      clock.textContent = left > 0 ? `in ${left} s` : `${-left} s ago`;
-    }
-  }, 1000);
-
+  // A form that somebody has begun to fill in is theirs until it is sent.
+  document.addEventListener("input", (event) => event.target.form && event.target.form.setAttribute("data-keep", ""));
   document.addEventListener("submit", (event) => {
     const ask = event.target.dataset && event.target.dataset.ask;
     if (ask && !confirm(ask)) event.preventDefault();

@@ -1,0 +1,28 @@
+// Clocks that count down between two looks, by the store's clock: the page says what that was when it was made.
+(() => {
+  const made = document.body.dataset.now;
+  const ahead = made ? Date.now() - new Date(made) : 0;
+
+  function left(ms) {
+    const s = Math.round(Math.abs(ms) / 1000), m = Math.floor(s / 60), h = Math.floor(m / 60);
+    const text = h >= 48 ? `${Math.round(h / 24)} d` : h ? `${h} h ${m % 60} min` : m ? `${m} min ${s % 60} s` : `${s} s`;
+    return ms >= 0 ? `in ${text}` : `${text} ago`;
+  }
+
+  let passed = 0;
+  function tick() {
+    // What the log does not tell of, such as heartbeats, is looked at every so many seconds.
+    const again = document.querySelector("[data-again]");
+    if (again && document.visibilityState === "visible" && ++passed >= Number(again.dataset.again)) { passed = 0; window.treadle?.soon(); }
+    const now = Date.now() - ahead;
+    for (const clock of document.querySelectorAll("time[data-countdown]")) clock.textContent = left(new Date(clock.dateTime) - now);
+    for (const bar of document.querySelectorAll("progress[data-from][data-until]")) {
+      const from = new Date(bar.dataset.from), until = new Date(bar.dataset.until);
+      bar.value = Math.min(Math.max((until - now) / (until - from), 0), 1);
+    }
+  }
+
+  setInterval(tick, 1000);
+  document.addEventListener("treadle:fresh", () => { passed = -1; tick(); });
+  tick();
+})();

@@ -1,0 +1,66 @@
+"""Pages about handlers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.web.conftest import Visit
+from tests.web.test_lists import main_of
+from tests.web.test_tasks import HOSTILE
+
+CODE = """
+def handle(payload):
+    print("charging", payload["amount"])
+    return {"charged": payload["amount"], "by": payload["_handler_metadata"]["gateway"]}
+"""
+
+
+async def test_a_handler_is_registered_edited_tried_and_removed(visit: Visit, tmp_path: Path):
+    module = tmp_path / "billing.py"
+    module.write_text(CODE)
+    visit.engine.settings = replace(visit.engine.settings, handler_roots=(str(tmp_path),))
+    page = await visit.do("/handlers", facet_name="billing.Pay", module_uri=f"file://{module}", metadata='{"gateway": "acme"}')
+    assert "billing.Pay is registered." in page
+    assert "billing.Pay" in main_of(await visit.page("/handlers"))
+    await visit.do("/handlers/billing.Pay/edit", timeout="5", version="2.0.0", requirements="httpx\n")
+    found = await visit.engine.handlers.get("billing.Pay")
+    assert (found.timeout_for, found.version, found.requirements) == (5000, "2.0.0", ("httpx",))
+    assert (found.entrypoint, found.metadata) == ("handle", {"gateway": "acme"})
+    page = main_of(await visit.do("/handlers/billing.Pay/test", payload='{"amount": 12}'))
+    assert "The trial succeeded" in page
+    assert "&#34;charged&#34;: 12" in page
+    assert "charging 12" in page
+    page = main_of(await visit.do("/handlers/billing.Pay/test", payload="{}"))
+    assert "The trial failed" in page
+    assert "handler_error" in page
+    assert "is removed" in await visit.do("/handlers/billing.Pay/remove")
+    assert "No handler is registered." in await visit.page("/handlers")
+
+
+async def test_a_module_that_is_not_there_is_said(visit: Visit):
+    await visit.do("/handlers", facet_name="billing.Pay", module_uri="no.such.module")
+    assert "not found" in main_of(await visit.page("/handlers"))
+    assert "On this server the module is not found" in await visit.page("/handlers/billing.Pay")
+
+
+async def test_what_servers_bring_is_listed(visit: Visit):
+    async with visit.engine.worker():
+        assert "greet" in main_of(await visit.page("/handlers"))
+
+
+async def test_what_was_typed_wrongly_is_refused_in_words(visit: Visit):
+    assert "Say the facet" in await visit.do("/handlers", facet_name="billing.Pay")
+    page = await visit.do("/handlers", facet_name="billing.Pay", module_uri="handlers.billing", metadata=HOSTILE)
+    assert "That is not JSON" in page
+    assert HOSTILE not in page
+
+
+async def test_who_is_no_admin_sees_no_forms(visit: Visit):
+    await visit.do("/handlers", facet_name="billing.Pay", module_uri="handlers.billing")
+    created = await visit.engine.tokens.create("eve", ["operate"])
+    async with visit.anew() as visit:
+        visit.browser.headers["Authorization"] = f"Bearer {created.secret}"
+        for path in ("/handlers", "/handlers/billing.Pay", "/settings", "/settings/retention", "/settings/store"):
+            assert 'method="post"' not in main_of(await visit.page(path)), path
+        assert (await visit.browser.get("/handlers/new")).status_code == 403

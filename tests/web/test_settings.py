@@ -1,0 +1,82 @@
+"""Pages about tokens, retention and the store."""
+
+from __future__ import annotations
+
+import pytest
+from tests.web.conftest import Visit
+from tests.web.test_dead_letters import going_on
+from tests.web.test_lists import main_of
+
+from treadle.web import settings
+
+
+async def test_a_token_is_made_its_secret_shown_once_and_revoked(visit: Visit):
+    assert "There is no token" in await visit.page("/settings")
+    answer = await visit.browser.post("/settings/tokens", data={"name": "ada", "scope": ["read", "admin"], "days": "1"})
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
+    secret = answer.text.partition('aria-label="Secret">')[2].partition("<")[0]
+    assert (await visit.engine.tokens.find_access(secret)).actor == "ada"
+    async with visit.anew() as visit:
+        assert (await visit.browser.get("/settings")).status_code == 303
+        visit.browser.headers["Authorization"] = f"Bearer {secret}"
+        page = await visit.page("/settings")
+        assert "ada" in page
+        assert secret not in page
+        (token,) = await visit.engine.tokens.list()
+        answer = await visit.browser.post(f"/settings/tokens/{token.id}/revoke")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/settings")
+        assert await visit.engine.tokens.list() == []
+
+
+async def test_a_token_for_nothing_is_refused_in_words(visit: Visit):
+    assert "scope" in main_of(await visit.do("/settings/tokens", name="ada"))
+    assert await visit.engine.tokens.list() == []
+
+
+async def test_lists_get_rules_of_their_own(visit: Visit):
+    assert "by default" in await visit.page("/settings/retention")
+    page = await visit.do("/settings/retention", task_list="night", completed="2", failed="30")
+    assert "What ends in night is kept by its own rules now." in page
+    assert '<td class="number">30 d</td>' in page
+
+
+async def test_pruning_is_previewed_and_done(visit: Visit, monkeypatch: pytest.MonkeyPatch):
+    made = await visit.engine.enqueue("greet", {"name": "Ada"})
+    await visit.engine.queue.cancel(made.id, actor="ann")
+    await visit.do("/settings/retention", task_list="default", completed="0", failed="0")
+    monkeypatch.setattr(settings, "PAGES_AT_ONCE", 1)
+
+    async def pruned(**fields: str) -> str:
+        page = main_of(await visit.do("/settings/prune", **fields))
+        while "data-continue" in page:
+            page = main_of(await visit.do("/settings/prune", **going_on(page)))
+        return page
+
+    page = await pruned(dry="1")
+    assert "What pruning would remove" in page
+    assert "Prune these now" in page
+    assert (await visit.engine.get_task(made)).finished
+    assert "What was pruned" in await pruned()
+    assert (await visit.browser.get(f"/tasks/{made.id}")).status_code == 404
+
+
+async def test_the_store_is_shown_and_its_log_verified_page_by_page(visit: Visit, monkeypatch: pytest.MonkeyPatch):
+    for _ in range(3):
+        made = await visit.engine.enqueue("greet", {"name": "Ada"})
+        await visit.engine.queue.cancel(made.id, actor="ann")
+    page = main_of(await visit.page("/settings/store"))
+    assert "Finished: canceled" in page
+    assert "sqlite library" in page
+    monkeypatch.setattr(settings, "PAGES_AT_ONCE", 1)
+    page = main_of(await visit.do("/settings/verify"))
+    assert "No problem so far" in page
+    while "data-continue" in page:
+        page = main_of(await visit.do("/settings/verify", **going_on(page)))
+    assert "The log holds" in page
+    assert "3 histories were checked." in page
+
+
+async def test_problems_that_were_found_before_are_told_to_the_end(visit: Visit):
+    page = main_of(await visit.do("/settings/verify", problem="task <b>7</b>: move 2 should be number 1"))
+    assert "1 problem" in page
+    assert "task &lt;b&gt;7&lt;/b&gt;: move 2 should be number 1" in page
