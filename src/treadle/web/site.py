@@ -71,6 +71,7 @@ PAGES = (
     "flows",
     "handlers",
     "lists",
+    "objectives",
     "overview",
     "runs",
     "schedules",
