@@ -23,7 +23,7 @@ from treadle.model.errors import TreadleError
 from treadle.model.names import Lane
 from treadle.model.records import EffectOutcome, Mail, Record
 from treadle.model.runs import Run
-from treadle.model.tasks import NewTask
+from treadle.model.tasks import LogLine, NewTask
 from treadle.settings import Settings
 
 MARKER = "gooseberry-4711"
@@ -142,6 +142,9 @@ async def write_entities(engine: Engine) -> None:
     assert await store.find_items(record.id, ["k"]) == {"k": text}
     assert [each.body for each in await store.list_mail(run_id, 10)] == [text]
     assert [each.response for each in await store.find_outcomes([run_id])] == [text]
+    line = LogLine(task_id=task.id, at=1, level="info", message=text, details=text, run_id=run_id)
+    await store.append_lines([line])
+    assert [each for _, each in await store.page_run_lines(run_id, 10)] == [line]
     assert [move.data for entity in (record.id, kept.id) for move in await store.list_moves(entity)] == [text] * 2
 
 
@@ -234,6 +237,23 @@ def test_the_command_line_shows_what_it_can_and_says_what_it_cannot(treadle: Tre
         assert treadle(*arguments).code == 0, arguments
     assert MARKER not in treadle("tasks", "show", failing).out
     assert treadle("tasks", "cancel", live).code == 0
+
+
+def test_the_command_line_shows_runs_whose_values_it_cannot_read(treadle: Treadle):
+    async def leave() -> tuple[str, str]:
+        async with make(f"sqlite:///{Path(treadle.folder, 'treadle.db')}", Secret("key")) as engine:
+            done = await engine.start_run([("buy.afl", FLOW)], None, {"order": MARKER})
+            async with engine.worker(), asyncio.timeout(BOUND):
+                await engine.run_result(done)
+            return done.id, (await engine.start_run([("buy.afl", FLOW)], None, {"order": MARKER})).id
+
+    for run_id, state in zip(asyncio.run(leave()), ("completed", "running"), strict=True):
+        shown = treadle.json("runs", "show", run_id)
+        assert (shown["state"], shown["inputs"]["@unreadable"]) == (state, "unreadable_value")
+        assert [(row["name"], row["error"]["type"]) for row in shown["step_rows"] if row["facet"] == "shop.Charge"] == [
+            ("paid", "unreadable_value")
+        ]
+        assert MARKER not in treadle("runs", "show", run_id).out
 
 
 def test_the_command_line_shows_big_values_whole(treadle: Treadle):

@@ -11,7 +11,7 @@ from treadle.kernel.function_reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.function_rows import ASK, CALL, SIGNAL, VOID, WAIT, is_function, read_step
 from treadle.kernel.ports import RunFilter, Store, TaskFilter
 from treadle.kernel.reads import PAGE_LIMIT
-from treadle.kernel.stepcodec import load_step
+from treadle.kernel.stepcodec import show_step
 from treadle.kernel.vault import Vault
 from treadle.kernel.why import Around, Reason, serves, shown_server_state, why
 from treadle.model.clock import as_text
@@ -126,7 +126,7 @@ class RunReads:
         """The paths of those steps of the run, by id."""
         wanted = sorted({step_id for step_id in step_ids if step_id})
         rows = await self._store.load_steps(run_id, rows=wanted) if wanted else []
-        return {step.id: load_step(step, self._vault).path for step in rows}
+        return {step.id: show_step(step, self._vault).path for step in rows}
 
     async def list_steps(self, run_id: str, limit: int = 10_000) -> list[ShownStep]:
         """Up to `limit` steps and blocks of the run, each below what it belongs to, in the order of the program."""
@@ -136,7 +136,7 @@ class RunReads:
         while len(found) < limit:
             page = await self._store.list_steps(run.id, after, min(limit - len(found), 1000))
             found += [
-                ShownStep(load_step(step, self._vault), step.created_at, step.updated_at)
+                ShownStep(show_step(step, self._vault), step.created_at, step.updated_at)
                 for step in page
                 if step.kind not in (VOID, SIGNAL)
             ]
@@ -150,7 +150,7 @@ class RunReads:
         if "-" in step and "." not in step and "[" not in step:
             rows = await self._store.load_steps((await self.get_run(run_id)).id, rows=[parse_id(step, "step id")])
             if rows:
-                return load_step(rows[0], self._vault)
+                return show_step(rows[0], self._vault)
             raise StepNotFound(step)
         for shown in await self.list_steps(run_id):
             if shown.row.is_step and shown.row.path == step:
@@ -181,8 +181,7 @@ class RunReads:
         if run.finished or not is_function(run.flow_id):
             return []
         waiting = [step for step in await self._all_steps(run.id) if step.kind == WAIT]
-        rows = [read_step(step, self._vault) for step in waiting if step.state in (StepState.RUNNING, StepState.PENDING)]
-        return list(dict.fromkeys(row.name for row in rows))
+        return list(dict.fromkeys(step.name for step in waiting if step.state in (StepState.RUNNING, StepState.PENDING)))
 
     async def why(self, run_id: str) -> Reason:
         """Why the run is where it is."""
@@ -192,7 +191,7 @@ class RunReads:
         if own is not None and (reason := await self._why_suspended(own)):
             return reason
         rows = await self._store.load_steps(run.id, rows=[task.step_id for task in tasks[:_NAMED] if task.step_id])
-        paths = {row.id: row.path for row in (load_step(row, self._vault) for row in rows)}
+        paths = {row.id: row.path for row in (show_step(row, self._vault) for row in rows)}
         broken = None if run.finished else await self._find_broken(run, tasks)
         around = await self._around(tasks[:_NAMED])
         return why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now(), broken, around)

@@ -15,7 +15,7 @@ from treadle.kernel.ports import Store
 from treadle.kernel.reads import PAGE_LIMIT
 from treadle.kernel.run_reads import RunReads, ShownStep, in_order
 from treadle.kernel.run_timeline import Span, needs_moves, spans
-from treadle.kernel.stepcodec import load_step
+from treadle.kernel.stepcodec import show_step
 from treadle.kernel.vault import Vault
 from treadle.lang.program import Block, Program
 from treadle.lang.program import Step as ProgramStep
@@ -154,7 +154,7 @@ class StepReads:
 
     def _shown(self, steps: Sequence[Step]) -> list[ShownStep]:
         kept: Any = (step for step in steps if step.kind not in (VOID, SIGNAL))
-        return [ShownStep(load_step(step, self._vault), step.created_at, step.updated_at) for step in kept]
+        return [ShownStep(show_step(step, self._vault), step.created_at, step.updated_at) for step in kept]
 
 
 def _fits(shown: ShownStep, states: Sequence[str], blocks: bool) -> bool:

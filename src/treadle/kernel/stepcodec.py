@@ -6,17 +6,24 @@ from typing import Any
 
 import msgspec
 
-from treadle.evaluator.records import StepRow
+from treadle.evaluator.records import StepError, StepRow
+from treadle.evaluator.states import State, StepKind
 from treadle.kernel.function_reads import shown_row
 from treadle.kernel.function_rows import read_step
 from treadle.kernel.ports import PutBlob
-from treadle.kernel.vault import Vault, ref_json, small_text, unwrapped, wrapped
+from treadle.kernel.vault import UnreadableValue, Vault, ref_json, small_text, unwrapped, wrapped
 from treadle.model.runs import Step
+from treadle.model.states import StepState
 from treadle.model.values import BlobRef, decode, encode
 
 _ROW_LIMIT = 64 * 1024 * 1024
 _ATTRIBUTES = ("params", "returns", "loop")
 _from_builtins = msgspec.convert
+_STATES: dict[str, State] = {
+    **{state.value: state for state in State},
+    StepState.COMPLETED: State.STATEMENT_COMPLETE,
+    StepState.FAILED: State.STATEMENT_ERROR,
+}
 
 
 def store_step(row: StepRow, vault: Vault, root_id: str) -> tuple[Step, StepRow, list[PutBlob]]:
@@ -64,6 +71,27 @@ def load_step(step: Step, vault: Vault) -> StepRow:
     attributes = {name: parts.pop(name) for name in _ATTRIBUTES if name in parts}
     row = _from_builtins(parts, StepRow)
     return msgspec.structs.replace(row, **attributes) if attributes else row
+
+
+def show_step(step: Step, vault: Vault) -> StepRow:
+    """The row that was stored, for people; of one that cannot be read here, what is known without reading it, and that."""
+    try:
+        return load_step(step, vault)
+    except UnreadableValue as error:
+        known = step.kind in frozenset(StepKind)
+        return StepRow(
+            id=step.id,
+            run_id=step.run_id,
+            parent_id=step.parent_id,
+            place=step.name,
+            statement_id="",
+            name=step.name,
+            kind=StepKind(step.kind) if known else StepKind.STEP,
+            facet=step.facet if known else step.kind,
+            state=_STATES.get(step.state, State.EVENT_TRANSMIT),
+            ordinal=step.ordinal,
+            error=StepError(message=str(error), type=error.code, path=step.name, step_id=step.id),
+        )
 
 
 def _without_attributes(row: StepRow) -> StepRow:

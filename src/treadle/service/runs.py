@@ -28,6 +28,7 @@ from treadle.kernel.flows import find_workflow
 from treadle.kernel.function_rows import is_function
 from treadle.kernel.inputs import check_inputs
 from treadle.kernel.reads import PAGE_LIMIT
+from treadle.kernel.vault import UnreadableValue, ValueLost
 from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.states import RUN, RunState
@@ -165,13 +166,20 @@ class Runs(RunGroup, RunsApi):
         rows, budget = await engine.run_reads.usage(run.id)
         return RunDetail(
             **run_fields(run),
-            inputs=await engine.runs.inputs(run),
-            outputs=await engine.runs.outputs(run) if run.state == RunState.COMPLETED else None,
+            inputs=await self._opened(run.inputs),
+            outputs=await self._opened(run.outputs) if run.state == RunState.COMPLETED else None,
             why=Why(run.id, run.workflow, str(run.state), reason.code, reason.text),
             usage=shaped_sums(rows),
             budget_micros=None if budget is None else budget.limit_micros,
             awaited_signals=await engine.run_reads.list_awaited_signals(run.id),
         )
+
+    async def _opened(self, stored: str | None) -> Json:
+        """The values; in place of what cannot be read here, an error that says so."""
+        try:
+            return await self.engine.vault.unpack(stored)
+        except (UnreadableValue, ValueLost) as error:
+            return {"@unreadable": error.code, "message": str(error)}
 
     async def outputs(self, run_id: str, *, wait_for: float = 0.0) -> RunOutputs:
         if not 0 <= wait_for <= WAIT_LIMIT:

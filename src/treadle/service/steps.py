@@ -19,6 +19,7 @@ from treadle.api.tasks import TaskDetail
 from treadle.kernel.function_rows import is_function
 from treadle.kernel.run_timeline import Span
 from treadle.kernel.step_reads import task_of
+from treadle.kernel.vault import UnreadableValue
 from treadle.lang.program import Program
 from treadle.model.errors import TaskNotFound
 from treadle.model.runs import Run
@@ -60,7 +61,11 @@ class Steps(RunGroup, StepsApi):
         return StepPage(run.id, [shaped_step(shown, program, values=values) for shown in page.steps], page.next_after)
 
     async def _program(self, run: Run) -> Program | None:
-        return None if is_function(run.flow_id) else await self.engine.flows.program(run.flow_id)
+        """The program of a workflow's run, if it can be read here."""
+        try:
+            return None if is_function(run.flow_id) else await self.engine.flows.program(run.flow_id)
+        except UnreadableValue:
+            return None
 
     async def timeline(
         self,
