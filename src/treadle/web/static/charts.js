@@ -28,7 +28,7 @@
     const shown = bars ? [...parts].reverse() : parts;
     const grid = { stroke: colour("--line"), width: 1 }, font = "11px system-ui, sans-serif";
     return {
-      width: box.clientWidth || 300, height: HEIGHT, padding: [8, 8, 0, 0], cursor: { y: false, points: { show: !bars } },
+      width: box.clientWidth || 300, height: HEIGHT, padding: [8, 18, 0, 0], cursor: { y: false, points: { show: !bars } },
       legend: { live: true },
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high || 0, bars ? 5 : 1) * 1.1] } },
       axes: [
