@@ -295,6 +295,43 @@ def metrics_page() -> str:
     return _page(parts)
 
 
+# --- MCP ---
+
+
+def mcp_page() -> str:
+    """Every tool, resource and prompt, from the tables that they are listed from."""
+    from treadle.mcp.catalog import PROMPTS_BY_NAME, TOOLS
+    from treadle.mcp.resources import RESOURCES
+
+    parts = [
+        "# MCP",
+        _NOTE,
+        "What `treadle mcp` and `/mcp` of a server offer to models ([how to](../how-to/mcp.md)). A tool answers with structured "
+        "content of the schema that it is listed with, and one text item that holds the same JSON; an error has `isError`, "
+        '`{"success": false, "code": ..., "error": ...}` and maybe `diagnostics`, `problems` or `scope`. Tools that the caller has '
+        "no scope for are not listed.",
+        "## Tools",
+    ]
+    for tool in TOOLS.values():
+        needed = tool.input_schema.get("required", [])
+        rows = [
+            [f"`{name}`{' (required)' if name in needed else ''}", _cell(said.get("description", ""))]
+            for name, said in tool.input_schema["properties"].items()
+        ]
+        fields = ", ".join(f"`{name}`" for name in tool.output_schema["properties"])
+        parts += [f"### `{tool.name}`", _help(tool.description)]
+        parts += [_table(["argument", "meaning"], rows)] if rows else []
+        parts += [f"Answers with {fields}."]
+    parts += ["## Resources", "`afl://runs...` is understood as `afl://runners...`."]
+    for resource in RESOURCES:
+        parts.append(f"### `{resource.uri}`\n\n{resource.description} `{resource.mime_type}`.")
+    parts.append("## Prompts")
+    for prompt in PROMPTS_BY_NAME.values():
+        rows = [[f"`{each.name}`{' (required)' if each.required else ''}", each.description or ""] for each in prompt.arguments]
+        parts += [f"### `{prompt.name}`", prompt.description] + ([_table(["argument", "meaning"], rows)] if rows else [])
+    return _page(parts)
+
+
 # --- commands ---
 
 
@@ -466,6 +503,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/errors.md": errors_page,
     "docs/reference/http.md": http_page,
     "docs/reference/settings.md": settings_page,
+    "docs/reference/mcp.md": mcp_page,
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/states.md": states_page,
     "docs/reference/diagnostics.md": diagnostics_page,

@@ -241,6 +241,19 @@ async def test_agents_answer_for_a_step_that_waits(scene: Scene):
     assert "no gas" in (await scene.api.runs.outputs(other)).error["message"]
 
 
+async def test_the_run_of_a_step_is_found_by_the_steps_id_alone(scene: Scene):
+    here, there = await brew(scene, task_list="kitchen"), await brew(scene, task_list="bar")
+    for run in (here, there):
+        (step,) = [each for each in (await scene.api.steps.list(run.id)).steps if each.path == "Brew.water"]
+        found = await scene.api.steps.find(step.id)
+        assert (found.run_id, found.step_id, found.path) == (run.id, step.id, "Brew.water")
+        assert step.statement_id == "tea.Brew/block-0/water"
+    cook = Service(scene.engine, Access("token:cook", frozenset([Scope.READ]), ("kitchen",)))
+    for caller, step_id in ((scene.api, NOBODY), (cook, step.id)):
+        with pytest.raises(StepNotFound):
+            await caller.steps.find(step_id)
+
+
 async def test_many_runs_are_operated_page_by_page_and_counted_first(scene: Scene):
     runs = [await brew(scene, task_list="bulk") for _ in range(5)]
     await brew(scene, task_list="other")

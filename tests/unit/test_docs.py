@@ -93,6 +93,16 @@ def test_every_command_has_a_heading():
         assert f"## `treadle {name}`\n" in text
 
 
+def test_every_tool_resource_and_prompt_has_a_heading():
+    from treadle.mcp.catalog import PROMPTS_BY_NAME, TOOLS
+    from treadle.mcp.resources import RESOURCES
+
+    text = text_of("mcp.md")
+    assert len(TOOLS) > 30
+    for name in (*TOOLS, *(each.uri for each in RESOURCES), *PROMPTS_BY_NAME):
+        assert f"### `{name}`\n" in text
+
+
 def test_every_route_has_a_heading():
     from treadle.api.contract import PREFIX
     from treadle.api.face import all_calls

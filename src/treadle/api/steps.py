@@ -40,6 +40,8 @@ class Step(Shape):
     path: str
     """For people: `Checkout.orders[3].pay`."""
     place: str
+    statement_id: str
+    """The node of the graph that it is of."""
     name: str
     kind: str
     """Of steps `workflow`, `step`, `schema` or `mixin`; of blocks `block`, `item`, `case` or `catch`."""
@@ -89,8 +91,6 @@ class StepPage(Shape):
 class StepDetail(Step):
     """One step in full."""
 
-    statement_id: str
-    """The node of the graph that it is of."""
     loop: Json
     """Of an item: the variable and its value."""
     task: TaskDetail | None
@@ -149,8 +149,21 @@ class StepAnswered(Shape):
     """False: it had its result already, and nothing was changed."""
 
 
+@dataclass(frozen=True, slots=True)
+class StepFound(Shape):
+    """Where a step is."""
+
+    run_id: str
+    step_id: str
+    path: str
+
+
 class StepsApi(Protocol):
     """Steps of runs."""
+
+    @contract.get("/steps/{step_id}", lists=True)
+    async def find(self, step_id: Annotated[str, Says("The step's id", "01935b8e-7c3a-7000-8000-000000000000")]) -> StepFound:
+        """Which run a step is of, for who knows its id alone."""
 
     @contract.get("/runs/{run_id}/steps", lists=True)
     async def list(

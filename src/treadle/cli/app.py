@@ -19,6 +19,7 @@ from treadle.cli import (
     graph,
     handlers,
     lists,
+    mcp,
     objectives,
     recover,
     run,
@@ -122,6 +123,7 @@ async def demo(session: Session) -> None:
 app.command("demo")(command(demo))
 app.command("up")(command(up.up, quiet=False))
 app.command("serve")(command(serve.serve, quiet=False))
+app.command("mcp")(command(mcp.mcp))
 app.command("worker")(command(worker.worker, quiet=False))
 app.command("runner")(command(runner.runner, quiet=False))
 app.command("enqueue")(command(enqueue.enqueue))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.util
 import json
 import logging
 import os
@@ -110,9 +111,19 @@ async def listening(engine: Engine, options: HttpOptions | None) -> HttpServer |
     from treadle.http.serving import HttpServer
     from treadle.web.site import add_pages
 
-    server = HttpServer(engine, options, more=(add_pages,))
+    more = [add_pages]
+    if has_mcp():
+        from treadle.cli.mcp_mount import add_mcp
+
+        more.append(add_mcp)
+    server = HttpServer(engine, options, more=more)
     await server.listen()
     return server
+
+
+def has_mcp() -> bool:
+    """Whether the SDK is there that MCP is spoken with; it is not loaded for that."""
+    return importlib.util.find_spec("mcp") is not None
 
 
 def calm_collector() -> None:

@@ -126,6 +126,13 @@ class StepReads:
             raise StepNotFound(step)
         return self._shown(stored)[0]
 
+    async def find(self, step_id: str) -> StepRow:
+        """The step of that id, of whatever run (and namespace), or `StepNotFound`."""
+        step = await self._store.find_step(parse_id(step_id, "step id"))
+        if step is None or not (shown := self._shown([step])):
+            raise StepNotFound(step_id)
+        return shown[0].row
+
     async def opened(self, values: dict[str, Json]) -> dict[str, Json]:
         """The attributes, with what is stored apart in its place."""
         refs = [value.digest for value in values.values() if isinstance(value, BlobRef)]

@@ -112,6 +112,7 @@ def step_fields(shown: ShownStep, program: Program | None, params: dict[str, Jso
         "id": row.id,
         "path": row.path,
         "place": row.place,
+        "statement_id": row.statement_id,
         "name": row.name,
         "kind": str(row.kind),
         "is_step": row.is_step,

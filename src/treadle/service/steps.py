@@ -9,6 +9,7 @@ from treadle.api.steps import (
     Step,
     StepAnswered,
     StepDetail,
+    StepFound,
     StepPage,
     StepsApi,
     StepTime,
@@ -21,7 +22,7 @@ from treadle.kernel.run_timeline import Span
 from treadle.kernel.step_reads import task_of
 from treadle.kernel.vault import UnreadableValue
 from treadle.lang.program import Program
-from treadle.model.errors import TaskNotFound
+from treadle.model.errors import RunNotFound, StepNotFound, TaskNotFound
 from treadle.model.runs import Run
 from treadle.model.values import Json
 from treadle.service.run_group import RunGroup
@@ -34,6 +35,14 @@ _LOOKED_AT = 1000
 
 class Steps(RunGroup, StepsApi):
     """See `StepsApi`."""
+
+    async def find(self, step_id: str) -> StepFound:
+        row = await self.engine.run_kernel.step_reads.find(step_id)
+        try:
+            await self.find_run(row.run_id)
+        except RunNotFound:
+            raise StepNotFound(step_id) from None
+        return StepFound(row.run_id, row.id, row.path)
 
     async def list(
         self,
@@ -98,7 +107,6 @@ class Steps(RunGroup, StepsApi):
         ]
         return StepDetail(
             **step_fields(shown, await self._program(run), params, returns),
-            statement_id=row.statement_id,
             loop=by_size(loop),
             task=None if task_id is None else await self._task(task_id),
             lines=[shaped_run_line(number, line, {row.id: row.path}) for number, line in lines[-_LINES:]],

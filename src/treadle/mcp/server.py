@@ -1,0 +1,77 @@
+"""The server: the SDK's, with our tools, resources and prompts on the desk that each request is given."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import Any
+
+import mcp_types as wire
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+from treadle.mcp.answers import answer
+from treadle.mcp.catalog import PROMPTS_BY_NAME, TOOLS, find_resource
+from treadle.mcp.desk import Desk
+from treadle.mcp.resources import RESOURCES
+
+Context = ServerRequestContext[Any, Any]
+DeskOf = Callable[[Context], Awaitable[Desk]]
+"""Who knows what a request's caller may do."""
+
+INSTRUCTIONS = """Treadle is a durable work engine: tasks for handlers, workflows in AFL, approvals by people, objectives.
+Read the prompt `afl_language` (or the resource afl://language) before you write AFL, and call `afl_validate` after each change.
+A run is durable: it goes on after a tool has answered. `why` says what anything waits for.
+Lists come in pages: pass `next_before` (or `next_after`) on. Errors have a stable `code`."""
+
+
+def make_server(desk_of: DeskOf) -> Server[Any]:
+    """A server for any transport."""
+
+    async def list_tools(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
+        desk = await desk_of(ctx)
+        return wire.ListToolsResult(tools=[tool.listed() for tool in TOOLS.values() if desk.may(tool.scope)])
+
+    async def call_tool(ctx: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
+        tool = TOOLS.get(params.name)
+        if tool is None:
+            raise MCPError(wire.INVALID_PARAMS, f"There is no tool {params.name!r}.")
+        return await answer(tool, await desk_of(ctx), params.arguments or {})
+
+    async def list_resources(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListResourcesResult:
+        return wire.ListResourcesResult(resources=[each.listed() for each in RESOURCES if not each.is_template])
+
+    async def list_templates(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListResourceTemplatesResult:
+        templates = [each.listed_template() for each in RESOURCES if each.bare != each.uri or each.is_template]
+        return wire.ListResourceTemplatesResult(resource_templates=templates)
+
+    async def read_resource(ctx: Context, params: wire.ReadResourceRequestParams) -> wire.ReadResourceResult:
+        found = find_resource(params.uri)
+        if found is None:
+            raise MCPError(wire.INVALID_PARAMS, f"There is no resource {params.uri}.", {"code": "not_found", "uri": params.uri})
+        return await found[0].read(await desk_of(ctx), params.uri, found[1])
+
+    async def list_prompts(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListPromptsResult:
+        return wire.ListPromptsResult(prompts=[each.listed() for each in PROMPTS_BY_NAME.values()])
+
+    async def get_prompt(ctx: Context, params: wire.GetPromptRequestParams) -> wire.GetPromptResult:
+        prompt = PROMPTS_BY_NAME.get(params.name)
+        if prompt is None:
+            raise MCPError(wire.INVALID_PARAMS, f"There is no prompt {params.name!r}.")
+        return await prompt.tell(await desk_of(ctx), params.arguments or {})
+
+    return Server(
+        "treadle",
+        version=version("treadle"),
+        title="Treadle",
+        instructions=INSTRUCTIONS,
+        get_tool_input_schema=lambda name: TOOLS[name].input_schema if name in TOOLS else None,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+    )
