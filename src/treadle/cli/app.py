@@ -34,6 +34,7 @@ from treadle.cli import (
     submit,
     tasks,
     token,
+    top,
     topology,
     up,
     usage,
@@ -134,6 +135,7 @@ app.command("run")(command(run.run))
 app.command("submit")(command(submit.submit))
 app.command("signal")(command(functions.signal))
 app.command("why")(command(tasks.why))
+app.command("top")(command(top.top))
 app.command("events")(command(events.events))
 app.command("status")(command(status.status))
 app.command("servers")(command(servers.servers))

@@ -1,0 +1,56 @@
+"""`treadle top` in a terminal that a test drives."""
+
+from __future__ import annotations
+
+from textual.widgets import DataTable
+
+from treadle.cli.top import Look, headline, spark
+from treadle.cli.top_app import TopApp
+from treadle.model.access import OPEN
+from treadle.model.errors import StoreUnavailable
+from treadle.service import Service
+from treadle.wiring.engine import Engine
+
+
+def cells(app: TopApp, name: str) -> list[list[str]]:
+    table = app.query_one(f"#{name}-table", DataTable)
+    return [[str(cell) for cell in table.get_row_at(row)] for row in range(table.row_count)]
+
+
+async def test_it_shows_lists_runs_and_workers_and_follows_them():
+    async with Engine("memory://") as engine:
+        for n in range(3):
+            await engine.enqueue("greet", {"n": n})
+        app = TopApp(Service(engine, OPEN), 60, where="memory://")
+        async with app.run_test() as pilot:
+            assert cells(app, "lists")[0][:3] == ["default", "greet", "3"]
+            await engine.enqueue("greet", {"n": 4})
+            await pilot.press("space")
+            await pilot.pause()
+            assert cells(app, "lists")[0][2] == "4"
+            await pilot.press("w")
+            async with engine.worker(name="here"):
+                await pilot.press("space")
+                await pilot.pause()
+                assert [row[0] for row in cells(app, "workers")] == ["here"]
+
+
+async def test_trouble_is_said_and_goes_away(monkeypatch):
+    async with Engine("memory://") as engine:
+        look = Look(Service(engine, OPEN))
+
+        async def down() -> None:
+            raise StoreUnavailable("the store is away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.store, "now", down)
+            await look.again()
+            assert "the store is away" in headline(look, "").plain
+        await look.again()
+        assert headline(look, "").plain.startswith("ok")
+
+
+def test_little_bars_grow_with_the_numbers():
+    assert spark([0, 1, 2, 4, 8]) == " ▁▂▄█"
+    assert spark([0, 0]) == "▁▁"
+    assert spark([]) == ""
