@@ -7,6 +7,8 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from treadle.api.contract import PREFIX, Call
+from treadle.api.face import all_calls
 from treadle.http.access import COOKIE, CSRF_HEADER
 from treadle.http.problems import Problem
 from treadle.http.schemas import components as components_of_shapes
@@ -43,8 +45,24 @@ def document(app: FastAPI, version: str) -> dict[str, Any]:
         for operations in made["paths"].values():
             for operation in operations.values():
                 _tidy(operation)
+        for call in all_calls():
+            if links := _links(call):
+                made["paths"][f"{PREFIX}{call.route.path}"][call.route.method.lower()]["responses"][str(call.route.status)][
+                    "links"
+                ] = links
         app.openapi_schema = made
     return app.openapi_schema
+
+
+def _links(call: Call) -> dict[str, Any]:
+    """What can be done next with what the call made: all calls of its group that need nothing but its id in their path."""
+    if not call.route.creates or "id" not in getattr(call.returns, "__dataclass_fields__", {}):
+        return {}
+    return {
+        other.id: {"operationId": other.id, "parameters": {other.path[0].name: "$response.body#/id"}}
+        for other in all_calls()
+        if other.group == call.group and len(other.path) == 1 and other.path[0].name.endswith("_id")
+    }
 
 
 def _tidy(operation: dict[str, Any]) -> None:

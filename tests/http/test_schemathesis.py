@@ -1,0 +1,183 @@
+"""Requests that nobody would think of, made from the OpenAPI document: no answer is a server error, and none is undocumented."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from treadle.http.app import make_app
+from treadle.http.serving import HttpOptions, HttpServer
+from treadle.model.access import Scope
+from treadle.wiring.engine import Engine
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+SHARES = 4
+LONGEST_WAIT = 0.01
+"""Seconds that calls may wait here that wait for something to happen."""
+
+
+def make_schema() -> Any:
+    document = make_app(Engine("memory://")).openapi()
+    config = schemathesis.Config.from_dict(
+        {
+            "generation": {"with-security-parameters": False, "database": "none"},
+        }
+    )
+    return schemathesis.openapi.from_dict(document, config=config)
+
+
+def some(count: int) -> settings:
+    phases = (Phase.explicit, Phase.generate)  # what fails is told as it is: shrinking takes too long here
+    return settings(
+        max_examples=count,
+        phases=phases,
+        database=None,
+        deadline=None,
+        derandomize=count < 50,
+        suppress_health_check=list(HealthCheck),
+        stateful_step_count=8,
+    )
+
+
+@dataclass
+class Served:
+    """A server in a thread of its own."""
+
+    url: str
+    secret: str
+
+    def call(self, case: Case, *, token: bool = True) -> int:
+        """Make the request, and check the answer; its status."""
+        before(case)
+        headers = {"Authorization": f"Bearer {self.secret}"} if token else {}
+        return case.call_and_validate(base_url=self.url, session=SESSION, headers=headers, checks=CHECKS).status_code
+
+
+SESSION = requests.Session()
+SESSION.trust_env = False
+
+
+def before(case: Case) -> None:
+    """Nothing waits for long, and live events, which have no end, are refused."""
+    if case.operation.definition.raw.get("operationId") == "events_stream":
+        case.headers["Last-Event-ID"] = "none"
+    for part in (case.query, case.body):
+        if isinstance(part, dict) and isinstance(wait := part.get("wait_for"), int | float) and 0 < wait <= 60:
+            part["wait_for"] = LONGEST_WAIT
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    """A server with a token for everything, on an engine in memory."""
+    loop = asyncio.new_event_loop()
+    stop, ready = asyncio.Event(), threading.Event()
+    found: list[Served] = []
+
+    async def serve() -> None:
+        async with Engine("memory://") as engine:
+            secret = (await engine.tokens.create("everything", [Scope.ADMIN])).secret
+            async with HttpServer(engine, HttpOptions(port=0)) as server:
+                found.append(Served(server.url, secret))
+                ready.set()
+                await stop.wait()
+
+    def run() -> None:
+        try:
+            loop.run_until_complete(serve())
+        finally:
+            ready.set()
+            loop.close()
+
+    thread = threading.Thread(target=run, name="served")
+    thread.start()
+    ready.wait()
+    yield found[0]
+    loop.call_soon_threadsafe(stop.set)
+    thread.join()
+
+
+SCHEMA = make_schema()
+
+
+def try_all(served: Served, count: int, share: int = 0, shares: int = 1) -> tuple[Counter[int], Counter[int]]:
+    """So many requests of each kind, those that fit and those that do not, to every operation; each with a token and without.
+
+    Answers by status, with and without.
+    """
+    answered: Counter[int] = Counter()
+    refused: Counter[int] = Counter()
+    for found in islice(SCHEMA.get_all_operations(), share, None, shares):
+        for mode in GenerationMode:
+
+            @some(count)
+            @given(case=found.ok().as_strategy(generation_mode=mode))
+            def call(case: Case) -> None:
+                refused[served.call(case, token=False)] += 1
+                answered[served.call(case)] += 1
+
+            with contextlib.suppress(Unsatisfiable):  # nothing can be wrong with what takes nothing
+                call()
+    return answered, refused
+
+
+def run_machine(served: Served, count: int) -> Counter[int]:
+    """Histories in which what was made is used on; how their requests were answered."""
+    answered: Counter[int] = Counter()
+
+    class Machine(SCHEMA.as_state_machine()):  # type: ignore[misc]
+        def before_call(self, case: Case) -> None:
+            before(case)
+
+        def get_call_kwargs(self, case: Case) -> dict[str, Any]:
+            return {"base_url": served.url, "session": SESSION, "headers": {"Authorization": f"Bearer {served.secret}"}}
+
+        def validate_response(self, response: Any, case: Case, additional_checks: Any = None, **kwargs: Any) -> None:
+            answered[response.status_code] += 1
+            case.validate_response(response, checks=CHECKS)
+
+    Machine.run(settings=some(count))
+    return answered
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("share", range(SHARES))
+def test_no_request_with_or_without_a_token_is_answered_with_what_is_not_documented(served: Served, share: int):
+    answered, refused = try_all(served, 2, share, SHARES)
+    assert min(answered[200], answered[422]) > 2  # they get somewhere, and not all to the same place
+    assert refused[401] > 10
+    assert refused[201] == 0
+
+
+def test_what_was_made_is_used_on_and_nothing_breaks(served: Served):
+    answered = run_machine(served, 10)
+    assert answered[200] + answered[201] > 10
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_many_requests_and_none_is_answered_with_what_is_not_documented(served: Served):
+    try_all(served, 200)
+
+
+@pytest.mark.soak
+def test_long_histories_and_nothing_breaks(served: Served):
+    run_machine(served, 500)
