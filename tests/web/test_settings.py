@@ -64,7 +64,8 @@ async def test_the_store_is_shown_and_its_log_verified_page_by_page(visit: Visit
     for _ in range(3):
         made = await visit.engine.enqueue("greet", {"name": "Ada"})
         await visit.engine.queue.cancel(made.id, actor="ann")
-    page = main_of(await visit.page("/settings/store"))
+    assert "looked for on demand" in await visit.page("/settings/store")
+    page = main_of(await visit.page("/settings/store?measure"))
     assert "Finished: canceled" in page
     assert "sqlite library" in page
     monkeypatch.setattr(settings, "PAGES_AT_ONCE", 1)
@@ -80,3 +81,11 @@ async def test_problems_that_were_found_before_are_told_to_the_end(visit: Visit)
     page = main_of(await visit.do("/settings/verify", problem="task <b>7</b>: move 2 should be number 1"))
     assert "1 problem" in page
     assert "task &lt;b&gt;7&lt;/b&gt;: move 2 should be number 1" in page
+
+
+async def test_slow_calls_of_the_store_are_shown(visit: Visit):
+    await visit.page("/settings/store")  # from now on it is measured
+    async with visit.engine.worker():
+        await visit.engine.result(await visit.engine.enqueue("greet", {"name": "Ada"}))
+    page = main_of(await visit.page("/settings/store"))
+    assert '<th scope="row">commit</th>' in page

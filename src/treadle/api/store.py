@@ -133,12 +133,40 @@ class PruneStep(Shape):
     """Not all could be done in one call: pass it as `after`, with the same options; null: that was all."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoreCallTimes(Shape):
+    """Calls of one operation of the store; durations are milliseconds."""
+
+    operation: str
+    """`claim`, `commit`, `renew` or `wake`."""
+    calls: int
+    failed: int
+    slow: int
+    """Those that took 100 ms or longer."""
+    mean_for: float
+    longest_for: float
+    longest_at: Instant | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCallsTimed(Shape):
+    """How long calls of the store took in the process that answers, the operation with the longest call first."""
+
+    since_at: Instant
+    """When it began to measure: with the first question for it."""
+    operations: list[StoreCallTimes]
+
+
 class StoreApi(Protocol):
     """The store, and what keeps it small and safe."""
 
     @contract.get("/store", Scope.OPERATE)
     async def info(self) -> StoreInfo:
         """What the store is, what is in it, how it is doing, and what is risky about it. May take seconds on a big one."""
+
+    @contract.get("/store/calls", Scope.OPERATE)
+    async def calls(self) -> StoreCallsTimed:
+        """How long calls of the store take in the process that answers; other processes have numbers of their own."""
 
     @contract.post("/store/verify", Scope.ADMIN)
     async def verify(

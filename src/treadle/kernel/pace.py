@@ -21,7 +21,7 @@ PAGE = 5_000
 """Seqs that are counted at once."""
 FAR_BEHIND = 50_000
 """When so many seqs have been given since the last look, counting begins anew: that is quicker than to catch up."""
-WITHIN = 0.1
+WITHIN = 0.05
 """Seconds that a look spends on going back."""
 LATE_FOR = 15.0
 """Seconds after which no move can come any more with a seq before one that was seen (D9)."""

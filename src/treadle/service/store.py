@@ -10,6 +10,8 @@ from treadle.api.store import (
     LaneDepths,
     PruneStep,
     StoreApi,
+    StoreCallsTimed,
+    StoreCallTimes,
     StoreFinding,
     StoreHealth,
     StoreInfo,
@@ -44,6 +46,24 @@ class StoreCalls(Group, StoreApi):
             finished=overview.finished,
             lanes=[_lane(depth) for depth in overview.depths],
             health=_health(health),
+        )
+
+    async def calls(self) -> StoreCallsTimed:
+        timer = self.engine.call_timer
+        return StoreCallsTimed(
+            since_at=instant(timer.since_at),
+            operations=[
+                StoreCallTimes(
+                    operation=each.operation,
+                    calls=each.calls,
+                    failed=each.failed,
+                    slow=each.slow,
+                    mean_for=round(each.total / each.calls * 1000, 3),
+                    longest_for=round(each.longest * 1000, 3),
+                    longest_at=instant(each.longest_at),
+                )
+                for each in timer.list()
+            ],
         )
 
     async def verify(self, *, after: str | None = None, limit: int = PAGE_LIMIT) -> VerifyPage:

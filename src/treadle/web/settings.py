@@ -81,8 +81,10 @@ def add(site: Site) -> None:
     @site.page("/settings/store")
     async def store(request: Request, service: Service) -> Response:
         service.access.check(Scope.OPERATE)
-        info = await service.store.info()
-        return await site.render(request, "settings_store.html", service=service, info=info)
+        system = await if_allowed(service.system.status())
+        calls = await service.store.calls()
+        info = await service.store.info() if "measure" in request.query_params else None
+        return await site.render(request, "settings_store.html", service=service, info=info, calls=calls, system=system)
 
     @site.action("/settings/verify")
     async def verify(request: Request, service: Service) -> Response:

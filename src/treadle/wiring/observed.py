@@ -9,6 +9,7 @@ from treadle.kernel.observing import Telemetry
 from treadle.settings import Settings
 
 if TYPE_CHECKING:
+    from treadle.kernel.call_times import CallTimer
     from treadle.kernel.pace import Pace
     from treadle.wiring.engine import Engine
     from treadle.wiring.metrics import Metrics
@@ -21,6 +22,7 @@ class ObservedFace:
     telemetry: Telemetry
     _metrics: Metrics | None = None
     _pace: Pace | None = None
+    _call_timer: CallTimer | None = None
 
     @property
     def metrics(self) -> Metrics:
@@ -30,6 +32,16 @@ class ObservedFace:
 
             self._metrics = Metrics(cast("Engine", self))
         return self._metrics
+
+    @property
+    def call_timer(self) -> CallTimer:
+        """How long calls of the store take, measured from the first time that this is asked for."""
+        if self._call_timer is None:
+            from treadle.kernel.call_times import CallTimer
+
+            self._call_timer = CallTimer(cast("Engine", self).clock)
+            self.telemetry.add(self._call_timer.observe)
+        return self._call_timer
 
     @property
     def pace(self) -> Pace:

@@ -1,0 +1,28 @@
+"""Times of calls of the store: a few numbers for each operation."""
+
+from __future__ import annotations
+
+from treadle.kernel.call_times import CallTimer
+from treadle.kernel.observing import StoreCalled
+from treadle.kernel.telemetry import LoopError
+from treadle.testing import ManualClock
+
+
+def test_calls_are_counted_by_operation_and_the_longest_is_remembered():
+    clock = ManualClock()
+    timer = CallTimer(clock)
+    timer.observe(StoreCalled("claim", 0.01, 1))
+    clock.advance(5)
+    timer.observe(StoreCalled("commit", 0.3, 1))
+    clock.advance(5)
+    timer.observe(StoreCalled("commit", 0.1, 0, failed=True))
+    commit, claim = timer.list()
+    assert (commit.operation, commit.calls, commit.failed, commit.slow) == ("commit", 2, 1, 2)
+    assert (commit.total, commit.longest, commit.longest_at) == (0.4, 0.3, timer.since_at + 5_000)
+    assert (claim.operation, claim.calls, claim.slow) == ("claim", 1, 0)
+
+
+def test_what_is_no_call_of_the_store_is_not_counted():
+    timer = CallTimer(ManualClock())
+    timer.observe(LoopError("waker", RuntimeError("no")))
+    assert timer.list() == []
