@@ -15,10 +15,11 @@ import typer
 
 from treadle.cli.exits import FAILED
 from treadle.cli.session import Session
-from treadle.cli.words import grid, plain, span, state
+from treadle.cli.words import grid, plain, state
 from treadle.kernel.health import findings
 from treadle.kernel.ports import Keep, Unit
 from treadle.kernel.system import SystemClock
+from treadle.model.clock import span
 from treadle.model.errors import SchemaBehind, StoreError, TreadleError
 from treadle.model.tasks import Claim
 from treadle.wiring.engine import Engine

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from treadle.api.wire import to_builtins
-from treadle.cli.words import ago, facts, grid, ms, plain, pretty, short, span, state, when
-from treadle.model.clock import as_text
+from treadle.cli.words import ago, facts, grid, ms, plain, pretty, short, state, when
+from treadle.model.clock import as_text, span
 from treadle.model.values import Json
 
 if TYPE_CHECKING:

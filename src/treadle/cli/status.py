@@ -8,7 +8,8 @@ import typer
 
 from treadle.cli.exits import FAILED
 from treadle.cli.session import Session
-from treadle.cli.words import ago, facts, plain, span, when
+from treadle.cli.words import ago, facts, plain, when
+from treadle.model.clock import span
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

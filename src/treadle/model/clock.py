@@ -64,3 +64,17 @@ def as_text(at: int | None) -> str | None:
     if at is None:
         return None
     return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def span(for_ms: float) -> str:
+    """A duration in its largest sensible unit: `450 ms`, `3.2 s`, `12 min`, `5 h`, `3 d`."""
+    for_ms = abs(for_ms)
+    for limit, divisor, unit, digits in (
+        (1_000, 1, "ms", 0),
+        (60_000, 1_000, "s", 1),
+        (3_600_000, 60_000, "min", 0),
+        (172_800_000, 3_600_000, "h", 0),
+    ):
+        if for_ms < limit:
+            return f"{round(for_ms / divisor, digits):g} {unit}"
+    return f"{for_ms / 86_400_000:.0f} d"
