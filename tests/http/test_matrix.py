@@ -11,12 +11,14 @@ import httpx
 import pytest
 from tests.http.conftest import Stage
 
+from treadle.cli.mcp_mount import add_mcp
 from treadle.http.access import COOKIE
 from treadle.http.app import make_app
 from treadle.http.front import front_of
 from treadle.kernel.logins import FailedLogins
 from treadle.model.access import Scope, granted
 from treadle.testing import ManualClock
+from treadle.web.site import add_pages
 from treadle.wiring.engine import Engine
 
 ID = "01935b8e-7c3a-7000-8000-000000000000"
@@ -153,3 +155,31 @@ async def test_an_open_server_serves_no_page_of_another_site(stage: Stage):
         assert odd(await answers(client, changing), (403, "cross_origin")) == {}
     async with stage.client(base="http://rebound.example") as client:
         assert odd(await answers(client, GUARDED), (403, "host_not_allowed")) == {}
+
+
+def every_route(routes: list[Any]) -> list[tuple[str, str]]:
+    """Methods and paths of all that an application serves, whoever added it and documented or not."""
+    found = []
+    for route in routes:
+        if (inner := getattr(route, "original_router", None)) is not None:
+            found += every_route(inner.routes)
+        elif (path := getattr(route, "path", None)) is not None:
+            found += [(method, path) for method in getattr(route, "methods", None) or ("GET", "POST")]
+    return found
+
+
+async def test_no_page_tool_or_route_of_a_whole_server_is_for_who_has_no_token():
+    clock = ManualClock()
+    public = {"/health", "/login", "/logout", "/static", "/v1/openapi.json", "/v1/docs"}
+    async with Engine("memory://", clock=clock) as engine:
+        app = make_app(engine, may_be_open=False, more=[add_pages, add_mcp])
+        found = sorted({each for each in every_route(app.routes) if each[1] not in public})
+        assert len(found) > len(GUARDED)
+        let_in = {}
+        async with Stage(engine, clock, app).client() as client:
+            for method, path in found:
+                answer = await client.request(method, re.sub(r"{[\w:]+}", ID, path), headers={"Last-Event-ID": "none"})
+                to_login = answer.status_code in (302, 303) and answer.headers["Location"].startswith("/login")
+                if answer.status_code not in (401, 405) and not to_login:
+                    let_in[f"{method} {path}"] = answer.status_code
+    assert let_in == {}
