@@ -76,6 +76,13 @@ class Settings:
     """The address that `treadle up` and `treadle serve` listen on; any but loopback needs a token."""
     http_port: int = 8787
     """The port that they listen on; if it is taken, the next free one of ten; 0: any."""
+    public_url: str = ""
+    """Where services outside reach the HTTP server, such as `https://work.example.org`: what call-back URLs of outside jobs begin
+    with. Without it jobs have none."""
+    github_secret: str = field(default="", repr=False)
+    """What GitHub signs its webhooks with; without it `/v1/ingest/github` takes none in. Never shown."""
+    github_labels: tuple[str, ...] = ()
+    """Labels, joined by commas, of which an issue must have one to become a job; any issue by default."""
     crash_at: str = ""
     """For tests: `point` or `point:n` kills the process when the named crash point is reached for the n-th time."""
 
@@ -112,6 +119,9 @@ def load_settings() -> Settings:
         watch_allow=tuple((get("TREADLE_WATCH_ALLOW") or "").split()),
         http_host=(get("TREADLE_HTTP_HOST") or "127.0.0.1").strip(),
         http_port=_port("TREADLE_HTTP_PORT", get("TREADLE_HTTP_PORT")),
+        public_url=_public_url(get("TREADLE_PUBLIC_URL") or ""),
+        github_secret=(get("TREADLE_GITHUB_SECRET") or "").strip(),
+        github_labels=tuple(label.strip() for label in (get("TREADLE_GITHUB_LABELS") or "").split(",") if label.strip()),
         crash_at=get("TREADLE_CRASH_AT") or "",
     )
 
@@ -155,6 +165,13 @@ def _endpoint(text: str) -> str:
         return ""
     if not text.startswith(("http://", "https://")):
         raise InvalidInput(f"TREADLE_OTLP_ENDPOINT must be a URL like http://localhost:4318, or `off`, not {text!r}.")
+    return text
+
+
+def _public_url(text: str) -> str:
+    text = text.strip().rstrip("/")
+    if text and (not text.startswith(("http://", "https://")) or "?" in text or "#" in text):
+        raise InvalidInput(f"TREADLE_PUBLIC_URL must be a URL like https://work.example.org, not {text!r}.")
     return text
 
 

@@ -86,7 +86,8 @@ def odd(found: dict[Place, tuple[int, str]], *expected: tuple[int, str]) -> dict
 
 def test_there_are_many_and_all_but_a_few_are_guarded():
     assert len(GUARDED) > 40
-    assert {str(place) for place in PLACES if place.public} == {"GET /health", "POST /login", "POST /logout"}
+    signed = {"POST /v1/external-jobs/{job_id}/callback", "POST /v1/ingest/github"}
+    assert {str(place) for place in PLACES if place.public} == {"GET /health", "POST /login", "POST /logout", *signed}
     assert {str(place) for place in GUARDED if place.scope is None} == {"GET /session"}
 
 

@@ -42,6 +42,8 @@ class Route:
     """Whether tokens that are restricted to task lists may make it: what carries it out then keeps to those lists."""
     creates: bool = False
     """Whether it makes something new: sent again with the same `Idempotency-Key`, it makes nothing more."""
+    problems: tuple[int, ...] = ()
+    """Statuses of problems that only calls of its kind are answered with."""
 
 
 class Shape:
@@ -90,14 +92,16 @@ class Call:
         return f"{self.group}_{self.name}"
 
 
-def get(path: str, scope: Scope = Scope.READ, *, lists: bool = False) -> Callable[[F], F]:
+def get(path: str, scope: Scope = Scope.READ, *, lists: bool = False, problems: tuple[int, ...] = ()) -> Callable[[F], F]:
     """A call that only looks."""
-    return _at(Route("GET", path, scope, lists=lists))
+    return _at(Route("GET", path, scope, lists=lists, problems=problems))
 
 
-def post(path: str, scope: Scope, *, status: int = 200, lists: bool = False, creates: bool = False) -> Callable[[F], F]:
+def post(
+    path: str, scope: Scope, *, status: int = 200, lists: bool = False, creates: bool = False, problems: tuple[int, ...] = ()
+) -> Callable[[F], F]:
     """A call that does something."""
-    return _at(Route("POST", path, scope, status, lists, creates))
+    return _at(Route("POST", path, scope, status, lists, creates, problems))
 
 
 def put(path: str, scope: Scope, *, lists: bool = False) -> Callable[[F], F]:

@@ -7,6 +7,7 @@ from typing import Protocol, get_type_hints
 from treadle.api.approvals import ApprovalsApi
 from treadle.api.contract import Call, calls_of
 from treadle.api.dead_letters import DeadLettersApi
+from treadle.api.dispatch import DispatchApi
 from treadle.api.events import EventsApi
 from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.flows import FlowsApi
@@ -34,6 +35,9 @@ class Api(Protocol):
 
     @property
     def dead_letters(self) -> DeadLettersApi: ...
+
+    @property
+    def dispatch(self) -> DispatchApi: ...
 
     @property
     def external_jobs(self) -> ExternalJobsApi: ...

@@ -13,6 +13,7 @@ import msgspec
 from treadle.api.approvals import ApprovalsApi
 from treadle.api.contract import KEY, PREFIX, Call, calls_of
 from treadle.api.dead_letters import DeadLettersApi
+from treadle.api.dispatch import DispatchApi
 from treadle.api.events import EventsApi
 from treadle.api.external_jobs import ExternalJobsApi
 from treadle.api.face import Api
@@ -77,6 +78,10 @@ class Client(Api):
     @cached_property
     def dead_letters(self) -> DeadLettersApi:
         return cast(DeadLettersApi, remote("dead_letters", DeadLettersApi, self.send))
+
+    @cached_property
+    def dispatch(self) -> DispatchApi:
+        return cast(DispatchApi, remote("dispatch", DispatchApi, self.send))
 
     @cached_property
     def external_jobs(self) -> ExternalJobsApi:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI
 
-from treadle.http import login, looking, stream
+from treadle.http import callbacks, ingest, login, looking, stream
 from treadle.http.envelope import BODY_OVERHEAD, Envelope
 from treadle.http.front import Front
 from treadle.http.names import WholeNames
@@ -35,6 +35,8 @@ def make_app(
     handle_problems(app)
     app.include_router(make_router(front))
     app.include_router(stream.make_router(front))
+    app.include_router(callbacks.make_router(front))
+    app.include_router(ingest.make_router(front))
     app.include_router(login.make_router(front))
     app.include_router(looking.make_router(front))
     for add in more:

@@ -16,6 +16,8 @@ from starlette.exceptions import HTTPException
 from treadle.api.contract import Shape
 from treadle.model.errors import (
     BacklogFull,
+    CallbackRefused,
+    CallbackTooEarly,
     ClaimLost,
     Forbidden,
     IllegalMove,
@@ -45,6 +47,8 @@ STATUSES: tuple[tuple[type[TreadleError], int], ...] = (
     (BacklogFull, 429),
     (ClaimLost, 409),
     (IllegalMove, 409),
+    (CallbackTooEarly, 409),
+    (CallbackRefused, 403),
     (Refused, 409),
     (Unsupported, 501),
     (MissingDependency, 501),
@@ -95,8 +99,9 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def status_of(error: TreadleError) -> int:
-    """The HTTP status for an error."""
-    return next((status for kind, status in STATUSES if isinstance(error, kind)), 409)
+    """The HTTP status for an error; those of dispatch have one of their own, from its specification."""
+    own: int | None = getattr(error, "http_status", None)
+    return own or next((status for kind, status in STATUSES if isinstance(error, kind)), 409)
 
 
 def problem(

@@ -20,7 +20,7 @@ from treadle.api.face import all_calls
 from treadle.api.wire import to_builtins, to_json
 from treadle.http.front import Front
 from treadle.http.names import named
-from treadle.http.problems import problem_responses
+from treadle.http.problems import DOCUMENTED, problem_responses
 from treadle.http.repeats import once
 from treadle.http.schemas import content_of
 from treadle.model.errors import RestrictedToken
@@ -45,7 +45,10 @@ def make_router(front: Front) -> APIRouter:
             route_class_override=_guarded(call, front),
             status_code=call.route.status,
             response_model=None,
-            responses={call.route.status: {"description": "Done", **content_of(call.returns)}, **problem_responses()},
+            responses={
+                call.route.status: {"description": "Done", **content_of(call.returns)},
+                **problem_responses(*DOCUMENTED, *call.route.problems),
+            },
             tags=[call.group],
             operation_id=call.id,
             summary=call.doc.partition("\n")[0].removesuffix("."),

@@ -33,7 +33,15 @@ from treadle.kernel.telemetry import Emit, ExternalHint, PollRaised, PollsFailin
 from treadle.kernel.vault import UnreadableValue, Vault
 from treadle.kernel.why import Reason
 from treadle.model.clock import as_text
-from treadle.model.errors import CallbackRefused, ClaimLost, ExternalAlreadyResolved, ExternalJobNotFound, InvalidInput, Refused
+from treadle.model.errors import (
+    CallbackRefused,
+    CallbackTooEarly,
+    ClaimLost,
+    ExternalAlreadyResolved,
+    ExternalJobNotFound,
+    InvalidInput,
+    Refused,
+)
 from treadle.model.external import (
     CANCELED,
     RING,
@@ -68,6 +76,7 @@ CANCEL_RETRY = RetryPolicy(retries=12, first_for=1000, cap_for=600_000)
 """For telling a service that a job is not wanted any more: about an hour."""
 
 _TRIES = 10
+_WRONG = "The token of the call-back is not one that was given to this job; nothing was changed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +126,7 @@ class Externals:
         namespace: str = DEFAULT_NAMESPACE,
         settle: Settle | None = None,
         cancel: Operate | None = None,
+        public_url: str = "",
     ) -> None:
         self._store = store
         self._committer = committer
@@ -127,6 +137,7 @@ class Externals:
         self._namespace = namespace
         self._settle = settle
         self._cancel = cancel
+        self._public_url = public_url
         self._polled: dict[str, Job] = {}
         """Jobs that are being polled here, by task."""
 
@@ -163,6 +174,12 @@ class Externals:
         """The signed token with which the service may resolve the job."""
         intent = intent_of(task)
         return None if intent is None else callback_token(task.id, intent)
+
+    def callback_url(self, callback_token: str) -> str | None:
+        """Where a service sends its call-back; None if nobody said where services reach this engine."""
+        task_id = callback_token.partition(".")[0]
+        base = self._public_url
+        return f"{base}/v1/external-jobs/{task_id}/callback?token={callback_token}" if base else None
 
     async def prepare(self, task: Task, decided: Finish | Park) -> tuple[Finish | Park, tuple[Row, ...]]:
         """What a specialist's attempt came to as it is stored, and what is stored with it about the job."""
@@ -285,6 +302,13 @@ class Externals:
                 return await self.show(job.stored.id)
         raise Refused("The job changes too fast to resolve it; send it again.")
 
+    async def find_called(self, job_id: str, callback_token: str) -> ShownJob:
+        """The job of that id (or of that task) that goes on, for a service that shows its token; raises as `resolve` does."""
+        job = await self._job_of(await self._called_back(callback_token))
+        if job_id not in (job.stored.id, job.record.render_job_id):
+            raise CallbackRefused(_WRONG)
+        return _shown(job)
+
     async def _called_back(self, callback_token: str) -> Task:
         task_id, _, signature = callback_token.partition(".")
         try:
@@ -293,11 +317,11 @@ class Externals:
             task = None
         intent = None if task is None or task.namespace != self._namespace else intent_of(task)
         if task is None or intent is None or not is_signed(task.id, intent, signature):
-            raise CallbackRefused("The token of the call-back is not one that was given to a job; nothing was changed.")
+            raise CallbackRefused(_WRONG)
         if task.finished:
             raise ExternalAlreadyResolved(task.id, task.state)
         if task.state != TaskState.AWAITING_EXTERNAL:
-            raise CallbackRefused("The job is not recorded yet; send the call-back again in a moment. Nothing was changed.")
+            raise CallbackTooEarly("The job is not recorded yet; send the call-back again in a moment. Nothing was changed.")
         return task
 
     async def cancel(self, job_id: str, *, actor: str, reason: str | None = None) -> ShownJob:

@@ -181,12 +181,18 @@ class Queue:
 
         return await self._operate(task_id, "requeue", counted)
 
-    async def end(self, task_id: str, finish: Finish) -> Task:
+    async def end(self, task_id: str, finish: Finish, check: Callable[[Task], None] = lambda task: None) -> Task:
         """End a live task as was said, whoever holds it: its holder is fenced off at once. Returns it as it was.
 
-        A task that has ended so already is left as it is; one that has ended otherwise raises `IllegalMove`.
+        A task that has ended so already is left as it is; one that has ended otherwise raises `IllegalMove`. `check` may refuse
+        it as it is then.
         """
-        return await self._operate(task_id, finish.move, lambda _: finish, unless=finish.state)
+
+        def ended(task: Task) -> Settlement:
+            check(task)
+            return finish
+
+        return await self._operate(task_id, finish.move, ended, unless=finish.state)
 
     async def discard(self, task_id: str, *, actor: str = "operator") -> Task:
         """Take a failed task out of the dead letters: it is canceled from now on. Discarding a canceled one is a no-op."""

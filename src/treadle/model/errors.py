@@ -43,7 +43,8 @@
     │   ├── AlreadyVoted        the same person decides a second time
     │   ├── DecidedTooLate      the time to decide has passed
     │   ├── EditsNotAllowed     the approval's context may not be changed by who approves
-    │   ├── CallbackRefused     a call-back with a token that no job was given, or too early
+    │   ├── CallbackRefused     a call-back with a token that no job was given
+    │   │   └── CallbackTooEarly  the job of a call-back is not recorded yet; it may be sent again
     │   ├── ExternalAlreadyResolved  the outside job has ended
     │   ├── PollNotSupported    a job is handed off that nobody could poll
     │   ├── RequestInProgress   a request with the same idempotency key is being carried out
@@ -381,6 +382,12 @@ class WatcherExists(Refused):
 
 class CallbackRefused(Refused):
     code = "callback_refused"
+
+
+class CallbackTooEarly(CallbackRefused):
+    """The job is not recorded yet: the same call-back may be sent again."""
+
+    code = "callback_too_early"
 
 
 class ExternalAlreadyResolved(Refused):

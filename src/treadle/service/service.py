@@ -12,6 +12,7 @@ from treadle.wiring.engine import Engine
 if TYPE_CHECKING:
     from treadle.service.approvals import Approvals
     from treadle.service.dead_letters import DeadLetters
+    from treadle.service.dispatch import Dispatch
     from treadle.service.events import Events
     from treadle.service.external_jobs import ExternalJobs
     from treadle.service.flows import Flows
@@ -49,6 +50,12 @@ class Service(Api):
         from treadle.service.dead_letters import DeadLetters
 
         return DeadLetters(self.engine, self.access)
+
+    @cached_property
+    def dispatch(self) -> Dispatch:
+        from treadle.service.dispatch import Dispatch
+
+        return Dispatch(self.engine, self.access)
 
     @cached_property
     def external_jobs(self) -> ExternalJobs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -113,6 +113,8 @@ class Engine(AccessFace, FunctionFace, GoalFace, ObservedFace, OutsideFace, Peop
         self.function_registry.add(plan_function(), own=True)
         self.fallback: Fallback | None = None
         """Serves names without a handler: see `treadle.agents.llm.use_llm`."""
+        self.before_close: list[Callable[[], Awaitable[None]]] = []
+        """What is done first when the engine closes, once, the last one first: for what others hold through it."""
         self._results: Results[Task] | None = None
         self._run_results: Results[Run]
         self.settings = settings or load_settings()
@@ -223,6 +225,8 @@ class Engine(AccessFace, FunctionFace, GoalFace, ObservedFace, OutsideFace, Peop
 
     async def close(self) -> None:
         """Finish what is on its way and let the store go; idempotent."""
+        while self.before_close:
+            await self.before_close.pop()()
         await self.outside_workers.close()
         if self._results is not None:
             self.committer.on_finished.remove(self._results.finished)

@@ -36,6 +36,7 @@ def wire_services(engine: Engine) -> None:
         namespace=namespace,
         settle=settle,
         cancel=engine.queue.cancel,
+        public_url=engine.settings.public_url,
     )
     engine.external_upkeep = ExternalUpkeep(engine.store, engine.committer, namespace=namespace)
 

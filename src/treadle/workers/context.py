@@ -115,6 +115,13 @@ class Context:
         return given[-1] if given else None
 
     @property
+    def callback_url(self) -> str | None:
+        """For specialists: where the service may send its call-back; it has the token in it. None without `TREADLE_PUBLIC_URL`."""
+        if self.callback_token is None or self.externals is None:
+            return None
+        return self.externals.callback_url(self.callback_token)
+
+    @property
     def cancelled(self) -> bool:
         """Whether the work should stop: canceled, lease lost, timed out or shutting down. Sync handlers look at it."""
         return self._cancelled is not None and self._cancelled.is_set()

@@ -15,5 +15,6 @@ from treadle.agents.dispatch.issues import Label as Label
 from treadle.agents.dispatch.issues import Owner as Owner
 from treadle.agents.dispatch.issues import Repository as Repository
 from treadle.agents.dispatch.issues import make_issue as make_issue
+from treadle.agents.dispatch.of_engine import coordinator_of as coordinator_of
 from treadle.agents.dispatch.records import TaskState as TaskState
 from treadle.agents.dispatch.records import TaskStatus as TaskStatus

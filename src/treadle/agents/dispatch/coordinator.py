@@ -20,7 +20,7 @@ from treadle.agents.dispatch.lines import done_line, error_line
 from treadle.agents.dispatch.patience import Patience
 from treadle.agents.dispatch.records import WORKER_ID, TaskState, TaskStatus, notes_of, status_of
 from treadle.kernel.ports import Finish, Keep, Park, Unit, Verdict
-from treadle.kernel.queue import Queue, TaskSpec, policy_of
+from treadle.kernel.queue import Enqueued, Queue, TaskSpec, policy_of
 from treadle.kernel.reads import PAGE_LIMIT
 from treadle.kernel.scaling import Scaling
 from treadle.kernel.settle import failure, refusal, settlement
@@ -36,6 +36,8 @@ from treadle.wiring.engine import Engine
 
 _log = logging.getLogger("treadle.dispatch")
 
+ACTOR = "dispatch"
+"""Who the log says did what was done by nobody in particular."""
 LOOP_PAUSE = 10.0
 """Seconds that a worker loop waits after an error of its own."""
 
@@ -95,6 +97,30 @@ class AgentCoordinator:
 
         With a `unique_key` that a live job has, or an `idempotency_key` that stands for one (for seven days), the id is that one's.
         """
+        return (
+            await self.submit(
+                issue,
+                priority=priority,
+                delay=delay,
+                metadata=metadata,
+                unique_key=unique_key,
+                idempotency_key=idempotency_key,
+                trace_id=trace_id,
+            )
+        ).id
+
+    async def submit(
+        self,
+        issue: GitHubIssue | Mapping[str, Any],
+        *,
+        priority: int = 0,
+        delay: Duration | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        unique_key: str | None = None,
+        idempotency_key: str | None = None,
+        trace_id: str | None = None,
+    ) -> Enqueued:
+        """As `enqueue`, and whether the job is new."""
         config = self.config
         spec = TaskSpec(
             id=self.engine.ids.new_id(),  # one for all tries: what is stored twice is stored once
@@ -112,7 +138,7 @@ class AgentCoordinator:
             trace_id=trace_id,
         )
         self._queue.check([spec])
-        return (await self._stored("enqueueing a job", lambda: self._queue.enqueue([spec])))[0].id
+        return (await self._stored("enqueueing a job", lambda: self._queue.enqueue([spec])))[0]
 
     async def dequeue(self, worker_id: str) -> TaskState | None:
         """The next job, now running and held by this object for that worker; None if there is none.
@@ -143,11 +169,13 @@ class AgentCoordinator:
         *,
         result: Mapping[str, Json] | None = None,
         retry: bool = False,
+        worker_id: str | None = None,
     ) -> None:
         """Say what became of a job: completed, failed (for good, or with `retry` by its policy), pending (given back), canceled.
 
         Under the claim, if this object dequeued the job; `ClaimLost` if it has lost it since. Otherwise whoever holds it loses
-        it. A job that is so already is left as it is, which is logged. Raises `JobNotFound`, and `IllegalMove` for what cannot be.
+        it; but with a `worker_id`, only if that worker had it last, else `ClaimLost`. A job that is so already is left as it is,
+        which is logged. Raises `JobNotFound`, and `IllegalMove` for what cannot be.
         """
         wanted = TaskStatus.of(status)
         if error is not None and wanted not in (TaskStatus.FAILED, TaskStatus.CANCELED):
@@ -156,6 +184,7 @@ class AgentCoordinator:
             await self.cancel(task_id, reason=error)
             return
         task = await self._jobs.get(task_id)
+        _check_worker(task, worker_id)
         if status_of(task) is wanted:
             _log.info("task %s is %s already: nothing was done", task.id, wanted)
             return
@@ -177,9 +206,9 @@ class AgentCoordinator:
         if held is not None:
             await self._settle(held, outcome)
         else:
-            await self._end(task, outcome)
+            await self._end(task, outcome, worker_id)
 
-    async def retry(self, task_id: str) -> None:
+    async def retry(self, task_id: str, *, actor: str = ACTOR) -> None:
         """Make a failed (or canceled) job pending again, due after the delay of its policy; one more attempt is counted.
 
         Raises `MaxRetriesExceeded` when it has been retried as often as it may, and changes nothing then. One that is pending
@@ -196,17 +225,17 @@ class AgentCoordinator:
             found = await self.engine.store.find_task(before.id)
             if found is not None and not found.finished and found.failures == before.failures + 1:
                 return  # the answer to an earlier try was lost
-            await self._queue.try_again(before.id, actor=self._actor)
+            await self._queue.try_again(before.id, actor=actor)
 
         try:
             await self._stored("retrying a job", again)
         except RetriesUsedUp as error:
             raise MaxRetriesExceeded(before.id, error.retries) from None
 
-    async def cancel(self, task_id: str, *, reason: str | None = None) -> None:
+    async def cancel(self, task_id: str, *, reason: str | None = None, actor: str = ACTOR) -> None:
         """End a job that has not ended, whoever holds it; again is a no-op. One that has ended otherwise raises `IllegalMove`."""
         task = await self._jobs.get(task_id)
-        await self._stored("canceling a job", lambda: self._queue.cancel(task.id, actor=self._actor, reason=reason))
+        await self._stored("canceling a job", lambda: self._queue.cancel(task.id, actor=actor, reason=reason))
 
     # looking
 
@@ -222,14 +251,20 @@ class AgentCoordinator:
         self, *, status: TaskStatus | str | None = None, before_id: str | None = None, limit: int = PAGE_LIMIT
     ) -> list[TaskState]:
         """Jobs, newest first, at most `limit` of them (1000); the last one's id is the `before_id` of the next page."""
-        return (await self._jobs.page(status, before_id, limit))[0]
+        return (await self.list_jobs(status=status, before_id=before_id, limit=limit))[0]
+
+    async def list_jobs(
+        self, *, status: TaskStatus | str | None = None, before_id: str | None = None, limit: int = PAGE_LIMIT
+    ) -> tuple[list[TaskState], str | None, bool]:
+        """A page of jobs, newest first, the `before_id` of the next one, and whether there may be one."""
+        return await self._jobs.page(status, before_id, limit)
 
     async def iter_tasks(self, *, status: TaskStatus | str | None = None) -> AsyncIterator[TaskState]:
         """All jobs, newest first, read a page at a time; one that is enqueued meanwhile is not met."""
         before_id: str | None = None
         more = True
         while more:
-            page, before_id, more = await self._jobs.page(status, before_id, 100)
+            page, before_id, more = await self.list_jobs(status=status, before_id=before_id, limit=100)
             for each in page:
                 yield each
 
@@ -304,10 +339,6 @@ class AgentCoordinator:
 
     # inside
 
-    @property
-    def _actor(self) -> str:
-        return "dispatch"
-
     async def _take(self, worker_id: str) -> Holding | None:
         """Claim one that may be executed, and hold it; what is due is made ready first, as nobody else may be there to do it."""
         store, clock = self.engine.store, self.engine.clock
@@ -380,15 +411,13 @@ class AgentCoordinator:
         dice = self.engine.ids.random() if policy.jitter else 0.0
         return settlement(task, outcome, policy, dice, self.engine.settings.payload_limit)
 
-    async def _end(self, task: Task, outcome: Outcome) -> None:
-        """End a job that is not held here, by what was seen of it."""
+    async def _end(self, task: Task, outcome: Outcome, worker_id: str | None) -> None:
+        """End a job that is not held here, by what was seen of it; with a worker's id, only if that one still has it then."""
         decided = self._decide(task, outcome)
         if not isinstance(decided, Finish):
             raise Refused(f"Task {task.id} is not held here: only who dequeued it can have it retried by its policy.")
-        finish = Finish(
-            decided.move, decided.state, decided.result, decided.error, decided.error_code, decided.fingerprint, self._actor
-        )
-        await self._stored("ending a job", lambda: self._queue.end(task.id, finish))
+        finish = Finish(decided.move, decided.state, decided.result, decided.error, decided.error_code, decided.fingerprint, ACTOR)
+        await self._stored("ending a job", lambda: self._queue.end(task.id, finish, lambda found: _check_worker(found, worker_id)))
         await self._note(task, outcome)
 
     async def _time_out(self, holding: Holding) -> None:
@@ -422,6 +451,12 @@ class AgentCoordinator:
 
 def _worker_of(task: Task) -> str | None:
     return notes_of(task).get(WORKER_ID)
+
+
+def _check_worker(task: Task, worker_id: str | None) -> None:
+    """`ClaimLost` for a worker who is not the one that had the job last."""
+    if worker_id is not None and _worker_of(task) != worker_id:
+        raise ClaimLost(task.id, task.claim_version)
 
 
 def _checked_metadata(metadata: Mapping[str, Json] | None) -> dict[str, Json]:

@@ -1,0 +1,91 @@
+"""Calls about jobs of dispatch, on the coordinator of an engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from treadle.agents.dispatch import AgentCoordinator, JobNotFound, TaskState, TaskStatus, coordinator_of
+from treadle.api.dispatch import Dequeued, DispatchApi, DispatchedJob, DispatchedJobPage, Issue
+from treadle.api.wire import to_builtins
+from treadle.model.access import Scope
+from treadle.model.values import Json
+from treadle.service.group import Group
+from treadle.service.shaping import instant
+
+
+class Dispatch(Group, DispatchApi):
+    """See `DispatchApi`. All jobs are in one task list, which tokens that are restricted to lists must be for."""
+
+    async def list(self, *, status: str | None = None, limit: int = 50, before: str | None = None) -> DispatchedJobPage:
+        found, cursor, more = await self._coordinator().list_jobs(status=status, before_id=before, limit=limit)
+        return DispatchedJobPage([_shaped(each) for each in found], cursor if more else None)
+
+    async def enqueue(
+        self,
+        issue: Issue,
+        *,
+        priority: int = 0,
+        delay: float | None = None,
+        metadata: dict[str, Json] | None = None,
+        unique_key: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> DispatchedJob:
+        given = {name: value for name, value in to_builtins(issue).items() if value is not None}
+        made = await self._coordinator().enqueue(
+            given, priority=priority, delay=delay, metadata=metadata, unique_key=unique_key, idempotency_key=idempotency_key
+        )
+        return await self.get(made)
+
+    async def get(self, job_id: str) -> DispatchedJob:
+        found = await self._coordinator().get_task(job_id)
+        if found is None:
+            raise JobNotFound(job_id)
+        return _shaped(found)
+
+    async def dequeue(self, worker_id: str) -> Dequeued:
+        found = await self._coordinator().dequeue(worker_id)
+        return Dequeued(None if found is None else _shaped(found))
+
+    async def update_status(
+        self,
+        job_id: str,
+        worker_id: str,
+        status: str,
+        *,
+        error: str | None = None,
+        result: dict[str, Json] | None = None,
+        retry: bool = False,
+    ) -> DispatchedJob:
+        if TaskStatus.of(status) is TaskStatus.CANCELED:
+            self.access.check(Scope.OPERATE)
+        await self._coordinator().update_status(job_id, status, error, result=result, retry=retry, worker_id=worker_id)
+        return await self.get(job_id)
+
+    async def retry(self, job_id: str) -> DispatchedJob:
+        await self._coordinator().retry(job_id, actor=self.actor)
+        return await self.get(job_id)
+
+    async def cancel(self, job_id: str, *, reason: str | None = None) -> DispatchedJob:
+        await self._coordinator().cancel(job_id, reason=reason, actor=self.actor)
+        return await self.get(job_id)
+
+    def _coordinator(self) -> AgentCoordinator:
+        found = coordinator_of(self.engine)
+        self.access.check_list(found.config.task_list)
+        return found
+
+
+def _shaped(job: TaskState) -> DispatchedJob:
+    fields: dict[str, Any] = msgspec.to_builtins(job)
+    return DispatchedJob(
+        id=job.id,
+        status=fields["status"],
+        issue=msgspec.convert(fields["issue"], Issue),
+        attempts=job.attempts,
+        last_attempt_at=instant(job.last_attempt_at),
+        completed_at=instant(job.completed_at),
+        error=job.error,
+        metadata=fields["metadata"],
+    )
