@@ -13,6 +13,8 @@ import argparse
 import json
 import threading
 import time
+import urllib.error
+import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -26,6 +28,8 @@ class Farm:
         self._lock = threading.Lock()
         self.jobs: dict[str, dict] = json.loads(path.read_text()) if path and path.exists() else {}
         self.looks = 0
+        for job in self.jobs.values():
+            self._plan_call_back(job)
 
     def submit(self, wish: dict) -> dict:
         with self._lock:
@@ -40,11 +44,13 @@ class Farm:
                 "seconds_per_frame": float(wish.get("seconds_per_frame", 0.5)),
                 "fail_at": wish.get("fail_at"),
                 "token": token,
+                "callback": wish.get("callback"),
                 "submitted_at": time.time(),  # noqa: TID251
                 "canceled": False,
             }
             self.jobs[job["id"]] = job
             self._save()
+            self._plan_call_back(job)
             return self.show(job)
 
     def find(self, token: str) -> dict | None:
@@ -77,6 +83,35 @@ class Farm:
         failed = job["fail_at"] is not None and done >= job["fail_at"]
         state = "canceled" if job["canceled"] else "failed" if failed else "done" if done == job["frames"] else "rendering"
         return {"id": job["id"], "state": state, "frame": done, "frames": job["frames"], "url": f"/out/{job['id']}.mp4"}
+
+    def _plan_call_back(self, job: dict) -> None:
+        """Call back when the job will have ended; a farm that was restarted does so again, which does no harm."""
+        if job.get("callback"):
+            frames = job["frames"] if job["fail_at"] is None else job["fail_at"]
+            left = job["submitted_at"] + frames * job["seconds_per_frame"] - time.time()  # noqa: TID251
+            timer = threading.Timer(max(left, 0), self._call_back, [job])
+            timer.daemon = True
+            timer.start()
+
+    def _call_back(self, job: dict) -> None:
+        """Say what became of the job; again where nobody answers, or the job is not known there yet."""
+        shown = self.show(job)
+        said = {"failure_detail": f"{job['id']} failed", "error_code": "render_failed"}
+        if shown["state"] == "done":
+            said = {"result": {"url": shown["url"], "frames": job["frames"]}}
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(job["callback"], json.dumps(said).encode(), headers)
+        for pause in (0.2, 1, 5, 30, 120):
+            try:
+                urllib.request.urlopen(request, timeout=10).close()
+                return
+            except urllib.error.HTTPError as error:
+                error.close()
+                if error.code not in (409, 429) and error.code < 500:
+                    return
+            except OSError:
+                pass
+            time.sleep(pause)
 
     def _save(self) -> None:
         if self._path is not None:

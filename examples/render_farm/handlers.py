@@ -11,7 +11,10 @@ engine = Engine()
 
 
 class RenderFarm(Specialist):
-    """Each method is one request; nothing is kept here, so any worker can go on with any job."""
+    """Each method is one request; nothing is kept here, so any worker can go on with any job.
+
+    Where `TREADLE_PUBLIC_URL` is set, the farm is also told where to call back; polls are then for call-backs that were lost.
+    """
 
     def __init__(self, url="http://127.0.0.1:8900", interval=1.0):
         self.url, self.interval = url, interval
@@ -21,7 +24,8 @@ class RenderFarm(Specialist):
         wish = {
             name: payload[name] for name in ("scene", "frames", "seconds_per_frame", "fail_at") if payload.get(name) is not None
         }
-        return self._handle(self._ask("POST", "/jobs", wish | {"token": ctx.dispatch_token}))
+        wish |= {"token": ctx.dispatch_token, "callback": ctx.callback_url}
+        return self._handle(self._ask("POST", "/jobs", wish))
 
     def poll(self, external_job_id, ctx):
         """A look, and nothing else: it may be repeated at any time."""
