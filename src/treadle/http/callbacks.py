@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 
 from treadle.api.contract import PREFIX, Shape
@@ -53,8 +55,21 @@ class CalledBack(Shape):
 
 def make_router(front: Front) -> APIRouter:
     """The call-backs of outside jobs."""
-    router = APIRouter(prefix=PREFIX, tags=["external_jobs"])
     externals = front.engine.externals
+
+    class TokenFirst(APIRoute):
+        """A route that looks at the token before it reads what is said."""
+
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+
+            async def guarded(request: Request) -> Response:
+                request.state.job = await externals.find_called(request.path_params["job_id"], _token(request))
+                return await handle(request)
+
+            return guarded
+
+    router = APIRouter(prefix=PREFIX, tags=["external_jobs"], route_class=TokenFirst)
 
     @router.post(
         "/external-jobs/{job_id}/callback",
@@ -71,15 +86,17 @@ def make_router(front: Front) -> APIRouter:
         job_id: Annotated[str, Path(description="The job's id, or that of its task", examples=[_EXAMPLE])],
         token: Annotated[str | None, Query(description="The job's token, where it is in no header")] = None,
     ) -> Response:
-        shown = bearer(request) or token or ""
-        job = await externals.find_called(job_id, shown)
-        job = await externals.resolve(shown, _outcome(said, job))
+        job = await externals.resolve(_token(request), _outcome(said, request.state.job))
         return Response(to_json(CalledBack(job.id, job.state)), media_type="application/json")
 
     return router
 
 
 _EXAMPLE = "01935b8e-7c3a-7000-8000-000000000000"
+
+
+def _token(request: Request) -> str:
+    return bearer(request) or request.query_params.get("token", "")
 
 
 def _outcome(said: CallBack, job: ShownJob) -> dict[str, Json] | ExternalProductionFailure | ExternalProductionHandle:
