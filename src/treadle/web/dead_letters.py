@@ -39,14 +39,14 @@ def add(site: Site) -> None:
         if act not in WORDS:
             raise NoSuchPage(act)
         service.access.check(Scope.OPERATE)
-        which = _filter(asked)
+        which, after = _filter(asked), text(asked, "after")
         would: LettersChanged | None = None
         refusal: TreadleError | None = None
         try:
-            would = await _change(service, act, which, dry_run=True)
+            would = None if after else await _change(service, act, which, dry_run=True)
         except TreadleError as error:
             refusal = error
-        examples = await service.dead_letters.list(**which, limit=_EXAMPLES)
+        examples = [] if after else (await service.dead_letters.list(**which, limit=_EXAMPLES)).letters
         return await site.render(
             request,
             "dead_bulk.html",
@@ -55,9 +55,9 @@ def add(site: Site) -> None:
             word=WORDS[act],
             would=would,
             refusal=refusal,
-            examples=examples.letters,
+            examples=examples,
             filter=_said(asked),
-            after=text(asked, "after"),
+            after=after,
             done=whole(asked, "done") or 0,
         )
 
