@@ -114,12 +114,17 @@ def _handlers(engine: Engine, world: World) -> None:
     @engine.handler("work", retry=OFTEN)
     async def work(payload: Any, ctx: Context) -> Any:
         """Takes its time, and fails as often as it was told to."""
-        world.entered[ctx.task_id] += 1
         await asyncio.sleep(payload["takes"])
         if world.raised[ctx.task_id] < payload["fails"]:
             world.raised[ctx.task_id] += 1
             raise OSError("not yet")
-        return {"n": payload["n"] * 2}
+        return {"n": payload["n"] * 2} | ({"big": payload["big"]} if "big" in payload else {})
+
+    @engine.handler("late")
+    async def late(payload: Any, ctx: Context) -> Any:
+        """Takes too long the first time."""
+        world.entered[ctx.task_id] += 1
+        await asyncio.sleep(60 if world.entered[ctx.task_id] == 1 else 0.5)
 
     @engine.handler("sync", retry=OFTEN)
     def sync(payload: Any) -> Any:
@@ -184,6 +189,7 @@ def _functions(engine: Engine, world: World) -> None:
         key = payload["key"]
         first = await ctx.step(step, 1, name="first", retry=OFTEN)
         receipt = await ctx.effect("charge", lambda: world.ask(world.charge, f"{key}/f", ctx.dedupe_key), {"key": key}, retry=OFTEN)
+        big = await ctx.step(text, "big" * 5000 if payload["big"] else "", name="big")
         await ctx.sleep(payload["sleeps"])
         doubled = await ctx.gather(
             ctx.call("sim.Double", {"n": 1}), ctx.call("sim.Double", {"n": 2}), ctx.step(step, 5, name="beside", retry=OFTEN)
@@ -202,6 +208,7 @@ def _functions(engine: Engine, world: World) -> None:
         approved = (await ctx.approval("Go on?"))["by"] if payload["asks"] else None
         return {
             "first": first,
+            "big": big,
             "receipt": receipt,
             "doubled": doubled,
             "broken": broken,
@@ -217,6 +224,9 @@ def _functions(engine: Engine, world: World) -> None:
             await ctx.step(step, payload["n"], name="down", retry=OFTEN)
             await ctx.continue_as_new({"n": payload["n"] - 1})
         return "done"
+
+    async def text(said: str) -> str:
+        return said
 
     async def step(n: int) -> int:
         await world.ask(abs, n)

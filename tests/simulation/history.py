@@ -7,7 +7,9 @@ promised must come to its end by itself.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tests.simulation.auditor import Auditor
@@ -17,11 +19,12 @@ from tests.simulation.wishes import Wish, draw_wishes
 from tests.simulation.world import World
 
 from treadle import Engine
+from treadle.codecs import Zlib
 from treadle.kernel.ports import RunFilter
 from treadle.kernel.telemetry import ClockJumped, Event, LeaseLost, LeasesExpired, LoopError, Recovered, ResultDropped
 from treadle.model.errors import FunctionNotFound, StoreError, TreadleError
 from treadle.model.states import Hold
-from treadle.testing.simulation import Process, Simulation, Trace
+from treadle.testing.simulation import Fault, Faults, Process, Simulation, Trace
 from treadle.wiring.host import WorkerHost
 
 LONGEST = 900.0
@@ -53,10 +56,10 @@ class Report:
         return "\n".join([*said, f"  again: make simulate SEED={self.seed}"])
 
 
-def play(seed: int, longest: float = LONGEST) -> Report:
-    """The history of that seed."""
-    simulation = Simulation(seed)
-    history = History(simulation, longest)
+def play(seed: int, longest: float = LONGEST, often: Collection[Fault] = (), kinds: Collection[str] = ()) -> Report:
+    """The history of that seed; with more faults of some kinds, or with wishes of some kinds only, where that is said."""
+    simulation = Simulation(seed, faults=partial(Faults.draw, often=often))
+    history = History(simulation, longest, kinds)
     try:
         simulation.run(history.play)
     except Exception as error:  # the history itself broke: that is a finding too
@@ -83,16 +86,18 @@ def report_of(simulation: Simulation, history: History) -> Report:
 class History:
     """The story that is played."""
 
-    def __init__(self, simulation: Simulation, longest: float = LONGEST) -> None:
+    def __init__(self, simulation: Simulation, longest: float = LONGEST, kinds: Collection[str] = ()) -> None:
         self.simulation = simulation
         self._longest = longest
         self.dice = simulation.dice
         self.world = World(simulation)
         self.servers = self.dice.choice((1, 2, 2, 3))
-        self.wishes = draw_wishes(self.dice, self.dice.choice((3, 6, 10)))
+        self.wishes = draw_wishes(self.dice, self.dice.choice((3, 6, 10)), kinds)
         self.auditor = Auditor(simulation)
         self.given_up = 0
         self.operated = self.dice.random() < 0.5
+        self._codec = self.dice.choice((None, None, Zlib()))
+        self._warm = self.dice.choice((0, 1, 1000))
         self._over = False
         simulation.on_event.append(self._event)
 
@@ -134,6 +139,10 @@ class History:
             case Recovered() if any("has a task again" in each for each in event.missed):
                 self.simulation.wrong(f"{process.shown}: a start-up found work without a task: {event.missed}")
 
+    def engine(self, process: Process) -> Engine:
+        """An engine in that process, as all of this history are."""
+        return self.simulation.engine(process, codec=self._codec, warm_functions=self._warm)
+
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(3 * self.dice.random())
@@ -154,7 +163,7 @@ class History:
         simulation = self.simulation
         lives = self.dice.uniform(3, 60)
         while True:
-            engine = simulation.engine(process)
+            engine = self.engine(process)
             furnish(engine, self.world)
             host = WorkerHost(
                 engine,
@@ -193,7 +202,7 @@ class History:
 
     async def _send_all(self, process: Process) -> None:
         """Send wishes until all are acknowledged; what is not known to be there is sent again."""
-        engine = self.simulation.engine(process)
+        engine = self.engine(process)
         async with engine:
             for wish in self.wishes:
                 while wish.id is None:
@@ -207,7 +216,7 @@ class History:
 
     async def _decide(self, process: Process) -> None:
         """People who answer what they are asked, and tell runs something."""
-        engine = self.simulation.engine(process)
+        engine = self.engine(process)
         async with engine:
             while True:
                 await asyncio.sleep(0.5 + 3 * self.dice.random())
@@ -224,8 +233,16 @@ class History:
 
     async def _operate(self, process: Process) -> None:
         """An operator who does what seems right to him; once nothing goes wrong any more, he lets everything go on."""
-        engine = self.simulation.engine(process)
-        acts = (self._pause_something, self._let_go_on, self._cancel_something, self._retry_something, self._hold_the_list)
+        engine = self.engine(process)
+        acts = (
+            self._pause_something,
+            self._let_go_on,
+            self._cancel_something,
+            self._retry_something,
+            self._hold_the_list,
+            self._poll,
+            self._slow_down,
+        )
         async with engine:
             while True:
                 await asyncio.sleep(1 + 4 * self.dice.random())
@@ -261,6 +278,16 @@ class History:
     async def _hold_the_list(self, engine: Engine, process: Process) -> None:
         process.tell("pauses the list")
         await engine.lists.pause("default")
+
+    async def _poll(self, engine: Engine, process: Process) -> None:
+        for job in await engine.externals.list():
+            process.tell(f"polls {job.id[-6:]}")
+            await engine.externals.poll_now(job.id, actor="operator")
+
+    async def _slow_down(self, engine: Engine, process: Process) -> None:
+        rate = self.dice.choice((None, 0.5, 5))
+        process.tell(f"rate of work: {rate}")
+        await engine.lists.limit_rate("default", "work", rate)
 
     async def _let_go_on(self, engine: Engine, process: Process) -> None:
         await engine.lists.resume("default")

@@ -39,7 +39,7 @@ async def check_end(history: History) -> int:
     """Everything that must hold when all is over; how many wishes were given up."""
     simulation, store = history.simulation, history.simulation.store
     observer = simulation.start_process("observer")
-    engine = simulation.engine(observer)
+    engine = history.engine(observer)
     given_up = 0
     for wish in history.wishes:
         if wish.id is None:
@@ -52,7 +52,7 @@ async def check_end(history: History) -> int:
                 f"left over: {task.kind} {task.name} {task.id} {task.state} owner={task.owner_id} wake_at={task.wake_at}"
             )
     await _check_records(simulation, engine)
-    await _check_twice(simulation, history.wishes)
+    await _check_twice(simulation, engine, history.wishes)
     for problem in (await engine.verify()).problems:
         simulation.wrong(f"verify: {problem}")
     return given_up
@@ -76,9 +76,9 @@ async def _check_records(simulation: Simulation, engine: Any) -> None:
                     simulation.wrong(f"run {run.id} is completed, and its step {step.id} is {step.state}")
 
 
-async def _check_twice(simulation: Simulation, wishes: Sequence[Wish]) -> None:
+async def _check_twice(simulation: Simulation, engine: Any, wishes: Sequence[Wish]) -> None:
     """What was asked for again, as no answer came, is there once."""
-    tasks = await simulation.store.list_tasks(TaskFilter(kind=HANDLER), 10_000)
+    tasks = [await engine.open_values(task) for task in await simulation.store.list_tasks(TaskFilter(kind=HANDLER), 10_000)]
     runs = await simulation.store.list_runs(RunFilter(), 10_000)
     keys = Counter(decode(task.payload).get("key") for task in tasks if task.run_id is None and task.name != "tick")
     keys.update(run.idempotency_key for run in runs)
@@ -87,9 +87,10 @@ async def _check_twice(simulation: Simulation, wishes: Sequence[Wish]) -> None:
             simulation.wrong(f"{wish.key} is there {keys[wish.key]} times")
 
 
-async def _check_schedule(simulation: Simulation, store: Store, wish: Wish) -> None:
+async def _check_schedule(simulation: Simulation, engine: Any, wish: Wish) -> None:
     """Each tick once, and none left out."""
-    tasks = [task for task in await store.list_tasks(TaskFilter(name="tick"), 1000) if decode(task.payload)["key"] == wish.key]
+    ticking = [await engine.open_values(task) for task in await simulation.store.list_tasks(TaskFilter(name="tick"), 1000)]
+    tasks = [task for task in ticking if decode(task.payload)["key"] == wish.key]
     ticks = sorted(datetime.fromisoformat(decode(task.payload)["tick"]) for task in tasks)
     for earlier, later in itertools.pairwise(ticks):
         if (later - earlier).total_seconds() != wish.options["every"]:
@@ -109,7 +110,7 @@ async def _check_wish(history: History, engine: Any, wish: Wish) -> bool:
     simulation, store, world = history.simulation, history.simulation.store, history.world
     assert wish.id is not None
     if wish.kind == "schedule":
-        await _check_schedule(simulation, store, wish)
+        await _check_schedule(simulation, engine, wish)
         return False
     if wish.kind == "objective":
         await _check_objective(simulation, engine, wish)
@@ -119,6 +120,7 @@ async def _check_wish(history: History, engine: Any, wish: Wish) -> bool:
         if task is None:
             simulation.wrong(f"{wish.key} is lost: there is no task {wish.id}")
             return False
+        task = await engine.open_values(task)
         state, result, error = task.state, decode(task.result), task.error
         tasks = [task]
     else:
@@ -128,6 +130,10 @@ async def _check_wish(history: History, engine: Any, wish: Wish) -> bool:
             return False
         state, error = run.state, run.error
         result = (await engine.runs.outputs(run)) if state == "completed" else None
+        if result is not None and "waits" in wish.options:
+            told = result["result"].pop("told")
+            if told not in (("something", "nothing") if wish.options["waits"] else (None,)):
+                simulation.wrong(f"{wish.key} was told {told}")
         tasks = await store.list_tasks(TaskFilter(run_id=wish.id), 1000)
         inbox = await store.list_inbox(wish.id, 10)
         if inbox:

@@ -17,16 +17,29 @@ from treadle.kernel.recovery import Place, Recovery
 from treadle.kernel.waker import Waker
 from treadle.model.tasks import Claim, Server
 from treadle.model.values import Json
-from treadle.stores.sqlite import SqliteStore, commit, limits, mail, store
+from treadle.stores.sqlite import SqliteStore, checkpoints, commit, limits, mail, store
+from treadle.testing.simulation import Fault
 from treadle.workers.effects import AttemptEffects
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def settling_needs_no_claim(patch: pytest.MonkeyPatch) -> None:
-    """Whoever once had the task may settle it."""
+    """Whoever once had the task may end it, or put it aside."""
     guard = "where t.claim_version = r.value ->> 1\n  and t.owner_id is coalesce(r.value ->> 2, t.owner_id)\n"
     _rewrite(patch, commit._SQL, "finish", guard, "where t.claim_version >= r.value ->> 1\n")
+    _rewrite(patch, commit._SQL, "log_parks", guard, "where t.claim_version >= r.value ->> 1\n")
+
+
+def checkpoints_need_no_claim(patch: pytest.MonkeyPatch) -> None:
+    """Whoever once had the task may write what follows from it, as long as it does not end it."""
+    _rewrite(
+        patch,
+        checkpoints._SQL,
+        "list_staying",
+        "where t.claim_version = r.value ->> 1 and t.owner_id = r.value ->> 2",
+        "where true",
+    )
 
 
 def leases_never_run_out(patch: pytest.MonkeyPatch) -> None:
@@ -156,19 +169,21 @@ def _rewrite(patch: pytest.MonkeyPatch, statements: dict[str, str], name: str, o
     patch.setitem(statements, name, statements[name].replace(old, new))
 
 
-PLANTS: tuple[Plant, ...] = (
-    settling_needs_no_claim,
-    leases_never_run_out,
-    results_are_left_and_nobody_looks,
-    mail_wakes_nobody,
-    effects_are_not_recorded,
-    effects_begin_unannounced,
-    dedupe_keys_change,
-    runs_advance_at_any_version,
-    keys_are_forgotten,
-    intents_are_not_stored,
-    starting_takes_what_others_hold,
-    a_unit_of_a_batch_is_dropped,
-    nobody_wakes_what_sleeps,
-    limits_admit_one_more,
-)
+PLANTS: dict[Plant, tuple[tuple[Fault, ...], tuple[str, ...]]] = {
+    settling_needs_no_claim: ((Fault.STALL,), ("work",)),
+    checkpoints_need_no_claim: ((Fault.STALL,), ("order",)),
+    leases_never_run_out: ((Fault.CRASH_AFTER,), ()),
+    results_are_left_and_nobody_looks: ((Fault.REFUSED,), ("flow",)),
+    mail_wakes_nobody: ((), ("order",)),
+    effects_are_not_recorded: ((Fault.CRASH_OUTSIDE,), ("charge",)),
+    effects_begin_unannounced: ((Fault.OUTSIDE,), ("charge",)),
+    dedupe_keys_change: ((Fault.OUTSIDE,), ("charge",)),
+    runs_advance_at_any_version: ((Fault.SLOW,), ("flow", "order")),
+    keys_are_forgotten: ((Fault.CRASH_AT, Fault.CRASH_AFTER), ("work",)),
+    intents_are_not_stored: ((Fault.CRASH_OUTSIDE,), ("print",)),
+    starting_takes_what_others_hold: ((Fault.CRASH_AFTER,), ()),
+    a_unit_of_a_batch_is_dropped: ((), ("flow",)),
+    nobody_wakes_what_sleeps: ((), ("nap",)),
+    limits_admit_one_more: ((), ("limited",)),
+}
+"""The bugs, and where each shows best: with which faults more often, and in what kinds of wishes."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.simulation.crew import SOURCES
+from tests.simulation.crew import OFTEN, SOURCES
 
 from treadle import Engine
 from treadle.model.errors import InvalidSchedule, ScheduleExists
@@ -36,9 +36,10 @@ class Wish:
     """An operator let it be done again."""
 
 
-def draw_wishes(dice: random.Random, count: int) -> list[Wish]:
-    """So many wishes, of a few kinds: those that meet one another say more than a bit of everything."""
-    kinds = dice.sample(KINDS, dice.choice((1, 2, 4, len(KINDS))))
+def draw_wishes(dice: random.Random, count: int, named: Collection[str] = ()) -> list[Wish]:
+    """So many wishes, of a few kinds, or of those named: those that meet one another say more than a bit of everything."""
+    kinds = [kind for kind in KINDS if kind.__name__.removeprefix("_") in named]
+    kinds = kinds or dice.sample(KINDS, dice.choice((1, 2, 4, len(KINDS))))
     return [dice.choice(kinds)(dice, f"w{number}") for number in range(count)]
 
 
@@ -53,11 +54,18 @@ def _work(dice: random.Random, key: str) -> Wish:
     n = dice.randrange(100)
     payload = {"key": key, "n": n, "takes": dice.choice((0, 0.1, 1, 4, 9)), "fails": dice.choice((0, 0, 0, 1, 3))}
     options: dict[str, Any] = {}
+    expected: dict[str, Any] = {"n": 2 * n}
+    if dice.random() < 0.2:
+        expected["big"] = payload["big"] = "big" * 5000
     if dice.random() < 0.3:
         options["delay"] = dice.choice((0.5, 5))
     if dice.random() < 0.3:
         options["priority"] = dice.randrange(3)
-    return _task(key, "work", payload, {"n": 2 * n}, **options)
+    return _task(key, "work", payload, expected, **options)
+
+
+def _late(dice: random.Random, key: str) -> Wish:
+    return _task(key, "late", {"key": key}, {}, timeout=2, retry=OFTEN)
 
 
 def _sync(dice: random.Random, key: str) -> Wish:
@@ -101,17 +109,35 @@ def _order(dice: random.Random, key: str) -> Wish:
         "waits": dice.random() < 0.5,
         "asks": dice.random() < 0.3,
         "prints": dice.random() < 0.3,
+        "big": dice.random() < 0.3,
     }
 
     async def send(engine: Engine) -> str:
         return (await engine.start_function("order", payload, idempotency_key=key)).id
 
-    wish = Wish(key, "run", send, effects=(f"{key}/f",), options=payload)
+    wish = Wish(key, "run", send, _ordered(payload), effects=(f"{key}/f",), options=payload)
     if payload["asks"]:
         wish.may = ("completed", "failed")
     if payload["prints"]:
         wish.jobs = (f"{key}/p",)
     return wish
+
+
+def _ordered(payload: dict[str, Any]) -> dict[str, Any]:
+    """What an order comes to; `told` is left out, as that depends on who is faster."""
+    key = payload["key"]
+    return {
+        "result": {
+            "first": 1,
+            "big": "big" * 5000 if payload["big"] else "",
+            "receipt": f"receipt {key}/f",
+            "doubled": [{"out": 2}, {"out": 4}, 5],
+            "broken": True,
+            "child": "done",
+            "printed": {"printed": f"{key}/p"} if payload["prints"] else None,
+            "approved": "ada" if payload["asks"] else None,
+        }
+    }
 
 
 def _flow(dice: random.Random, key: str) -> Wish:
@@ -161,4 +187,4 @@ def _objective(dice: random.Random, key: str) -> Wish:
     return Wish(key, "objective", send, may=("BLOCKED",) if failing > 2 else ("DONE",))
 
 
-KINDS = (_work, _sync, _nap, _charge, _charge, _ask, _limited, _order, _flow, _broken_flow, _print, _schedule, _objective)
+KINDS = (_work, _late, _sync, _nap, _charge, _charge, _ask, _limited, _order, _flow, _broken_flow, _print, _schedule, _objective)

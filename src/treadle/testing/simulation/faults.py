@@ -6,7 +6,7 @@ Some kinds of faults are left out of each history altogether: many faults at onc
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -51,7 +51,7 @@ RATES: Mapping[Fault, tuple[float, float]] = {
     Fault.LOST_ANSWER: (0.002, 0.1),
     Fault.TWICE: (0.01, 0.3),
     Fault.SLOW: (0.001, 0.02),
-    Fault.STALL: (0.001, 0.01),
+    Fault.STALL: (0.002, 0.01),
     Fault.DEAF: (0.1, 1.0),
     Fault.FULL: (0.0005, 0.003),
     Fault.JUMP: (0.0002, 0.002),
@@ -77,13 +77,14 @@ class Faults:
     on: bool = True
 
     @classmethod
-    def draw(cls, dice: random.Random, lease: float) -> Faults:
-        """A mix: each kind is in about half of the histories, and one in sixteen has none."""
+    def draw(cls, dice: random.Random, lease: float, often: Collection[Fault] = ()) -> Faults:
+        """A mix: each kind is in about half of the histories, and one in sixteen has none; those that are to come `often` do."""
         rates: dict[Fault, float] = {}
         if dice.random() >= 1 / 16:
             for fault, (low, high) in RATES.items():
                 if dice.random() < 0.5:
                     rates[fault] = low * (high / low) ** dice.random()
+        rates |= {fault: RATES[fault][1] for fault in often}
         skew = dice.choice((0.0, 0.0, lease / 10, lease / 3)) if rates else 0.0
         return cls(dice, lease, rates, skew)
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from treadle.kernel import crashpoints
 from treadle.kernel.ports import Store
 from treadle.kernel.telemetry import Event
+from treadle.kernel.vault import Codec
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.settings import Settings
@@ -108,7 +109,7 @@ class Simulation:
         """The processes that live."""
         return [process for process in self._processes if process.alive]
 
-    def engine(self, process: Process, **settings: Any) -> Engine:
+    def engine(self, process: Process, *, codec: Codec | None = None, **settings: Any) -> Engine:
         """An engine in that process, on the store that all share."""
 
         def store_of(url: str, clock: Clock) -> Store:
@@ -120,7 +121,13 @@ class Simulation:
                     heard(process, event)
 
         return Engine(
-            "memory://", settings=Settings(**settings), clock=process.clock, ids=process.ids, emit=emit, store_of=store_of
+            "memory://",
+            settings=Settings(**settings),
+            clock=process.clock,
+            ids=process.ids,
+            emit=emit,
+            codec=codec,
+            store_of=store_of,
         )
 
     # what happens

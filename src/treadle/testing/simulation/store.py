@@ -61,7 +61,7 @@ class SimulatedStore:
         if faults.happens(Fault.SLOW):
             self._note(Fault.SLOW, name)
             await asyncio.sleep(faults.long())
-        if faults.happens(Fault.STALL, 10.0 if name == "commit" else 1.0):  # there it is most likely to be overtaken
+        if faults.happens(Fault.STALL, 20.0 if name == "commit" else 1.0):  # there it is most likely to be overtaken
             self._note(Fault.STALL, name)
             process.stall(faults.standstill())
         await process.pass_gate()
