@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from treadle.kernel import advancer
+from treadle.kernel import advancer, firing
 from treadle.kernel.committer import Committer
 from treadle.kernel.effects import Begin, EffectKeys
 from treadle.kernel.externals import Externals
@@ -164,6 +164,17 @@ def limits_admit_one_more(patch: pytest.MonkeyPatch) -> None:
     _rewrite(patch, limits._SQL, "admit", "select m.max_running from", "select m.max_running + 1 from")
 
 
+def a_late_tick_is_left_out(patch: pytest.MonkeyPatch) -> None:
+    """Of the ticks that are made up for, the first does not fire."""
+    real = firing.plan_of
+
+    def plan_of(*arguments: Any, **more: Any) -> Any:
+        plan = real(*arguments, **more)
+        return replace(plan, fire=plan.fire[1:]) if len(plan.fire) > 1 else plan
+
+    patch.setattr(firing, "plan_of", plan_of)
+
+
 def _rewrite(patch: pytest.MonkeyPatch, statements: dict[str, str], name: str, old: str, new: str) -> None:
     assert old in statements[name], statements[name]
     patch.setitem(statements, name, statements[name].replace(old, new))
@@ -185,5 +196,6 @@ PLANTS: dict[Plant, tuple[tuple[Fault, ...], tuple[str, ...]]] = {
     a_unit_of_a_batch_is_dropped: ((), ("flow",)),
     nobody_wakes_what_sleeps: ((), ("nap",)),
     limits_admit_one_more: ((), ("limited",)),
+    a_late_tick_is_left_out: ((Fault.STALL,), ("schedule",)),
 }
 """The bugs, and where each shows best: with which faults more often, and in what kinds of wishes."""
