@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import httpx2
+from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from mcp import Client, StdioServerParameters
 from treadle import ApprovalRequest, AwaitingApproval, Engine
 from treadle.cli.mcp_mount import add_mcp
 from treadle.http.serving import HttpOptions, HttpServer

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from treadle.mcp import approvals, external_jobs, flows, language, objectives, runs, system, tasks, workflows
+from treadle.mcp import approvals, external_jobs, flows, handlers, language, objectives, runs, system, tasks, workflows
 from treadle.mcp.prompt import Prompt
 from treadle.mcp.prompts import PROMPTS
 from treadle.mcp.resource import Resource
 from treadle.mcp.resources import RESOURCES
 from treadle.mcp.tool import Tool
 
-_MODULES = (language, workflows, flows, runs, tasks, approvals, objectives, external_jobs, system)
+_MODULES = (language, workflows, handlers, flows, runs, tasks, approvals, objectives, external_jobs, system)
 
 TOOLS: dict[str, Tool] = {tool.name: tool for module in _MODULES for tool in module.TOOLS}
 PROMPTS_BY_NAME: dict[str, Prompt] = {prompt.name: prompt for prompt in PROMPTS}

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.api.contract import Shape
+from treadle.api.handlers import Handler
 from treadle.api.servers import ServerList
 from treadle.api.steps import Step
 from treadle.api.system import Status
 from treadle.mcp.brief import BRIEF
 from treadle.mcp.desk import Desk
 from treadle.mcp.flows import flow_list, flow_show
+from treadle.mcp.handlers import listed
 from treadle.mcp.resource import MARKDOWN, TEXT, resource
 from treadle.mcp.runs import run_list, run_logs, run_show
 from treadle.mcp.small import PAGE_LIMIT, page_size, shown
@@ -41,6 +43,14 @@ class StepRecord(Shape):
     returns: Json
     path: str
     error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerPage(Shape):
+    """Handler registrations."""
+
+    handlers: list[Handler]
+    next_after: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +172,19 @@ async def task(desk: Desk, task_id: str) -> Shape:
     return found
 
 
+@resource("afl://handlers{?after,limit}", "handlers")
+async def handlers(desk: Desk, after: str | None = None, limit: str | None = None) -> Shape:
+    """Handler registrations by name; `next_after` of a page is the `after` of the next."""
+    page, next_after = await listed(desk, _limit(limit), after)
+    return HandlerPage(page, next_after)
+
+
+@resource("afl://handlers/{facet_name}", "handler")
+async def handler(desk: Desk, facet_name: str) -> Shape:
+    """The handler registration of a facet, by its qualified name."""
+    return await desk.api.handlers.get(facet_name)
+
+
 @resource("afl://status", "status")
 async def status(desk: Desk) -> Shape:
     """How the system is: whether something is wrong, and what there is to do."""
@@ -187,6 +210,8 @@ RESOURCES = (
     servers,
     tasks,
     task,
+    handlers,
+    handler,
     status,
     language,
 )

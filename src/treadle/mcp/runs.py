@@ -11,6 +11,7 @@ from treadle.api.runs import Run, RunId, RunOutputs, SignalTold
 from treadle.api.steps import Step
 from treadle.api.tasks import Line
 from treadle.api.wire import Instant
+from treadle.mcp.answers import text_of
 from treadle.mcp.desk import Desk
 from treadle.mcp.small import PAGE, After, Before, Limit, Whole, error_line, last, line, page_size, shown
 from treadle.mcp.tasks import TaskLine, task_line
@@ -149,7 +150,7 @@ def step_line(step: Step, *, values: bool, whole: bool = False) -> StepLine:
 
 def log_line(each: Line, path: str | None) -> LogLine:
     """The line in brief; details follow the message."""
-    text = each.message if each.details in (None, {}, []) else f"{each.message} {shown(each.details, most=400)}"
+    text = each.message if each.details in (None, {}, []) else f"{each.message} {text_of(shown(each.details, most=400))}"
     return LogLine(each.at, each.level, text, path)
 
 

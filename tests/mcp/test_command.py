@@ -1,0 +1,83 @@
+"""`treadle mcp` and the servers that have it, as real processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.interfaces.commands import Treadle
+from tests.mcp.ways import over_http, over_stdio, refused, told
+
+from treadle.mcp.catalog import TOOLS
+from treadle.model.access import Scope
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "mcp").glob("*.json"))
+
+
+@pytest.fixture
+def treadle(tmp_path: Path) -> Treadle:
+    return Treadle(tmp_path)
+
+
+async def test_over_stdio_a_scope_narrows_what_a_model_may_do(treadle: Treadle):
+    async with over_stdio(treadle.folder, "--store", treadle.store, "--scope", "read", mode="legacy") as client:
+        assert client.server_info.name == "treadle"
+        listed = {tool.name for tool in (await client.list_tools()).tools}
+        assert listed == {tool.name for tool in TOOLS.values() if tool.scope is Scope.READ}
+        said = refused(await client.call_tool("task_enqueue", {"name": "x"}))
+        assert (said["code"], said["scope"]) == ("forbidden", "work")
+        assert told(await client.call_tool("task_list", {}))["tasks"] == []
+
+
+async def test_a_server_that_is_not_there_is_a_tool_error_and_a_bad_token_too(treadle: Treadle):
+    with treadle.started("serve", "--json") as serving:
+        url = json.loads(serving.first)["url"]
+        treadle.json("token", "create", "ada", "--scope", "read")
+        async with over_stdio(treadle.folder, "--server", url, token="tdl_wrong") as client:
+            assert refused(await client.call_tool("task_list", {}))["code"] == "unauthorized"
+            assert serving.stop().code == 0
+            assert refused(await client.call_tool("task_list", {}))["code"] == "server_unreachable"
+
+
+@pytest.mark.parametrize("command", ["up", "mcp"])
+async def test_servers_have_it_and_stop_when_told(treadle: Treadle, command: str):
+    arguments = ["mcp", "--http"] if command == "mcp" else ["up"]
+    with treadle.started(*arguments, "--json") as serving:
+        url = json.loads(serving.first)["url"]
+        async with over_http(url.removesuffix("/mcp")) as client:
+            made = told(await client.call_tool("task_enqueue", {"name": "x"}))
+            assert told(await client.call_tool("task_show", {"task_id": made["id"]}))["state"] == "pending"
+        assert serving.stop().code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--http", "--server", "http://127.0.0.1:1"), "http://127.0.0.1:1/mcp"),
+        (("--http", "--scope", "read"), "token create"),
+        (("--server", "http://127.0.0.1:1", "--scope", "read"), "the token says"),
+        (("--server", "http://127.0.0.1:1", "--work"), "the token says"),
+        (("--http", "--host", "0.0.0.0"), "token create"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(treadle: Treadle, arguments: tuple[str, ...], said: str):
+    ended = treadle("mcp", *arguments)
+    assert ended.code != 0
+    assert said in ended.err
+    assert ended.out == ""
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_of_configuration_are_understood(treadle: Treadle, path: Path):
+    (server,) = json.loads(path.read_text())["mcpServers"].values()
+    if "command" not in server:
+        assert server["url"].endswith("/mcp")
+        return
+    assert server["command"] == "treadle"
+    options = treadle("mcp", "--help").out
+    assert [word for word in server["args"] if word.startswith("--") and word not in options] == []
+
+
+def test_there_are_examples_of_configuration():
+    assert len(EXAMPLES) == 3

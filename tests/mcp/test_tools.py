@@ -1,0 +1,358 @@
+"""Each tool does what it says; what it answers fits the schema that it is listed with, which the client checks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from tests.mcp.ways import at_desk, refused, shop_engine, told
+
+from treadle import Engine, ExternalPollingLoop, ExternalProductionHandle
+from treadle.mcp.catalog import TOOLS
+from treadle.model.access import Scope
+
+NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
+SHOP = """namespace shop {
+    event facet Price(count: Long) => (total: Double)
+    workflow Buy(count: Long) => (total: Double) andThen {
+        priced = Price(count = $.count)
+        sys.log(total = priced.total)
+        yield Buy(total = priced.total)
+    }
+}
+"""
+
+
+class Caller:
+    """Calls tools, which answer or refuse."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def __call__(self, name: str, /, **given: Any) -> dict[str, Any]:
+        return told(await self.client.call_tool(name, given))
+
+    async def refused(self, name: str, /, **given: Any) -> dict[str, Any]:
+        return refused(await self.client.call_tool(name, given))
+
+
+@asynccontextmanager
+async def at_work(engine: Engine, *scopes: Scope) -> AsyncIterator[Caller]:
+    async with engine, at_desk(engine, *scopes) as client:
+        yield Caller(client)
+
+
+# --- the language ---
+
+
+async def test_what_is_wrong_comes_with_the_line_and_a_hint():
+    async with at_work(shop_engine()) as call:
+        bad = SHOP.replace("=> (total: Double)\n    workflow", "=> (total: Dubble)\n    workflow")
+        looked = await call("afl_validate", source=bad)
+        (error,) = looked["errors"]
+        assert not looked["valid"]
+        assert (error["line"], error["severity"], error["source"]) == (2, "error", "main.afl")
+        assert error["text"] == bad.split("\n")[1]
+        assert error["text"][error["column"] - 1 :].startswith("Dubble")
+        assert "`Double`" in error["hint"]
+        compiled = await call("afl_compile", source=bad)
+        assert (compiled["success"], compiled["json"]) == (False, None)
+        assert compiled["errors"] == [f"main.afl:2:{error['column']}: {error['message']}"]
+        for name in ("afl_execute_workflow", "flow_graph"):
+            said = await call.refused(name, source=bad)
+            assert said["code"] == "invalid_flow"
+            assert said["diagnostics"] == [error]
+        assert (await call.refused("flow_publish", name="shop", source=bad))["diagnostics"] == [error]
+
+
+async def test_sources_are_compiled_together_formatted_and_drawn():
+    async with at_work(shop_engine()) as call:
+        facet, workflow = "namespace a { event facet F() => (x: Long) }", "namespace b { use a\nworkflow W() andThen { f = F() } }"
+        both = [{"name": "a.afl", "text": facet}, {"name": "b.afl", "text": workflow}]
+        compiled = await call("afl_compile", sources=both)
+        assert compiled["success"]
+        assert compiled["json"]["type"] == "Program"
+        assert (await call("afl_validate", sources=both))["workflows"] == ["b.W"]
+        formatted = await call("flow_format", source=workflow)
+        assert formatted["sources"][0] == {"name": "main.afl", "text": workflow.replace("\n", "\n    ") + "\n", "changed": True}
+        assert not (await call("flow_format", source="workflow W("))["valid"]
+        assert (await call("flow_graph", sources=both))["mermaid"].startswith("flowchart")
+        for given in ({}, {"source": "", "sources": both}):
+            assert (await call.refused("afl_validate", **given))["code"] == "invalid_input"
+
+
+# --- flows and runs ---
+
+
+async def test_flows_are_published_listed_shown_and_started():
+    async with at_work(shop_engine()) as call:
+        for name in ("b", "a", "c"):
+            assert (await call("flow_publish", name=name, source=SHOP))["version"] == 1
+        first = await call("flow_list", limit=2)
+        second = await call("flow_list", limit=2, after=first["next_after"])
+        assert [each["name"] for each in (*first["flows"], *second["flows"])] == ["a", "b", "c"]
+        assert second["next_after"] is None
+        shown = await call("flow_show", name="a")
+        assert shown["sources"] == [{"name": "main.afl", "text": SHOP}]
+        assert [each["name"] for each in shown["workflows"]] == ["shop.Buy"]
+        assert (await call("flow_show", name="a", with_sources=False))["sources"] == []
+        assert "Price" in (await call("flow_graph", name="a"))["mermaid"]
+        begun = await call("run_start", flow="a", inputs={"count": 1}, idempotency_key="k", wait_for=0)
+        assert (begun["status"], begun["missing_handlers"]) == ("PAUSED", ["shop.Price"])
+        again = await call("run_start", flow="a", inputs={"count": 1}, idempotency_key="k", wait_for=0)
+        assert again["workflow_id"] == begun["workflow_id"]
+        assert "Price" in (await call("flow_graph", run_id=begun["workflow_id"]))["mermaid"]
+        assert (await call.refused("run_start", flow="none"))["code"] == "flow_not_found"
+        assert (await call.refused("run_start", flow="a", inputs={"counts": 1}))["code"] == "invalid_inputs"
+
+
+async def test_a_step_is_continued_failed_and_retried_by_its_id():
+    async with at_work(shop_engine()) as call:
+        run = await call("afl_execute_workflow", source=SHOP, inputs={"count": 1}, wait_for=0)
+        steps = (await call("run_steps", run_id=run["workflow_id"], values=True))["steps"]
+        assert [(step["path"], step["state"]) for step in steps] == [("Buy", "running"), ("Buy.priced", "running")]
+        assert steps[1]["params"] == {"count": 1}
+        step_id = steps[1]["id"]
+        failed = await call("afl_fail_step", step_id=step_id, message="out of stock", code="stock")
+        assert (failed["success"], failed["changed"], failed["path"]) == (True, True, "Buy.priced")
+        ended = await call("afl_resume_workflow", workflow_id=run["workflow_id"], source="anything", inputs={})
+        assert (ended["success"], ended["status"], ended["failed_step_id"]) == (False, "ERROR", step_id)
+        assert "out of stock" in ended["error"]
+        assert (await call("step_show", step_id=step_id))["state"] == "failed"
+        assert (await call("afl_retry_step", step_id=step_id))["success"]
+        done = await call("afl_continue_step", step_id=step_id, result={"total": 4.5})
+        assert (done["changed"], done["run_id"]) == (True, run["workflow_id"])
+        assert not (await call("afl_continue_step", step_id=step_id, result={"total": 5.5}))["changed"]
+        ended = await call("run_outputs", run_id=run["workflow_id"], wait_for=50)
+        assert (ended["state"], ended["outputs"]) == ("completed", {"total": 4.5})
+        assert (await call.refused("afl_continue_step", step_id=NOBODY))["code"] == "step_not_found"
+        assert (await call.refused("afl_retry_step", step_id=step_id))["code"] == "illegal_move"
+
+
+async def test_a_run_is_paused_resumed_canceled_and_found():
+    async with at_work(shop_engine()) as call:
+        ids = [(await call("afl_execute_workflow", source=SHOP, inputs={"count": n}, wait_for=0))["workflow_id"] for n in range(5)]
+        pages = [await call("run_list", limit=2)]
+        while pages[-1]["next_before"]:
+            pages.append(await call("run_list", limit=2, before=pages[-1]["next_before"]))
+        assert [run["id"] for page in pages for run in page["runs"]] == ids[::-1]
+        for action, state in (("pause", "paused"), ("resume", "running"), ("cancel", "canceled"), ("cancel", "canceled")):
+            assert (await call("afl_manage_runner", runner_id=ids[0], action=action))["state"] == state
+        assert [run["id"] for run in (await call("run_list", state=["canceled"]))["runs"]] == [ids[0]]
+        assert (await call.refused("afl_manage_runner", runner_id=ids[0], action="resume"))["code"] == "illegal_move"
+        assert (await call.refused("afl_manage_runner", runner_id=ids[0], action="stop"))["code"] == "invalid_request"
+        shown = await call("run_show", run_id=ids[1])
+        assert (shown["inputs"], [task["name"] for task in shown["open_tasks"]]) == ({"count": 1}, ["shop.Price"])
+        assert (await call("why", id=ids[1]))["code"] == "no_worker"
+
+
+async def test_lines_about_a_run_are_paged_both_ways():
+    engine = shop_engine()
+    async with at_work(engine) as call:
+        async with engine.worker():  # what is left when it stops is written then
+            run = await call("afl_execute_workflow", source=SHOP, inputs={"count": 2}, wait_for=50)
+        assert run["outputs"] == {"total": 20.0}
+        every = await call("run_logs", run_id=run["workflow_id"])
+        assert 'Buy: {"total":20.0}' in [each["message"] for each in every["lines"]]
+        last = await call("run_logs", run_id=run["workflow_id"], limit=1)
+        assert last["lines"] == every["lines"][-1:]
+        assert (await call("run_logs", run_id=run["workflow_id"], after=last["next_after"]))["lines"] == []
+        if len(every["lines"]) > 1:
+            before = await call("run_logs", run_id=run["workflow_id"], before=last["next_before"])
+            assert before["lines"] == every["lines"][:-1]
+
+
+async def test_a_function_is_told_a_signal():
+    engine = shop_engine()
+
+    @engine.function("wait")
+    async def wait(payload: Any, ctx: Any) -> Any:
+        return await ctx.wait_for("go")
+
+    async with at_work(engine) as call, engine.worker():
+        run_id = (await engine.start_function("wait", {})).id
+        assert (await call("run_signal", run_id=run_id, name="go", payload=7))["told"]
+        assert (await call("run_outputs", run_id=run_id, wait_for=50))["outputs"] == {"result": 7}
+
+
+# --- tasks, approvals, objectives, outside jobs, handlers ---
+
+
+async def test_tasks_are_enqueued_paged_shown_canceled_and_retried():
+    engine = shop_engine()
+    async with at_work(engine) as call:
+        made = [(await call("task_enqueue", name="shop.Price", payload={"count": n}))["id"] for n in range(3)]
+        page = await call("task_list", limit=2)
+        rest = await call("task_list", limit=2, before=page["next_before"])
+        assert [task["id"] for task in (*page["tasks"], *rest["tasks"])] == made[::-1]
+        assert (await call("task_cancel", task_id=made[0], reason="no"))["state"] == "canceled"
+        assert (await call("task_retry", task_id=made[0], payload={"count": 9}))["state"] == "pending"
+        assert not (await call("task_result", task_id=made[0]))["finished"]
+        async with engine.worker():
+            assert (await call("task_result", task_id=made[0], wait_for=50))["result"] == {"total": 90.0}
+            abilities = await call("worker_abilities")
+        assert abilities["handlers"]["shop.Price"] == 1
+        shown = await call("task_show", task_id=made[0])
+        assert [move["move"] for move in shown["moves"] if move["actor"] == "mcp:ada"] == ["cancel", "requeue"]
+        assert (await call.refused("task_show", task_id=NOBODY))["code"] == "task_not_found"
+        assert (await call("system_status"))["health"] in ("ok", "degraded")
+
+
+async def test_big_values_are_shown_by_their_size_unless_asked_for():
+    async with at_work(shop_engine()) as call:
+        payload = {"count": 1, "text": "x" * 10_000}
+        task_id = (await call("task_enqueue", name="shop.Price", payload=payload))["id"]
+        shown = (await call("task_show", task_id=task_id))["payload"]
+        assert shown == {"count": 1, "text": {"@size": 10_000, "@start": "x" * 400}}
+        assert (await call("task_show", task_id=task_id, whole=True))["payload"] == payload
+
+
+async def test_an_approval_is_shown_and_denied_as_the_caller():
+    engine = shop_engine()
+    async with at_work(engine) as call, engine.worker():
+        task_id = (await call("task_enqueue", name="shop.Confirm", payload={"total": 3}))["id"]
+        while not (asked := (await call("approval_list"))["approvals"]):
+            await call("task_result", task_id=task_id, wait_for=0.05)
+        approval_id = asked[0]["id"]
+        assert (await call("approval_show", approval_id=approval_id))["context"] == {"total": 3}
+        said = await call.refused("approval_decide", approval_id=approval_id, decision="deny", edits={"total": 1})
+        assert said["code"] == "invalid_input"
+        denied = await call("approval_decide", approval_id=approval_id, decision="deny", reason="too much")
+        assert (denied["state"], denied["ended_by"], denied["reason"]) == ("denied", "mcp:ada", "too much")
+        assert (await call("task_result", task_id=task_id, wait_for=50))["error_code"] == "approval_denied"
+        assert (await call("approval_list"))["approvals"] == []
+        assert len((await call("approval_list", every=True))["approvals"]) == 1
+
+
+async def test_objectives_are_added_approved_blocked_and_shown():
+    async with at_work(shop_engine()) as call:
+        made = await call("objective_add", title="Name the person", acceptance_criteria=["it greets Ada"], urgency=4)
+        assert (made["status"], made["created_by"]) == ("NEW", "mcp:ada")
+        which = {"objective_id": made["objective_id"]}
+        assert (await call("objective_manage", **which, action="approve"))["status"] == "TODO"
+        blocked = await call("objective_manage", **which, action="block", reason="no key")
+        assert (blocked["status"], blocked["blocked_by"]) == ("BLOCKED", ["no key"])
+        assert (await call("objective_show", **which))["why"] == "blocked: no key"
+        assert (await call("objective_manage", **which, action="unblock"))["status"] == "TODO"
+        assert [each["title"] for each in (await call("objective_list", status=["TODO"]))["objectives"]] == ["Name the person"]
+        assert (await call.refused("objective_list", status=["LATER"]))["code"] == "invalid_request"
+
+
+async def test_outside_jobs_are_listed_polled_and_canceled():
+    class Farm:
+        async def start(self, payload: Any) -> Any:
+            return ExternalProductionHandle("farm/7", 3600, "queued", 0.25)
+
+        async def poll(self, external_job_id: str) -> Any:
+            return ExternalProductionHandle(external_job_id, 3600, "half", 0.5)
+
+    engine = shop_engine()
+    engine.specialist("render", Farm())
+    async with at_work(engine) as call:
+        await engine.enqueue("render")
+        loop = ExternalPollingLoop(engine)
+        await loop.tick()
+        (job,) = (await call("external_job_list"))["jobs"]
+        assert (job["name"], job["external_job_id"], job["progress"]) == ("render", "farm/7", 0.25)
+        await call("external_job_manage", job_id=job["id"], action="poll")
+        await loop.tick()
+        shown = await call("external_job_show", job_id=job["id"])
+        assert (shown["progress_hint"], len(shown["events"])) == ("half", 2)
+        canceled = await call("external_job_manage", job_id=job["id"], action="cancel", reason="not wanted")
+        assert canceled["state"] in ("canceled", "awaiting_external")
+        assert (await call("external_job_list"))["jobs"] == []
+
+
+async def test_handlers_are_registered_listed_and_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "billing.py").write_text("def pay(payload):\n    return {}\n")
+    monkeypatch.chdir(tmp_path)
+    async with at_work(shop_engine()) as call:
+        for name in ("b.Pay", "a.Pay"):
+            made = await call(
+                "afl_manage_handlers",
+                action="register",
+                facet_name=name,
+                module_uri="billing",
+                entrypoint="pay",
+                timeout_ms=5000,
+                checksum="1",
+            )
+            assert (made["handler"]["timeout_ms"], made["handler"]["checksum"]) == (5000, "1")
+        first = await call("afl_manage_handlers", action="list", limit=1)
+        second = await call("afl_manage_handlers", action="list", limit=1, after=first["next_after"])
+        assert [each["facet_name"] for each in (*first["handlers"], *second["handlers"])] == ["a.Pay", "b.Pay"]
+        assert second["next_after"] is None
+        assert (await call("afl_manage_handlers", action="get", facet_name="a.Pay"))["handler"]["entrypoint"] == "pay"
+        assert (await call("afl_manage_handlers", action="delete", facet_name="a.Pay"))["success"]
+        said = await call.refused("afl_manage_handlers", action="get", facet_name="a.Pay")
+        assert said["code"] == "handler_not_found"
+        for given in ({"action": "get"}, {"action": "register", "facet_name": "a.Pay"}):
+            assert (await call.refused("afl_manage_handlers", **given))["code"] == "invalid_input"
+
+
+# --- errors and scopes ---
+
+
+async def test_arguments_that_do_not_fit_are_a_tool_error_that_says_which():
+    async with at_work(shop_engine()) as call:
+        said = await call.refused("task_list", limt=3)
+        assert said["code"] == "invalid_request"
+        assert said["problems"] == [{"at": ["limt"], "message": "Extra inputs are not permitted"}]
+        assert (await call.refused("task_show"))["problems"][0]["at"] == ["task_id"]
+        assert (await call.refused("task_list", limit=101))["code"] == "invalid_input"
+        assert (await call.refused("task_list", state=["sleeping"]))["code"] == "invalid_input"
+        with pytest.raises(MCPError, match="no tool"):
+            await call.client.call_tool("task_eat", {})
+
+
+async def test_a_bug_is_an_error_that_tells_nothing_of_itself(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    async with at_work(shop_engine()) as call:
+
+        async def broken(*_: object) -> None:
+            raise RuntimeError("the secret is 42")
+
+        monkeypatch.setattr("treadle.service.system.System.why", broken)
+        said = await call.refused("why", id=NOBODY)
+        assert said["code"] == "internal_error"
+        assert "42" not in str(said)
+        assert "the secret is 42" in caplog.text
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+async def test_only_what_a_scope_allows_is_listed_and_done(scope: Scope):
+    wanted = {Scope.READ: {Scope.READ}, Scope.WORK: {Scope.WORK}, Scope.OPERATE: {Scope.READ, Scope.WORK, Scope.OPERATE}}
+    may = wanted.get(scope, set(Scope))
+    async with at_work(shop_engine(), scope) as call:
+        listed = {tool.name for tool in (await call.client.list_tools()).tools}
+        assert listed == {tool.name for tool in TOOLS.values() if tool.scope in may}
+        tries: dict[Scope, tuple[str, dict[str, Any]]] = {
+            Scope.READ: ("task_list", {}),
+            Scope.WORK: ("task_enqueue", {"name": "x"}),
+            Scope.OPERATE: ("flow_publish", {"name": "shop", "source": SHOP}),
+            Scope.ADMIN: ("afl_manage_handlers", {"action": "register", "facet_name": "a.B", "module_uri": "billing"}),
+        }
+        for needed, (name, given) in tries.items():
+            result = await call.client.call_tool(name, given)
+            assert result.is_error is (needed not in may), (scope, name, result)
+            if result.is_error:
+                lacking = Scope.READ if (scope, needed) == (Scope.WORK, Scope.OPERATE) else needed  # it is validated first
+                said = refused(result)
+                assert (said["code"], said["scope"]) == ("forbidden", lacking)
+
+
+async def test_who_may_only_work_starts_and_is_told_nothing_more():
+    engine = shop_engine()
+    async with at_work(engine, Scope.WORK) as call:
+        await engine.flows.publish("shop", [("shop.afl", SHOP)])
+        begun = await call("run_start", flow="shop", inputs={"count": 1})
+        assert (begun["status"], begun["outputs"], begun["why"]) == ("PAUSED", {}, "It was started.")
+
+
+def test_every_tool_is_called_here():
+    source = Path(__file__).read_text()
+    assert [name for name in TOOLS if f'"{name}"' not in source] == []
