@@ -14,6 +14,7 @@ from treadle.http.names import WholeNames
 from treadle.http.openapi import document
 from treadle.http.problems import handle_problems
 from treadle.http.routes import make_router
+from treadle.http.shortcut import Shortcut
 from treadle.wiring.engine import Engine
 from treadle.wiring.host import host_version
 
@@ -33,7 +34,9 @@ def make_app(
     app = FastAPI(title="Treadle", openapi_url=None, docs_url=None, redoc_url=None)
     app.state.front = front
     handle_problems(app)
-    app.include_router(make_router(front))
+    contract = make_router(front)
+    app.router.routes.append(Shortcut(contract.routes))
+    app.include_router(contract)
     app.include_router(stream.make_router(front))
     app.include_router(callbacks.make_router(front))
     app.include_router(ingest.make_router(front))

@@ -141,11 +141,13 @@ class HeldWork:
 
     # ending
 
-    async def complete(self, worker_id: str, task_id: str, claim_version: int, result: Mapping[str, Json] | None = None) -> None:
-        """The work is done; `result` goes to whoever waits for it."""
+    async def complete(
+        self, worker_id: str, task_id: str, claim_version: int, result: Mapping[str, Json] | None = None
+    ) -> str | None:
+        """The work is done; `result` goes to whoever waits for it. Returns the state in which the task has ended now, if any."""
         if result is not None and not isinstance(result, Mapping):
             raise InvalidPayload(f"A result is a dict (a JSON object), not {type(result).__name__}.")
-        await self._end(_claim(worker_id, task_id, claim_version), Succeeded(dict(result or {})), "succeed")
+        return await self._end(_claim(worker_id, task_id, claim_version), Succeeded(dict(result or {})), "succeed")
 
     async def fail(
         self,
@@ -159,10 +161,10 @@ class HeldWork:
         after: Duration | None = None,
         kind: str | None = None,
         traceback: str | None = None,
-    ) -> None:
+    ) -> str | None:
         """The attempt failed: it is tried again by the task's retry policy (`after` that long, if given), or not at all.
 
-        `kind` is the type of what was raised, for people.
+        `kind` is the type of what was raised, for people. Returns the state in which the task has ended, if it did so now.
         """
         for what, said in (("message", message), ("code", code), ("kind", kind or ""), ("traceback", traceback or "")):
             _text(said, what)
@@ -171,7 +173,7 @@ class HeldWork:
         problem = Problem(code, message or code, kind, traceback)
         after_for = None if after is None else milliseconds(after, "after")
         outcome: Outcome = Retry(problem, after_for) if retryable else Failed(problem)
-        await self._end(_claim(worker_id, task_id, claim_version), outcome, "retry", "fail")
+        return await self._end(_claim(worker_id, task_id, claim_version), outcome, "retry", "fail")
 
     async def wait(self, worker_id: str, task_id: str, claim_version: int, wait_for: Duration, *, checkpoint: Json = None) -> None:
         """There is nothing to do for so long: the task is given up, and due again then. `checkpoint` is given with it."""
@@ -250,13 +252,12 @@ class HeldWork:
             self._emit(LeaseLost(task.id, task.name, reason, task.trace_id))
         return HeldClaim(claim.task_id, claim.version, CANCELED if canceled else LOST)
 
-    async def _end(self, claim: Claim, outcome: Outcome, *moves: str) -> None:
-        """Settle the task under the claim, unless that was done before by one of these moves."""
+    async def _end(self, claim: Claim, outcome: Outcome, *moves: str) -> str | None:
+        """Settle the task under the claim, unless that was done before by one of these moves; the state that it ends in, if any."""
         task = await self._find_held(claim, *moves)
-        if task is not None:
-            await self._finish(self._settle(task, claim, outcome, *moves))
+        return None if task is None else await self._finish(self._settle(task, claim, outcome, *moves))
 
-    async def _settle(self, task: Task, claim: Claim, outcome: Outcome, *moves: str) -> None:
+    async def _settle(self, task: Task, claim: Claim, outcome: Outcome, *moves: str) -> str | None:
         decided = decide(task, outcome, NO_RETRY, self._ids.random, self._result_limit)
         took = max(self._clock.now() - (task.claimed_at or 0), 0)
         sent_at = self._clock.monotonic()
@@ -270,11 +271,12 @@ class HeldWork:
             observe(SettleAnswered(task.id, decided.move, done, self._clock.monotonic() - sent_at))
         if answer.verdict is not Verdict.DONE:
             if await self._has_made(claim, moves):  # said twice at once
-                return
+                return None
             self._emit(ResultDropped(task.id, task.name, decided.move, task.trace_id))
             raise ClaimLost(claim.task_id, claim.version)
         self._emit(TaskSettled.of(task, decided.move, took, decided.error))
         self._note_settled(claim.owner_id, decided.move)
+        return decided.state if isinstance(decided, Finish) else None
 
     def _note_settled(self, worker_id: str, move: str) -> None:
         """A worker has settled a task."""

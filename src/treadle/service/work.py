@@ -12,6 +12,7 @@ from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import milliseconds
 from treadle.model.errors import WorkerNotFound
 from treadle.model.external import ExternalProductionHandle
+from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 from treadle.service.group import Group
@@ -116,8 +117,7 @@ class Work(Group, WorkApi):
 
     async def complete(self, task_id: str, worker_id: str, claim_version: int, *, result: dict[str, Json] | None = None) -> Taken:
         await self._own(worker_id)
-        await self.engine.outside_workers.complete(worker_id, task_id, claim_version, result)
-        return await self._taken(task_id)
+        return await self._taken(task_id, await self.engine.outside_workers.complete(worker_id, task_id, claim_version, result))
 
     async def fail(
         self,
@@ -133,10 +133,10 @@ class Work(Group, WorkApi):
         traceback: str | None = None,
     ) -> Taken:
         await self._own(worker_id)
-        await self.engine.outside_workers.fail(
+        ended = await self.engine.outside_workers.fail(
             worker_id, task_id, claim_version, message, code, retryable=retryable, after=after, kind=kind, traceback=traceback
         )
-        return await self._taken(task_id)
+        return await self._taken(task_id, ended)
 
     async def wait(self, task_id: str, worker_id: str, claim_version: int, seconds: float, *, checkpoint: Json = None) -> Taken:
         await self._own(worker_id)
@@ -187,7 +187,10 @@ class Work(Group, WorkApi):
         if by not in (self.actor, OPEN.actor):
             raise WorkerNotFound(worker_id)
 
-    async def _taken(self, task_id: str) -> Taken:
+    async def _taken(self, task_id: str, ended: str | None = None) -> Taken:
+        """The state of the task now, which is read unless the task has just ended."""
+        if ended is not None:
+            return Taken(parse_id(task_id, "task id"), ended)
         task = await self.engine.reads.get_task(task_id)
         return Taken(task.id, str(task.shown_state))
 
