@@ -109,3 +109,12 @@ async def test_health_needs_no_token_and_says_when_the_store_does_not_answer(sta
         ill = await client.get("/health")
         assert (ill.status_code, ill.json()["code"]) == (503, "store_unavailable")
         assert "secret" not in ill.text
+
+
+async def test_numbers_that_no_store_can_keep_are_refused(stage: Stage):
+    async with stage.client() as client:
+        for path in (f"/v1/tasks?limit={2**40}", f"/v1/flows/shop/graph?version={2**70}", f"/v1/events?after_seq={2**70}"):
+            assert (await client.get(path)).status_code == 422
+        wish = {"flow": "shop", "workflow": "x", "budget": 1e198}
+        assert (await client.post("/v1/runs", json=wish)).status_code in (404, 422)
+        assert (await client.post("/v1/tasks", json={"name": "greet", "priority": 2**70})).status_code == 422

@@ -136,7 +136,12 @@ def _default(parameter: Parameter) -> Any:
 
 def _said(parameter: Parameter) -> dict[str, Any]:
     says = parameter.says
-    return {"description": says.text} | ({} if says.example is None else {"examples": [says.example]})
+    bare = _bare(parameter.hint)
+    said: dict[str, Any] = {"description": says.text}
+    if bare is int or int in get_args(bare):
+        most = 2**63 - 1 if parameter.name.endswith("seq") else 2**31 - 1  # what both stores can keep
+        said |= {"ge": -most, "le": most}
+    return said | ({} if says.example is None else {"examples": [says.example]})
 
 
 def _instant(value: object) -> datetime:

@@ -81,8 +81,13 @@ def total(rows: list[Usage]) -> Spent:
     )
 
 
+_MOST_DOLLARS = 1_000_000_000
+
+
 def micros(dollars: float, what: str = "budget") -> int:
     """Dollars as millionths; refuses what is no amount."""
     if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not math.isfinite(dollars) or dollars < 0:
         raise InvalidInput(f"{what} must be an amount in dollars, zero or more, not {dollars!r}.")
+    if dollars > _MOST_DOLLARS:
+        raise InvalidInput(f"{what} must be at most {_MOST_DOLLARS} dollars, not {dollars!r}.")
     return round(dollars * 1_000_000)
