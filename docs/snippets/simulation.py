@@ -1,7 +1,6 @@
 import asyncio
 
 from treadle.testing.simulation import Simulation
-from treadle.wiring.host import WorkerHost
 
 charged = []
 
@@ -16,10 +15,7 @@ async def serve(simulation, process):
         return {}
 
     await engine.open()
-    lease_for = round(simulation.lease * 1000)
-    await WorkerHost(
-        engine, concurrency=1, threads=1, processes=1, task_lists=("default",), lease_for=lease_for, grace=0, machine=process
-    ).start()
+    await simulation.worker(engine, process).start()
 
 
 async def story(simulation):

@@ -25,7 +25,6 @@ from treadle.kernel.telemetry import ClockJumped, Event, LeaseLost, LeasesExpire
 from treadle.model.errors import FunctionNotFound, StoreError, TreadleError
 from treadle.model.states import Hold
 from treadle.testing.simulation import Fault, Faults, Process, Simulation, Trace
-from treadle.wiring.host import WorkerHost
 
 LONGEST = 900.0
 """Seconds of its own time after which a history that has no more faults must have come to an end."""
@@ -165,16 +164,8 @@ class History:
         while True:
             engine = self.engine(process)
             furnish(engine, self.world)
-            host = WorkerHost(
-                engine,
-                concurrency=self.dice.choice((1, 3, 20)),
-                threads=2,
-                processes=1,
-                task_lists=("default",),
-                lease_for=round(simulation.lease * 1000),
-                grace=self.dice.choice((0.0, 2.0, 20.0)),
-                name=process.name,
-                machine=process,
+            host = simulation.worker(
+                engine, process, concurrency=self.dice.choice((1, 3, 20)), grace=self.dice.choice((0.0, 2.0, 20.0))
             )
             try:
                 await engine.open()

@@ -225,14 +225,12 @@ class VirtualExecutor:
 
 
 def make_task(
-    loop: asyncio.AbstractEventLoop,
-    doing: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
-    *,
-    context: contextvars.Context | None = None,
+    loop: asyncio.AbstractEventLoop, doing: Coroutine[Any, Any, Any] | Generator[Any, None, Any], **options: Any
 ) -> asyncio.Task[Any]:
-    """The task factory of the loop: what a process starts belongs to it."""
+    """The task factory of the loop: what a process starts belongs to it. Which options there are depends on the Python."""
+    context: contextvars.Context | None = options.get("context")
     process = context[_current] if context is not None and _current in context else _current.get()
-    task: asyncio.Task[Any] = asyncio.Task(doing, loop=loop, context=context)
+    task: asyncio.Task[Any] = asyncio.Task(doing, loop=loop, **options)
     if process is not None:
         process.adopt(task)
     return task

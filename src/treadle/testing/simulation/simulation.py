@@ -13,6 +13,7 @@ from treadle.kernel.telemetry import Event
 from treadle.kernel.vault import Codec
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
+from treadle.model.names import DEFAULT_LIST
 from treadle.settings import Settings
 from treadle.stores.sqlite import SqliteStore
 from treadle.testing.simulation.faults import Fault, Faults
@@ -21,6 +22,7 @@ from treadle.testing.simulation.process import Process, VirtualClock, current_pr
 from treadle.testing.simulation.store import Signals, simulated_store, summary
 from treadle.testing.simulation.trace import Trace
 from treadle.wiring.engine import Engine
+from treadle.wiring.host import WorkerHost
 
 T = TypeVar("T")
 
@@ -128,6 +130,30 @@ class Simulation:
             emit=emit,
             codec=codec,
             store_of=store_of,
+        )
+
+    def worker(
+        self,
+        engine: Engine,
+        process: Process,
+        *,
+        concurrency: int = 20,
+        threads: int = 2,
+        processes: int = 1,
+        grace: float = 0.0,
+        task_lists: tuple[str, ...] = (DEFAULT_LIST,),
+    ) -> WorkerHost:
+        """A worker of that engine in its process, to be started; its leases are those of the simulation."""
+        return WorkerHost(
+            engine,
+            concurrency=concurrency,
+            threads=threads,
+            processes=processes,
+            task_lists=task_lists,
+            lease_for=round(self.lease * 1000),
+            grace=grace,
+            name=process.name,
+            machine=process,
         )
 
     # what happens
