@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.web.conftest import Visit
+from tests.web.test_tasks import HOSTILE
 
 
 def main_of(page: str) -> str:
@@ -44,6 +45,13 @@ async def test_rates_caps_policies_and_limits_are_set(visit: Visit):
     assert "customer:42" in main_of(await visit.page("/lists"))
     await visit.do("/limits", key="greet", max_running="1", handler="1")
     assert "handler:greet" in main_of(await visit.page("/lists"))
+
+
+async def test_keys_that_people_make_up_are_escaped(visit: Visit):
+    page = await visit.do("/limits", key=HOSTILE, max_running="3")
+    assert HOSTILE not in page
+    assert "<img" not in page
+    assert "&lt;img" in page
 
 
 async def test_what_is_no_number_is_refused_in_words(visit: Visit):

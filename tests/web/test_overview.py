@@ -22,7 +22,9 @@ def chart_of(page: str) -> dict[str, Any]:
 
 
 async def test_an_idle_system_is_well_and_says_how_to_begin(visit: Visit):
-    page = main_of(await visit.page("/"))
+    assert "No server is alive" in await visit.page("/")
+    async with visit.engine.worker():
+        page = main_of(await visit.page("/"))
     assert "All is well" in page
     assert "Nothing waits for a person." in page
     assert "treadle run" in page

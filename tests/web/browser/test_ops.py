@@ -16,13 +16,14 @@ async def test_charts_are_drawn_in_both_themes_and_figures_follow_what_happens(s
         return {"hello": payload["name"]}
 
     await screen.go("/")
-    await screen.sees("All is well")
+    await screen.sees("No server is alive")
     for chart in ("throughput", "age", "failures"):
         await screen.page.locator(f"#chart-{chart} canvas").wait_for()
     await screen.page.get_by_role("button", name="Theme").click()
     await screen.page.locator("#chart-throughput canvas").wait_for()
     async with screen.engine.worker():
         await screen.engine.result(await screen.engine.enqueue("greet", {"name": "Ada"}))
+        await screen.sees("All is well")
         await screen.page.locator(".figure", has_text="Completed, 1 h").get_by_text("1", exact=True).wait_for()
         await screen.page.locator("#chart-throughput .u-legend", has_text="completed").wait_for()
     drawn = await screen.page.locator("#chart-throughput canvas").evaluate(
