@@ -1,0 +1,152 @@
+"""What simulations are made of: time that jumps, processes that die at once, clocks that differ, calls that interleave."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from treadle.model.errors import StoreUnavailable
+from treadle.model.names import HANDLER, Lane
+from treadle.testing.simulation import Fault, Faults, Process, Simulation, VirtualLoop
+from treadle.testing.simulation.loop import NothingToDo
+
+
+def quiet(dice: random.Random, lease: float) -> Faults:
+    """Nothing goes wrong but what the test does."""
+    return Faults(dice, lease)
+
+
+def test_hours_pass_at_once_and_timers_run_in_their_order() -> None:
+    loop, told = VirtualLoop(), []
+
+    async def tell(after: float) -> None:
+        await asyncio.sleep(after)
+        told.append(loop.time())
+
+    async def all_of_them() -> None:
+        await asyncio.gather(tell(7200), tell(0.5), tell(3600))
+
+    loop.run_until_complete(all_of_them())
+    loop.close()
+    assert told == [0.5, 3600, 7200]
+
+
+def test_who_waits_for_what_nobody_will_do_is_told() -> None:
+    loop = VirtualLoop()
+
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    waiting = loop.create_task(wait())
+    with pytest.raises(NothingToDo):
+        loop.run_until_complete(waiting)
+    waiting.cancel()
+    loop.run_until_complete(asyncio.gather(waiting, return_exceptions=True))
+    loop.close()
+
+
+def test_what_a_crashed_process_still_does_reaches_nobody() -> None:
+    async def story(simulation: Simulation) -> int:
+        process, outlived = simulation.start_process("server"), []
+        engine = simulation.engine(process)
+
+        async def work() -> None:
+            try:
+                await asyncio.sleep(10)
+            finally:
+                await engine.enqueue("late", {})
+                outlived.append("it was heard")
+
+        process.spawn(work())
+        await asyncio.sleep(1)
+        process.crash("is killed")
+        await process.gone.wait()
+        assert outlived == []
+        return len(await simulation.store.list_depths())
+
+    assert Simulation(1, faults=quiet).run(story) == 0
+
+
+def test_what_a_process_starts_dies_with_it_and_with_no_other() -> None:
+    async def story(simulation: Simulation) -> list[str]:
+        done: list[str] = []
+
+        async def twig(name: str) -> None:
+            await asyncio.sleep(5)
+            done.append(name)
+
+        async def branch(name: str) -> None:
+            asyncio.get_running_loop().create_task(twig(name))
+
+        processes = [simulation.start_process(name) for name in ("ann", "bob")]
+        for process in processes:
+            process.spawn(branch(process.name))
+        await asyncio.sleep(1)
+        processes[0].crash("is killed")
+        await asyncio.sleep(10)
+        return done
+
+    assert Simulation(1, faults=quiet).run(story) == ["bob"]
+
+
+def test_a_process_that_stands_still_asks_nothing_of_the_store_until_it_goes_on() -> None:
+    async def story(simulation: Simulation) -> tuple[float, float]:
+        process = simulation.start_process("client")
+        engine = simulation.engine(process)
+        process.stall(20)
+        await engine.enqueue("work", {})
+        (task,) = await engine.list_tasks()
+        return task.created_at / 1000 - process.clock.now() / 1000 + simulation.loop.time(), simulation.loop.time()
+
+    stored, heard = Simulation(1, faults=quiet).run(story)
+    assert 20 <= stored <= heard <= 20.1
+
+
+def test_an_answer_that_is_lost_is_that_of_something_done() -> None:
+    def losing(dice: random.Random, lease: float) -> Faults:
+        return Faults(dice, lease, {Fault.LOST_ANSWER: 1.0})
+
+    async def story(simulation: Simulation) -> int:
+        engine = simulation.engine(simulation.start_process("client"))
+        with pytest.raises(StoreUnavailable):
+            await engine.store.lane_ids([Lane("default", HANDLER, "default", "work")])
+        return len(await simulation.store.list_lanes())
+
+    assert Simulation(1, faults=losing).run(story) == 1
+
+
+def test_leases_are_by_the_clock_of_who_asks() -> None:
+    async def story(simulation: Simulation) -> list[int]:
+        clocks = []
+        for offset in (-2000, 3000):
+            process: Process = simulation.start_process("server")
+            process.clock.offset = offset
+            clocks.append(await simulation.engine(process).store.now())
+        return clocks
+
+    early, late = Simulation(1, faults=quiet).run(story)
+    assert 5000 <= late - early <= 5010
+
+
+def test_a_seed_decides_everything_and_another_one_something_else() -> None:
+    def played(seed: int) -> str:
+        simulation = Simulation(seed, faults=quiet)
+
+        async def story(simulation: Simulation) -> None:
+            async def fill(process: Process) -> None:
+                engine = simulation.engine(process)
+                for number in range(20):
+                    await engine.enqueue("work", {"n": number})
+
+            for name in ("ann", "bob"):
+                process = simulation.start_process(name)
+                process.spawn(fill(process))
+            await asyncio.sleep(60)
+
+        simulation.run(story)
+        return simulation.trace.digest
+
+    assert played(5) == played(5)
+    assert played(5) != played(6)
