@@ -86,3 +86,13 @@ async def test_only_admins_change_what_is_kept(scene: Scene):
     for refused in (store.prune(dry_run=True), store.keep("default"), store.verify(), store.prune_tree("x")):
         with pytest.raises(Forbidden):
             await refused
+
+
+async def test_calls_of_the_store_are_timed_from_the_first_question_on(scene: Scene):
+    assert (await scene.api.store.calls()).operations == []
+    async with scene.engine.worker():
+        await scene.engine.result(await scene.engine.enqueue("greet", {"name": "Ada"}))
+    timed = {each.operation: each for each in (await scene.api.store.calls()).operations}
+    assert timed["commit"].calls > 0
+    assert timed["commit"].longest_for >= timed["commit"].mean_for > 0
+    assert timed["commit"].longest_at is not None
