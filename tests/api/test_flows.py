@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from functools import partial
+
 import pytest
 from tests.api.conftest import Scene
 
+from treadle import lang
 from treadle.api.flows import SourceText
 from treadle.model.access import Access, Scope
 from treadle.model.errors import FlowNotFound, Forbidden, FunctionNotFound, InvalidFlow, InvalidInput, WorkflowNotFound
 from treadle.service import Service
+from treadle.service.flow_shaping import SOURCES_LIMIT
 
 TEA = """\
 /** Tea. */
@@ -146,3 +152,40 @@ async def test_functions_are_known_started_and_adopted(scene: Scene):
         assert (known[("order", 2)].servers, known[("order", 1)].servers) == (1, 0)
     with pytest.raises(InvalidInput, match="function"):
         await scene.api.flows.run_graph(first.id)
+
+
+async def test_what_is_no_version_and_what_is_no_text_are_refused(scene: Scene):
+    await scene.api.flows.publish("tea", SOURCES)
+    for version in (0, -1, 2**31, 2**63):
+        with pytest.raises(FlowNotFound):
+            await scene.api.flows.get("tea", version=version)
+    for source in (SourceText("a\0.afl", "namespace a {}"), SourceText("a.afl", "namespace a {}\0")):
+        with pytest.raises(InvalidInput, match=r"U\+0000"):
+            await scene.api.flows.compile([source])
+
+
+async def test_more_than_a_server_compiles_in_seconds_is_refused(scene: Scene):
+    large = [SourceText("a.afl", "/" * (SOURCES_LIMIT - 10)), SourceText("b.afl", "/" * 11)]
+    for call in (scene.api.flows.validate, scene.api.flows.format, scene.api.runs.start_from_source):
+        with pytest.raises(InvalidInput, match="characters"):
+            await call(large)
+
+
+async def test_while_sources_are_compiled_the_server_does_other_things(scene: Scene, monkeypatch: pytest.MonkeyPatch):
+    begun, told = threading.Event(), threading.Event()
+    compile_them = lang.compile_sources
+
+    def compile_slowly(sources: list[tuple[str, str]]) -> lang.Compiled:
+        begun.set()
+        assert told.wait(10)
+        return compile_them(sources)
+
+    monkeypatch.setattr(lang, "compile_sources", compile_slowly)
+    for call in (scene.api.flows.validate, partial(scene.api.flows.publish, "tea")):
+        begun.clear()
+        told.clear()
+        calling = asyncio.create_task(call(SOURCES))  # type: ignore[operator]
+        await asyncio.to_thread(begun.wait, 10)
+        assert (await scene.api.tasks.list()).tasks == []
+        told.set()
+        await calling

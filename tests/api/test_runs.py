@@ -306,5 +306,11 @@ async def test_a_token_for_one_list_sees_and_starts_only_what_is_in_it(scene: Sc
     for call in (cook.runs.get, cook.steps.list, cook.runs.logs, cook.runs.moves):
         with pytest.raises(RunNotFound):
             await call(there.id)
+    secret = await brew(scene, task_list="bar", idempotency_key="k")
+    with pytest.raises(RunNotFound):  # the key of a run that it may not see tells nothing of that run
+        await cook.runs.start_from_source(
+            SOURCES, "tea.Brew", {"litres": 1.0, "cups": []}, task_list="kitchen", idempotency_key="k"
+        )
+    assert secret.created
     with pytest.raises(Exception, match="bar"):
         await cook.runs.start_from_source(SOURCES, "tea.Brew", {"litres": 1.0, "cups": []}, task_list="bar")

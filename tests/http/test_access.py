@@ -41,7 +41,7 @@ async def test_an_open_server_answers_under_no_other_name(stage: Stage, base: st
     assert (answer.status_code, code(answer)) == (403, "host_not_allowed")
 
 
-@pytest.mark.parametrize("header", ["X_Forwarded_For", "Forwarded"])
+@pytest.mark.parametrize("header", ["X_Forwarded_For", "X_Forwarded_Host", "Forwarded", "Via", "X_Real_IP"])
 async def test_an_open_server_answers_nobody_behind_a_proxy(stage: Stage, header: str):
     async with stage.client(**{header: "for=192.0.2.1"}) as client:
         assert code(await client.get("/v1/tasks")) == "host_not_allowed"
@@ -52,6 +52,8 @@ async def test_an_open_server_answers_nobody_behind_a_proxy(stage: Stage, header
     [
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
+        {"Origin": "127.0.0.1"},
         {"Origin": "http://127.0.0.1:9999"},
         {"Sec_Fetch_Site": "cross-site"},
         {"Sec_Fetch_Site": "same-site"},

@@ -17,7 +17,7 @@ from treadle.http.app import make_app
 from treadle.http.front import Front, front_of
 from treadle.http.live import BEAT_EVERY, Live
 from treadle.http.serving import HttpOptions, HttpServer
-from treadle.http.stream import LAG_GRACE
+from treadle.http.stream import LAG_GRACE, LOOK_EVERY
 from treadle.kernel.event_pages import EventFilter
 from treadle.model.access import Scope
 from treadle.model.errors import Forbidden
@@ -171,6 +171,26 @@ async def test_a_sign_of_life_says_where_to_resume_and_ends_what_is_not_allowed_
             clock.advance(BEAT_EVERY)
             await asyncio.sleep(0.01)
         assert caller.sent[-1] == b""
+
+
+async def test_a_follower_to_whom_there_is_always_something_to_tell_is_looked_at_too():
+    clock = ManualClock()
+    async with Engine("memory://", clock=clock) as engine:
+        app = make_app(engine)
+        caller = Caller(front_of(app), app)
+        calling = asyncio.create_task(caller.call())
+        await caller.began.wait()
+        caller.taking.clear()  # it is being told something, and more comes meanwhile
+        await move_some(engine, 1)
+        while b"data" not in caller.sent[-1]:  # noqa: ASYNC110 - it is the server that changes it
+            await asyncio.sleep(0.01)
+        await engine.tokens.create("ada", [Scope.ADMIN])  # the server is open no more
+        (late,) = await move_some(engine, 1)
+        clock.advance(LOOK_EVERY)
+        caller.taking.set()
+        await calling
+        assert caller.sent[-1] == b""
+        assert late.encode() not in b"".join(caller.sent)
 
 
 async def test_an_event_whose_commit_was_overtaken_comes_once_and_is_resumed_before(

@@ -62,3 +62,9 @@ def test_colours_change_no_character_and_escape_all():
     lines = [str(line.striptags()) if "<span" in line else str(line.unescape()) for line in highlight(text)]
     assert [line.split() for line in lines] == [line.split() for line in text.split("\n")]
     assert not any("<a>" in line or "</pre>" in line for line in highlight(text))
+
+
+async def test_a_version_that_is_none_is_told_in_words(visit: Visit):
+    await visit.engine.flows.publish("shop", [("shop.afl", SHOP)], actor="ada")
+    for version, status in (("²", 422), ("x", 422), ("9" * 30, 404), ("2", 404)):
+        assert (await visit.browser.get(f"/flows/shop?version={version}")).status_code == status

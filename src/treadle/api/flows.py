@@ -23,7 +23,10 @@ class SourceText(Shape):
 
 
 FlowName = Annotated[str, Says("The flow's name, or its digest", "shop")]
-Sources = Annotated[Sequence[SourceText], Says("AFL, compiled together", [{"name": "shop.afl", "text": "namespace shop {}"}])]
+Sources = Annotated[
+    Sequence[SourceText],
+    Says("AFL, compiled together; up to 512 Ki characters in all", [{"name": "shop.afl", "text": "namespace shop {}"}]),
+]
 
 
 @dataclass(frozen=True, slots=True)

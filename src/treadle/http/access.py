@@ -24,6 +24,9 @@ CSRF_HEADER = "X-CSRF-Token"
 LOOK_EVERY = 1.0
 """Seconds between two looks for a first token while the server is open."""
 
+_OF_PROXIES = frozenset({"forwarded", "via", "x-real-ip"})
+"""Headers that only something between the caller and the server adds, beside all that begin with `X-Forwarded-`."""
+
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -151,7 +154,7 @@ def address_of(request: Request) -> str:
 
 def check_local(request: Request) -> None:
     """`HostNotAllowed` unless the server was called by a name of loopback, and directly."""
-    proxied = "forwarded" in request.headers or "x-forwarded-for" in request.headers
+    proxied = any(name in _OF_PROXIES or name.startswith("x-forwarded-") for name in request.headers)
     if proxied or not is_loopback_name(_host_of(f"//{request.headers.get('Host', '')}")):
         raise HostNotAllowed()
 
@@ -161,7 +164,7 @@ def check_origin(request: Request) -> None:
     if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
         raise CrossOrigin()
     origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("Host", "").lower():
+    if origin is not None and origin.lower().partition("://")[2] != request.headers.get("Host", "").lower():
         raise CrossOrigin()
 
 

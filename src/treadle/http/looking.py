@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 
 from treadle.api.contract import PREFIX, Shape
@@ -85,17 +86,43 @@ def make_router(front: Front) -> APIRouter:
         text, media_type = await front.engine.metrics.render(request.headers.get("Accept"))
         return Response(text, headers={"Content-Type": media_type})
 
+    description = Description()
+
     @router.get(f"{PREFIX}/openapi.json", include_in_schema=False, response_model=None)
     async def openapi(request: Request) -> Response:
         """The same for every server, so it needs no token."""
-        return Response(to_json(request.app.openapi()), media_type=_JSON)
+        return Response((await description.made(request.app)).document, media_type=_JSON)
 
     @router.get(f"{PREFIX}/docs", include_in_schema=False, response_model=None)
     async def docs(request: Request) -> Response:
         """The same for people."""
-        return HTMLResponse(page(request.app.openapi()), headers={"Content-Security-Policy": POLICY})
+        return HTMLResponse((await description.made(request.app)).page, headers={"Content-Security-Policy": POLICY})
 
     return router
+
+
+class Description:
+    """The OpenAPI document and the page for people: made once, as strangers may ask for them, and in a thread, as it takes long."""
+
+    document: bytes
+    page: bytes
+
+    def __init__(self) -> None:
+        self._making = asyncio.Lock()
+        self._made = False
+
+    async def made(self, app: FastAPI) -> Self:
+        """Itself, once it is there."""
+        async with self._making:
+            if not self._made:
+                self.document, self.page = await asyncio.to_thread(_described, app)
+                self._made = True
+        return self
+
+
+def _described(app: FastAPI) -> tuple[bytes, bytes]:
+    document = app.openapi()
+    return to_json(document), page(document).encode()
 
 
 _OPEN = "application/openmetrics-text"

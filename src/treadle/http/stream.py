@@ -23,6 +23,9 @@ MEDIA_TYPE = "text/event-stream"
 LAG_GRACE = 10.0
 """Seconds in which a follower who was let go may still take the word that says so."""
 
+LOOK_EVERY = 5.0
+"""Seconds after which, before anything more is told, it is looked again whether the follower may still look."""
+
 _DESCRIPTION = """\
 Each event is one message whose data is an `Event` as JSON. Its `id` is where to resume: send it as `Last-Event-ID` (browsers do
 so by themselves) or as `after_seq`. Some events may come again then; tell by their `seq`. A comment every 15 seconds is a sign of
@@ -92,10 +95,14 @@ class EventStream(Response):
 
     async def _pump(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        clock = self._front.engine.clock
+        looked = clock.monotonic()
         async with aclosing(self._follower.follow(self._after_seq)) as portions:
             async for told in portions:
-                if not told and not await self._still_allowed():
-                    break
+                if clock.monotonic() - looked >= LOOK_EVERY:
+                    if not await self._still_allowed():
+                        break
+                    looked = clock.monotonic()
                 text = b"".join(map(_message, told)) or b": %d\nid: %d\n\n" % ((self._follower.resume_after,) * 2)
                 await send({"type": "http.response.body", "body": text, "more_body": True})
         last = b"event: lagging\ndata: {}\n\n" if self._follower.lagging.is_set() else b""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from treadle.kernel.committer import Committer
 from treadle.kernel.ports import PutFlow, Store, Unit
@@ -24,6 +25,12 @@ Source = tuple[str, str]
 
 _SOURCES_LIMIT = 64 * 1024 * 1024
 _PROGRAMS = 64
+_COMPILED_LIMIT = 4 * 1024 * 1024
+"""Characters of sources whose programs are kept; a program takes many times as much memory."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+Made = tuple[Flow, Program, "Compiled"]
 
 
 class Flows:
@@ -44,44 +51,59 @@ class Flows:
         self._vault = vault
         self._namespace = namespace
         self._programs: OrderedDict[str, Program] = OrderedDict()
-        self._compiled: OrderedDict[tuple[Source, ...], tuple[Flow, Program, Compiled]] = OrderedDict()
+        self._compiled: OrderedDict[tuple[Source, ...], Made] = OrderedDict()
+        self._working = asyncio.Lock()
 
     def compile(self, sources: Sequence[Source]) -> tuple[Flow, Program, Compiled]:
         """The flow of the sources, not stored yet; `InvalidFlow` with all diagnostics if they do not compile."""
-        key = tuple((name, text) for name, text in sources)
+        key = _key(sources)
         if (known := self._compiled.get(key)) is not None:
             self._compiled.move_to_end(key)
             return known
-        compiled = self.check(key)
+        return self._keep(key, self._make(key))
+
+    async def compile_aside(self, sources: Sequence[Source]) -> tuple[Flow, Program, Compiled]:
+        """As `compile`, in a thread: large sources take seconds, in which the loop has leases to renew and others to serve."""
+        key = _key(sources)
+        return self.compile(key) if key in self._compiled else self._keep(key, await self.aside(self._make, key))
+
+    async def check_aside(self, sources: Sequence[Source]) -> Compiled:
+        """What compiling the sources comes to, be it a program or what is wrong with them; in a thread."""
+        key = _key(sources)
+        known = self._compiled.get(key)
+        return await self.aside(_check, key) if known is None else known[2]
+
+    async def aside(self, work: Callable[[T], R], given: T) -> R:
+        """What long work on sources comes to, done in a thread and one at a time: more would only slow down everything else."""
+        async with self._working:
+            return await asyncio.to_thread(work, given)
+
+    def _make(self, key: tuple[Source, ...]) -> Made:
+        compiled = _check(key)
         if not compiled.ok:
             shown = "\n\n".join(diagnostic.render() for diagnostic in compiled.diagnostics)
             raise InvalidFlow(f"The sources do not compile.\n{shown}", compiled.diagnostics)
         flow = Flow(
             id=compiled.digest,
             namespace=self._namespace,
-            sources=self._vault.seal(encode([list(source) for source in sources], "sources", _SOURCES_LIMIT)),
+            sources=self._vault.seal(encode([list(source) for source in key], "sources", _SOURCES_LIMIT)),
             program=self._vault.seal(encode(compiled.program, "program", _SOURCES_LIMIT)),
         )
-        program = Program.load(compiled.program)
+        return flow, Program.load(compiled.program), compiled
+
+    def _keep(self, key: tuple[Source, ...], made: Made) -> Made:
+        """Remember what was made, while there is room."""
+        flow, program, _ = made
         self._remember(flow.id, program)
-        self._compiled[key] = (flow, program, compiled)
-        while len(self._compiled) > _PROGRAMS:
+        self._compiled[key] = made
+        while len(self._compiled) > _PROGRAMS or sum(map(_size, self._compiled)) > _COMPILED_LIMIT:
             self._compiled.popitem(last=False)
-        return flow, program, compiled
-
-    def check(self, sources: Sequence[Source]) -> Compiled:
-        """What compiling the sources comes to, be it a program or what is wrong with them."""
-        key = tuple((name, text) for name, text in sources)
-        if (known := self._compiled.get(key)) is not None:
-            return known[2]
-        from treadle.lang import compile_sources  # the parser is loaded by those who compile
-
-        return compile_sources(list(key))
+        return made
 
     async def publish(self, name: str, sources: Sequence[Source], *, actor: str = "operator") -> FlowVersion:
         """Store the flow under the next version of the name; what runs in flight are pinned to does not change."""
         check_name(name, "flow name")
-        flow, _, _ = self.compile(sources)
+        flow, _, _ = await self.compile_aside(sources)
         await self._committer.submit(Unit(rows=(PutFlow(flow),)), self._patience)
         return await self._store.publish_flow(self._namespace, name, flow.id, actor)
 
@@ -107,7 +129,7 @@ class Flows:
         A digest says what a flow means, so the flow is the same one in every namespace.
         """
         flow = await self._store.find_flow(name) if version is None else None
-        if flow is None:
+        if flow is None and (version is None or 0 < version < 2**31):
             published = await self._store.find_flow_version(self._namespace, name, version)
             flow = None if published is None else await self._store.find_flow(published.flow_id)
         if flow is None:
@@ -144,6 +166,20 @@ class Flows:
         self._programs[flow_id] = program
         while len(self._programs) > _PROGRAMS:
             self._programs.popitem(last=False)
+
+
+def _key(sources: Sequence[Source]) -> tuple[Source, ...]:
+    return tuple((name, text) for name, text in sources)
+
+
+def _size(key: tuple[Source, ...]) -> int:
+    return sum(len(text) for _, text in key)
+
+
+def _check(key: tuple[Source, ...]) -> Compiled:
+    from treadle.lang import compile_sources  # the parser is loaded by those who compile
+
+    return compile_sources(list(key))
 
 
 def find_workflow(program: Program, name: str | None) -> Facet:

@@ -215,7 +215,7 @@ class Runs:
             found = await self._flows.get_flow(flow, version)
             flow_id, program = found.id, await self._flows.program(found.id)
         else:
-            stored, program, _ = self._flows.compile(flow)
+            stored, program, _ = await self._flows.compile_aside(flow)
             flow_id = stored.id
         entry = find_workflow(program, workflow)
         given = dict(inputs or {})

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from treadle.api import flows as shapes
+from treadle.kernel.flows import Source
 from treadle.lang import Compiled, Diagnostic, Graph, Program
 from treadle.lang.program import Doc, Facet, Param
 from treadle.lang.signatures import literal_of, schemas_of, type_words
+from treadle.model.errors import InvalidInput
 from treadle.model.runs import FlowVersion
 from treadle.service.shaping import instant
+
+SOURCES_LIMIT = 512 * 1024
+"""Characters of AFL that one call may send: compiling them takes seconds already."""
 
 
 def shaped_version(version: FlowVersion) -> shapes.FlowVersion:
@@ -118,3 +123,12 @@ def shaped_graph(made: Graph, states: Mapping[str, Mapping[str, int]] | None = N
     ]
     edges = [shapes.FlowEdge(edge.source, edge.target, edge.kind) for edge in made.edges]
     return shapes.FlowGraph(nodes, edges, groups, made.to_mermaid(), made.to_dot())
+
+
+def pairs(sources: Sequence[shapes.SourceText]) -> list[Source]:
+    """The sources as the kernel takes them; refuses none, and too many."""
+    if not sources:
+        raise InvalidInput("Give at least one AFL source.")
+    if (size := sum(len(source.text) for source in sources)) > SOURCES_LIMIT:
+        raise InvalidInput(f"The sources of one call may have {SOURCES_LIMIT} characters, not {size}.")
+    return [(source.name, source.text) for source in sources]

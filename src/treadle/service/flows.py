@@ -21,6 +21,7 @@ from treadle.kernel.function_rows import is_function
 from treadle.lang import CannotFormat, Diagnostic, Program, format_source, graph
 from treadle.model.errors import InvalidInput
 from treadle.service.flow_shaping import (
+    pairs,
     shaped_check,
     shaped_compiled,
     shaped_diagnostics,
@@ -41,24 +42,16 @@ class Flows(RunGroup, FlowsApi):
         return FlowList([shaped_version(each) for each in await self.engine.flows.list_versions(name)])
 
     async def validate(self, sources: Sequence[SourceText]) -> FlowChecked:
-        return shaped_check(self.engine.flows.check(_pairs(sources)))
+        return shaped_check(await self.engine.flows.check_aside(pairs(sources)))
 
     async def compile(self, sources: Sequence[SourceText]) -> FlowCompiled:
-        return shaped_compiled(self.engine.flows.check(_pairs(sources)))
+        return shaped_compiled(await self.engine.flows.check_aside(pairs(sources)))
 
     async def format(self, sources: Sequence[SourceText]) -> FlowFormatted:
-        done: Sequence[FormattedSource] = ()
-        problems: tuple[Diagnostic, ...] = ()
-        for name, text in _pairs(sources):
-            try:
-                formatted = format_source(text, name)
-                done = (*done, FormattedSource(name, formatted, formatted != text))
-            except CannotFormat as error:
-                problems += error.diagnostics
-        return FlowFormatted(not problems, [*done], shaped_diagnostics(problems))
+        return await self.engine.flows.aside(_formatted, pairs(sources))
 
     async def draw(self, sources: Sequence[SourceText], *, workflow: str | None = None) -> FlowGraph:
-        return _drawn(self.engine.flows.compile(_pairs(sources))[1], workflow)
+        return _drawn((await self.engine.flows.compile_aside(pairs(sources)))[1], workflow)
 
     async def get(self, name: str, *, version: int | None = None) -> FlowDetail:
         flow = await self.engine.flows.get_flow(name, version)
@@ -78,7 +71,7 @@ class Flows(RunGroup, FlowsApi):
         return _drawn(await self.engine.flows.program(flow.id), workflow)
 
     async def publish(self, name: str, sources: Sequence[SourceText]) -> FlowVersion:
-        return shaped_version(await self.engine.flows.publish(name, _pairs(sources), actor=self.actor))
+        return shaped_version(await self.engine.flows.publish(name, pairs(sources), actor=self.actor))
 
     async def run_graph(self, run_id: str) -> FlowGraph:
         run = await self.find_run(run_id)
@@ -88,11 +81,17 @@ class Flows(RunGroup, FlowsApi):
         return shaped_graph(graph(await self.engine.flows.program(run.flow_id), run.workflow), states)
 
 
+def _formatted(sources: Sequence[Source]) -> FlowFormatted:
+    done: list[FormattedSource] = []
+    problems: tuple[Diagnostic, ...] = ()
+    for name, text in sources:
+        try:
+            formatted = format_source(text, name)
+            done.append(FormattedSource(name, formatted, formatted != text))
+        except CannotFormat as error:
+            problems += error.diagnostics
+    return FlowFormatted(not problems, done, shaped_diagnostics(problems))
+
+
 def _drawn(program: Program, workflow: str | None) -> FlowGraph:
     return shaped_graph(graph(program, find_workflow(program, workflow).qualified_name if workflow is not None else None))
-
-
-def _pairs(sources: Sequence[SourceText]) -> Sequence[Source]:
-    if not sources:
-        raise InvalidInput("Give at least one AFL source.")
-    return [(source.name, source.text) for source in sources]

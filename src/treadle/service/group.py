@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import wraps
 from typing import Any
 
-from treadle.api.contract import Route, route_of
+from treadle.api.contract import Route, Shape, route_of
 from treadle.model.access import Access
 from treadle.model.errors import InvalidInput, RestrictedToken
 from treadle.wiring.engine import Engine
@@ -56,9 +57,15 @@ def _guarded(function: Callable[..., Any], route: Route) -> Callable[..., Any]:
 
 def _check_text(given: Any) -> None:
     """Refuse texts that not every store can keep or compare (D12); values inside payloads are checked where they are encoded."""
-    for text in given if isinstance(given, list | tuple) else (given,):
-        if isinstance(text, str) and ("\0" in text or not _encodes(text)):
+    if isinstance(given, str):
+        if "\0" in given or not _encodes(given):
             raise InvalidInput("A text holds the character U+0000 or half of a character pair: that cannot be stored.")
+    elif isinstance(given, list | tuple):
+        for each in given:
+            _check_text(each)
+    elif isinstance(given, Shape):
+        for field in fields(given):  # type: ignore[arg-type]
+            _check_text(getattr(given, field.name))
 
 
 def _encodes(text: str) -> bool:

@@ -28,7 +28,7 @@ class RunGroup(Group):
 
     async def started(self, started: StartedRun) -> RunStarted:
         """The run, and what it will wait for: that is seen only when it gets there."""
-        run = await self.engine.run_reads.get_run(started.id)
+        run = await self.find_run(started.id)  # an idempotency key may stand for a run of another list
         servers, now = await self.engine.store.list_servers(), await self.engine.store.now()
         live = [each for each in servers if shown_server_state(each, now) == "running" and run.task_list in each.task_lists]
         missing: Sequence[str] = ()

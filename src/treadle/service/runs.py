@@ -33,6 +33,7 @@ from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFail
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.states import RUN, RunState
 from treadle.model.values import Json, decode
+from treadle.service.flow_shaping import pairs
 from treadle.service.run_group import RunGroup
 from treadle.service.run_shaping import run_fields, shaped_request, shaped_run, shaped_run_line, shaped_sums
 from treadle.service.shaping import shaped_move, shaped_task
@@ -143,10 +144,8 @@ class Runs(RunGroup, RunsApi):
         budget: float | None = None,
     ) -> RunStarted:
         self.access.check_list(task_list)
-        if not sources:
-            raise InvalidInput("Give at least one AFL source.")
         started = await self.engine.start_run(
-            [(source.name, source.text) for source in sources],
+            pairs(sources),
             workflow,
             inputs,
             lenient=lenient,

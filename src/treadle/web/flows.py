@@ -14,7 +14,7 @@ from treadle.api.wire import to_builtins
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
 from treadle.service import Service
-from treadle.web.forms import parse_typed
+from treadle.web.forms import parse_typed, whole
 from treadle.web.highlight import highlight
 from treadle.web.site import Site
 
@@ -71,7 +71,7 @@ def add(site: Site) -> None:
 
     @site.page("/flows/{name}")
     async def flow(request: Request, service: Service) -> Response:
-        name, version = request.path_params["name"], _version(request.query_params.get("version"))
+        name, version = request.path_params["name"], whole(request.query_params, "version")
         found = await service.flows.get(name, version=version)
         drawn = await service.flows.graph(name, version=version)
         shown = [(source.name, highlight(source.text)) for source in found.sources]
@@ -89,7 +89,7 @@ def add(site: Site) -> None:
 
     @site.page("/flows/{name}/start")
     async def form(request: Request, service: Service) -> Response:
-        name, version = request.path_params["name"], _version(request.query_params.get("version"))
+        name, version = request.path_params["name"], whole(request.query_params, "version")
         found = await service.flows.get(name, version=version)
         chosen = _signature(found.workflows, request.query_params.get("workflow"))
         return await site.render(request, "flow_start.html", service=service, name=name, version=version, workflow=chosen)
@@ -97,7 +97,7 @@ def add(site: Site) -> None:
     @site.action("/flows/{name}/start")
     async def start(request: Request, service: Service) -> Response:
         name, form = request.path_params["name"], await request.form()
-        version = _version(str(form.get("version") or "") or None)
+        version = whole(form, "version")
         chosen = _signature((await service.flows.get(name, version=version)).workflows, str(form.get("workflow") or ""))
         made = await service.runs.start(
             name,
@@ -157,11 +157,3 @@ def _signature(workflows: list[WorkflowSignature], name: str | None) -> Workflow
     if not found:
         raise InvalidInput(f"The flow has no workflow {name!r}.")
     return found[0]
-
-
-def _version(text: str | None) -> int | None:
-    if not text:
-        return None
-    if not text.isdigit():
-        raise InvalidInput(f"A version is a whole number, not {text!r}.")
-    return int(text)

@@ -14,7 +14,7 @@ from treadle.model.errors import InvalidInput
 from treadle.model.states import RunState
 from treadle.service import Service
 from treadle.web.flows import graph_data
-from treadle.web.forms import instant, parse_object
+from treadle.web.forms import instant, parse_object, whole
 from treadle.web.highlight import highlight
 from treadle.web.site import Site
 from treadle.web.waterfall import waterfall
@@ -94,8 +94,7 @@ def add(site: Site) -> None:
                     for each in (await service.flows.get(found.flow_id)).sources
                 ]
             case "logs":
-                before = asked.get("before")
-                values["logs"] = await service.runs.logs(run_id, before=int(before) if before and before.isdigit() else None)
+                values["logs"] = await service.runs.logs(run_id, before=whole(asked, "before"))
             case "moves":
                 values["moves"] = await service.runs.moves(run_id)
             case "values":

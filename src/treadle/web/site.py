@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from treadle.http.front import Front, front_of
+from treadle.http.problems import status_of
 from treadle.model.access import Access
-from treadle.model.errors import NotFound, TreadleError, Unauthorized
+from treadle.model.errors import TreadleError, Unauthorized
 from treadle.service import Service
 from treadle.web import filters
 
@@ -162,12 +164,11 @@ class Site:
 
     async def trouble(self, request: Request, error: TreadleError) -> HTMLResponse:
         """The page that says why there is no page."""
-        status = 404 if isinstance(error, NotFound) else 403 if error.code.startswith("forbidden") else 422
         try:
             service: Service | None = await self.front.service(request)
         except TreadleError:
             service = None
-        return await self.render(request, "trouble.html", status, service=service, error=error)
+        return await self.render(request, "trouble.html", status_of(error), service=service, error=error)
 
     def back(self, request: Request, said: str, *, to: str | None = None, bad: bool = False) -> RedirectResponse:
         """Lead back to the page that the form was on (or to `to`), which says what was done."""
@@ -198,6 +199,7 @@ def add_pages(app: FastAPI) -> None:
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
 
+@cache
 def _asset(name: str) -> str:
     """The address of a file of ours; it changes with its content, so that browsers may keep it."""
     path = STATIC / name
