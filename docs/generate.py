@@ -19,12 +19,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
-import typer
 from typer.models import ArgumentInfo
 
 import treadle
-from treadle.cli.app import app
+from treadle.cli.app import COMMANDS
 from treadle.cli.exits import EXIT_CODES, exit_code_of
+from treadle.cli.table import leaves
 from treadle.lang import RULES, compile_sources
 from treadle.model import states
 from treadle.model.errors import TreadleError
@@ -340,31 +340,25 @@ def commands_page() -> str:
     parts = [
         "# Commands",
         _NOTE,
-        "Every command takes `--store URL`, `--namespace NAME`, `--json` and `--verbose` (`-v`), before or after its name. "
+        "Every command takes `--store URL` or `--server URL` with `--token SECRET` ([how](../how-to/remote.md)), "
+        "`--namespace NAME`, `--json` and `--verbose` (`-v`), before or after its name. "
         "With `--json` stdout is one JSON document, and an error is a JSON object on stderr. Results go to stdout, everything "
         "else to stderr.",
     ]
-    for name, call in commands():
+    for name, leaf in leaves(COMMANDS):
+        call = leaf.load()
         params = [each for each in _params(call) if not each.hidden]
         usage = " ".join(["treadle", name, *(each.shown for each in params if each.argument), "[OPTIONS]"])
         rows = [[_cell(f"`{each.shown}`" if each.argument else each.shown), _cell(each.help)] for each in params]
         parts += [f"## `treadle {name}`", _help(call.__doc__ or ""), f"    {usage}"]
+        parts += [f"Only on a store, not with `--server`: {leaf.store_only}."] if leaf.store_only else []
         parts += [_table(["argument or option", "meaning"], rows)] if rows else []
     return _page(parts)
 
 
 def commands() -> list[tuple[str, Callable[..., Any]]]:
     """All commands with their names, those of groups after the others."""
-
-    def walk(group: typer.Typer, before: str) -> Iterator[tuple[str, Callable[..., Any]]]:
-        for each in group.registered_commands:
-            if each.callback is not None and not each.hidden:
-                yield f"{before}{each.name}", each.callback
-        for inner in group.registered_groups:
-            if inner.typer_instance is not None:
-                yield from walk(inner.typer_instance, f"{before}{inner.name} ")
-
-    return list(walk(app, ""))
+    return [(name, leaf.load()) for name, leaf in leaves(COMMANDS)]
 
 
 @dataclass(frozen=True)
@@ -402,6 +396,20 @@ def _help(text: str) -> str:
     return "\n\n".join(" ".join(part.split()) for part in text.strip().split("\n\n"))
 
 
+SERVER_TROUBLES = [
+    ["nobody listens there, or no answer came in time", "", "`server_unreachable`", "4"],
+    ["what answers is no Treadle server", "any", "`unexpected_answer`", "4"],
+    ["no token, or one that is unknown, expired or revoked", "401", "`unauthorized`", "5"],
+    ["the token does not grant the scope", "403", "`forbidden`", "5"],
+    ["no such task, run, ...", "404", "`task_not_found`, ...", "3"],
+    ["the state of the thing forbids it", "409", "`illegal_move`, ...", "5"],
+    ["what was given cannot be used", "413, 422", "`invalid_input`, ...", "2"],
+    ["too many wrong tokens from this address", "429", "`too_many_attempts`", "5"],
+    ["the server's store does not answer", "503", "`store_unavailable`, ...", "4"],
+    ["the command works on the store itself", "", "`not_over_http`", "2"],
+]
+
+
 def exits_page() -> str:
     """The exit codes."""
     parts = [
@@ -410,6 +418,12 @@ def exits_page() -> str:
         "The same for every command. 0 means that what was asked for is done; for `--wait` and `run` that the work succeeded.",
     ]
     parts += [f"## `{code}`\n\n{_capital(meaning)}." for code, meaning in EXIT_CODES.items()]
+    parts += [
+        "## With `--server`",
+        "The same codes, as a server answers with the errors that the store would give. Errors are one line on stderr (with "
+        "`--json` an object with `code` and `message`), and never hold the token.",
+        _table(["what happened", "status", "code", "exit"], SERVER_TROUBLES),
+    ]
     return _page(parts)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import gc
 import importlib
 import json
@@ -26,8 +25,6 @@ import time
 import traceback
 from pathlib import Path
 from typing import IO, NoReturn
-
-import typer.main
 
 import treadle
 from treadle.model.errors import MissingDependency
@@ -202,8 +199,7 @@ def _learn() -> None:
     for name in _IMPORTED:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(name)
-    typer.main.get_command = functools.cache(typer.main.get_command)
-    typer.main.get_command(importlib.import_module("treadle.cli.app").app)
+    importlib.import_module("treadle.cli.app").load_all()
     gc.collect()
     gc.freeze()  # no child looks through all that for garbage
 

@@ -1,41 +1,99 @@
 """Treadle: a durable work engine for agents and long-running jobs."""
 
-from treadle.kernel.queue import Enqueued, TaskSpec
-from treadle.model.approvals import ApprovalRequest
-from treadle.model.errors import (
-    ApprovalDenied,
-    ApprovalExpired,
-    ClaimLost,
-    EffectFailed,
-    EffectUnknown,
-    NonRetryable,
-    RunCanceled,
-    RunFailed,
-    SignalTimeout,
-    StepFailed,
-    TaskCanceled,
-    TaskFailed,
-    TaskIgnored,
-    TaskNotFound,
-    TreadleError,
-)
-from treadle.model.external import (
-    ExternalJobLost,
-    ExternalProductionFailure,
-    ExternalProductionHandle,
-    ExternalProductionRecord,
-    Production,
-    RenderEvent,
-    UnexpectedSpecialistResultError,
-)
-from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Problem, Retry, Succeeded, Waiting
-from treadle.model.retry import RetryPolicy
-from treadle.model.tasks import Task
-from treadle.wiring.engine import Engine
-from treadle.wiring.polling import ExternalPollingLoop
-from treadle.workers.context import Context
-from treadle.workers.functions.context import FunctionContext
-from treadle.workers.specialists import Specialist
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treadle.kernel.queue import Enqueued, TaskSpec
+    from treadle.model.approvals import ApprovalRequest
+    from treadle.model.errors import (
+        ApprovalDenied,
+        ApprovalExpired,
+        ClaimLost,
+        EffectFailed,
+        EffectUnknown,
+        NonRetryable,
+        RunCanceled,
+        RunFailed,
+        SignalTimeout,
+        StepFailed,
+        TaskCanceled,
+        TaskFailed,
+        TaskIgnored,
+        TaskNotFound,
+        TreadleError,
+    )
+    from treadle.model.external import (
+        ExternalJobLost,
+        ExternalProductionFailure,
+        ExternalProductionHandle,
+        ExternalProductionRecord,
+        Production,
+        RenderEvent,
+        UnexpectedSpecialistResultError,
+    )
+    from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Problem, Retry, Succeeded, Waiting
+    from treadle.model.retry import RetryPolicy
+    from treadle.model.tasks import Task
+    from treadle.wiring.engine import Engine
+    from treadle.wiring.polling import ExternalPollingLoop
+    from treadle.workers.context import Context
+    from treadle.workers.functions.context import FunctionContext
+    from treadle.workers.specialists import Specialist
+
+_PLACES = {
+    "treadle.kernel.queue": ("Enqueued", "TaskSpec"),
+    "treadle.model.approvals": ("ApprovalRequest",),
+    "treadle.model.errors": (
+        "ApprovalDenied",
+        "ApprovalExpired",
+        "ClaimLost",
+        "EffectFailed",
+        "EffectUnknown",
+        "NonRetryable",
+        "RunCanceled",
+        "RunFailed",
+        "SignalTimeout",
+        "StepFailed",
+        "TaskCanceled",
+        "TaskFailed",
+        "TaskIgnored",
+        "TaskNotFound",
+        "TreadleError",
+    ),
+    "treadle.model.external": (
+        "ExternalJobLost",
+        "ExternalProductionFailure",
+        "ExternalProductionHandle",
+        "ExternalProductionRecord",
+        "Production",
+        "RenderEvent",
+        "UnexpectedSpecialistResultError",
+    ),
+    "treadle.model.outcomes": ("AwaitingApproval", "Failed", "Paused", "Problem", "Retry", "Succeeded", "Waiting"),
+    "treadle.model.retry": ("RetryPolicy",),
+    "treadle.model.tasks": ("Task",),
+    "treadle.wiring.engine": ("Engine",),
+    "treadle.wiring.polling": ("ExternalPollingLoop",),
+    "treadle.workers.context": ("Context",),
+    "treadle.workers.functions.context": ("FunctionContext",),
+    "treadle.workers.specialists": ("Specialist",),
+}
+"""Where the names are; each place is loaded when something of it is asked for, so that what needs little starts fast."""
+_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_PLACE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "ApprovalDenied",

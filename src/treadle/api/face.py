@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Protocol, get_type_hints
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
 
-from treadle.api.approvals import ApprovalsApi
 from treadle.api.contract import Call, calls_of
-from treadle.api.dead_letters import DeadLettersApi
-from treadle.api.dispatch import DispatchApi
-from treadle.api.events import EventsApi
-from treadle.api.external_jobs import ExternalJobsApi
-from treadle.api.flows import FlowsApi
-from treadle.api.functions import FunctionsApi
-from treadle.api.handlers import HandlersApi
-from treadle.api.lists import ListsApi
-from treadle.api.objectives import ObjectivesApi
-from treadle.api.runs import RunsApi
-from treadle.api.schedules import SchedulesApi
-from treadle.api.servers import ServersApi
-from treadle.api.steps import StepsApi
-from treadle.api.store import StoreApi
-from treadle.api.system import SystemApi
-from treadle.api.tasks import TasksApi
-from treadle.api.tokens import TokensApi
-from treadle.api.watchers import WatchersApi
-from treadle.api.work import WorkApi
+
+if TYPE_CHECKING:
+    from treadle.api.approvals import ApprovalsApi
+    from treadle.api.dead_letters import DeadLettersApi
+    from treadle.api.dispatch import DispatchApi
+    from treadle.api.events import EventsApi
+    from treadle.api.external_jobs import ExternalJobsApi
+    from treadle.api.flows import FlowsApi
+    from treadle.api.functions import FunctionsApi
+    from treadle.api.handlers import HandlersApi
+    from treadle.api.lists import ListsApi
+    from treadle.api.objectives import ObjectivesApi
+    from treadle.api.runs import RunsApi
+    from treadle.api.schedules import SchedulesApi
+    from treadle.api.servers import ServersApi
+    from treadle.api.steps import StepsApi
+    from treadle.api.store import StoreApi
+    from treadle.api.system import SystemApi
+    from treadle.api.tasks import TasksApi
+    from treadle.api.tokens import TokensApi
+    from treadle.api.watchers import WatchersApi
+    from treadle.api.work import WorkApi
 
 
 class Api(Protocol):
-    """The groups of calls; each is one file of this package."""
+    """The groups of calls; each is the file of this package that has its name, and is loaded by those who use it."""
 
     @property
     def approvals(self) -> ApprovalsApi: ...
@@ -93,7 +96,8 @@ class Api(Protocol):
 
 def groups() -> dict[str, type]:
     """The groups and their protocols, in the order in which they are written."""
-    return {name: get_type_hints(member.fget)["return"] for name, member in vars(Api).items() if isinstance(member, property)}
+    named = {name: member.fget.__annotations__["return"] for name, member in vars(Api).items() if isinstance(member, property)}
+    return {name: getattr(import_module(f"treadle.api.{name}"), protocol) for name, protocol in named.items()}
 
 
 def all_calls() -> list[Call]:

@@ -1,10 +1,8 @@
-"""The command `treadle`: one file per command group, each going through `Engine`; no rules and no SQL here."""
+"""The command `treadle`: one file per command group, each going through the contract; no rules and no SQL here."""
 
 from __future__ import annotations
 
 import sys
-import traceback
-from asyncio import CancelledError
 from collections.abc import Sequence
 
 from treadle.cli.exits import BUG, INTERRUPTED, exit_code_of, tell_error, tell_flow_error
@@ -19,15 +17,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def execute(arguments: list[str]) -> int:
     """Run one command; its exit code."""
-    from treadle.cli.app import app
+    from treadle.cli.app import make_app
 
     as_json = "--json" in arguments
     verbose = "--verbose" in arguments or "-v" in arguments
     try:
-        code = app(arguments, prog_name="treadle", standalone_mode=False)
+        code = make_app().main(arguments, prog_name="treadle", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except TreadleError as error:
         if verbose and error.__cause__ is not None:
+            import traceback
+
             traceback.print_exception(error.__cause__)
         if isinstance(error, InvalidFlow):
             tell_flow_error(error, as_json=as_json)
@@ -35,14 +35,17 @@ def execute(arguments: list[str]) -> int:
             code = error.error_code if isinstance(error, NonRetryable) else error.code  # what a task would fail with
             tell_error(code, str(error), as_json=as_json)
         return exit_code_of(error)
-    except (KeyboardInterrupt, CancelledError):
+    except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):
             if message := str(error.format_message()).strip():  # empty where the help was shown instead
-                tell_error("usage", f"{message.rstrip('.')}. Try: {_help_of(error)}", as_json=as_json)
+                message = message if message.endswith("?") else f"{message.rstrip('.')}."
+                tell_error("usage", f"{message} Try: {_help_of(error)}", as_json=as_json)
             return int(error.exit_code)
         if verbose:
+            import traceback
+
             traceback.print_exc()
         hint = "" if verbose else " --verbose shows where."
         tell_error(

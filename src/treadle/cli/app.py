@@ -1,49 +1,14 @@
-"""All commands, put together."""
+"""All commands, in one table: what they are called, where they are, and what they do."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated
 
 import typer
 
-from treadle.cli import (
-    approvals,
-    dlq,
-    doctor,
-    enqueue,
-    events,
-    external,
-    flows,
-    fmt,
-    functions,
-    graph,
-    handlers,
-    lists,
-    mcp,
-    objectives,
-    recover,
-    run,
-    runner,
-    runs,
-    schedules,
-    serve,
-    servers,
-    status,
-    store,
-    store_upkeep,
-    submit,
-    tasks,
-    token,
-    top,
-    topology,
-    up,
-    usage,
-    watchers,
-    worker,
-)
-from treadle.cli import compile as compiling
 from treadle.cli.exits import EXIT_CODES
-from treadle.cli.helping import App
+from treadle.cli.helping import Group
 from treadle.cli.session import (
     Common,
     RootJsonOption,
@@ -52,35 +17,266 @@ from treadle.cli.session import (
     RootStoreOption,
     RootTokenOption,
     RootVerboseOption,
-    Session,
-    command,
 )
+from treadle.cli.table import Branch, Leaf, leaves, make, make_root
 
 _EPILOG = "Exit codes:\n\n" + "\n".join(f"- `{code}` {meaning}" for code, meaning in EXIT_CODES.items())
 
-app = App(
-    help="Treadle: a durable work engine for agents and long-running jobs.",
-    epilog=_EPILOG,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+COMMANDS: tuple[Leaf | Branch, ...] = (
+    Leaf(
+        "demo",
+        "demo:demo",
+        "See it work: parallel tasks, a retry, a killed worker, a repaired workflow, a function that sleeps and asks. Ten seconds.",
+    ),
+    Leaf(
+        "up",
+        "up:up",
+        "Start the engine: bring the store up to date, run a worker and serve HTTP until SIGTERM or Ctrl-C.",
+        quiet=False,
+        store_only="it runs a worker and serves HTTP itself",
+    ),
+    Leaf(
+        "serve",
+        "serve:serve",
+        "Serve HTTP on a store until SIGTERM or Ctrl-C; workers run elsewhere. It brings the store up to date first.",
+        quiet=False,
+        store_only="it is a server itself",
+    ),
+    Leaf(
+        "mcp",
+        "mcp:mcp",
+        "Serve the Model Context Protocol, for one client over stdio (until it closes stdin), or with --http for many.",
+    ),
+    Leaf(
+        "worker",
+        "worker:worker",
+        "Run handlers until SIGTERM or Ctrl-C, then let running work finish. A second Ctrl-C stops at once.",
+        quiet=False,
+        store_only="handlers hold their work by the store (workers over HTTP use its worker protocol)",
+    ),
+    Leaf(
+        "runner",
+        "runner:runner",
+        "Handle tasks of event facets until SIGTERM or Ctrl-C, then let running work finish.",
+        quiet=False,
+        store_only="handlers hold their work by the store",
+    ),
+    Leaf("enqueue", "enqueue:enqueue", "Put a task into the store; when this returns, it is durable."),
+    Leaf(
+        "compile",
+        "compile:compile_files",
+        "Compile AFL sources together; all diagnostics at once, and exit 2 if there is an error.",
+    ),
+    Leaf("fmt", "fmt:fmt", "Format AFL files in place; `-` formats stdin to stdout. If one cannot be parsed, none is changed."),
+    Leaf("graph", "graph:graph", "Print the steps of workflows and what they wait for, as a graph."),
+    Leaf("run", "run:run", "Run a workflow to its end and print its outputs; this process is a worker meanwhile."),
+    Leaf("submit", "submit:submit", "Start a run of a workflow; when this returns, it is durable, and workers do it."),
+    Leaf("signal", "functions:signal", "Tell a run of a durable function something; it is kept until the function waits for it."),
+    Leaf(
+        "why",
+        "tasks:why",
+        "Why a task, a run or an objective is where it is, in one line; of an approval or an outside job: its task.",
+    ),
+    Leaf("top", "top:top", "Watch lists, runs, workers and rates, live; q leaves."),
+    Leaf(
+        "events",
+        "events:events",
+        "Show the last events, or those after one; with --follow each as it happens, one line (or JSON object) each.",
+    ),
+    Leaf("status", "status:status", "Say how the system is: what is wrong, what there is to do, and who does it."),
+    Leaf("servers", "servers:servers", "List the servers, newest first; one that missed three heartbeats is shown as lost."),
+    Leaf(
+        "doctor",
+        "doctor:doctor",
+        "Check this machine and the store; exit 1 if something is wrong.",
+        store_only="it checks this machine, and the store that this machine uses",
+    ),
+    Leaf(
+        "recover",
+        "recover:recover",
+        "See to what crashed processes left: approvals, expired leases, schedules, watchers. Live work of others is never touched.",
+        store_only="it frees what the processes of a store left",
+    ),
+    Leaf(
+        "completion",
+        "completion:completion",
+        "Print the script that completes commands, options, states and names in a shell: `source <(treadle completion bash)`.",
+    ),
+    Branch(
+        "tasks",
+        "Look at tasks and operate them.",
+        (
+            Leaf("list", "tasks:list_tasks"),
+            Leaf("show", "tasks:show"),
+            Leaf("cancel", "tasks:cancel"),
+            Leaf("retry", "tasks:retry"),
+            Leaf("pause", "tasks:pause"),
+            Leaf("resume", "tasks:resume"),
+        ),
+    ),
+    Branch(
+        "runs",
+        "Look at runs of workflows and functions, and operate them.",
+        (
+            Leaf("list", "runs:list_runs"),
+            Leaf("show", "runs:show"),
+            Leaf("steps", "runs:steps"),
+            Leaf("logs", "runs:logs"),
+            Leaf("usage", "usage:usage"),
+            Leaf("pause", "runs:pause"),
+            Leaf("resume", "runs:resume"),
+            Leaf("cancel", "runs:cancel"),
+            Leaf("retry", "runs:retry"),
+            Leaf("rerun", "runs:rerun"),
+            Leaf("fork", "runs:fork"),
+            Leaf("bulk", "runs:bulk"),
+        ),
+    ),
+    Branch(
+        "functions",
+        "Durable functions: what is known, started and adopted.",
+        (
+            Leaf("list", "functions:list_functions"),
+            Leaf("start", "functions:start"),
+            Leaf("adopt", "functions:adopt"),
+        ),
+    ),
+    Branch(
+        "flows",
+        "AFL sources in the store, by name and version.",
+        (
+            Leaf("list", "flows:list_flows"),
+            Leaf("show", "flows:show"),
+            Leaf("publish", "flows:publish"),
+        ),
+    ),
+    Branch(
+        "handlers",
+        "Handlers that runners load from the store.",
+        (
+            Leaf("list", "handlers:list_handlers"),
+            Leaf("register", "handlers:register"),
+            Leaf("remove", "handlers:remove"),
+            Leaf("test", "handlers:try_out"),
+        ),
+    ),
+    Branch(
+        "lists",
+        "Task lists: what is in them, and how their work is held back.",
+        (
+            Leaf("show", "lists:show"),
+            Leaf("pause", "lists:pause"),
+            Leaf("resume", "lists:resume"),
+            Leaf("drain", "lists:drain"),
+            Leaf("policy", "lists:policy"),
+            Leaf("limit", "lists:limit"),
+            Leaf("desired", "lists:desired"),
+        ),
+    ),
+    Branch(
+        "schedules",
+        "Schedules: work that is started by time.",
+        (
+            Leaf("add", "schedules:add"),
+            Leaf("edit", "schedules:edit"),
+            Leaf("list", "schedules:list_schedules"),
+            Leaf("show", "schedules:show"),
+            Leaf("preview", "schedules:preview"),
+            Leaf("pause", "schedules:pause"),
+            Leaf("resume", "schedules:resume"),
+            Leaf("remove", "schedules:remove"),
+            Leaf("run-now", "schedules:run_now"),
+            Leaf("backfill", "schedules:backfill"),
+        ),
+    ),
+    Branch(
+        "external",
+        "Jobs in outside services: what they work on, and how far they are.",
+        (
+            Leaf("list", "external:list_jobs"),
+            Leaf("show", "external:show"),
+            Leaf("poll-now", "external:poll_now"),
+            Leaf("cancel", "external:cancel"),
+            Leaf("rebuild", "external:rebuild"),
+        ),
+    ),
+    Branch(
+        "approvals",
+        "Approvals: what waits for a person's decision.",
+        (
+            Leaf("list", "approvals:list_approvals"),
+            Leaf("show", "approvals:show"),
+            Leaf("approve", "approvals:approve"),
+            Leaf("deny", "approvals:deny"),
+        ),
+    ),
+    Branch(
+        "watchers",
+        "Watchers: work that is started when files or addresses change.",
+        (
+            Leaf("add", "watchers:add"),
+            Leaf("edit", "watchers:edit"),
+            Leaf("list", "watchers:list_watchers"),
+            Leaf("show", "watchers:show"),
+            Leaf("seen", "watchers:seen"),
+            Leaf("pause", "watchers:pause"),
+            Leaf("resume", "watchers:resume"),
+            Leaf("remove", "watchers:remove"),
+            Leaf("look", "watchers:look"),
+        ),
+    ),
+    Branch(
+        "objectives",
+        "Objectives: what people want, and how far it is.",
+        (
+            Leaf("add", "objectives:add"),
+            Leaf("list", "objectives:list_objectives"),
+            Leaf("show", "objectives:show"),
+            Leaf("approve", "objectives:approve"),
+            Leaf("block", "objectives:block"),
+            Leaf("unblock", "objectives:unblock"),
+            Leaf("edit", "objectives:edit"),
+            Leaf("board", "objectives:board"),
+            Leaf("claims", "objectives:claims"),
+            Branch(
+                "topology",
+                "Topology files: which roles of the goal pipeline workers play, and how.",
+                (Leaf("check", "topology:check"),),
+            ),
+        ),
+    ),
+    Branch(
+        "dlq",
+        "Dead letters: what failed for good.",
+        (
+            Leaf("list", "dlq:list_letters"),
+            Leaf("show", "dlq:show"),
+            Leaf("retry", "dlq:retry"),
+            Leaf("discard", "dlq:discard"),
+        ),
+    ),
+    Branch(
+        "store",
+        "The store: schema, log, contents.",
+        (
+            Leaf("migrate", "store:migrate", store_only="it changes the tables themselves"),
+            Leaf("verify", "store:verify"),
+            Leaf("info", "store:info"),
+            Leaf("prune", "store_upkeep:prune"),
+            Leaf("keep", "store_upkeep:keep"),
+            Leaf("backup", "store_upkeep:backup", store_only="it copies the store's own files to this machine"),
+        ),
+    ),
+    Branch(
+        "token",
+        "Tokens: who may use the server, and for what.",
+        (
+            Leaf("create", "token:create"),
+            Leaf("list", "token:list_tokens"),
+            Leaf("revoke", "token:revoke"),
+        ),
+    ),
 )
-_tasks = App(help="Look at tasks and operate them.", no_args_is_help=True)
-_runs = App(help="Look at runs of workflows and functions, and operate them.", no_args_is_help=True)
-_functions = App(help="Durable functions: what is known, started and adopted.", no_args_is_help=True)
-_flows = App(help="AFL sources in the store, by name and version.", no_args_is_help=True)
-_lists = App(help="Task lists: what is in them, and how their work is held back.", no_args_is_help=True)
-_handlers = App(help="Handlers that runners load from the store.", no_args_is_help=True)
-_schedules = App(help="Schedules: work that is started by time.", no_args_is_help=True)
-_external = App(help="Jobs in outside services: what they work on, and how far they are.", no_args_is_help=True)
-_approvals = App(help="Approvals: what waits for a person's decision.", no_args_is_help=True)
-_watchers = App(help="Watchers: work that is started when files or addresses change.", no_args_is_help=True)
-_dlq = App(help="Dead letters: what failed for good.", no_args_is_help=True)
-_store = App(help="The store: schema, log, contents.", no_args_is_help=True)
-_token = App(help="Tokens: who may use the server, and for what.", no_args_is_help=True)
-_objectives = App(help="Objectives: what people want, and how far it is.", no_args_is_help=True)
-_topology = App(help="Topology files: which roles of the goal pipeline workers play, and how.", no_args_is_help=True)
 
 
 def _version(wanted: bool) -> None:
@@ -91,7 +287,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     ctx: typer.Context,
     url: RootStoreOption = None,
@@ -111,147 +306,14 @@ def root(
     ctx.obj = Common(url, namespace, as_json, verbose, server, token, typed("url", url), typed("server", server))
 
 
-async def demo(session: Session) -> None:
-    """See it work: parallel tasks, a retry, a killed worker, a repaired workflow, a function that sleeps and asks. Ten seconds.
-
-    Runs on SQLite in a temporary folder, whatever TREADLE_STORE says; with --store, there in a namespace of its own.
-    """
-    from treadle.cli.demo import run_demo  # much that other commands do not need
-
-    await run_demo(session)
+@cache
+def make_app() -> Group:
+    """The command line; what is not chosen on it is not loaded."""
+    return make_root(root, COMMANDS, help="Treadle: a durable work engine for agents and long-running jobs.", epilog=_EPILOG)
 
 
-app.command("demo")(command(demo))
-app.command("up")(command(up.up, quiet=False))
-app.command("serve")(command(serve.serve, quiet=False))
-app.command("mcp")(command(mcp.mcp))
-app.command("worker")(command(worker.worker, quiet=False))
-app.command("runner")(command(runner.runner, quiet=False))
-app.command("enqueue")(command(enqueue.enqueue))
-app.command("compile")(command(compiling.compile_files))
-app.command("fmt")(command(fmt.fmt))
-app.command("graph")(command(graph.graph))
-app.command("run")(command(run.run))
-app.command("submit")(command(submit.submit))
-app.command("signal")(command(functions.signal))
-app.command("why")(command(tasks.why))
-app.command("top")(command(top.top))
-app.command("events")(command(events.events))
-app.command("status")(command(status.status))
-app.command("servers")(command(servers.servers))
-app.command("doctor")(command(doctor.doctor))
-app.command("recover")(command(recover.recover))
-
-_tasks.command("list")(command(tasks.list_tasks))
-_tasks.command("show")(command(tasks.show))
-_tasks.command("cancel")(command(tasks.cancel))
-_tasks.command("retry")(command(tasks.retry))
-_tasks.command("pause")(command(tasks.pause))
-_tasks.command("resume")(command(tasks.resume))
-app.add_typer(_tasks, name="tasks")
-
-_runs.command("list")(command(runs.list_runs))
-_runs.command("show")(command(runs.show))
-_runs.command("steps")(command(runs.steps))
-_runs.command("logs")(command(runs.logs))
-_runs.command("usage")(command(usage.usage))
-_runs.command("pause")(command(runs.pause))
-_runs.command("resume")(command(runs.resume))
-_runs.command("cancel")(command(runs.cancel))
-_runs.command("retry")(command(runs.retry))
-_runs.command("rerun")(command(runs.rerun))
-_runs.command("fork")(command(runs.fork))
-_runs.command("bulk")(command(runs.bulk))
-app.add_typer(_runs, name="runs")
-
-_functions.command("list")(command(functions.list_functions))
-_functions.command("start")(command(functions.start))
-_functions.command("adopt")(command(functions.adopt))
-app.add_typer(_functions, name="functions")
-
-_flows.command("list")(command(flows.list_flows))
-_flows.command("show")(command(flows.show))
-_flows.command("publish")(command(flows.publish))
-app.add_typer(_flows, name="flows")
-
-_handlers.command("list")(command(handlers.list_handlers))
-_handlers.command("register")(command(handlers.register))
-_handlers.command("remove")(command(handlers.remove))
-_handlers.command("test")(command(handlers.try_out))
-app.add_typer(_handlers, name="handlers")
-
-_lists.command("show")(command(lists.show))
-_lists.command("pause")(command(lists.pause))
-_lists.command("resume")(command(lists.resume))
-_lists.command("drain")(command(lists.drain))
-_lists.command("policy")(command(lists.policy))
-_lists.command("limit")(command(lists.limit))
-_lists.command("desired")(command(lists.desired))
-app.add_typer(_lists, name="lists")
-
-_schedules.command("add")(command(schedules.add))
-_schedules.command("edit")(command(schedules.edit))
-_schedules.command("list")(command(schedules.list_schedules))
-_schedules.command("show")(command(schedules.show))
-_schedules.command("preview")(command(schedules.preview))
-_schedules.command("pause")(command(schedules.pause))
-_schedules.command("resume")(command(schedules.resume))
-_schedules.command("remove")(command(schedules.remove))
-_schedules.command("run-now")(command(schedules.run_now))
-_schedules.command("backfill")(command(schedules.backfill))
-app.add_typer(_schedules, name="schedules")
-
-_external.command("list")(command(external.list_jobs))
-_external.command("show")(command(external.show))
-_external.command("poll-now")(command(external.poll_now))
-_external.command("cancel")(command(external.cancel))
-_external.command("rebuild")(command(external.rebuild))
-app.add_typer(_external, name="external")
-
-_approvals.command("list")(command(approvals.list_approvals))
-_approvals.command("show")(command(approvals.show))
-_approvals.command("approve")(command(approvals.approve))
-_approvals.command("deny")(command(approvals.deny))
-app.add_typer(_approvals, name="approvals")
-
-_watchers.command("add")(command(watchers.add))
-_watchers.command("edit")(command(watchers.edit))
-_watchers.command("list")(command(watchers.list_watchers))
-_watchers.command("show")(command(watchers.show))
-_watchers.command("seen")(command(watchers.seen))
-_watchers.command("pause")(command(watchers.pause))
-_watchers.command("resume")(command(watchers.resume))
-_watchers.command("remove")(command(watchers.remove))
-_watchers.command("look")(command(watchers.look))
-app.add_typer(_watchers, name="watchers")
-_objectives.command("add")(command(objectives.add))
-_objectives.command("list")(command(objectives.list_objectives))
-_objectives.command("show")(command(objectives.show))
-_objectives.command("approve")(command(objectives.approve))
-_objectives.command("block")(command(objectives.block))
-_objectives.command("unblock")(command(objectives.unblock))
-_objectives.command("edit")(command(objectives.edit))
-_objectives.command("board")(command(objectives.board))
-_objectives.command("claims")(command(objectives.claims))
-_topology.command("check")(command(topology.check))
-_objectives.add_typer(_topology, name="topology")
-app.add_typer(_objectives, name="objectives")
-
-_dlq.command("list")(command(dlq.list_letters))
-_dlq.command("show")(command(dlq.show))
-_dlq.command("retry")(command(dlq.retry))
-_dlq.command("discard")(command(dlq.discard))
-app.add_typer(_dlq, name="dlq")
-
-_store.command("migrate")(command(store.migrate))
-_store.command("verify")(command(store.verify))
-_store.command("info")(command(store.info))
-_store.command("prune")(command(store_upkeep.prune))
-_store.command("keep")(command(store_upkeep.keep))
-_store.command("backup")(command(store_upkeep.backup))
-app.add_typer(_store, name="store")
-
-_token.command("create")(command(token.create))
-_token.command("list")(command(token.list_tokens))
-_token.command("revoke")(command(token.revoke))
-app.add_typer(_token, name="token")
+def load_all() -> None:
+    """Load every command, for those who run many."""
+    make_app()
+    for _, leaf in leaves(COMMANDS):
+        make(leaf)

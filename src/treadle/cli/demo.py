@@ -21,7 +21,7 @@ from pathlib import Path
 from treadle.cli.demo_crew import Crew
 from treadle.cli.demo_delivery import Delivery
 from treadle.cli.demo_view import View, make_view, summary
-from treadle.cli.session import Session
+from treadle.cli.session import NotOverHttp, Session
 from treadle.kernel.queue import TaskSpec
 from treadle.kernel.verify import VerifyReport
 from treadle.model.errors import TreadleError
@@ -78,8 +78,13 @@ class Story:
         return "" if self.run is None else f"the order: {self.run.state}, {self.bolts} of {_BOLTS} bolts woven"
 
 
-async def run_demo(session: Session) -> None:
-    """Tell the story once, and clean up after it."""
+async def demo(session: Session) -> None:
+    """See it work: parallel tasks, a retry, a killed worker, a repaired workflow, a function that sleeps and asks. Ten seconds.
+
+    Runs on SQLite in a temporary folder, whatever TREADLE_STORE says; with --store, there in a namespace of its own.
+    """
+    if session.chosen.typed_server:
+        raise NotOverHttp("The demo starts and kills workers on a store of its own: leave --server out.")
     folder = Path(tempfile.mkdtemp(prefix="treadle-demo-"))
     url = session.chosen.typed_store or f"sqlite:///{folder / 'demo.db'}"
     me = asyncio.current_task()

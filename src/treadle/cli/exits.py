@@ -6,7 +6,6 @@ import json
 import logging
 import sys
 
-from treadle.kernel.log_lines import lines_are_json
 from treadle.model import errors
 from treadle.model.errors import (
     Forbidden,
@@ -36,8 +35,8 @@ EXIT_CODES = {
     FAILED: "what was asked about failed: a task, a run, a check, the demo",
     BAD_INPUT: "bad usage or input; nothing was changed",
     NOT_FOUND: "no such thing",
-    STORE_TROUBLE: "the store cannot be used: unreachable, read-only, locked, full, wrong schema",
-    REFUSED: "a rule or the state of the thing forbids it",
+    STORE_TROUBLE: "the store or the server cannot be used: unreachable, read-only, locked, full, wrong schema",
+    REFUSED: "a rule, the state of the thing or the token forbids it",
     TIME_RAN_OUT: "time ran out while waiting; the work goes on",
     BUG: "a bug in Treadle",
     INTERRUPTED: "interrupted",
@@ -77,7 +76,7 @@ def tell_error(code: str, message: str, *, as_json: bool) -> None:
     """Say on stderr what went wrong."""
     if as_json:
         sys.stderr.write(json.dumps({"error": {"code": code, "message": message}}) + "\n")
-    elif lines_are_json():
+    elif _lines_are_json():
         logging.getLogger("treadle").error(message, extra={"treadle_event": code})
     else:
         line = " ".join(printable(message).split())
@@ -111,11 +110,17 @@ def tell_warning(message: str) -> None:
 
 def tell_note(message: str) -> None:
     """Say on stderr what people should know beside the output."""
-    if lines_are_json():
+    if _lines_are_json():
         logging.getLogger("treadle").warning(message)
         return
     sys.stderr.write(f"{' '.join(printable(message).split())}\n")
     sys.stderr.flush()
+
+
+def _lines_are_json() -> bool:
+    """Whether what is logged is; a command that was not even begun logs nothing."""
+    told = sys.modules.get("treadle.kernel.log_lines")
+    return told is not None and bool(told.lines_are_json())
 
 
 def printable(text: str) -> str:

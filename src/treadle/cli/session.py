@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import os
@@ -17,19 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_ty
 
 import typer
 
-from treadle.api.wire import to_builtins
-from treadle.kernel.log_lines import set_up_logging
-from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
-from treadle.model.values import Json
 from treadle.settings import Settings, load_settings
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from treadle.api.face import Api
+    from treadle.model.values import Json
+    from treadle.wiring.engine import Engine
 
 P = ParamSpec("P")
 PANEL = "Common options"
@@ -149,10 +145,9 @@ class Session:
         `first` is called before it is opened: bad input must not even make the database.
         """
         if self.chosen.remote:
-            raise NotOverHttp(
-                f"This command works on the store itself, and not on the server {self.chosen.remote}: leave --server (and "
-                "TREADLE_SERVER) out, and say --store if it is not the default one."
-            )
+            raise NotOverHttp(_on_the_store(self.chosen.remote))
+        from treadle.wiring.engine import Engine  # much that a server's clients and `--help` do not need
+
         engine = Engine(self.settings.store, settings=self.settings, tolerant=True)
         if first is not None:
             first(engine)
@@ -183,12 +178,15 @@ class Session:
             async with Client(self.chosen.remote, self.chosen.token) as client:
                 yield client
             return
+        from treadle.wiring.engine import Engine
+
         opening = Engine("memory://", settings=self.settings) if scratch else self.engine(migrate=migrate, first=first)
         async with opening as engine:
             yield self.on(engine, actor, groups)
 
     def on(self, engine: Engine, actor: str | None = None, groups: Sequence[str] = ()) -> Api:
         """The calls on an engine that is open, for whoever types this."""
+        from treadle.model.access import Access, Scope
         from treadle.service import Service
 
         return Service(engine, Access(actor or self.actor, frozenset(Scope), groups=tuple(groups)))
@@ -196,7 +194,10 @@ class Session:
     def show(self, value: Json, human: Callable[[], RenderableType]) -> None:
         """The value (JSON, or a record of the contract) as JSON, or what `human` makes of it."""
         if self.json:
-            value = to_builtins(value) if is_dataclass(value) else value
+            if is_dataclass(value):
+                from treadle.api.wire import to_builtins
+
+                value = to_builtins(value)
             sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None) + "\n")
             sys.stdout.flush()
         else:
@@ -205,6 +206,8 @@ class Session:
 
 def make_session(chosen: Common, *, quiet: bool = True) -> Session:
     """The settings of the environment with the chosen options over them, and logging set up."""
+    from treadle.kernel.log_lines import set_up_logging
+
     settings = load_settings()
     if chosen.store:
         settings = replace(settings, store=chosen.store)
@@ -213,6 +216,13 @@ def make_session(chosen: Common, *, quiet: bool = True) -> Session:
     level = "DEBUG" if chosen.verbose else "ERROR" if quiet else settings.log_level
     set_up_logging(level, settings.log_format)
     return Session(chosen, settings)
+
+
+def _on_the_store(server: str, why: str = "") -> str:
+    return (
+        f"This command works on the store itself, and not on the server {server}{': ' if why else ''}{why}. Leave --server (and "
+        "TREADLE_SERVER) out, and say --store if it is not the default one."
+    )
 
 
 class Options:
@@ -224,11 +234,11 @@ _COMMON = ("store", "namespace", "json", "verbose", "server", "token")
 Body = Callable[Concatenate[Session, P], Coroutine[Any, Any, None] | None]
 
 
-def command(body: Body[P], *, quiet: bool = True) -> Callable[..., None]:
+def command(body: Body[P], *, quiet: bool = True, store_only: str = "") -> Callable[..., None]:
     """What Typer calls for `body`: takes its options and the common ones, and runs it with a session.
 
     A parameter that is a table of options (`Options`) is given it, made from its options.
-    `quiet` commands log only errors, as what they have to say is their output.
+    `quiet` commands log only errors, as what they have to say is their output. `store_only` ones refuse a server, for that reason.
     """
     own, tables = _options_of(body)
     common = [
@@ -247,12 +257,20 @@ def command(body: Body[P], *, quiet: bool = True) -> Callable[..., None]:
         ctx: typer.Context = options.pop("ctx")
         given = Common(*(options.pop(f"common_{name}") for name in _COMMON))
         before = ctx.find_root().obj or Common()
-        session = make_session(given.over(before), quiet=quiet)
+        chosen = given.over(before)
+        if store_only and chosen.remote:
+            raise NotOverHttp(_on_the_store(chosen.remote, store_only))
+        session = make_session(chosen, quiet=quiet)
         for name, table in tables.items():
             options[name] = table(**{each.name: options.pop(each.name) for each in fields(table)})  # type: ignore[arg-type]
         running = body(session, **options)  # type: ignore[call-arg]
         if running is not None:
-            asyncio.run(running)
+            import asyncio
+
+            try:
+                asyncio.run(running)
+            except asyncio.CancelledError:
+                raise KeyboardInterrupt from None
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

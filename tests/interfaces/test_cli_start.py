@@ -1,0 +1,79 @@
+"""How commands start: what they do not need is not loaded, and what is listed without being loaded says the same."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from treadle.cli.app import COMMANDS
+from treadle.cli.table import Leaf
+
+HEAVY = [
+    "anthropic",
+    "asyncpg",
+    "fastapi",
+    "httpx",
+    "jinja2",
+    "mcp",
+    "opentelemetry",
+    "prometheus_client",
+    "pydantic",
+    "textual",
+    "uvicorn",
+]
+
+_LOADED = """
+import sys
+from treadle.cli import execute
+code = execute({arguments!r})
+print(code, *sorted({{name.split(".")[0] for name in sys.modules}} & set({heavy!r})), file=sys.stderr)
+print(*sorted(name for name in sys.modules if name.startswith("treadle.")), file=sys.stderr)
+"""
+
+
+def loaded(folder: Path, *arguments: str) -> tuple[list[str], set[str]]:
+    """The exit code with the heavy packages, and the modules of Treadle, that a new process has loaded after that command."""
+    code = _LOADED.format(arguments=list(arguments), heavy=HEAVY)
+    ended = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=90, check=True)
+    packages, modules = ended.stderr.splitlines()[-2:]
+    return packages.split(), set(modules.split())
+
+
+def test_listing_tasks_on_sqlite_loads_no_package_that_it_does_not_need(tmp_path: Path):
+    assert loaded(tmp_path, "enqueue", "greet", "--list", "night", "-p", "name=Ada")[0] == ["0"]
+    packages, modules = loaded(tmp_path, "tasks", "list", "--state", "pending", "--list", "night")
+    assert packages == ["0"]
+    assert "treadle.cli.tasks" in modules
+    others = {
+        "treadle.cli.runs",
+        "treadle.cli.serve",
+        "treadle.api.runs",
+        "treadle.service.runs",
+        "treadle.agents",
+        "treadle.client",
+    }
+    assert not modules & others
+
+
+def test_help_loads_no_command_and_no_engine(tmp_path: Path):
+    packages, modules = loaded(tmp_path, "--help")
+    assert packages == ["0"]
+    assert {name for name in modules if name.startswith("treadle.cli.")} == {
+        f"treadle.cli.{name}" for name in ("app", "exits", "helping", "session", "table")
+    }
+    assert not any(name.startswith(("treadle.wiring", "treadle.api", "treadle.kernel")) for name in modules)
+
+
+@pytest.mark.parametrize("leaf", [each for each in COMMANDS if isinstance(each, Leaf)], ids=lambda leaf: leaf.name)
+def test_what_a_command_is_listed_with_is_how_its_own_help_begins(leaf: Leaf):
+    text = inspect.getdoc(leaf.load()) or ""
+    assert leaf.help == " ".join(text.split("\n\n")[0].split())
+
+
+def test_what_is_of_the_wrong_type_is_still_refused(tmp_path: Path):
+    (code, *_), _ = loaded(tmp_path, "tasks", "list", "--limit", "many")
+    assert code == "2"
