@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.interfaces.commands import Treadle
+from tests.mcp.test_mount import HELLO
 from tests.mcp.ways import over_http, over_stdio, refused, told
 
 from treadle.mcp.catalog import TOOLS
@@ -38,6 +44,40 @@ async def test_a_server_that_is_not_there_is_a_tool_error_and_a_bad_token_too(tr
             assert refused(await client.call_tool("task_list", {}))["code"] == "unauthorized"
             assert serving.stop().code == 0
             assert refused(await client.call_tool("task_list", {}))["code"] == "server_unreachable"
+
+
+@contextmanager
+def spoken_to(treadle: Treadle, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, with a stdin that stays open."""
+    command = [sys.executable, "-m", "treadle", "mcp", *arguments]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=treadle.folder, text=True, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_over_stdio_a_signal_ends_it_though_stdin_is_open(treadle: Treadle, sign: signal.Signals):
+    with spoken_to(treadle, "--store", treadle.store, "--work") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(json.dumps(HELLO) + "\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "treadle"
+        process.send_signal(sign)
+        assert process.wait(60) == 0
+        assert (process.stdout.read(), process.stderr.read()) == ("", "")
+    assert [server["state"] for server in treadle.json("servers")["servers"]] == ["stopped"]
+
+
+def test_over_stdio_a_store_that_is_none_is_said_at_once_though_stdin_is_open(treadle: Treadle):
+    with spoken_to(treadle, "--store", "nonsense://x") as process:
+        assert process.wait(60) == 2
+        assert process.stderr is not None
+        assert "invalid_store_url" in process.stderr.read()
 
 
 @pytest.mark.parametrize("command", ["up", "mcp"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.cli.exits import tell_note
 from treadle.cli.load import load_engines
 from treadle.cli.serve import Host, Port, http_options
 from treadle.cli.serving import announce, calm_collector, enable_llm, has_mcp, stop_signal
@@ -63,15 +65,18 @@ async def mcp(
     if http:
         await _over_http(session, scopes, handlers or [], host, port, _Work(work, llm))
         return
+    stop = stop_signal()
     from treadle.mcp.stdio import kept_wire, serve_stdio
 
+    if sys.stdin.isatty():
+        tell_note("This speaks MCP with a program at its stdin and stdout; Ctrl-C ends it.")
     with kept_wire() as wire:
         if session.chosen.remote:
             if scopes or handlers or work or llm:
                 raise InvalidInput("--scope, --handlers and --work are for a store: on a server the token says what may be done.")
-            await serve_stdio(_far_desk(session), wire)
+            await serve_stdio(_far_desk(session), wire, stop)
         else:
-            await serve_stdio(_near_desk(session, scopes, load_engines(session, handlers or []), _Work(work, llm)), wire)
+            await serve_stdio(_near_desk(session, scopes, load_engines(session, handlers or []), _Work(work, llm)), wire, stop)
 
 
 @asynccontextmanager

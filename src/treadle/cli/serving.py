@@ -123,7 +123,7 @@ async def listening(engine: Engine, options: HttpOptions | None) -> HttpServer |
 
 def has_mcp() -> bool:
     """Whether the SDK is there that MCP is spoken with; it is not loaded for that."""
-    return importlib.util.find_spec("mcp") is not None
+    return importlib.util.find_spec("mcp_types") is not None
 
 
 def calm_collector() -> None:
