@@ -89,6 +89,17 @@ async def test_each_caller_has_what_its_own_token_allows(mode: str):
             assert (said["code"], said["scope"]) == ("forbidden", "admin")
 
 
+async def test_who_is_held_to_a_list_runs_flows_there_and_is_told_what_is_wrong_with_them():
+    async with shop_engine() as engine:
+        cook = (await engine.tokens.create("cook", [Scope.OPERATE], task_lists=["kitchen"])).secret
+        async with serving(engine) as server, over_http(server.url, cook) as client:
+            begun = {"source": SHOP, "inputs": {"count": 1}, "wait_for": 0, "task_list": "kitchen"}
+            run_id = told(await client.call_tool("afl_execute_workflow", begun))["workflow_id"]
+            assert [run["id"] for run in told(await client.call_tool("run_list", {}))["runs"]] == [run_id]
+            said = refused(await client.call_tool("afl_execute_workflow", {**begun, "source": SHOP.replace("Long", "Lang")}))
+            assert (said["code"], said["diagnostics"][0]["line"]) == ("invalid_flow", 2)
+
+
 async def test_a_body_may_not_be_too_large():
     async with shop_engine() as engine, serving(engine) as server, httpx.AsyncClient() as http:
         big = {**HELLO, "padding": "x" * (engine.settings.payload_limit + (2 << 20))}

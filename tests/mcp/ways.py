@@ -142,5 +142,5 @@ def refused(result: Any) -> dict[str, Any]:
     assert result.is_error
     found: dict[str, Any] = result.structured_content
     assert found["success"] is False
-    assert found["error"] in result.content[0].text
+    assert json.loads(result.content[0].text) == found
     return found

@@ -80,7 +80,9 @@ class McpMount:
                 ready.set_result(manager)
                 await self._front.closing.wait()
                 await self._idle.wait()
-        except ImportError as error:
+        except Exception as error:  # a loop's edge: whoever waits for it is told
+            if ready.done():
+                raise
             ready.set_exception(error)
 
     def _make(self) -> StreamableHTTPSessionManager:

@@ -41,7 +41,11 @@ def failed(error: TreadleError) -> wire.CallToolResult:
 def details(error: TreadleError) -> dict[str, Json]:
     """What an error says beside its code and message: diagnostics of AFL, and the scope that is missing."""
     told: Mapping[str, Any] = getattr(error, "problem", {})
-    found: Sequence[Any] = told.get("diagnostics") or [to_builtins(each) for each in getattr(error, "findings", ())]
+    found: Sequence[Any] = (
+        told.get("diagnostics")
+        or [to_builtins(each) for each in getattr(error, "findings", ())]
+        or [each.as_json() for each in getattr(error, "diagnostics", ()) if hasattr(each, "as_json")]
+    )
     scope = told.get("scope") or getattr(error, "scope", None)
     return ({"diagnostics": list(found)} if found else {}) | ({"scope": str(scope)} if scope else {})
 

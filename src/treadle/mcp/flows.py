@@ -8,7 +8,7 @@ from typing import Annotated
 from treadle.api.contract import Says, Shape
 from treadle.api.flows import FlowDetail, FlowName, FlowVersion
 from treadle.mcp.desk import Desk
-from treadle.mcp.language import Source, Sources, checked, texts
+from treadle.mcp.language import Source, Sources, check, texts
 from treadle.mcp.small import PAGE, After, Limit, page_size
 from treadle.mcp.tool import tool
 from treadle.model.access import Scope
@@ -65,7 +65,7 @@ async def flow_publish(
     Runs in flight keep the version that they were started with.
     """
     given = texts(source, sources)
-    await checked(desk, given)
+    await check(desk, given)
     return await desk.api.flows.publish(name, given)
 
 

@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 from treadle.api.contract import Says, Shape
 from treadle.api.runs import Inputs, RunStarted
 from treadle.mcp.desk import LONGEST_WAIT, Desk
-from treadle.mcp.language import Source, Sources, checked, texts
+from treadle.mcp.language import Source, Sources, check, texts
 from treadle.mcp.small import error_line, line, shown
 from treadle.mcp.tool import tool
 from treadle.model.access import Scope
+from treadle.model.errors import Forbidden
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 
@@ -110,7 +111,7 @@ async def afl_execute_workflow(
     has. Sources that do not compile are an error with diagnostics.
     """
     given = texts(source, sources)
-    await checked(desk, given)
+    await check(desk, given)
     started = await desk.api.runs.start_from_source(
         given, workflow_name, inputs, lenient=lenient, idempotency_key=idempotency_key, task_list=task_list
     )
@@ -136,11 +137,12 @@ async def run_start(
     started = await desk.api.runs.start(
         flow, workflow_name, inputs, version=version, lenient=lenient, idempotency_key=idempotency_key, task_list=task_list
     )
-    if desk.may(Scope.READ):
+    try:
         return await execution(desk, started.id, wait_for, started)
-    return Execution(
-        True, started.id, "PAUSED", started.version, {}, None, started.state, "It was started.", None, started.missing_handlers
-    )
+    except Forbidden:  # it was started all the same
+        return Execution(
+            True, started.id, "PAUSED", started.version, {}, None, started.state, "It was started.", None, started.missing_handlers
+        )
 
 
 @tool(Scope.OPERATE, repeatable=True)
