@@ -90,6 +90,11 @@ async def check_events(connection: Connection) -> None:
     plan = await explain(connection, "events.sql", "list_events", "10", str(2**60), str(BATCH))
     assert plan.indexes("finished") <= {"finished_seq", "finished_pkey"}
     plan.reads_few_rows(10 * BATCH)
+    for after_seq in (10, 20_010):  # ends of tasks, and the log
+        plan = await explain(connection, "events.sql", "tally", str(after_seq), str(after_seq + BATCH))
+        assert plan.indexes("finished") <= {"finished_seq", "finished_pkey"}
+        assert "finished_seq" in plan.indexes("finished")
+        plan.reads_few_rows(10 * BATCH)
 
 
 async def check_prune(connection: Connection) -> None:

@@ -96,7 +96,7 @@ INDEXES = {
         "list_moves_of": set(),
     },
     "dead": {"list_dead": {"finished_failed"}, "walk_dead": {"finished_failed"}, "count_dead": {"finished_failed"}},
-    "events": {"list_events": {"finished_seq"}},
+    "events": {"list_events": {"finished_seq"}, "tally": {"finished_seq"}},
     "mail": {"wake_told": {"tasks_run"}, "list_mail": {"mail_run"}, "list_children": {"runs_parent"}},
     "records": {
         "find_holder": {"records_name"},
