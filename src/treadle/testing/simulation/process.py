@@ -94,6 +94,11 @@ class Process:
         """Whether the task was started in this process."""
         return task.get_name() == self.shown
 
+    @property
+    def tasks(self) -> tuple[asyncio.Task[Any], ...]:
+        """What runs in this process."""
+        return tuple(self._tasks)
+
     def tell(self, what: str) -> None:
         """A line in the trace; the dead say nothing."""
         if self.alive:
