@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.web.conftest import Visit
 
 from treadle.web.highlight import highlight
@@ -68,3 +69,12 @@ async def test_a_version_that_is_none_is_told_in_words(visit: Visit):
     await visit.engine.flows.publish("shop", [("shop.afl", SHOP)], actor="ada")
     for version, status in (("²", 422), ("x", 422), ("9" * 30, 404), ("2", 404)):
         assert (await visit.browser.get(f"/flows/shop?version={version}")).status_code == status
+
+
+@pytest.mark.parametrize("typed", ["[" * 5000, "{", "1" * 5000, "\ud800".encode("utf-8", "surrogatepass").decode("latin-1")])
+async def test_inputs_that_cannot_be_read_are_told_in_words(visit: Visit, typed: str):
+    await visit.engine.flows.publish("shop", [("shop.afl", SHOP)], actor="ada")
+    form = {"workflow": "shop.Checkout", "in-amount": "1", "in-items": typed}
+    assert "in-items" not in await visit.do("/flows/shop/start", **form)
+    assert (await visit.browser.get("/schedules/new", params={"inputs": typed})).status_code == 422
+    assert await visit.engine.run_reads.list_runs() == []

@@ -50,8 +50,8 @@ def to_json(record: Any) -> bytes:
 
 
 def to_builtins(record: Any) -> Any:
-    """A record of the contract as dicts, lists and text."""
-    return msgspec.to_builtins(record, enc_hook=_plain)
+    """A record of the contract as dicts, lists and text; bytes stay bytes, as they are no JSON."""
+    return msgspec.to_builtins(record, enc_hook=_plain, builtin_types=(bytes, bytearray, memoryview))
 
 
 def from_json(body: bytes, kind: Any) -> Any:

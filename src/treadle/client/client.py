@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Self, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -31,10 +31,11 @@ from treadle.api.system import SystemApi
 from treadle.api.tasks import TasksApi
 from treadle.api.tokens import TokensApi
 from treadle.api.watchers import WatchersApi
-from treadle.api.wire import from_json, to_json
+from treadle.api.wire import from_json, to_builtins
 from treadle.api.work import WorkApi
 from treadle.client.errors import ServerUnreachable, UnexpectedAnswer, error_of
-from treadle.model.errors import MissingDependency
+from treadle.model.errors import InvalidInput, InvalidPayload, MissingDependency
+from treadle.model.values import encode
 
 try:
     import httpx
@@ -43,6 +44,9 @@ except ImportError:
 
 TIMEOUT = 10.0
 """Seconds that an answer may take, beyond what the call itself asks the server to wait."""
+
+_BODY_LIMIT = 2**31
+"""Bytes; what a server takes is much less, and it says so itself."""
 
 
 class Client(Api):
@@ -58,8 +62,13 @@ class Client(Api):
     ) -> None:
         self.url = url.rstrip("/")
         self._timeout = timeout
-        headers = {"Accept": "application/json"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
-        self._http = httpx.AsyncClient(base_url=f"{self.url}{PREFIX}", headers=headers, timeout=timeout, transport=transport)
+        headers = {"Accept": "application/json"} | ({} if token is None else {"Authorization": f"Bearer {_line(token, 'token')}"})
+        try:
+            if (place := urlsplit(url)).scheme not in ("http", "https") or not place.hostname or place.port == 0:
+                raise ValueError("it names no server")
+            self._http = httpx.AsyncClient(base_url=f"{self.url}{PREFIX}", headers=headers, timeout=timeout, transport=transport)
+        except (ValueError, httpx.InvalidURL) as error:
+            raise InvalidInput(f"{url!r} is not the address of a server: {error}. It looks like http://127.0.0.1:8787.") from None
 
     async def __aenter__(self) -> Self:
         return self
@@ -159,13 +168,13 @@ class Client(Api):
         for each in call.path:
             path = path.replace(f"{{{each.name}}}", quote(str(options[each.name]), safe=""))
         others = {each.name: options[each.name] for each in call.others if each.name in options}
-        headers = {"Idempotency-Key": options[KEY]} if options.get(KEY) is not None else {}
+        headers = {"Idempotency-Key": _line(options[KEY], "idempotency key")} if options.get(KEY) is not None else {}
         waits = float(options.get("wait_for") or 0)
         sent: dict[str, Any] = {}
         if call.in_query:
             sent["params"] = [pair for name, value in others.items() for pair in _query(name, value)]
         elif call.others:
-            sent["content"] = to_json(others)
+            sent["content"] = _body(others)
             headers["Content-Type"] = "application/json"
         body = await self._request(call.route.method, path, self._timeout + waits, headers=headers, **sent)
         try:
@@ -178,6 +187,8 @@ class Client(Api):
             answer = await self._http.request(method, path.lstrip("/"), timeout=timeout, **sent)
         except httpx.HTTPError as error:
             raise ServerUnreachable(f"{self.url} does not answer: {error or type(error).__name__}.") from None
+        except httpx.InvalidURL as error:
+            raise InvalidInput(f"That is too long for an address, or cannot be part of one: {error}.") from None
         if answer.is_success:
             return answer.content
         raise error_of(answer.status_code, answer.content)
@@ -196,6 +207,22 @@ def _method(call: Call, send: Callable[[Call, dict[str, Any]], Awaitable[Any]]) 
 
     method.__doc__ = call.doc
     return method
+
+
+def _line(text: str, what: str) -> str:
+    """What can go into a header; it may be secret, so that it is not said."""
+    if not text.isascii() or not text.isprintable():
+        raise InvalidInput(f"The {what} that was given holds characters that cannot be sent: it is made of printable ASCII.")
+    return text
+
+
+def _body(others: dict[str, Any]) -> bytes:
+    """The parameters as JSON; what is none is refused here as a store refuses it, and not made into something else."""
+    try:
+        plain = to_builtins(others)
+    except (NotImplementedError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidPayload(f"The request is not JSON: {error}") from None
+    return encode(plain, "request", _BODY_LIMIT).encode()
 
 
 def _query(name: str, value: Any) -> list[tuple[str, str]]:

@@ -68,6 +68,8 @@ class RemoteEvents(EventsApi):
             if not answer.is_success:
                 error = error_of(answer.status_code, await answer.aread())
                 raise _Busy(error) if answer.status_code >= 500 else error
+            if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
+                raise UnexpectedAnswer(f"{self._url} answered something that is no stream of events. Is it a Treadle server?")
             said: dict[str, str] = {}
             async for line in answer.aiter_lines():
                 if line:

@@ -21,7 +21,7 @@ def parse_object(text: object) -> dict[str, Any] | None:
         return None
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"That is not JSON: {error}.") from None
     if not isinstance(value, dict):
         raise InvalidInput("That is JSON, but no object: it must look like {...}.")
@@ -83,5 +83,5 @@ def parse_typed(name: str, kind: str, text: str) -> Any:
                 return {"true": True, "false": False}[text.strip().lower()]
             case _:
                 return json.loads(text)
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         raise InvalidInput(f"{name} is a {kind}; {text!r} is none.") from None

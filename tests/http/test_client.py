@@ -1,0 +1,49 @@
+"""The client: what it refuses to send, and what it makes of answers that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from tests.http.conftest import Stage
+
+from treadle.client import Client
+from treadle.client.errors import UnexpectedAnswer
+from treadle.model.errors import InvalidInput, InvalidPayload
+
+SECRET = "tdl_ключ"
+
+
+@pytest.mark.parametrize("url", ["http://[", "http://127.0.0.1:99999", "http://a\0b", "127.0.0.1:8787", "ftp://a", ""])
+def test_what_is_no_address_is_refused_in_words(url: str):
+    with pytest.raises(InvalidInput, match="address of a server"):
+        Client(url)
+
+
+@pytest.mark.parametrize("token", [SECRET, "tdl_a\r\nX-Other: b"])
+def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(token: str):
+    with pytest.raises(InvalidInput, match="token") as refused:
+        Client("http://127.0.0.1", token)
+    assert "tdl_" not in str(refused.value)
+
+
+@pytest.mark.parametrize("payload", [{"n": float("nan")}, {"n": b"bytes"}, {"n": object()}, {"n": "\ud800"}, {"n": "\0"}])
+async def test_what_is_no_json_is_refused_and_not_sent_as_something_else(stage: Stage, payload: dict[str, Any]):
+    async with Client("http://127.0.0.1", transport=httpx.ASGITransport(stage.app)) as client:
+        with pytest.raises(InvalidPayload):
+            await client.tasks.enqueue("greet", payload)
+        with pytest.raises(InvalidInput):
+            await client.tasks.enqueue("greet", delay=float("nan"))
+        with pytest.raises(InvalidInput, match="idempotency key"):
+            await client.tasks.enqueue("greet", idempotency_key="schlüssel")
+        with pytest.raises(InvalidInput, match="address"):
+            await client.tasks.get("9" * 100_000)
+        assert (await client.tasks.list()).tasks == []
+
+
+async def test_a_page_of_another_program_is_no_stream_of_events():
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, html="<p>Welcome"))
+    async with Client("http://127.0.0.1", transport=transport) as client:
+        with pytest.raises(UnexpectedAnswer, match="Treadle server"):
+            await anext(client.events.follow())
