@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
+from mcp_types import PromptReference, ResourceTemplateReference
 from tests.mcp.test_tools import NOBODY, SHOP
 from tests.mcp.ways import at_desk, shop_engine, told
 
@@ -136,3 +137,18 @@ async def test_prompts_tell_what_is_wrong_and_what_is_known():
         for name, given in (("afl_write", {}), ("afl_language", {"x": "y"}), ("sing", {})):
             with pytest.raises(MCPError):
                 await tell(name, **given)
+
+
+async def test_what_can_be_filled_in_is_suggested():
+    engine = shop_engine()
+    async with engine, at_desk(engine) as client, at_desk(engine, Scope.WORK) as worker:
+        for name in ("shop", "shelf", "tea"):
+            await client.call_tool("flow_publish", {"name": name, "source": SHOP})
+        run_id = told(await client.call_tool("run_start", {"flow": "tea", "inputs": {"count": 1}, "wait_for": 0}))["workflow_id"]
+        flow = ResourceTemplateReference(uri="afl://flows/{flow_id}{?version}")
+        debug = PromptReference(name="run_debug")
+        assert (await client.complete(flow, {"name": "flow_id", "value": "sh"})).completion.values == ["shelf", "shop"]
+        assert (await client.complete(debug, {"name": "run_id", "value": ""})).completion.values == [run_id]
+        assert (await client.complete(debug, {"name": "run_id", "value": "x"})).completion.values == []
+        assert (await client.complete(debug, {"name": "goal", "value": ""})).completion.values == []
+        assert (await worker.complete(flow, {"name": "flow_id", "value": ""})).completion.values == []

@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 from treadle.mcp.answers import answer
 from treadle.mcp.catalog import PROMPTS_BY_NAME, TOOLS, find_resource
+from treadle.mcp.completions import complete
 from treadle.mcp.desk import Desk
 from treadle.mcp.resources import RESOURCES
 
@@ -61,6 +62,10 @@ def make_server(desk_of: DeskOf) -> Server[Any]:
             raise MCPError(wire.INVALID_PARAMS, f"There is no prompt {params.name!r}.")
         return await prompt.tell(await desk_of(ctx), params.arguments or {})
 
+    async def completion(ctx: Context, params: wire.CompleteRequestParams) -> wire.CompleteResult:
+        values = await complete(await desk_of(ctx), params.argument.name, params.argument.value)
+        return wire.CompleteResult(completion=wire.Completion(values=values))
+
     return Server(
         "treadle",
         version=version("treadle"),
@@ -74,4 +79,5 @@ def make_server(desk_of: DeskOf) -> Server[Any]:
         on_read_resource=read_resource,
         on_list_prompts=list_prompts,
         on_get_prompt=get_prompt,
+        on_completion=completion,
     )
