@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -16,7 +17,7 @@ from treadle.http.front import Front
 from treadle.http.problems import problem_responses
 from treadle.http.schemas import content_of
 from treadle.kernel.sessions import SESSION_FOR
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import InvalidInput, Unauthorized
 
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
@@ -42,13 +43,19 @@ def make_router(front: Front) -> APIRouter:
 
     @router.post("/login", response_model=None, responses=_responses(200), openapi_extra=_body(), operation_id="session_log_in")
     async def log_in(request: Request) -> Response:
-        """Open a session for who shows a token: as JSON, or as a form (then the answer leads to `next`, a path here)."""
+        """Open a session for who shows a token: as JSON, or as a form (then the answer leads to `next`, a path here,
+        or back to the form)."""
         given, is_form = await _given(request)
         secret = given.get("token")
         if not isinstance(secret, str):
             raise InvalidInput("Send the token, as the field `token` of a form or of a JSON object.")
-        cookie, session = await callers.log_in(request, secret)
         answer: Response
+        try:
+            cookie, session = await callers.log_in(request, secret)
+        except Unauthorized:
+            if not is_form:
+                raise
+            return RedirectResponse(f"/login?{urlencode({'next': _local(given.get('next')), 'refused': ''})}", 303)
         if is_form:
             answer = RedirectResponse(_local(given.get("next")), 303)
         else:
@@ -66,9 +73,10 @@ def make_router(front: Front) -> APIRouter:
         openapi_extra={"security": []},
     )
     async def log_out(request: Request) -> Response:
-        """Close the session; without one, nothing is done."""
+        """Close the session; without one, nothing is done. A browser is led to the page where one logs in."""
         await callers.log_out(request)
-        answer = Response(status_code=204)
+        is_page = "text/html" in request.headers.get("accept", "")
+        answer = RedirectResponse("/login", 303) if is_page else Response(status_code=204)
         answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
         return answer
 

@@ -11,7 +11,7 @@ from starlette.datastructures import FormData, QueryParams
 from treadle.api.flows import FlowGraph
 from treadle.api.runs import RunAction
 from treadle.model.errors import InvalidInput
-from treadle.model.states import RunState
+from treadle.model.states import RUN, RunState
 from treadle.service import Service
 from treadle.web.flows import graph_data
 from treadle.web.forms import instant, parse_object, whole
@@ -42,8 +42,9 @@ def add(site: Site) -> None:
         """What a bulk action would touch, before it is done."""
         asked = request.query_params
         action, states, which = _action(asked), asked.getlist("state"), filters_of(asked)
-        would = await service.runs.bulk(action, dry_run=True, state=states, **which, limit=_SHOWN)
-        found = [await service.runs.get(each) for each in would.done[:_SHOWN]]
+        would = await service.runs.bulk(action, dry_run=True, state=states, **which)
+        possible = [each for each in STATES if (RUN.target(each, action) or each) != each and (not states or each in states)]
+        found = (await service.runs.list(state=possible, **which, limit=_SHOWN)).runs if possible else []
         return await site.render(request, "runs_bulk.html", service=service, action=action, would=would, found=found)
 
     @site.action("/runs/bulk")

@@ -185,8 +185,8 @@ class Site:
         return answer
 
 
-def add_pages(app: FastAPI) -> None:
-    """Put the dashboard's pages and files into the application."""
+def make_site(app: FastAPI) -> Site:
+    """All pages, on their router."""
     site = Site(front_of(app))
     for name in PAGES:
         import_module(f"treadle.web.{name}").add(site)
@@ -195,7 +195,12 @@ def add_pages(app: FastAPI) -> None:
     async def login(request: Request) -> Response:
         return await site.render(request, "login.html")
 
-    app.include_router(site.router)
+    return site
+
+
+def add_pages(app: FastAPI) -> None:
+    """Put the dashboard's pages and files into the application."""
+    app.include_router(make_site(app).router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from playwright.async_api import Page, async_playwright
@@ -27,6 +29,10 @@ class Screen:
         """Open a page of the dashboard."""
         await self.page.goto(f"{self.url}{path}")
 
+    async def is_live(self) -> None:
+        """Wait until the page follows what happens."""
+        await self.page.locator("[data-live-state]", has_text="live").wait_for()
+
     async def sees(self, text: str, within: str = "main") -> None:
         """Wait until that is on the page."""
         await self.page.locator(within).get_by_text(text).first.wait_for(timeout=30_000)
@@ -39,20 +45,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("browser"))
 
 
-@pytest.fixture
-async def screen() -> AsyncIterator[Screen]:
-    """A dashboard on a store in memory, in a browser with an empty profile."""
+@asynccontextmanager
+async def on_screen(engine: Engine, **options: Any) -> AsyncIterator[Screen]:
+    """The dashboard of an open engine, in a browser with an empty profile; it must not complain. Options are the context's."""
     program, problem = chromium.get()
     if program is None:
         pytest.skip(problem)
-    engine = Engine("memory://")
-    async with (
-        engine,
-        HttpServer(engine, HttpOptions(port=0), more=(add_pages,)) as server,
-        async_playwright() as playwright,
-    ):
+    async with HttpServer(engine, HttpOptions(port=0), more=(add_pages,)) as server, async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program, args=list(chromium.FLAGS))
-        page = await (await browser.new_context(viewport={"width": 1280, "height": 900})).new_page()
+        context = await browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
+        context.set_default_timeout(30_000)
+        page = await context.new_page()
         shown = Screen(engine, server.url, page)
         page.on("console", lambda said: shown.complaints.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: shown.complaints.append(str(error)))
@@ -61,3 +64,10 @@ async def screen() -> AsyncIterator[Screen]:
             assert shown.complaints == []
         finally:
             await browser.close()
+
+
+@pytest.fixture
+async def screen() -> AsyncIterator[Screen]:
+    """A dashboard on a store in memory."""
+    async with Engine("memory://") as engine, on_screen(engine) as shown:
+        yield shown

@@ -1,0 +1,164 @@
+"""What operators do in a browser: decide, retry, fork, act on many, and watch work outlive the process that did it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.crash.scene import Scene as Processes
+from tests.web.browser.conftest import Screen, on_screen
+from tests.web.browser.test_live import SHOP
+
+from treadle import Engine, FunctionContext
+
+
+@pytest.fixture
+async def processes(tmp_path: Path) -> AsyncIterator[Processes]:
+    """A store in a file, and the processes that a test starts on it."""
+    scene = Processes(f"sqlite:///{tmp_path / 'treadle.db'}", tmp_path)
+    async with scene.engine:
+        try:
+            yield scene
+        finally:
+            for child in scene._children:
+                child.destroy()
+
+
+async def test_a_function_waits_for_an_approval_and_goes_on_when_it_is_given(screen: Screen):
+    @screen.engine.function("order.Review")
+    async def review(order: dict[str, int], ctx: FunctionContext) -> dict[str, Any]:
+        said = await ctx.approval("Ship it on account?", context={"total": order["total"]})
+        return {"shipped_by": said["by"], "because": said["reason"]}
+
+    async with screen.engine.worker():
+        run = await screen.engine.start_function("order.Review", {"total": 310})
+        await screen.go("/approvals")
+        await screen.page.get_by_role("link", name="Ship it on account?").click()
+        await screen.sees('"total": 310')
+        await screen.page.get_by_role("textbox", name="Reason").fill("a good customer")
+        await screen.page.get_by_role("button", name="Approve").click()
+        await screen.sees("is approved now")
+        await screen.go(f"/runs/{run.id}?view=values")
+        await screen.sees("completed")
+        await screen.sees("a good customer")
+
+
+async def test_dead_letters_are_retried_after_a_look_at_what_that_touches(screen: Screen):
+    working = False
+
+    @screen.engine.handler("mail.Send", retry=0)
+    async def send(payload: dict[str, Any]) -> None:
+        if not working:
+            raise TimeoutError("the mail server did not answer")
+
+    page = screen.page
+    async with screen.engine.worker():
+        await screen.go("/dead-letters")
+        await screen.is_live()
+        for _ in range(3):
+            await screen.engine.enqueue("mail.Send")
+        await screen.sees("the mail server did not answer")
+        await page.get_by_role("link", name="the mail server did not answer").first.click()
+        working = True
+        await page.get_by_role("link", name="Retry all 3").click()
+        await screen.sees("3 of 3 letters that fit")
+        await page.get_by_role("button", name="Retry 3").click()
+        await screen.sees("3 letters are retried.")
+        await screen.go("/tasks?state=completed")
+        await page.locator("main tbody tr").nth(2).wait_for()
+
+
+async def test_a_run_is_forked_from_one_of_its_steps(screen: Screen):
+    charged = 0
+
+    @screen.engine.handler("shop.Charge")
+    async def charge(payload: dict[str, int]) -> dict[str, str]:
+        nonlocal charged
+        charged += 1
+        return {"receipt": f"receipt {charged}"}
+
+    async with screen.engine.worker():
+        run = await screen.engine.start_run([("shop.afl", SHOP)], "shop.Checkout", {"amount": 3})
+        await screen.engine.run_result(run, timeout=30)
+        await screen.go(f"/runs/{run.id}")
+        await screen.page.get_by_role("link", name="paid", exact=True).first.click()
+        await screen.page.get_by_role("button", name="Fork from here").click()
+        await screen.sees("Forked from")
+        assert run.id not in screen.page.url
+        await screen.page.locator("p.facts .badge", has_text="completed").wait_for()
+        await screen.page.get_by_role("link", name="Values").click()
+        await screen.sees("receipt 2")
+
+
+async def test_many_runs_are_canceled_after_a_preview(screen: Screen):
+    for amount in range(4):
+        await screen.engine.start_run([("shop.afl", SHOP)], "shop.Checkout", {"amount": amount})
+    page = screen.page
+    await screen.go("/runs?workflow=shop.Checkout")
+    await page.get_by_label("Do to all that fit").select_option("cancel")
+    await page.get_by_role("button", name="Preview").click()
+    await screen.sees("Cancel 4 runs?")
+    await page.get_by_role("textbox", name="Reason").fill("a test")
+    await page.get_by_role("button", name="Cancel 4 runs").click()
+    await screen.sees("cancel: done to 4 runs.")
+    assert await page.locator("main tbody .badge", has_text="canceled").count() == 4
+
+
+async def test_a_killed_workers_task_is_seen_to_be_taken_over(processes: Processes):
+    first = await processes.start_worker("--lease", 1, "--name", "loom-1")
+    made = await processes.engine.enqueue("hang_once")
+    async with on_screen(processes.engine) as screen:
+        await screen.go(f"/tasks/{made.id}")
+        await screen.sees("running")
+        await screen.is_live()
+        first.send(signal.SIGKILL)
+        await first.ended()
+        await processes.start_worker("--lease", 1, "--name", "loom-2")
+        await screen.page.locator("main .badge", has_text="completed").first.wait_for()
+        await screen.sees("1 takeover")
+        (done,) = await processes.finished([made.id])
+        assert (done.attempt, done.takeovers) == (2, 1)
+
+
+async def test_people_log_in_with_a_token_and_are_offered_what_it_allows(screen: Screen):
+    task = await screen.engine.enqueue("greet", {"name": "Ada"})
+    reader = await screen.engine.tokens.create("wall-screen", ["read"])
+    operator = await screen.engine.tokens.create("ada", ["read", "operate"])
+    page = screen.page
+
+    async def log_in(secret: str) -> None:
+        await screen.go(f"/tasks/{task.id}")
+        await page.wait_for_url("**/login?*")
+        await page.get_by_label("Token").fill(secret)
+        await page.get_by_role("button", name="Log in").click()
+        await page.wait_for_url(f"**/tasks/{task.id}")
+
+    await log_in(reader.secret)
+    await screen.sees("greet")
+    assert await page.get_by_role("button", name="Pause").count() == 0
+    await page.get_by_role("button", name="Log out").click()
+    await log_in(operator.secret)
+    await page.get_by_role("button", name="Pause").click()
+    await screen.sees("greet is paused now.")
+
+
+async def test_a_wrong_token_is_refused_in_words(screen: Screen):
+    await screen.engine.tokens.create("ada", ["read"])
+    await screen.go("/login")
+    await screen.page.get_by_label("Token").fill("treadle_nonsense")
+    await screen.page.get_by_role("button", name="Log in").click()
+    await screen.page.get_by_role("alert").wait_for()
+    screen.complaints.clear()  # the browser tells of the refusal itself
+
+
+async def test_pages_work_without_scripts(tmp_path: Path):
+    async with Engine("memory://") as engine, on_screen(engine, java_script_enabled=False) as screen:
+        task = await engine.enqueue("greet", {"name": "Ada"})
+        await screen.go("/tasks")
+        await screen.page.get_by_role("link", name="greet").first.click()
+        await screen.page.get_by_role("button", name="Pause").click()
+        await screen.sees("greet is paused now.")
+        assert (await engine.get_task(task)).shown_state == "paused"

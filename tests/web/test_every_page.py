@@ -1,0 +1,160 @@
+"""Every page there is: it answers, it is in the list that all such tests go through, and nothing that users wrote is run by it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from starlette.routing import Match, Route
+from tests.web.conftest import Visit, visiting
+from tests.web.scene import Scene, set_scene
+
+from treadle.http.app import make_app
+from treadle.web.site import make_site
+
+EVIL = (
+    "<script>window.evil=1</script><x-evil onx-evil='1'>"
+    "\" x-evil=1 autofocus onfocus=\"window.evil=2\" ' x-evil=2 onload='window.evil=3' "
+    "<img src=x onerror=window.evil=4> javascript:window.evil=5 {{7*7}}evil ${7*7}evil </script></textarea></title><x-evil> "
+    "\u202eright to left\u202c &lt;x-evil&gt; \u0007 \x1b[31m ]]> --> %3Cx-evil%3E"
+)
+LONG = " " + "long" * 100
+
+
+def evil(text: str) -> str:
+    """The text with all that might break out of where it is shown."""
+    return f"{text}{EVIL}{LONG}"[:490]
+
+
+class Elements(HTMLParser):
+    """The elements of a page: (tag, attributes)."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def broken_out(page: str) -> Iterator[str]:
+    """What of a page came from data: elements and attributes that no template has, addresses that run something."""
+    for tag, attributes in Elements(page).found:
+        if tag not in TAGS:
+            yield f"<{tag}>"
+        for name, value in attributes.items():
+            if "evil" in name or name.startswith("on") or name == "style" or not re.fullmatch(r"[a-z][a-z0-9:-]*", name, re.I):
+                yield f"<{tag} {name}>"
+            if name in ("href", "src", "action", "formaction") and not re.match(r"[/#?]|$", value or ""):
+                yield f"<{tag} {name}={value}>"
+        if tag == "script" and "src" not in attributes and attributes.get("type") != "application/json":
+            yield "<script>"
+        if tag == "img":
+            yield "<img>"
+    if "49evil" in page:
+        yield "a template in data was filled in"
+
+
+def _tags() -> set[str]:
+    from treadle.web import site
+
+    sources = [each.read_text() for each in (Path(site.__file__).parent / "templates").glob("*.html")]
+    sources += [each.read_text() for each in Path(site.__file__).parent.glob("*.py")]
+    return {tag.lower() for source in sources for tag in re.findall(r"<([a-zA-Z][a-zA-Z0-9-]*)", source)}
+
+
+TAGS = _tags()
+
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("every_page")]
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+    async with set_scene(tmp_path_factory.mktemp("scene")) as scene:
+        yield scene
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def evil_scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+    async with set_scene(tmp_path_factory.mktemp("evil"), evil) as scene:
+        yield scene
+
+
+@asynccontextmanager
+async def looking(scene: Scene, secret: str) -> AsyncIterator[Visit]:
+    async with visiting(scene.engine) as visit:
+        visit.browser.headers["Authorization"] = f"Bearer {secret}"
+        yield visit
+
+
+async def test_every_route_of_the_site_is_in_the_list_of_pages(scene: Scene):
+    routes = make_site(make_app(scene.engine)).router.routes
+    pages = [route for route in routes if isinstance(route, Route) and "GET" in (route.methods or ())]
+    assert len(pages) > 30
+    reached = set()
+    for path in scene.paths.values():
+        scope = {"type": "http", "method": "GET", "path": path.partition("?")[0], "headers": []}
+        reached.add(next(route.path for route in pages if route.matches(scope)[0] is Match.FULL))
+    assert {route.path for route in pages} - reached == set()
+
+
+async def test_every_page_answers_and_says_what_it_is(scene: Scene):
+    async with looking(scene, scene.secret) as visit:
+        for name, path in scene.paths.items():
+            answer = await visit.browser.get(path)
+            assert answer.status_code == (404 if name == "trouble" else 200), (name, answer.text)
+            assert "unsafe" not in answer.headers["content-security-policy"]
+            assert re.search(r"<h1[ >]", answer.text), name
+            assert list(broken_out(answer.text)) == [], name
+
+
+async def test_who_may_only_look_sees_no_form_that_changes_anything(scene: Scene):
+    offered = []
+    async with looking(scene, scene.reader) as visit:
+        for name, path in scene.paths.items():
+            answer = await visit.browser.get(path)
+            assert answer.status_code in (200, 403, 404), (name, answer.text)
+            if 'method="post"' in answer.text.partition("<main")[2]:
+                offered.append(name)
+    assert offered == ["editor", "login"]  # whoever looks may have AFL checked, which changes nothing
+
+
+async def test_nothing_that_users_wrote_breaks_out_of_any_page(evil_scene: Scene):
+    shown = 0
+    async with looking(evil_scene, evil_scene.secret) as visit:
+        for name, path in evil_scene.paths.items():
+            answer = await visit.browser.get(path)
+            assert answer.status_code == (404 if name == "trouble" else 200), (name, answer.text)
+            assert list(broken_out(answer.text)) == [], name
+            shown += "x-evil" in answer.text
+    assert shown > 35  # it was there, as text
+
+
+async def test_what_stands_in_an_address_breaks_out_of_no_page(evil_scene: Scene):
+    names = ("search", "workflow", "state", "name", "before", "after", "below", "view", "next", "fingerprint", "entity", "flow")
+    async with looking(evil_scene, evil_scene.secret) as visit:
+        for name, path in evil_scene.paths.items():
+            for given in (dict.fromkeys(names, EVIL), {"search": EVIL, "name": EVIL, "next": EVIL}):
+                answer = await visit.browser.get(path.partition("?")[0], params=given)
+                assert answer.status_code < 500, name
+                assert list(broken_out(answer.text)) == [], name
+
+
+async def test_the_check_itself_finds_what_breaks_out():
+    for page in (
+        f"<p>{EVIL}</p>",
+        f'<p title="{EVIL}">x</p>',
+        '<a href="javascript:x()">x</a>',
+        "<p onclick=x>",
+        "<script>x</script>",
+        "<p style='x'>",
+    ):
+        assert list(broken_out(page)), page
