@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.api.conftest import Scene
 
 from treadle.api.work import HeldClaim, NewLine
-from treadle.model.access import Access, Scope
+from treadle.model.access import OPEN, Access, Scope
 from treadle.model.errors import ClaimLost, Forbidden, ListForbidden, TaskNotFound, WorkerNotFound
 from treadle.service import Service
+from treadle.settings import Settings
+from treadle.wiring.engine import Engine
 
 
 async def test_a_worker_claims_tells_and_completes(scene: Scene):
@@ -81,6 +85,33 @@ async def test_a_worker_is_its_callers_own(scene: Scene):
     with pytest.raises(Forbidden):
         await ann.tasks.list()
     assert (await ann.work.claim(worker.worker_id)).tasks == []
+
+
+async def test_a_worker_that_came_while_the_server_was_open_is_for_tokens_of_all_lists(scene: Scene):
+    worker = await Service(scene.engine, OPEN).work.register("w", ["images.*"], task_lists=["default", "secret"])
+    ann, bob = [Service(scene.engine, Access("t", frozenset({Scope.WORK}), lists)) for lists in ((), ("default",))]
+    assert (await ann.work.beat(worker.worker_id)).worker_id == worker.worker_id
+    with pytest.raises(WorkerNotFound):
+        await bob.work.beat(worker.worker_id)
+
+
+@pytest.mark.parametrize("namespaces", [("default", "b"), ("a", "default"), ("a", "b")])
+async def test_a_worker_of_another_namespace_is_not_there_for_who_has_the_same_name(tmp_path: Path, namespaces: tuple[str, str]):
+    url = f"sqlite:///{tmp_path}/treadle.db"
+    here, there = [Engine(url, settings=Settings(store=url, namespace=each)) for each in namespaces]
+    async with here, there:
+        own, other = [Service(engine, OPEN).work for engine in (here, there)]
+        task = await here.enqueue("images.resize")
+        worker = await own.register("w", ["images.*"])
+        (claimed,) = (await own.claim(worker.worker_id)).tasks
+        held = HeldClaim(task.id, claimed.claim_version)
+        with pytest.raises(WorkerNotFound):
+            await other.beat(worker.worker_id, claims=[held])
+        with pytest.raises(WorkerNotFound):
+            await other.heartbeat(task.id, worker.worker_id, claimed.claim_version)
+        with pytest.raises(WorkerNotFound):
+            await other.leave(worker.worker_id)
+        assert [each.state for each in (await own.beat(worker.worker_id, claims=[held])).claims] == ["held"]
 
 
 async def test_a_task_of_nobody_is_not_found(scene: Scene):

@@ -33,7 +33,17 @@ from treadle.model.errors import ClaimLost, InvalidInput, Refused, StoreError, T
 from treadle.model.external import UNREGISTERED
 from treadle.model.ids import Ids, parse_id
 from treadle.model.lists import check_count
-from treadle.model.names import DEFAULT_LIST, HANDLER, Lane, check_key, check_name, check_pattern, handles, handles_by_name
+from treadle.model.names import (
+    DEFAULT_LIST,
+    DEFAULT_NAMESPACE,
+    HANDLER,
+    Lane,
+    check_key,
+    check_name,
+    check_pattern,
+    handles,
+    handles_by_name,
+)
 from treadle.model.outcomes import Problem, Released
 from treadle.model.outside import HELD, Beaten, ClaimedTask, HeldClaim
 from treadle.model.retry import NO_RETRY
@@ -107,6 +117,8 @@ class OutsideWorkers(HeldWork):
     ) -> None:
         super().__init__(store, committer, externals, clock, ids, emit, lease_for=lease_for, **options)
         self._vault = vault
+        self._whose = "" if self._namespace == DEFAULT_NAMESPACE else f" in {self._namespace}"
+        """What tells the workers of this namespace from others' in the one list of servers: no name of a token has a space."""
         self._tend = tend
         self._is_prompt = is_prompt
         self._known: dict[str, _Known] = {}
@@ -130,7 +142,7 @@ class OutsideWorkers(HeldWork):
         """A new worker; its worker id is that of its row, new each time. `handlers` are names, short names or globs (`billing.*`).
 
         It is shown as lost when three of its beats, one every `heartbeat_every`, have been missed; claims and heartbeats are
-        beats too. `actor` is who registered it, and is kept as the service name.
+        beats too. `actor` is who registered it, and is kept as the service name, with the namespace unless that is the default.
         """
         patterns, lists = _several(handlers, "handlers", check_pattern), _several(task_lists, "task_lists", _check_list)
         check_key(name, "name of a worker")
@@ -152,19 +164,21 @@ class OutsideWorkers(HeldWork):
             task_lists=lists,
             concurrency=concurrency,
             heartbeat_every_for=every_for,
-            service_name=actor,
+            service_name=f"{actor}{self._whose}",
         )
         await self._store.save_server(server)
         self._emit(WorkerStarted(server.id, tuple(patterns)))
         return await self._touch(server.id)
 
     async def registered_by(self, worker_id: str) -> str:
-        """Who registered the worker, or `WorkerNotFound`."""
+        """Who registered the worker, or `WorkerNotFound`, also for one of another namespace."""
         worker_id = parse_id(worker_id, "worker id")
         known = self._known.get(worker_id)
         if known is None:
             known = self._remember(await self._look_up(worker_id))
-        return known.server.service_name
+        if not known.server.service_name.endswith(self._whose):
+            raise WorkerNotFound(worker_id)
+        return known.server.service_name.removesuffix(self._whose)
 
     async def beat(
         self,

@@ -182,9 +182,12 @@ class Work(Group, WorkApi):
         return await self._taken(task_id)
 
     async def _own(self, worker_id: str) -> None:
-        """The worker is one that this caller registered: to all others it is not there."""
+        """The worker is one that this caller registered: to all others it is not there.
+
+        One that came while the server was open goes on under any token that is for all lists.
+        """
         by = await self.engine.outside_workers.registered_by(worker_id)
-        if by not in (self.actor, OPEN.actor):
+        if by != self.actor and (by != OPEN.actor or self.access.task_lists):
             raise WorkerNotFound(worker_id)
 
     async def _taken(self, task_id: str, ended: str | None = None) -> Taken:
