@@ -19,6 +19,7 @@ from treadle.http.live import BEAT_EVERY, Live
 from treadle.http.serving import HttpOptions, HttpServer
 from treadle.http.stream import LAG_GRACE, LOOK_EVERY
 from treadle.kernel.event_pages import EventFilter
+from treadle.kernel.events import GIVE_UP_FOR
 from treadle.model.access import Scope
 from treadle.model.errors import Forbidden
 from treadle.settings import Settings
@@ -191,6 +192,23 @@ async def test_a_follower_to_whom_there_is_always_something_to_tell_is_looked_at
         await calling
         assert caller.sent[-1] == b""
         assert late.encode() not in b"".join(caller.sent)
+
+
+@pytest.mark.parametrize("old", [True, False])
+async def test_when_the_server_stops_nobody_is_told_the_rest_of_the_past(monkeypatch: pytest.MonkeyPatch, old: bool):
+    monkeypatch.setattr("treadle.http.live.PAGE", 5)
+    clock = ManualClock()
+    async with Engine("memory://", clock=clock) as engine:
+        await move_some(engine, 20)
+        if old:
+            clock.advance(GIVE_UP_FOR / 1000 + 1)
+        live = Live(engine)
+        follower = live.follower(ANY)
+        async with aclosing(follower.follow(0)) as portions:
+            told = await anext(portions)
+            await live.close()
+            assert [portion async for portion in portions if portion] == []
+        assert follower.resume_after == told[-1].seq
 
 
 async def test_an_event_whose_commit_was_overtaken_comes_once_and_is_resumed_before(

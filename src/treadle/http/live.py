@@ -73,6 +73,8 @@ class Follower:
             if after_seq is not None:
                 # What is left of the past; what is told from now on waits meanwhile, and may be the same.
                 while events := await live.events_after(position):
+                    if self._ended:
+                        return  # it is told from there when it comes again
                     position = events[-1].move.seq
                     self.resume_after = min(position, gap_free)
                     told = self._told(events, gap_free)
@@ -178,7 +180,7 @@ class Live:
 
     async def settled_after(self, after_seq: int) -> AsyncIterator[list[Event]]:
         """Whole pages of the past, as long as nothing can come before their ends any more."""
-        while True:
+        while not self._closed:
             events = await self.events_after(after_seq)
             if len(events) < PAGE or events[-1].move.at > await self._engine.store.now() - GIVE_UP_FOR:
                 return

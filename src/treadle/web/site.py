@@ -15,6 +15,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.types import Scope
 
 from treadle.http.front import Front, front_of
 from treadle.http.problems import status_of
@@ -201,7 +202,17 @@ def make_site(app: FastAPI) -> Site:
 def add_pages(app: FastAPI) -> None:
     """Put the dashboard's pages and files into the application."""
     app.include_router(make_site(app).router)
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.mount("/static", _Files(directory=STATIC), name="static")
+
+
+class _Files(StaticFiles):
+    """Our files; whoever asks for one by the address that `asset` made may keep it."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        answer = await super().get_response(path, scope)
+        if scope["query_string"].startswith(b"v=") and answer.status_code in (200, 304):
+            answer.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return answer
 
 
 @cache

@@ -1,0 +1,62 @@
+"""What all pages have in common: forms that only our own pages can send, files that browsers may keep, and how errors are told."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from tests.web.conftest import Visit
+
+from treadle.http.app import make_app
+from treadle.http.front import front_of
+from treadle.model.access import Scope
+from treadle.web.site import PAGES, Site
+
+
+def actions(app: FastAPI) -> list[str]:
+    """The paths that forms are sent to."""
+    site = Site(front_of(app))
+    for name in PAGES:
+        import_module(f"treadle.web.{name}").add(site)
+    return [each.path for each in site.router.routes if isinstance(each, APIRoute) and "POST" in each.methods]
+
+
+async def test_no_form_does_anything_without_the_csrf_token_of_its_session(visit: Visit):
+    secret = (await visit.engine.tokens.create("ada", [Scope.ADMIN])).secret
+    paths = actions(make_app(visit.engine))
+    assert len(paths) > 20
+    async with visit.anew() as ada:
+        await ada.browser.post("/login", data={"token": secret})
+        last = await visit.engine.store.find_last_seq()
+        for path in paths:
+            for csrf in ("", "x" * 43):
+                fields = {"csrf": csrf, "name": "evil", "scope": "admin"}
+                answer = await ada.browser.post(re.sub("{[^}]*}", "x", path), data=fields)
+                assert (answer.status_code, bytes.fromhex(answer.cookies["treadle_said"][1:])[:7]) == (303, b"What a "), path
+        assert await visit.engine.store.find_last_seq() == last
+
+
+async def test_files_may_be_kept_under_the_address_that_pages_name(visit: Visit):
+    (named, *_) = re.findall(r'href="(/static/treadle\.css[^"]*)"', await visit.page("/"))
+    assert "immutable" in (await visit.browser.get(named)).headers["Cache-Control"]
+    assert (await visit.browser.get("/static/treadle.css")).headers["Cache-Control"] == "no-store"
+    assert (await visit.browser.get("/static/nothing.css?v=1")).headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/..%2fsite.py", "/static/%2e%2e/site.py", "/static//etc/passwd", "/static/%2fetc%2fpasswd"]
+)
+async def test_no_other_files_are_served(visit: Visit, path: str):
+    assert (await visit.browser.get(path)).status_code == 404
+
+
+async def test_a_page_that_cannot_be_shown_has_the_status_that_the_call_has(visit: Visit):
+    assert (await visit.browser.get("/runs/x")).status_code == 422
+    assert (await visit.browser.get("/runs", headers={"Host": "evil.example"})).status_code == 403
+    secret = (await visit.engine.tokens.create("ada", [Scope.READ], task_lists=["mail"])).secret
+    async with visit.anew() as ada:
+        ada.browser.headers["Authorization"] = f"Bearer {secret}"
+        assert (await ada.browser.get("/approvals")).status_code == 403
