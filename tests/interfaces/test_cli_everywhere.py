@@ -325,3 +325,14 @@ def test_every_command_has_help_and_the_common_options(name: str):
     assert all(param.help for param in command.params if not getattr(param, "hidden", False)), name
     options = {option for param in command.params for option in param.opts}
     assert {"--json", "--server", "--token", "--store", "--namespace", "--verbose"} <= options
+
+
+def test_a_store_that_is_typed_wins_over_a_server_of_the_environment_for_worker_processes_too(treadle: Treadle):
+    treadle.environment |= {"TREADLE_SERVER": "http://127.0.0.1:9"}
+    store = ("--store", treadle.store)
+    made = treadle.json("enqueue", "greet", "-p", "name=Ada", *store)["id"]
+    with treadle.started("worker", "--handlers", "jobs", "--processes", "2", "--json", *store) as worker:
+        assert worker.out.wait_for('"pid"')
+        ended = treadle.json("enqueue", "greet", "-p", "name=Bob", "--wait", *store)
+        assert ended["result"] == {"hello": "Bob"}
+    assert treadle.json("tasks", "show", made, *store)["id"] == made

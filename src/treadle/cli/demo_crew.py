@@ -33,7 +33,9 @@ class Crew:
         self._log = folder / "workers.log"
         options = Serving(("default",), concurrency=4, threads=4, isolated=1, grace=5, lease=lease)
         self._command = worker_command(["treadle.cli.demo_handlers"], options)
-        self._environment = child_environment(TREADLE_STORE=url, TREADLE_NAMESPACE=namespace, TREADLE_CRASH_AT="")
+        self._environment = child_environment(
+            TREADLE_SERVER="", TREADLE_STORE=url, TREADLE_NAMESPACE=namespace, TREADLE_CRASH_AT=""
+        )
         self._workers: dict[int, Process] = {}
         self.owners: dict[str, int] = {}
         """The pid for each owner id."""

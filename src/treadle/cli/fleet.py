@@ -51,7 +51,8 @@ class Fleet:
     def __init__(self, session: Session, handlers: list[str], options: Serving, count: int) -> None:
         self._command = worker_command(handlers, options) + (["--verbose"] if session.chosen.verbose else [])
         chosen = {"TREADLE_STORE": session.chosen.store, "TREADLE_NAMESPACE": session.chosen.namespace}
-        self._environment = child_environment(**{name: value for name, value in chosen.items() if value})
+        given = {name: value for name, value in chosen.items() if value}
+        self._environment = child_environment(TREADLE_SERVER="", **given)  # they work on the store, whatever commands ask
         self._count = count
         self._name = options.name
         self._children: set[Process] = set()
