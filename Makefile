@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup assets demo up test check fmt docs bench simulate soak clean
+.PHONY: help setup assets demo up test check fmt docs screenshots bench simulate soak clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready ## Create .venv and install Treadle with its development tools
 
@@ -46,6 +46,9 @@ fmt: setup ## Format the code and fix what can be fixed
 
 docs: setup ## Write the parts of the documentation that are made from code
 	@$(BIN)/python -m docs.generate
+
+screenshots: setup assets ## Take pictures of every page of the dashboard, into docs/images
+	@$(BIN)/python -m tests.web.browser.screenshots
 
 bench: setup ## Measure; see bench/RESULTS.md
 	@$(BIN)/python -m bench

@@ -36,7 +36,7 @@ name: shop
 types:
   TICKET:
     handler: patch.write
-    budget: 30s
+    budget: 30m
     max_workorders: 3
     gates: [{use: regex, name: says-ok, pattern: ok}]
 """

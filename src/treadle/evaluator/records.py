@@ -95,14 +95,19 @@ class StepRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @property
     def status(self) -> StepState:
         """The state in the words that steps of every kind of run share."""
-        if self.state is State.STATEMENT_COMPLETE:
-            return StepState.COMPLETED
-        return StepState.FAILED if self.state is State.STATEMENT_ERROR else StepState.RUNNING
+        return status_of(self.state)
 
     @property
     def path(self) -> str:
         """The place for people: `Checkout.orders[3].pay`."""
         return path_of(self.place)
+
+
+def status_of(state: State) -> StepState:
+    """An evaluator's state in the words that steps of every kind of run share."""
+    if state is State.STATEMENT_COMPLETE:
+        return StepState.COMPLETED
+    return StepState.FAILED if state is State.STATEMENT_ERROR else StepState.RUNNING
 
 
 def path_of(place: str) -> str:

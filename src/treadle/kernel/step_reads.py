@@ -15,7 +15,7 @@ from treadle.kernel.ports import Store
 from treadle.kernel.reads import PAGE_LIMIT
 from treadle.kernel.run_reads import RunReads, ShownStep, in_order
 from treadle.kernel.run_timeline import Span, needs_moves, spans
-from treadle.kernel.stepcodec import show_step
+from treadle.kernel.stepcodec import show_step, statement_of
 from treadle.kernel.vault import Vault
 from treadle.lang.program import Block, Program
 from treadle.lang.program import Step as ProgramStep
@@ -153,10 +153,14 @@ class StepReads:
         return spans(task, await self._store.list_moves(task.id) if needs_moves(task) else ())
 
     async def states_by_statement(self, run: Run) -> dict[str, Counter[str]]:
-        """How many rows of each of the program's nodes are in which state."""
+        """How many rows of each of the program's nodes are in which state; of a run with too many to count, nothing."""
         found: dict[str, Counter[str]] = {}
-        for shown in await self._all(run):
-            found.setdefault(shown.row.statement_id, Counter())[str(shown.row.status)] += 1
+        after: str | None = None
+        while run.steps <= SORTED_LIMIT and (page := await self._store.list_steps(run.id, after, PAGE_LIMIT)):
+            for step in page:
+                statement_id, status = statement_of(step, self._vault)
+                found.setdefault(statement_id, Counter())[str(status)] += 1
+            after = page[-1].id
         return found
 
     def _shown(self, steps: Sequence[Step]) -> list[ShownStep]:

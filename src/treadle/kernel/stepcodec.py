@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.evaluator.records import StepError, StepRow
+from treadle.evaluator.records import StepError, StepRow, status_of
 from treadle.evaluator.states import State, StepKind
 from treadle.kernel.function_reads import shown_row
 from treadle.kernel.function_rows import read_step
@@ -71,6 +71,24 @@ def load_step(step: Step, vault: Vault) -> StepRow:
     attributes = {name: parts.pop(name) for name in _ATTRIBUTES if name in parts}
     row = _from_builtins(parts, StepRow)
     return msgspec.structs.replace(row, **attributes) if attributes else row
+
+
+class _Head(msgspec.Struct):
+    statement_id: str
+    state: State
+
+
+_read_head = msgspec.json.Decoder(_Head).decode
+
+
+def statement_of(step: Step, vault: Vault) -> tuple[str, StepState]:
+    """The node of the program that the row stands for, and its status: cheap, as nothing else of it is read."""
+    try:
+        head = _read_head(vault.plain(step.body))
+    except UnreadableValue:
+        row = show_step(step, vault)
+        return row.statement_id, row.status
+    return head.statement_id, status_of(head.state)
 
 
 def show_step(step: Step, vault: Vault) -> StepRow:
