@@ -85,7 +85,9 @@ async def test_errors_are_the_same_on_both_sides(scene: Scene):
 async def test_a_task_may_be_put_off_to_an_instant(scene: Scene):
     made = await scene.api.tasks.enqueue("greet", at=datetime(2099, 1, 15, 9, tzinfo=timezone(timedelta(hours=1))))
     task = await scene.api.tasks.get(made.id)
-    assert task.wake_at == datetime(2099, 1, 15, 8, tzinfo=UTC)
+    assert task.wake_at is not None
+    # the store is told how long from now, so that what passes on the way to it is added
+    assert timedelta(0) <= task.wake_at - datetime(2099, 1, 15, 8, tzinfo=UTC) < timedelta(minutes=1)
 
 
 async def test_instants_are_the_same_on_both_sides(scene: Scene):

@@ -118,3 +118,14 @@ async def test_numbers_that_no_store_can_keep_are_refused(stage: Stage):
         wish = {"flow": "shop", "workflow": "x", "budget": 1e198}
         assert (await client.post("/v1/runs", json=wish)).status_code in (404, 422)
         assert (await client.post("/v1/tasks", json={"name": "greet", "priority": 2**70})).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/v1/tasks", {f"k{number}": 1 for number in range(1000)}), ("/v1/tasks/batch", {"tasks": [{"nam": 1}] * 1000})],
+)
+async def test_of_many_things_that_do_not_fit_a_few_are_told(stage: Stage, path: str, body: dict[str, object]):
+    async with stage.client() as client:
+        answer = await client.post(path, json=body)
+    assert answer.status_code == 422
+    assert 0 < len(answer.json()["problems"]) < 5
