@@ -459,7 +459,7 @@ async def add_rest(scene: Scene) -> None:
         await until(lambda: _seen(engine))
     scene.secret = (await engine.tokens.create("ada", ["admin"])).secret
     scene.reader = (await engine.tokens.create("wall-screen", ["read"])).secret
-    await engine.tokens.create("night-shift", ["read", "work"], task_lists=["night"], expires=86_400)
+    await engine.tokens.create("night-shift", ["read", "work"], task_lists=["night"], expires=86_400, actor=key("ada"))
     await engine.tokens.revoke((await engine.tokens.create("old-laptop", ["read"])).token.id, actor=key("ada"))
 
 
