@@ -156,8 +156,11 @@ async def test_functions_are_known_started_and_adopted(scene: Scene):
 
 async def test_what_is_no_version_and_what_is_no_text_are_refused(scene: Scene):
     await scene.api.flows.publish("tea", SOURCES)
-    for version in (0, -1, 2**31, 2**63):
+    for version in (0, -1):
         with pytest.raises(FlowNotFound):
+            await scene.api.flows.get("tea", version=version)
+    for version in (2**31, 2**63):  # a server refuses such numbers before it looks
+        with pytest.raises((FlowNotFound, InvalidInput)):
             await scene.api.flows.get("tea", version=version)
     for source in (SourceText("a\0.afl", "namespace a {}"), SourceText("a.afl", "namespace a {}\0")):
         with pytest.raises(InvalidInput, match=r"U\+0000"):
