@@ -61,3 +61,13 @@ async def test_whoever_has_no_session_is_led_to_the_login(visit: Visit):
         assert (await visit.engine.get_task(made)).shown_state == "pending"
         csrf = page.partition('name="csrf" value="')[2].partition('"')[0]
         assert "greet is paused now." in await visit.do(f"/tasks/{made.id}/pause", csrf=csrf)
+
+
+async def test_an_address_without_a_page_is_told_to_people_on_a_page_and_to_programs_as_a_problem(visit: Visit):
+    answer = await visit.browser.get("/nowhere/<b>", headers={"Accept": "text/html"})
+    assert (answer.status_code, "There is no page /nowhere/" in answer.text, "<b>" in answer.text) == (404, True, False)
+    answer = await visit.browser.get("/settings/tokens", headers={"Accept": "text/html"})
+    assert answer.status_code == 405
+    for path in ("/nowhere", "/v1/nowhere"):
+        answer = await visit.browser.get(path)
+        assert answer.headers["Content-Type"] == "application/problem+json"

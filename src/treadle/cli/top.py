@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from treadle.cli.session import Session
 from treadle.cli.words import ago, plain, state
 from treadle.model.clock import span
-from treadle.model.errors import MissingDependency, TreadleError
+from treadle.model.errors import InvalidInput, MissingDependency, TreadleError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -31,6 +32,8 @@ async def top(
     every: Annotated[float, typer.Option(metavar="SECONDS", help="Look so often", min=0.2, max=60)] = 1.0,
 ) -> None:
     """Watch lists, runs, workers and rates, live; q leaves."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InvalidInput("treadle top draws on a terminal, and this is none. `treadle status --json` says how it is, once.")
     try:
         from treadle.cli.top_app import TopApp
     except ImportError:

@@ -465,8 +465,8 @@ class Unauthorized(TreadleError):
 
     def __init__(self, reason: str = "missing") -> None:
         super().__init__(
-            "A valid token or session is needed, and none was shown: what was is missing, unknown, expired or revoked. "
-            "`treadle token create` makes a token."
+            "This needs a valid token, and none was shown, or one that is unknown, expired or revoked. Give it as --token, in "
+            "TREADLE_TOKEN or as `Authorization: Bearer ...`; `treadle token create` makes one."
         )
         self.reason = reason
 

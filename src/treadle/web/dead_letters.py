@@ -10,10 +10,10 @@ from fastapi.responses import Response
 
 from treadle.api.dead_letters import BATCH, LettersChanged
 from treadle.model.access import Scope
-from treadle.model.errors import NotFound, TreadleError
+from treadle.model.errors import TreadleError
 from treadle.service import Service
 from treadle.web.forms import Fields, number, text, whole
-from treadle.web.site import Site
+from treadle.web.site import NoSuchPage, Site
 
 AT_ONCE = 10
 """Pages of `BATCH` letters that one request changes; then the page says how far it is, and goes on."""
@@ -37,7 +37,7 @@ def add(site: Site) -> None:
     async def preview(request: Request, service: Service) -> Response:
         act, asked = request.path_params["act"], request.query_params
         if act not in WORDS:
-            raise NoSuchPage(act)
+            raise NoSuchPage(request.url.path)
         service.access.check(Scope.OPERATE)
         which, after = _filter(asked), text(asked, "after")
         would: LettersChanged | None = None
@@ -65,7 +65,7 @@ def add(site: Site) -> None:
     async def act(request: Request, service: Service) -> Response:
         act, form = request.path_params["act"], await request.form()
         if act not in WORDS:
-            raise NoSuchPage(act)
+            raise NoSuchPage(request.url.path)
         if ids := [str(each) for each in form.getlist("id")]:
             some = await (service.dead_letters.retry if act == "retry" else service.dead_letters.discard)(ids=ids)
             return site.back(request, _told(some.done, some.of_runs, some.passed_over, WORDS[act]))
@@ -79,15 +79,6 @@ def add(site: Site) -> None:
                 return site.back(request, _told(done, of_runs, passed_over, WORDS[act]), to="/dead-letters")
         rest = urlencode({**_said(form), "after": after, "done": done})
         return site.back(request, f"{done} are {WORDS[act]}; there are more.", to=f"/dead-letters/{act}?{rest}")
-
-
-class NoSuchPage(NotFound):
-    """There is no such page."""
-
-    code = "page_not_found"
-
-    def __init__(self, name: str) -> None:
-        TreadleError.__init__(self, f"There is no page called {name!r} here.")
 
 
 async def _change(service: Service, act: str, which: dict[str, Any], **options: Any) -> LettersChanged:

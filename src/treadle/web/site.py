@@ -15,12 +15,14 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
+from treadle.api.contract import PREFIX
 from treadle.http.front import Front, front_of
 from treadle.http.problems import status_of
 from treadle.model.access import Access
-from treadle.model.errors import TreadleError, Unauthorized
+from treadle.model.errors import NotFound, TreadleError, Unauthorized
 from treadle.service import Service
 from treadle.web import filters
 
@@ -84,6 +86,15 @@ PAGES = (
     "watchers",
 )
 """The files that have pages, each with a function `add` that registers them."""
+
+
+class NoSuchPage(NotFound):
+    """The dashboard has nothing at that address."""
+
+    code = "no_such_page"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"There is no page {path}.")
 
 
 class Site:
@@ -163,13 +174,13 @@ class Site:
             return ""
         return "" if session is None else session.csrf
 
-    async def trouble(self, request: Request, error: TreadleError) -> HTMLResponse:
+    async def trouble(self, request: Request, error: TreadleError, status: int | None = None) -> HTMLResponse:
         """The page that says why there is no page."""
         try:
             service: Service | None = await self.front.service(request)
         except TreadleError:
             service = None
-        return await self.render(request, "trouble.html", status_of(error), service=service, error=error)
+        return await self.render(request, "trouble.html", status or status_of(error), service=service, error=error)
 
     def back(self, request: Request, said: str, *, to: str | None = None, bad: bool = False) -> RedirectResponse:
         """Lead back to the page that the form was on (or to `to`), which says what was done."""
@@ -201,8 +212,18 @@ def make_site(app: FastAPI) -> Site:
 
 def add_pages(app: FastAPI) -> None:
     """Put the dashboard's pages and files into the application."""
-    app.include_router(make_site(app).router)
+    site = make_site(app)
+    app.include_router(site.router)
     app.mount("/static", _Files(directory=STATIC), name="static")
+    as_problem: Any = app.exception_handlers[HTTPException]
+
+    @app.exception_handler(HTTPException)
+    async def no_page(request: Request, error: HTTPException) -> Response:
+        """People are told on a page that there is none; programs, and whoever asks for the calls, as ever."""
+        if "text/html" not in request.headers.get("accept", "") or request.url.path.startswith(PREFIX):
+            found: Response = await as_problem(request, error)
+            return found
+        return await site.trouble(request, NoSuchPage(request.url.path), error.status_code)
 
 
 class _Files(StaticFiles):
