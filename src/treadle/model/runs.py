@@ -7,6 +7,9 @@ import msgspec
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
 from treadle.model.states import RunState
 
+TEXT = "_text"
+"""The attribute of a step that has what a model has said so far; no facet can declare one of that name."""
+
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One execution of a workflow or of a durable function (`kind`). JSON texts as `values.encode` makes them."""

@@ -106,6 +106,7 @@ def add(site: Site) -> None:
             case _:
                 raise InvalidInput(f"There is no view {view!r} of a run.")
         values["tasks"] = await service.runs.tasks(run_id, limit=_SHOWN) if found.finished_at is None else None
+        values["saying"] = await _saying(service, run_id) if found.finished_at is None and is_workflow else []
         return await site.render(request, "run.html", service=service, **values)
 
     @site.page("/runs/{run_id}/steps/{step:path}")
@@ -140,6 +141,12 @@ def add(site: Site) -> None:
             case other:
                 return site.back(request, f"There is nothing called {other} to do with a run.", bad=True)
         return site.back(request, f"{done.workflow} is {done.state} now.")
+
+
+async def _saying(service: Service, run_id: str) -> list[tuple[str, str]]:
+    """What models are saying right now: the paths of steps that wait for one, and the end of its answer so far."""
+    page = await service.steps.list(run_id, state=["running"], blocks=False, order="stored", limit=_STEPS)
+    return [(step.path, str(step.returns[TEXT])) for step in page.steps if isinstance(step.returns, dict) and TEXT in step.returns]
 
 
 def current_lines(drawn: FlowGraph, source: str) -> set[int]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from treadle.kernel.runs import Runs
 from treadle.model.clock import Clock
 from treadle.model.errors import TreadleError
+from treadle.model.runs import TEXT
 from treadle.model.tasks import Task
 
-TEXT = "_text"
-"""The attribute of the step that has it; no facet can declare one of that name."""
 _SHOWN = 4000
 
 
