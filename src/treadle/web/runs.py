@@ -13,6 +13,7 @@ from starlette.datastructures import FormData, QueryParams
 from treadle.api.flows import FlowGraph
 from treadle.api.runs import Run, RunAction, RunCounts
 from treadle.model.errors import InvalidInput
+from treadle.model.runs import TEXT
 from treadle.model.states import RUN, RunState
 from treadle.service import Service
 from treadle.web.flows import graph_data
