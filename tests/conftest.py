@@ -9,11 +9,14 @@ Files of tests are in memory where there is room (`TMPDIR` says otherwise): proc
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import secrets
 import shutil
 import subprocess
+import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -97,6 +100,17 @@ def stop_postgres(place: Path) -> None:
         server.ensure_postgres_running()
         server.stop()
     shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Commands that run in the process of a test set up its logging: the next test finds it as it was."""
+    ours, root = logging.getLogger("treadle"), logging.getLogger()
+    levels, hooks = (ours.level, root.level), (sys.excepthook, threading.excepthook, sys.unraisablehook)
+    yield
+    ours.setLevel(levels[0])
+    root.setLevel(levels[1])
+    sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
 
 
 @pytest.fixture(scope="session")
