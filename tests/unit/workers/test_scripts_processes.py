@@ -133,7 +133,7 @@ async def test_a_script_that_loses_the_parent_twice_fails(runner):
     script = asyncio.create_task(runner.run(FOREVER, {}))
     lost = None
     for _ in range(2):
-        while (parent := await runner.warm()) == lost:  # it has not heard yet that that one is gone
+        while (parent := await runner.warm()) == lost:  # noqa: ASYNC110 - it has not heard yet that that one is gone
             await asyncio.sleep(0.005)
         await until(lambda parent=parent: children(parent))
         os.kill(parent, signal.SIGKILL)
