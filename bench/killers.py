@@ -19,8 +19,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from bench.servers import temporary_store
-from treadle.kernel.ports import Finish, Renewal, Store, Unit
+from treadle.kernel.lookups import Renewal
+from treadle.kernel.ports import Store
 from treadle.kernel.system import SystemClock, SystemIds
+from treadle.kernel.units import Finish, Unit
 from treadle.model.names import HANDLER, Lane
 from treadle.model.tasks import NewTask
 from treadle.stores import make_store

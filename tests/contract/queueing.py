@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from typing import Any
 
-from treadle.kernel.ports import Answer, Finish, LeaseLine, Park, Seen, Settlement, Store, TaskFilter, Unit, Verdict
+from treadle.kernel.lookups import TaskFilter
+from treadle.kernel.ports import LeaseLine, Store
+from treadle.kernel.units import Answer, Finish, Park, Seen, Settlement, Unit, Verdict
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, NewTask, Task

@@ -8,7 +8,8 @@ from tests.contract.queueing import claim_one, ids, park
 from tests.contract.running import begin, get_run, new_task
 
 from treadle.kernel.entities import Await, ChangeRecord, PutMail, PutRecord
-from treadle.kernel.ports import Answer, Park, Row, RunGuard, Store, Unit
+from treadle.kernel.ports import Store
+from treadle.kernel.units import Answer, Park, Row, RunGuard, Unit
 from treadle.model.records import EffectOutcome, Mail, Record
 from treadle.model.runs import Run
 from treadle.model.tasks import Task

@@ -11,11 +11,13 @@ from tests.contract.queueing import MINUTE, claim, claim_one, get, ids, moves_of
 
 from treadle.kernel.approvals import Approvals, ShownApproval
 from treadle.kernel.committer import Committer
-from treadle.kernel.ports import Finish, Park, Seen, Store, TaskFilter, Unit, Verdict
+from treadle.kernel.lookups import TaskFilter
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import Queue
 from treadle.kernel.retention import Retention
 from treadle.kernel.settle import Ask, settlement
 from treadle.kernel.system import SystemClock
+from treadle.kernel.units import Finish, Park, Seen, Unit, Verdict
 from treadle.kernel.vault import Vault
 from treadle.kernel.verify import verify
 from treadle.model.approvals import ApprovalRequest

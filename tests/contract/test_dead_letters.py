@@ -23,7 +23,9 @@ from tests.contract.queueing import (
     succeed,
 )
 
-from treadle.kernel.ports import Amend, DeadFilter, Finish, PutBlob, Revive, Seen, Store, Unit, Verdict
+from treadle.kernel.lookups import DeadFilter
+from treadle.kernel.ports import Store
+from treadle.kernel.units import Amend, Finish, PutBlob, Revive, Seen, Unit, Verdict
 from treadle.kernel.verify import verify
 from treadle.model.names import Lane
 from treadle.model.states import TaskState

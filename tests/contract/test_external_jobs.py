@@ -22,8 +22,9 @@ from treadle import (
 from treadle.kernel.entities import ChangeRecord, RecordFilter
 from treadle.kernel.external_deciding import GRACE_FOR
 from treadle.kernel.externals import RAISES_IN_ROW
-from treadle.kernel.ports import TaskFilter, Unit
+from treadle.kernel.lookups import TaskFilter
 from treadle.kernel.telemetry import PollsFailing
+from treadle.kernel.units import Unit
 from treadle.model.errors import (
     CallbackRefused,
     ExternalAlreadyResolved,

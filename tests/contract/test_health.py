@@ -10,7 +10,7 @@ import pytest
 from tests.contract.queueing import put_one
 
 from treadle.kernel.health import findings
-from treadle.kernel.ports import Health, TableHealth
+from treadle.kernel.lookups import Health, TableHealth
 from treadle.model.errors import Refused, Unsupported
 
 GOOD = Health(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.contract.queueing import ids, moves_of, put_and_claim, put_one, settle, succeed
 
-from treadle.kernel.ports import MoveRun, PutRun, Store, Unit, Verdict
+from treadle.kernel.ports import Store
+from treadle.kernel.units import MoveRun, PutRun, Unit, Verdict
 from treadle.kernel.verify import check_history, verify
 from treadle.model.runs import Run
 

@@ -19,7 +19,8 @@ from tests.contract.queueing import (
 )
 from tests.contract.test_servers import a_server
 
-from treadle.kernel.ports import Keep, Renewal
+from treadle.kernel.lookups import Renewal
+from treadle.kernel.units import Keep
 from treadle.model.tasks import Claim
 
 

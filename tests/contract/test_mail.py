@@ -10,7 +10,7 @@ from tests.contract.recording import asleep, begin_function, new_mail, tell, wai
 from tests.contract.running import begin, get_run, new_step, step_task, unit_of
 
 from treadle.kernel.entities import Await, PutMail, TakeMail
-from treadle.kernel.ports import CancelRunTasks, HoldRun, MoveRun, PutSteps, RunGuard, Unit
+from treadle.kernel.units import CancelRunTasks, HoldRun, MoveRun, PutSteps, RunGuard, Unit
 from treadle.kernel.verify import verify
 
 reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)

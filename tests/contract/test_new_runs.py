@@ -6,7 +6,7 @@ from tests.contract.recording import begin_function, new_record, new_schedule, p
 from tests.contract.running import begin, get_run, new_run, unit_of
 
 from treadle.kernel.entities import PutRecord
-from treadle.kernel.ports import MoveRun, PutRun, Unit
+from treadle.kernel.units import MoveRun, PutRun, Unit
 from treadle.kernel.verify import verify
 
 

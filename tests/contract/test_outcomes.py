@@ -8,7 +8,7 @@ from tests.contract.recording import outcome, write
 from tests.contract.running import new_run
 
 from treadle.kernel.entities import PutOutcome
-from treadle.kernel.ports import Unit
+from treadle.kernel.units import Unit
 
 RUN = new_run().id
 

@@ -24,7 +24,8 @@ from tests.contract.queueing import (
     succeed,
 )
 
-from treadle.kernel.ports import Finish, Revive, TaskFilter
+from treadle.kernel.lookups import TaskFilter
+from treadle.kernel.units import Finish, Revive
 from treadle.kernel.verify import check_history, verify
 from treadle.model.names import Lane
 from treadle.model.states import Hold

@@ -11,8 +11,8 @@ from tests.contract.recording import approve, get_record, new_record, new_schedu
 from tests.contract.running import begin, unit_of
 
 from treadle.kernel.entities import ChangeRecord, PutItems, PutRecord, RecordFilter
-from treadle.kernel.ports import Unit
 from treadle.kernel.retention import KEEP_RECORDS_FOR
+from treadle.kernel.units import Unit
 from treadle.kernel.verify import verify
 from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.states import MACHINES

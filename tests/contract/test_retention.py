@@ -28,8 +28,10 @@ from tests.contract.recording import new_mail, new_record, outcome, tell, write
 
 from treadle.kernel import retention
 from treadle.kernel.entities import ChangeRecord, PutItems, PutOutcome, PutRecord
-from treadle.kernel.ports import MoveRun, PutBlob, PutRun, PutSteps, Revive, Rules, Store, Unit, Verdict
+from treadle.kernel.lookups import Rules
+from treadle.kernel.ports import Store
 from treadle.kernel.retention import DAY_FOR, PruneReport, Retention
+from treadle.kernel.units import MoveRun, PutBlob, PutRun, PutSteps, Revive, Unit, Verdict
 from treadle.kernel.verify import verify
 from treadle.model.errors import NotFound, Refused
 from treadle.model.names import Lane

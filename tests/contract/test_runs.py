@@ -20,7 +20,9 @@ from tests.contract.running import (
     unit_of,
 )
 
-from treadle.kernel.ports import (
+from treadle.kernel.lookups import RunFilter
+from treadle.kernel.ports import Store
+from treadle.kernel.units import (
     CancelRunTasks,
     ClearInbox,
     HoldRun,
@@ -30,9 +32,7 @@ from treadle.kernel.ports import (
     PutRun,
     PutSteps,
     Revive,
-    RunFilter,
     RunGuard,
-    Store,
     Unit,
     Verdict,
 )

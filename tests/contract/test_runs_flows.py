@@ -7,7 +7,8 @@ import asyncio
 from tests.contract.databases import Database, StoreTime
 from tests.contract.running import begin, new_run
 
-from treadle.kernel.ports import PutBlob, PutFlow, Store, Unit
+from treadle.kernel.ports import Store
+from treadle.kernel.units import PutBlob, PutFlow, Unit
 from treadle.model.runs import Flow
 
 

@@ -27,22 +27,9 @@ from treadle.kernel.entities import (
     RecordFilter,
     TakeMail,
 )
-from treadle.kernel.ports import (
-    Amend,
-    HoldRun,
-    Keep,
-    MoveRun,
-    PutRun,
-    PutSteps,
-    Renewal,
-    Revive,
-    Row,
-    RunFilter,
-    RunGuard,
-    Store,
-    TaskFilter,
-    Unit,
-)
+from treadle.kernel.lookups import Renewal, RunFilter, TaskFilter
+from treadle.kernel.ports import Store
+from treadle.kernel.units import Amend, HoldRun, Keep, MoveRun, PutRun, PutSteps, Revive, Row, RunGuard, Unit
 from treadle.kernel.verify import verify
 from treadle.model.names import Lane
 from treadle.model.records import EffectOutcome, Mail, Record

@@ -11,7 +11,8 @@ from tests.contract.databases import Database, StoreTime
 from tests.contract.timing import DAY, HOUR, MINUTE, SECOND, Timing
 
 from treadle.kernel.calendar import make_cron
-from treadle.kernel.ports import Store, TaskFilter
+from treadle.kernel.lookups import TaskFilter
+from treadle.kernel.ports import Store
 from treadle.kernel.starting import Occasion, Prepared
 from treadle.model.clock import as_text
 from treadle.model.errors import (

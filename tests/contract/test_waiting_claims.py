@@ -134,7 +134,7 @@ async def test_a_worker_that_waits_is_alive(bench: Bench) -> None:
 
 
 async def test_a_worker_that_has_left_elsewhere_waits_no_longer(bench: Bench) -> None:
-    from treadle.kernel.ports import Touch
+    from treadle.kernel.lookups import Touch
 
     worker_id = await bench.worker("job")
     waiting = bench.waiting_claim(worker_id, 60)

@@ -13,8 +13,9 @@ from tests.contract.databases import StoreTime
 from tests.contract.timing import HOUR, MINUTE, SECOND, InThisThread, Timing
 
 from treadle.kernel.looking import PAGE, ROTATE
+from treadle.kernel.lookups import TaskFilter
 from treadle.kernel.noticing import Content, Fetched, Scan
-from treadle.kernel.ports import Store, TaskFilter
+from treadle.kernel.ports import Store
 from treadle.kernel.system import SystemClock
 from treadle.kernel.telemetry import WatcherBack, WatcherTrouble
 from treadle.kernel.why import why

@@ -13,13 +13,15 @@ from treadle.kernel.committer import Committer
 from treadle.kernel.firing import Firer
 from treadle.kernel.flows import Flows
 from treadle.kernel.looking import Looker, Looks
-from treadle.kernel.ports import Answer, Finish, Store, TaskFilter, Unit
+from treadle.kernel.lookups import TaskFilter
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import Queue
 from treadle.kernel.runs import Runs
 from treadle.kernel.schedules import Schedules
 from treadle.kernel.starting import Starters
 from treadle.kernel.system import SystemClock, SystemIds
 from treadle.kernel.telemetry import Event
+from treadle.kernel.units import Answer, Finish, Unit
 from treadle.kernel.vault import Vault
 from treadle.kernel.verify import verify
 from treadle.kernel.watchers import Watchers

@@ -13,8 +13,9 @@ from typing import Any
 from tests.interfaces.engines import BOUND
 
 from treadle import Engine
-from treadle.kernel.ports import Answer, TaskFilter, Unit
+from treadle.kernel.lookups import TaskFilter
 from treadle.kernel.settle import failure, settlement
+from treadle.kernel.units import Answer, Unit
 from treadle.model.names import FUNCTION, HANDLER
 from treadle.model.outcomes import Problem, Succeeded
 from treadle.model.retry import RetryPolicy

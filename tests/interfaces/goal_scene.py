@@ -12,7 +12,7 @@ from tests.interfaces.engines import BOUND, make_engine
 
 from treadle import Engine, Task
 from treadle.kernel.goal_reads import ObjectiveTrail
-from treadle.kernel.ports import Answer, Finish, Unit, Verdict
+from treadle.kernel.units import Answer, Finish, Unit, Verdict
 from treadle.model.goals import Objective
 from treadle.model.states import TaskState
 from treadle.model.tasks import NewTask

@@ -10,9 +10,10 @@ from typing import Any
 from tests.interfaces.engines import make_engine
 
 from treadle import Engine
-from treadle.kernel.ports import Answer, TaskFilter
+from treadle.kernel.lookups import TaskFilter
 from treadle.kernel.run_rows import PARAM
 from treadle.kernel.settle import failure, settlement
+from treadle.kernel.units import Answer
 from treadle.model.names import ADVANCE, HANDLER, SCRIPT
 from treadle.model.outcomes import Problem, Succeeded
 from treadle.model.retry import RetryPolicy

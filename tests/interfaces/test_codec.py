@@ -16,8 +16,8 @@ from tests.interfaces.engines import ALL, BOUND, url_of
 from treadle import Context, Engine, NonRetryable, TaskFailed, Waiting
 from treadle.codecs import Zlib
 from treadle.kernel.entities import ChangeRecord, PutItems, PutMail, PutOutcome, PutRecord, RecordFilter
-from treadle.kernel.ports import Keep, PutRun, Unit
 from treadle.kernel.system import SystemIds
+from treadle.kernel.units import Keep, PutRun, Unit
 from treadle.kernel.vault import UnreadableValue
 from treadle.model.errors import TreadleError
 from treadle.model.names import Lane

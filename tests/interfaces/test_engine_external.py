@@ -24,7 +24,7 @@ from treadle import (
     TaskFailed,
 )
 from treadle.codecs import Zlib
-from treadle.kernel.ports import TaskFilter
+from treadle.kernel.lookups import TaskFilter
 from treadle.kernel.vault import UnreadableValue
 from treadle.model.names import EXTERNAL_CANCEL
 from treadle.settings import Settings

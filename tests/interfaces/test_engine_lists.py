@@ -13,7 +13,7 @@ from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
 
 from treadle import Engine, TaskSpec
 from treadle.kernel.locks import Locks
-from treadle.kernel.ports import TaskFilter
+from treadle.kernel.lookups import TaskFilter
 from treadle.kernel.telemetry import Event, Operated
 from treadle.model.errors import BacklogFull, InvalidInput, InvalidName, InvalidPolicy, ListDraining, ListNotFound, TaskIgnored
 from treadle.settings import Settings

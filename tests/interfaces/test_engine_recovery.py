@@ -18,9 +18,9 @@ from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine
 from treadle.kernel.effects import Begin, Effect
-from treadle.kernel.ports import Unit
 from treadle.kernel.recovery import Place
 from treadle.kernel.telemetry import Event, Recovered
+from treadle.kernel.units import Unit
 from treadle.model.tasks import Server, Task
 from treadle.settings import Settings
 

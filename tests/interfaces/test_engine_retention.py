@@ -10,7 +10,7 @@ import pytest
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 
 from treadle import Engine, TaskSpec
-from treadle.kernel.ports import TaskFilter
+from treadle.kernel.lookups import TaskFilter
 from treadle.kernel.retention import DAY_FOR, FIRST_PRUNE_FOR, PRUNE_EVERY_FOR
 from treadle.model.names import ENGINE_LIST, PRUNE
 from treadle.settings import Settings

@@ -11,7 +11,7 @@ import pytest
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 from tests.interfaces.function_hands import Process, Scene, function_scene, until
 
-from treadle.kernel.ports import PutRun
+from treadle.kernel.units import PutRun
 from treadle.model.errors import SignalTimeout
 
 COLD, WARM = 0, 1000

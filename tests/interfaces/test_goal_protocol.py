@@ -37,7 +37,8 @@ from tests.interfaces.goal_scene import (
 
 from treadle import Context, Engine
 from treadle.kernel.goal_schemas import check_document
-from treadle.kernel.ports import Renewal, Verdict
+from treadle.kernel.lookups import Renewal
+from treadle.kernel.units import Verdict
 from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.goals import ReadinessEvent, RunRecord, Workorder, event_id_of, run_record_id_of, work_order_id_of
 from treadle.model.tasks import Claim

@@ -11,7 +11,7 @@ from tests.interfaces.engines import SHARED, make_engine, url_of
 
 from treadle import Engine, NonRetryable, TaskSpec
 from treadle.kernel import deadletters
-from treadle.kernel.ports import DeadFilter
+from treadle.kernel.lookups import DeadFilter
 from treadle.kernel.system import SystemClock
 from treadle.settings import Settings
 

@@ -12,7 +12,7 @@ from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 from tests.interfaces.run_hands import Hands, hands_on
 
 from treadle import Context
-from treadle.kernel.ports import RunGuard, Unit, Verdict
+from treadle.kernel.units import RunGuard, Unit, Verdict
 from treadle.model.errors import (
     FlowNotFound,
     IllegalMove,
@@ -646,6 +646,6 @@ async def test_resume_replaces_tasks_that_are_gone(tmp_path: Path) -> None:
 
 
 def _drop(task: Any) -> Any:
-    from treadle.kernel.ports import Finish, Unit
+    from treadle.kernel.units import Finish, Unit
 
     return Unit(task.claim, Finish("succeed", "completed", result="{}"))

@@ -18,7 +18,7 @@ import treadle.enqueue.asyncpg
 import treadle.enqueue.psycopg
 import treadle.enqueue.sqlalchemy
 from treadle import Engine, Enqueued
-from treadle.kernel.ports import TaskFilter
+from treadle.kernel.lookups import TaskFilter
 from treadle.model.errors import BacklogFull, InvalidInput, ListDraining, SchemaBehind, TreadleError, Unsupported
 
 Enqueue = Callable[..., Awaitable[Enqueued]]

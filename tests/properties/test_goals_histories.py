@@ -13,7 +13,8 @@ import pytest
 from tests.interfaces.goal_scene import GATE, NOT_OK, OK, READINESS, RUN, SCHEDULE, again, opened, settle, take
 
 from treadle import Engine
-from treadle.kernel.ports import TaskFilter, Verdict
+from treadle.kernel.lookups import TaskFilter
+from treadle.kernel.units import Verdict
 from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.goals import event_id_of
 from treadle.model.values import decode

@@ -20,8 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.contract.databases import Database, Postgres, SqliteMemory
 from tests.contract.queueing import OTHER, WORK, Line, cancel, park, seen
 
-from treadle.kernel.ports import Finish, Keep, Park, Renewal, Revive, TaskFilter, Unit, Verdict
+from treadle.kernel.lookups import Renewal, TaskFilter
 from treadle.kernel.settle import settlement
+from treadle.kernel.units import Finish, Keep, Park, Revive, Unit, Verdict
 from treadle.kernel.verify import verify
 from treadle.model.outcomes import Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy

@@ -21,9 +21,10 @@ from treadle.evaluator import Limits
 from treadle.kernel.advancer import Advancer
 from treadle.kernel.committer import Committer
 from treadle.kernel.flows import Flows
-from treadle.kernel.ports import Answer, Finish, TaskFilter, Unit
+from treadle.kernel.lookups import TaskFilter
 from treadle.kernel.runs import Runs
 from treadle.kernel.settle import settlement
+from treadle.kernel.units import Answer, Finish, Unit
 from treadle.kernel.vault import Vault
 from treadle.kernel.verify import verify
 from treadle.model.errors import IllegalMove, Refused, StoreUnavailable

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from treadle.kernel.entities import PutRecord
-from treadle.kernel.ports import Answer, Finish, Keep, Park, PutRun, RunFilter, TaskFilter, Unit, Verdict
+from treadle.kernel.lookups import RunFilter, TaskFilter
+from treadle.kernel.units import Answer, Finish, Keep, Park, PutRun, Unit, Verdict
 from treadle.model.tasks import Claim, Task
 from treadle.testing.simulation import Process, Simulation
 

@@ -20,7 +20,7 @@ from tests.simulation.world import World
 
 from treadle import Engine
 from treadle.codecs import Zlib
-from treadle.kernel.ports import RunFilter
+from treadle.kernel.lookups import RunFilter
 from treadle.kernel.telemetry import ClockJumped, Event, LeaseLost, LeasesExpired, LoopError, Recovered, ResultDropped
 from treadle.model.errors import FunctionNotFound, StoreError, TreadleError
 from treadle.model.states import Hold

@@ -14,7 +14,8 @@ from tests.simulation.wishes import Wish
 from treadle.evaluator.states import TERMINAL
 from treadle.kernel.effects import Effect
 from treadle.kernel.entities import RecordFilter
-from treadle.kernel.ports import RunFilter, Store, TaskFilter
+from treadle.kernel.lookups import RunFilter, TaskFilter
+from treadle.kernel.ports import Store
 from treadle.kernel.schedules import tick_id
 from treadle.model.clock import instant
 from treadle.model.names import HANDLER, PRUNE

@@ -12,8 +12,9 @@ from treadle.kernel import advancer, firing
 from treadle.kernel.committer import Committer
 from treadle.kernel.effects import Begin, EffectKeys
 from treadle.kernel.externals import Externals
-from treadle.kernel.ports import DONE, Answer, RunGuard, Unit, Woken
+from treadle.kernel.lookups import Woken
 from treadle.kernel.recovery import Place, Recovery
+from treadle.kernel.units import DONE, Answer, RunGuard, Unit
 from treadle.kernel.waker import Waker
 from treadle.model.tasks import Claim, Server
 from treadle.model.values import Json

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from treadle.kernel import pace
+from treadle.kernel.lookups import Tally
 from treadle.kernel.pace import Hour, Pace
-from treadle.kernel.ports import Tally
 from treadle.testing import ManualClock
 
 MINUTE = 60_000

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.web.conftest import Visit
 
 from treadle.api.steps import StepTime, Timeline, TimeSpan
 from treadle.api.wire import Instant
+from treadle.web import runs as pages
 from treadle.web.waterfall import waterfall
 
 SHOP = """
@@ -56,6 +58,17 @@ async def test_a_bulk_action_is_shown_before_it_is_done(visit: Visit):
     assert [(await visit.engine.run_reads.get_run(each)).state for each in ids] == ["running"] * 3
     assert "cancel: done to 3 runs." in await visit.do("/runs/bulk", action="cancel", workflow="shop.Checkout")
     assert [(await visit.engine.run_reads.get_run(each)).state for each in ids] == ["canceled"] * 3
+
+
+async def test_a_bulk_action_on_very_many_goes_on_from_its_preview(visit: Visit, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pages, "_AT_ONCE", 1)
+    monkeypatch.setattr(pages, "_PAGES_AT_ONCE", 2)
+    for amount in range(3):
+        await started(visit, amount)
+    page = await visit.do("/runs/bulk", action="cancel", workflow="shop.Checkout")
+    assert "cancel: done to 2 runs. There are more." in page
+    assert "Cancel 1 run" in page
+    assert "cancel: done to 1 runs." in await visit.do("/runs/bulk", action="cancel", workflow="shop.Checkout")
 
 
 async def test_a_step_shows_its_attempts_and_a_run_is_forked_from_it(visit: Visit):

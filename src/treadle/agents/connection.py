@@ -17,8 +17,8 @@ from typing import Any, Self, TypeVar
 from treadle.agents.claims import Claims, Held
 from treadle.kernel.claiming import take
 from treadle.kernel.locks import Locks
-from treadle.kernel.ports import Verdict
 from treadle.kernel.settle import decide, refusal
+from treadle.kernel.units import Verdict
 from treadle.kernel.waker import Waker
 from treadle.model.errors import InvalidInput, TreadleError
 from treadle.model.names import ADVANCE, HANDLER, SCRIPT, short_name

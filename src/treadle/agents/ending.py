@@ -16,7 +16,7 @@ from treadle.agents.claims import Held
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.persistence import Persistence
 from treadle.kernel.function_rows import is_function
-from treadle.kernel.ports import DONE, Answer, Finish, Park
+from treadle.kernel.units import DONE, Answer, Finish, Park
 from treadle.model.errors import InvalidInput, StoreError, TreadleError
 from treadle.model.outcomes import Failed, Outcome, Problem, Retry, Succeeded
 from treadle.model.states import TaskState

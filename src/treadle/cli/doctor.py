@@ -17,8 +17,8 @@ from treadle.cli.exits import FAILED
 from treadle.cli.session import Session
 from treadle.cli.words import grid, plain, state
 from treadle.kernel.health import findings
-from treadle.kernel.ports import Keep, Unit
 from treadle.kernel.system import SystemClock
+from treadle.kernel.units import Keep, Unit
 from treadle.model.clock import span
 from treadle.model.errors import SchemaBehind, StoreError, TreadleError
 from treadle.model.tasks import Claim

@@ -14,10 +14,11 @@ import msgspec
 
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
-from treadle.kernel.credentials import RecentRecords, fits, new_credential, read_credential
+from treadle.kernel.credentials import RecentRecords, find_shown, new_credential
 from treadle.kernel.entities import ChangeRecord, PutRecord, RecordFilter
-from treadle.kernel.ports import Store, Unit, Verdict
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE
+from treadle.kernel.units import Unit, Verdict
 from treadle.model.access import Access, Scope, Token, check_token_name, parse_scopes
 from treadle.model.clock import Clock, Duration, as_text, milliseconds
 from treadle.model.errors import InvalidInput, StoreUnavailable, TokenExists, TokenNotFound, Unauthorized
@@ -159,16 +160,9 @@ class Tokens:
 
     async def find_access(self, secret: str) -> Access:
         """What whoever shows this may do, or `Unauthorized`, in the same words whatever is wrong with it."""
-        shown = read_credential(PREFIX, secret)
-        found = None if shown is None else await self._recent.find(shown.record_id)
-        body = None if found is None else _load(found[0])
-        known = fits(shown, None if body is None else body.digest)
-        if shown is None:
-            raise Unauthorized("malformed" if secret else "missing")
-        if found is None:
-            raise Unauthorized("unknown")
-        access = _valid(*found)
-        if not known:
+        shown = await find_shown(PREFIX, secret, self._recent, lambda record: _load(record).digest)
+        access = _valid(shown.record, shown.now)
+        if not shown.known:
             raise Unauthorized("wrong")
         return access
 

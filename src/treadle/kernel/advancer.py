@@ -35,12 +35,13 @@ from treadle.evaluator import (
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.flows import Flows
-from treadle.kernel.ports import Answer, ClearInbox, Finish, Row, RunGuard, Seen, Store, Unit, Verdict
+from treadle.kernel.ports import Store
 from treadle.kernel.run_lines import flow_lines
 from treadle.kernel.run_rows import VALUE_LIMIT, advance_task, expand_payload, inbox_row, left_behind, once, repair_move, rows_of
 from treadle.kernel.settle import failure
 from treadle.kernel.stepcodec import load_step
 from treadle.kernel.telemetry import Emit, LoopError, StoreTrouble, log_event
+from treadle.kernel.units import Answer, ClearInbox, Finish, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.vault import BIG, Vault
 from treadle.model.errors import Refused, RunNotFound, StoreError
 from treadle.model.ids import derived_id

@@ -16,9 +16,10 @@ from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.deciding import BODY_LIMIT, PENDING, approved, check_decision, check_vote, parked, why_ended, why_waiting
 from treadle.kernel.entities import ChangeRecord, PutRecord, RecordFilter
-from treadle.kernel.ports import Answer, Finish, Park, PutBlob, Row, Seen, Store, Unit, Verdict
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE, Follow
 from treadle.kernel.settle import Ask, failure
+from treadle.kernel.units import Answer, Finish, Park, PutBlob, Row, Seen, Unit, Verdict
 from treadle.kernel.vault import Vault
 from treadle.kernel.why import Reason
 from treadle.model.approvals import (

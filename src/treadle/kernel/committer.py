@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from treadle.kernel.observing import TasksStored, telemetry_of, timed
-from treadle.kernel.ports import Answer, Finish, Park, Revive, Seen, Store, Unit, Verdict
+from treadle.kernel.ports import Store
 from treadle.kernel.telemetry import Emit, LoopError, StoreBack, StoreTrouble, log_event
+from treadle.kernel.units import Answer, Finish, Park, Revive, Seen, Unit, Verdict
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError, StoreUnavailable
 from treadle.model.tasks import NewTask

@@ -10,11 +10,13 @@ import base64
 import hashlib
 import hmac
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from treadle.kernel.ports import Store
 from treadle.model.clock import Clock
+from treadle.model.errors import Unauthorized
 from treadle.model.ids import parse_id
 from treadle.model.records import Record
 
@@ -120,3 +122,24 @@ class RecentRecords:
         self._noted[record_id] = noted
         while len(self._noted) > RECENT_COUNT:
             del self._noted[next(iter(self._noted))]
+
+
+class Shown(NamedTuple):
+    """What was shown, the record that it names, the store's time, and whether the secret is that record's."""
+
+    credential: Credential
+    record: Record
+    now: int
+    known: bool
+
+
+async def find_shown(prefix: str, text: str, recent: RecentRecords, digest_of: Callable[[Record], str | None]) -> Shown:
+    """What was shown and its record, or `Unauthorized`; whatever is wrong, the secret is compared first."""
+    credential = read_credential(prefix, text)
+    found = None if credential is None else await recent.find(credential.record_id)
+    known = fits(credential, None if found is None else digest_of(found[0]))
+    if credential is None:
+        raise Unauthorized("malformed" if text else "missing")
+    if found is None:
+        raise Unauthorized("unknown")
+    return Shown(credential, *found, known)

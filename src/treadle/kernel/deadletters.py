@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from treadle.kernel.committer import Committer
-from treadle.kernel.ports import Amend, DeadFilter, DeadGroup, DeadLetter, PutBlob, Revive, Settlement, Store, Unit, Verdict
+from treadle.kernel.lookups import DeadFilter, DeadGroup, DeadLetter
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE, Queue
+from treadle.kernel.units import Amend, PutBlob, Revive, Settlement, Unit, Verdict
 from treadle.model.errors import InvalidInput, NothingMatches, Refused
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.states import TASK, TaskState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.kernel.ports import Park
+from treadle.kernel.units import Park
 from treadle.kernel.why import Reason
 from treadle.model.approvals import APPROVE, DENY, Approval, with_decision
 from treadle.model.clock import as_text

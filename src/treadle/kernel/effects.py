@@ -29,7 +29,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from treadle.kernel.entities import PutOutcome
-from treadle.kernel.ports import PutBlob
+from treadle.kernel.units import PutBlob
 from treadle.kernel.vault import Vault
 from treadle.model.errors import EffectFailed, EffectUnknown, InvalidInput, NonRetryable, TreadleError
 from treadle.model.ids import derived_id

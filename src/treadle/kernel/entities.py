@@ -1,6 +1,6 @@
 """What a store promises about records, the mail of function runs, and the outcomes of effects.
 
-The rows here go into units like all others (`kernel.ports`): with the claim or the sight that they follow from, or not at all.
+The rows here go into units like all others (`kernel.units`): with the claim or the sight that they follow from, or not at all.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.kernel.events import GIVE_UP_FOR
-from treadle.kernel.ports import Event, Store
+from treadle.kernel.lookups import Event
+from treadle.kernel.ports import Store
 from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Move
 

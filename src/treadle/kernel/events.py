@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Self
 
 from treadle.kernel.committer import Committer
-from treadle.kernel.ports import Event, Store
+from treadle.kernel.lookups import Event
+from treadle.kernel.ports import Store
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Move

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.kernel.ports import Finish, Park
 from treadle.kernel.settle import HandOff, Polled, ProducedEnd, failure, settlement
+from treadle.kernel.units import Finish, Park
 from treadle.kernel.why import serves, shown_server_state
 from treadle.model.errors import InvalidInput
 from treadle.model.external import (

@@ -8,8 +8,9 @@ import msgspec
 
 from treadle.kernel.committer import Committer
 from treadle.kernel.entities import ChangeRecord, RecordFilter
-from treadle.kernel.ports import Store, Unit, Verdict
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE
+from treadle.kernel.units import Unit, Verdict
 from treadle.kernel.vault import UnreadableValue
 from treadle.model.errors import InvalidInput
 from treadle.model.external import RING, ExternalEvent, ExternalProductionRecord, UnexpectedSpecialistResultError, project

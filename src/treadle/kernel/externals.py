@@ -25,11 +25,13 @@ from treadle.kernel.external_deciding import (
     wake_for,
 )
 from treadle.kernel.external_intents import INTENT, callback_token, intent_of, is_signed, new_intent
+from treadle.kernel.lookups import TaskFilter
 from treadle.kernel.observing import JobPolled, telemetry_of
-from treadle.kernel.ports import Answer, Finish, Keep, Park, Row, Seen, Store, TaskFilter, Unit, Verdict
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.settle import HandOff, Polled, ProducedEnd, failure, settlement
 from treadle.kernel.telemetry import Emit, ExternalHint, PollRaised, PollsFailing, log_event
+from treadle.kernel.units import Answer, Finish, Keep, Park, Row, Seen, Unit, Verdict
 from treadle.kernel.vault import UnreadableValue, Vault
 from treadle.kernel.why import Reason
 from treadle.model.clock import as_text

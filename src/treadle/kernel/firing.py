@@ -17,10 +17,11 @@ from treadle.kernel.catchup import Plan, admit, jitter_of
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.entities import ChangeRecord
-from treadle.kernel.ports import Answer, Finish, Park, Store, Unit, Verdict
+from treadle.kernel.ports import Store
 from treadle.kernel.schedules import RECENT, Schedules, plan_of, prepare_tick
 from treadle.kernel.starting import Prepared, Starters
 from treadle.kernel.timed import ACTIVE, forget, unit_of
+from treadle.kernel.units import Answer, Finish, Park, Unit, Verdict
 from treadle.model.clock import as_text
 from treadle.model.errors import StoreError, TreadleError
 from treadle.model.names import SCHEDULE

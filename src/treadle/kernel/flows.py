@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from treadle.kernel.committer import Committer
-from treadle.kernel.ports import PutFlow, Store, Unit
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE
+from treadle.kernel.units import PutFlow, Unit
 from treadle.kernel.vault import Vault
 from treadle.lang.program import Facet, Program
 from treadle.model.errors import FlowNotFound, InvalidFlow, WorkflowNotFound

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from treadle.kernel.entities import PutMail
-from treadle.kernel.ports import Finish, MoveRun, PutBlob, PutRun, Row
+from treadle.kernel.units import Finish, MoveRun, PutBlob, PutRun, Row
 from treadle.kernel.vault import BIG, Vault, ref_json, unwrapped, wrapped
 from treadle.model.errors import FunctionNotFound, InvalidInput
 from treadle.model.ids import derived_id

@@ -28,21 +28,10 @@ from treadle.kernel.function_rows import (
     voided,
 )
 from treadle.kernel.functions import Functions, canceled_rows
-from treadle.kernel.ports import (
-    Finish,
-    HoldRun,
-    MoveRun,
-    PutSteps,
-    Revive,
-    Row,
-    RunGuard,
-    Seen,
-    Store,
-    TaskFilter,
-    Unit,
-    Verdict,
-)
+from treadle.kernel.lookups import TaskFilter
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE
+from treadle.kernel.units import Finish, HoldRun, MoveRun, PutSteps, Revive, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.vault import Vault
 from treadle.model.errors import IllegalMove, Refused, StepNotFound, StoreUnavailable
 from treadle.model.ids import Ids, derived_id

@@ -26,20 +26,10 @@ from treadle.kernel.function_rows import (
     run_mail,
     task_mail,
 )
-from treadle.kernel.ports import (
-    Answer,
-    CancelRunTasks,
-    Finish,
-    MoveRun,
-    Row,
-    RunGuard,
-    Seen,
-    Store,
-    TaskFilter,
-    Unit,
-    Verdict,
-)
+from treadle.kernel.lookups import TaskFilter
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE, check_priority
+from treadle.kernel.units import Answer, CancelRunTasks, Finish, MoveRun, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.vault import Vault
 from treadle.kernel.why import shown_server_state
 from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound, StoreUnavailable

@@ -12,7 +12,8 @@ from typing import TypeVar
 from treadle.kernel.entities import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.goal_roles import Changed, Decision, Document, Seen
 from treadle.kernel.goal_schemas import check_document
-from treadle.kernel.ports import PutBlob, Row, Store
+from treadle.kernel.ports import Store
+from treadle.kernel.units import PutBlob, Row
 from treadle.kernel.vault import Vault
 from treadle.model.goals import (
     ContextSnapshot,

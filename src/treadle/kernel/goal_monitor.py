@@ -7,7 +7,8 @@ from datetime import datetime
 from treadle.kernel.committer import Committer
 from treadle.kernel.goal_artifacts import Artifacts
 from treadle.kernel.goal_roles import Seen, decide_overdue
-from treadle.kernel.ports import Store, Unit, Verdict
+from treadle.kernel.ports import Store
+from treadle.kernel.units import Unit, Verdict
 from treadle.model.clock import as_text
 from treadle.model.goals import Objective, Status
 from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, GOAL_DEADLINE, Lane

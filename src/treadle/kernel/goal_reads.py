@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from treadle.kernel.goal_artifacts import Artifacts
 from treadle.kernel.goal_schemas import check_document
-from treadle.kernel.ports import Store, TaskFilter
+from treadle.kernel.lookups import TaskFilter
+from treadle.kernel.ports import Store
 from treadle.kernel.reads import Reads
 from treadle.model.clock import as_text
 from treadle.model.goals import (

@@ -21,9 +21,10 @@ from treadle.kernel.goal_roles import (
     dependants_task,
     readiness_task,
 )
-from treadle.kernel.ports import Answer, Finish, Park, Row, Store, Unit, Verdict
+from treadle.kernel.ports import Store
 from treadle.kernel.settle import settlement
 from treadle.kernel.telemetry import Emit, StoreTrouble
+from treadle.kernel.units import Answer, Finish, Park, Row, Unit, Verdict
 from treadle.model import names
 from treadle.model.clock import Clock, as_text
 from treadle.model.errors import Refused, StoreError, StoreUnavailable, TreadleError

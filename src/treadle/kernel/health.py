@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from treadle.kernel.ports import Health, TableHealth
+from treadle.kernel.lookups import Health, TableHealth
 
 LATE_FOR = 5_000
 """Milliseconds after which something due that nobody woke is late."""

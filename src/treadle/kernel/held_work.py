@@ -16,11 +16,13 @@ from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.external_intents import INTENT, intent_of, new_intent
 from treadle.kernel.externals import Externals
+from treadle.kernel.lookups import Renewal
 from treadle.kernel.observing import AttemptEnded, SettleAnswered, telemetry_of
-from treadle.kernel.ports import Answer, Finish, Keep, Park, Renewal, Store, Unit, Verdict
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.settle import decide
 from treadle.kernel.telemetry import Emit, LeaseLost, ResultDropped, TaskSettled
+from treadle.kernel.units import Answer, Finish, Keep, Park, Unit, Verdict
 from treadle.model.approvals import ApprovalRequest, check_request, split_checkpoint, with_decisions_of
 from treadle.model.clock import Clock, Duration, milliseconds
 from treadle.model.errors import ClaimLost, InvalidInput, InvalidPayload, InvalidPolicy, PollNotSupported, TaskNotFound

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.kernel.committer import Committer
-from treadle.kernel.ports import LaneDepth, Store
+from treadle.kernel.lookups import LaneDepth
+from treadle.kernel.ports import Store
 from treadle.kernel.telemetry import Emit, Operated, log_event
 from treadle.model.errors import InvalidPolicy, ListNotFound
 from treadle.model.lists import NO_HANDLER_POLICIES, LaneRule, Limit, TaskList, check_count, check_rate, handler_key

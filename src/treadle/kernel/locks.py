@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.kernel.committer import Committer
-from treadle.kernel.ports import Finish, Park, Seen, Settlement, Store, TaskFilter, Unit, Verdict
+from treadle.kernel.lookups import TaskFilter
+from treadle.kernel.ports import Store
+from treadle.kernel.units import Finish, Park, Seen, Settlement, Unit, Verdict
 from treadle.model.clock import milliseconds
 from treadle.model.ids import Ids
 from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, LOCK, Lane, check_key

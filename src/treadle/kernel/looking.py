@@ -29,10 +29,11 @@ from treadle.kernel.noticing import (
     judge_answer,
     key_of,
 )
-from treadle.kernel.ports import Answer, Finish, Park, Row, Store, Unit, Verdict
+from treadle.kernel.ports import Store
 from treadle.kernel.starting import Occasion, Prepared, Starters
 from treadle.kernel.telemetry import Emit, WatcherBack, WatcherTrouble
 from treadle.kernel.timed import ACTIVE, forget, unit_of
+from treadle.kernel.units import Answer, Finish, Park, Row, Unit, Verdict
 from treadle.kernel.watchers import RECENT, Watchers
 from treadle.model.clock import as_text
 from treadle.model.errors import LookFailed, StoreError, TreadleError

@@ -28,8 +28,9 @@ from treadle.kernel.goal_roles import (
     text_blocker,
     unblocked,
 )
-from treadle.kernel.ports import Answer, Row, Store, Unit, Verdict
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE
+from treadle.kernel.units import Answer, Row, Unit, Verdict
 from treadle.model.clock import as_text
 from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.goals import LEVELS, BlockerRef, ClaimRecord, Objective, ObjectiveNotFound, ObjectiveType, Status

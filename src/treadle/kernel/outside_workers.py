@@ -20,11 +20,13 @@ from treadle.kernel.external_deciding import unregistered_text
 from treadle.kernel.external_intents import INTENT
 from treadle.kernel.externals import Externals
 from treadle.kernel.held_work import HeldWork
+from treadle.kernel.lookups import Renewal, TaskFilter, Touch
 from treadle.kernel.observing import TasksClaimed, timed
-from treadle.kernel.ports import Finish, Park, Renewal, Store, TaskFilter, Touch, Verdict
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.settle import decide, failure, refusal, turned_away
 from treadle.kernel.telemetry import Emit, LoopError, TaskSettled, TaskTaken, WorkerStarted, WorkerStopped
+from treadle.kernel.units import Finish, Park, Verdict
 from treadle.kernel.vault import Vault
 from treadle.kernel.waiting_room import Look, WaitingRoom
 from treadle.model.approvals import split_checkpoint

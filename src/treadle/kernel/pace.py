@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from treadle.kernel.ports import Store, Tally
+from treadle.kernel.lookups import Tally
+from treadle.kernel.ports import Store
 from treadle.model.clock import Clock
 from treadle.model.names import DEFAULT_NAMESPACE, FUNCTION, GOAL_RUN, HANDLER, SCRIPT
 from treadle.model.states import TaskState

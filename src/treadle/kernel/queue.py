@@ -11,7 +11,8 @@ import msgspec
 
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
-from treadle.kernel.ports import Amend, Finish, Park, PutBlob, Revive, Row, Seen, Settlement, Store, Unit, Verdict
+from treadle.kernel.ports import Store
+from treadle.kernel.units import Amend, Finish, Park, PutBlob, Revive, Row, Seen, Settlement, Unit, Verdict
 from treadle.kernel.vault import Vault
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, RetriesUsedUp, TaskNotFound

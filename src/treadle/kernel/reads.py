@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from treadle.kernel.event_pages import EventFilter, EventPage, last_page, page_after
-from treadle.kernel.ports import LaneDepth, Store, TaskFilter
+from treadle.kernel.lookups import LaneDepth, TaskFilter
+from treadle.kernel.ports import Store
 from treadle.kernel.scaling import Scaling, check_bounds, load_of, scaling
 from treadle.kernel.why import Around, Reason, serves, shown_server_state, why
 from treadle.model.clock import Duration, milliseconds

@@ -19,7 +19,8 @@ from treadle.kernel.approvals import ENTITY as APPROVAL
 from treadle.kernel.approvals import Approvals
 from treadle.kernel.deciding import PENDING
 from treadle.kernel.entities import RecordFilter
-from treadle.kernel.ports import Store, TaskFilter, Woken
+from treadle.kernel.lookups import TaskFilter, Woken
+from treadle.kernel.ports import Store
 from treadle.model.errors import Refused
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record

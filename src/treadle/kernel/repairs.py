@@ -11,7 +11,8 @@ from dataclasses import replace
 from treadle.evaluator import Errored, Event, Expand, Finished, Resend, RunRef, StepRow, open_ends
 from treadle.kernel.advancer import Advancer, MovedOn
 from treadle.kernel.flows import Flows
-from treadle.kernel.ports import Store, TaskFilter
+from treadle.kernel.lookups import TaskFilter
+from treadle.kernel.ports import Store
 from treadle.kernel.stepcodec import load_step
 from treadle.kernel.vault import Vault
 from treadle.model.errors import Refused

@@ -17,8 +17,9 @@ import msgspec
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.entities import ChangeRecord, PutRecord
-from treadle.kernel.ports import Store, Unit, Verdict
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE
+from treadle.kernel.units import Unit, Verdict
 from treadle.model.errors import IdempotencyKeyReused, InvalidInput, RequestInProgress, StoreUnavailable
 from treadle.model.ids import Ids, uuid7
 from treadle.model.names import DEFAULT_NAMESPACE, check_key

@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-from treadle.kernel.ports import Pruned, Rules, Store
+from treadle.kernel.lookups import Pruned, Rules
+from treadle.kernel.ports import Store
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, NotFound, Refused
 from treadle.model.ids import parse_id

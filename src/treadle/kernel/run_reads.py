@@ -9,7 +9,8 @@ from typing import Any
 from treadle.evaluator import StepRow
 from treadle.kernel.function_reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.function_rows import ASK, CALL, SIGNAL, VOID, WAIT, is_function, read_step
-from treadle.kernel.ports import RunFilter, Store, TaskFilter
+from treadle.kernel.lookups import RunFilter, TaskFilter
+from treadle.kernel.ports import Store
 from treadle.kernel.reads import PAGE_LIMIT
 from treadle.kernel.stepcodec import show_step
 from treadle.kernel.vault import Vault

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from treadle.evaluator import Changes, Event, Expand, Started, StepRow, TaskWish
-from treadle.kernel.ports import Finish, MoveRun, PutBlob, PutInbox, PutSteps, Row
 from treadle.kernel.stepcodec import store_step
+from treadle.kernel.units import Finish, MoveRun, PutBlob, PutInbox, PutSteps, Row
 from treadle.kernel.vault import Vault
 from treadle.model.ids import derived_id
 from treadle.model.names import ADVANCE, DEFAULT_LIST, HANDLER, SCRIPT, Lane

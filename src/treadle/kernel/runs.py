@@ -27,26 +27,14 @@ from treadle.kernel.flows import Flows, Source, find_workflow
 from treadle.kernel.function_rows import is_function
 from treadle.kernel.function_runs import FunctionRuns
 from treadle.kernel.inputs import check_inputs
-from treadle.kernel.ports import (
-    CancelRunTasks,
-    Finish,
-    HoldRun,
-    MoveRun,
-    PutFlow,
-    PutRun,
-    Row,
-    RunGuard,
-    Seen,
-    Store,
-    TaskFilter,
-    Unit,
-    Verdict,
-)
+from treadle.kernel.lookups import TaskFilter
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE, check_priority
 from treadle.kernel.repairs import Repairs
 from treadle.kernel.run_rows import once, rows_of
 from treadle.kernel.settle import failure
 from treadle.kernel.stepcodec import load_step
+from treadle.kernel.units import CancelRunTasks, Finish, HoldRun, MoveRun, PutFlow, PutRun, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.vault import Vault
 from treadle.lang import Program
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound, StoreUnavailable

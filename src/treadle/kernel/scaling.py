@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from treadle.kernel.ports import LaneDepth
+from treadle.kernel.lookups import LaneDepth
 from treadle.model.errors import InvalidInput
 from treadle.model.lists import MOST_WORKERS, LaneRule, check_count
 from treadle.model.tasks import Task

@@ -19,10 +19,10 @@ from treadle.kernel.calendar import Calendar, find_zone, make_calendar, ticks_af
 from treadle.kernel.catchup import Plan, jitter_of, plan
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.entities import ChangeRecord
-from treadle.kernel.ports import Verdict
 from treadle.kernel.schedule_options import ScheduleOptions, check_options, edit_body, make_body
 from treadle.kernel.starting import Occasion, Prepared, Starters
 from treadle.kernel.timed import ACTIVE, PAUSED, TRIES, Recovery, Timed, read_body, unit_of
+from treadle.kernel.units import Verdict
 from treadle.model.clock import as_text, instant
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule, ScheduleExists, ScheduleNotFound, StoreUnavailable
 from treadle.model.ids import uuid7

@@ -18,26 +18,9 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from treadle.kernel.entities import ChangeRecord, PutItems, PutMail, PutOutcome, PutRecord, RecordFilter
-from treadle.kernel.ports import (
-    Answer,
-    CancelRunTasks,
-    DeadFilter,
-    Event,
-    Extension,
-    Finish,
-    History,
-    Keep,
-    LeaseLine,
-    MoveRun,
-    Park,
-    Renewal,
-    Row,
-    RunFilter,
-    Settlement,
-    Store,
-    TaskFilter,
-    Unit,
-)
+from treadle.kernel.lookups import DeadFilter, Event, Extension, History, Renewal, RunFilter, TaskFilter
+from treadle.kernel.ports import LeaseLine, Store
+from treadle.kernel.units import Answer, CancelRunTasks, Finish, Keep, MoveRun, Park, Row, Settlement, Unit
 from treadle.kernel.vault import Codec, UnreadableValue, Vault, seal
 from treadle.model.records import EffectOutcome, Mail, Record
 from treadle.model.runs import Run

@@ -15,10 +15,11 @@ import msgspec
 from treadle.kernel.access import Tokens
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
-from treadle.kernel.credentials import Credential, RecentRecords, fits, new_credential, read_credential
+from treadle.kernel.credentials import Credential, RecentRecords, find_shown, fits, new_credential, read_credential
 from treadle.kernel.entities import ChangeRecord, PutRecord, RecordFilter
-from treadle.kernel.ports import Store, Unit, Verdict
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE
+from treadle.kernel.units import Unit, Verdict
 from treadle.model.access import Access
 from treadle.model.clock import Clock, Duration, milliseconds
 from treadle.model.errors import StoreUnavailable, Unauthorized
@@ -116,23 +117,16 @@ class Sessions:
 
     async def find(self, cookie: str) -> SessionAccess:
         """What whoever has that cookie may do now, or `Unauthorized`, in the same words whatever is wrong with it."""
-        shown = read_credential(PREFIX, cookie)
-        found = None if shown is None else await self._recent.find(shown.record_id)
-        body = None if found is None else _load(found[0])
-        known = fits(shown, None if body is None else body.digest)
-        if shown is None:
-            raise Unauthorized("malformed" if cookie else "missing")
-        if found is None or body is None:
-            raise Unauthorized("unknown")
-        record, now = found
+        shown = await find_shown(PREFIX, cookie, self._recent, lambda record: _load(record).digest)
+        record, body = shown.record, _load(shown.record)
         if record.state != OPENED:
             raise Unauthorized(record.state)
-        if not known:
+        if not shown.known:
             raise Unauthorized("wrong")
-        if body.expires_at <= now:
+        if body.expires_at <= shown.now:
             raise Unauthorized("expired")
         access = await self._tokens.find_access_of(body.token_id)
-        return SessionAccess(replace(access, session_id=record.id, expires_at=body.expires_at), _csrf(shown))
+        return SessionAccess(replace(access, session_id=record.id, expires_at=body.expires_at), _csrf(shown.credential))
 
     async def close(self, cookie: str) -> None:
         """End the session of that cookie. Idempotent; to close what is no session is a no-op."""

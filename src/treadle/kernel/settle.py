@@ -10,7 +10,7 @@ from typing import assert_never
 
 import msgspec
 
-from treadle.kernel.ports import Finish, Park
+from treadle.kernel.units import Finish, Park
 from treadle.model.approvals import ApprovalRequest, open_approval, with_decisions_of
 from treadle.model.external import ExternalProductionHandle, Production
 from treadle.model.names import ADVANCE, GOAL_DEADLINE, GOAL_READINESS, GOAL_SCHEDULE, LOCK, PRUNE

@@ -10,8 +10,8 @@ from treadle.kernel.committer import Committer
 from treadle.kernel.externals import Externals
 from treadle.kernel.function_rows import is_function
 from treadle.kernel.functions import Functions
-from treadle.kernel.ports import Answer, Finish, Park, Row, Seen, Unit
 from treadle.kernel.settle import Ask, HandOff, ProducedEnd
+from treadle.kernel.units import Answer, Finish, Park, Row, Seen, Unit
 from treadle.kernel.vault import Vault
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task

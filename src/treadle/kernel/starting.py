@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import msgspec
 
 from treadle.kernel.function_rows import continued_id, is_function
-from treadle.kernel.ports import Row, Store
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import Queue, TaskSpec, check_priority
+from treadle.kernel.units import Row
 from treadle.model.errors import IllegalMove, InvalidInput, NotFound
 from treadle.model.lists import MOST
 from treadle.model.names import check_key, check_name

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from treadle.kernel.health import LATE_FOR
-from treadle.kernel.ports import DeadFilter, LaneDepth, Store
+from treadle.kernel.lookups import DeadFilter, LaneDepth
+from treadle.kernel.ports import Store
 from treadle.kernel.reads import ShownServer
 from treadle.kernel.why import LIVE_SERVER_STATES, serves, shown_server_state
 from treadle.model.clock import Clock

@@ -10,7 +10,7 @@ from treadle.evaluator.records import StepError, StepRow, status_of
 from treadle.evaluator.states import State, StepKind
 from treadle.kernel.function_reads import shown_row
 from treadle.kernel.function_rows import read_step
-from treadle.kernel.ports import PutBlob
+from treadle.kernel.units import PutBlob
 from treadle.kernel.vault import UnreadableValue, Vault, ref_json, small_text, unwrapped, wrapped
 from treadle.model.runs import Step
 from treadle.model.states import StepState

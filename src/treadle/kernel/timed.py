@@ -16,9 +16,11 @@ import msgspec
 from treadle.kernel.committer import Committer
 from treadle.kernel.crashpoints import reach
 from treadle.kernel.entities import ChangeRecord, PutRecord, RecordFilter
-from treadle.kernel.ports import Finish, Row, Rules, Seen, Store, Unit, Verdict
+from treadle.kernel.lookups import Rules
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.starting import Prepared, Starters
+from treadle.kernel.units import Finish, Row, Seen, Unit, Verdict
 from treadle.kernel.vault import UnreadableValue
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, ScheduleNotFound, StoreError, StoreUnavailable, WatcherNotFound
 from treadle.model.ids import Ids, parse_id

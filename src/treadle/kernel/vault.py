@@ -15,7 +15,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from treadle.kernel.ports import Finish, PutBlob, Store
+from treadle.kernel.ports import Store
+from treadle.kernel.units import Finish, PutBlob
 from treadle.model.errors import TreadleError
 from treadle.model.values import PAYLOAD_LIMIT, BlobRef, Json, decode, encode
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treadle.kernel.ports import History, Store
+from treadle.kernel.lookups import History
+from treadle.kernel.ports import Store
 from treadle.model.states import MACHINES
 
 

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from treadle.kernel.crashpoints import reach
+from treadle.kernel.lookups import Woken
 from treadle.kernel.observing import telemetry_of, timed
-from treadle.kernel.ports import Store, Woken
+from treadle.kernel.ports import Store
 from treadle.kernel.telemetry import ClockJumped, Emit, LeasesExpired, LoopError, StoreBack, StoreTrouble
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError

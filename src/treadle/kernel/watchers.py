@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from treadle.kernel.entities import ChangeRecord
-from treadle.kernel.ports import Unit, Verdict
 from treadle.kernel.starting import make_target
 from treadle.kernel.timed import ACTIVE, PAUSED, TRIES, Recovery, Timed, read_body, replacing
+from treadle.kernel.units import Unit, Verdict
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, StoreUnavailable, WatcherExists, WatcherNotFound
 from treadle.model.globs import compile_pattern

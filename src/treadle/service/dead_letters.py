@@ -16,7 +16,7 @@ from treadle.api.dead_letters import (
     LettersChanged,
 )
 from treadle.kernel.deadletters import Bulk, Walk
-from treadle.kernel.ports import DeadFilter
+from treadle.kernel.lookups import DeadFilter
 from treadle.model import tasks as model
 from treadle.model.errors import InvalidInput, TaskNotFound
 from treadle.model.states import TaskState

@@ -19,7 +19,7 @@ from treadle.api.store import (
     VerifyPage,
 )
 from treadle.kernel.health import findings
-from treadle.kernel.ports import Health, LaneDepth
+from treadle.kernel.lookups import Health, LaneDepth
 from treadle.kernel.retention import START, PruneReport
 from treadle.kernel.verify import verify_page
 from treadle.model.errors import InvalidInput

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.kernel.ports import Answer, Unit, Verdict
+from treadle.kernel.units import Answer, Unit, Verdict
 
 Birth = tuple[str, str, int]
 """The id of a new task, its owner, and milliseconds of lease."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from treadle.kernel.ports import Answer, PutBlob, Unit, Verdict
+from treadle.kernel.units import Answer, PutBlob, Unit, Verdict
 from treadle.model.tasks import NewTask
 
 Key = tuple[str, str]

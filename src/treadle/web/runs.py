@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -17,7 +18,7 @@ from treadle.model.runs import TEXT
 from treadle.model.states import RUN, RunState
 from treadle.service import Service
 from treadle.web.flows import graph_data
-from treadle.web.forms import instant, parse_object, whole
+from treadle.web.forms import instant, parse_object, text, whole
 from treadle.web.highlight import highlight
 from treadle.web.site import Site
 from treadle.web.waterfall import waterfall
@@ -26,7 +27,9 @@ STATES = tuple(str(state) for state in RunState)
 FILTERS = ("workflow", "flow", "kind", "task_list", "root_id", "search")
 VIEWS = ("timeline", "steps", "source", "logs", "moves", "values")
 ACTIONS: tuple[RunAction, ...] = ("pause", "resume", "cancel", "retry")
-_PAGE, _STEPS, _SHOWN, _AT_ONCE = 50, 200, 10, 1000
+_PAGE, _STEPS, _SHOWN = 50, 200, 10
+_AT_ONCE, _PAGES_AT_ONCE = 1000, 5
+"""Runs that one call of a bulk action touches, and calls that one request makes."""
 
 
 def add(site: Site) -> None:
@@ -55,16 +58,18 @@ def add(site: Site) -> None:
     async def bulk(request: Request, service: Service) -> Response:
         form = await request.form()
         action, states, which = _action(form), [str(each) for each in form.getlist("state")], filters_of(form)
-        done, refused, before = 0, 0, None
-        while True:
-            acted = await service.runs.bulk(
-                action, state=states, **which, reason=str(form.get("reason") or "") or None, limit=_AT_ONCE, before=before
-            )
+        reason, done, refused, before = text(form, "reason"), 0, 0, None
+        for _ in range(_PAGES_AT_ONCE):
+            acted = await service.runs.bulk(action, state=states, **which, reason=reason, limit=_AT_ONCE, before=before)
             done, refused, before = done + len(acted.done), refused + len(acted.refused), acted.next_before
             if before is None:
                 break
         rest = f" {refused} could not be." if refused else ""
-        return site.back(request, f"{action}: done to {done} runs.{rest}", to="/runs", bad=bool(refused and not done))
+        said = f"{action}: done to {done} runs.{rest}"
+        if before is not None:  # a request comes to its end; what is left still fits, and is shown again
+            again = urlencode([(name, str(value)) for name, value in form.multi_items() if name != "csrf" and value])
+            return site.back(request, f"{said} There are more.", to=f"/runs/bulk?{again}")
+        return site.back(request, said, to="/runs", bad=bool(refused and not done))
 
     @site.page("/runs/{run_id}")
     async def run(request: Request, service: Service) -> Response:

@@ -14,7 +14,7 @@ from treadle.kernel.events import Events
 from treadle.kernel.function_rows import is_function
 from treadle.kernel.lists import Lists
 from treadle.kernel.observing import telemetry_of
-from treadle.kernel.ports import Finish, Row, Store
+from treadle.kernel.ports import Store
 from treadle.kernel.queue import Enqueued, Queue, TaskSpec
 from treadle.kernel.reads import Reads
 from treadle.kernel.registrations import Registrations
@@ -23,6 +23,7 @@ from treadle.kernel.scaling import Scaling
 from treadle.kernel.sealing import sealed_store
 from treadle.kernel.system import SystemClock, SystemIds
 from treadle.kernel.telemetry import Emit, log_event
+from treadle.kernel.units import Finish, Row
 from treadle.kernel.vault import Codec, UnreadableValue, ValueLost, Vault
 from treadle.kernel.verify import VerifyReport, verify
 from treadle.kernel.why import Reason

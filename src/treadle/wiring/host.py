@@ -6,7 +6,6 @@ import asyncio
 from functools import cache
 from typing import TYPE_CHECKING
 
-from treadle.kernel.ports import Unit
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.recovery import Place
 from treadle.kernel.telemetry import (
@@ -19,6 +18,7 @@ from treadle.kernel.telemetry import (
     WorkerStarted,
     WorkerStopped,
 )
+from treadle.kernel.units import Unit
 from treadle.kernel.waker import Waker
 from treadle.model.errors import Refused, StoreError
 from treadle.model.tasks import Claim, LogLine, Server

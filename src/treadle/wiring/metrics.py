@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from treadle.kernel.lookups import DeadFilter
 from treadle.kernel.observing import AttemptEnded, JobPolled, Measure, SettleAnswered, StoreCalled, TasksClaimed, TasksStored
-from treadle.kernel.ports import DeadFilter
 from treadle.kernel.telemetry import (
     Event,
     LeaseLost,

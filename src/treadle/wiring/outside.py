@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from treadle.kernel.outside_workers import OutsideWorkers
-from treadle.kernel.ports import Answer, Finish, Park
+from treadle.kernel.units import Answer, Finish, Park
 from treadle.model.tasks import Claim, Task
 from treadle.model.values import Json
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.external_upkeep import ExternalUpkeep
 from treadle.kernel.externals import Externals
-from treadle.kernel.ports import Answer, Finish, Park, Row, Seen
 from treadle.kernel.queue import PATIENCE
+from treadle.kernel.units import Answer, Finish, Park, Row, Seen
 from treadle.kernel.why import Reason
 from treadle.model.clock import Duration
 from treadle.model.runs import Run

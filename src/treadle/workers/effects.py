@@ -31,7 +31,8 @@ from treadle.kernel.effects import (
     succeeded,
     succeeded_without_response,
 )
-from treadle.kernel.ports import Keep, Row, Store, Unit, Verdict
+from treadle.kernel.ports import Store
+from treadle.kernel.units import Keep, Row, Unit, Verdict
 from treadle.kernel.vault import Vault
 from treadle.model.clock import Clock
 from treadle.model.errors import ClaimLost, InvalidInput, StoreError

@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from treadle.kernel.lookups import Renewal
 from treadle.kernel.observing import StoreCalled, telemetry_of
-from treadle.kernel.ports import LeaseLine, Renewal, Store
+from treadle.kernel.ports import LeaseLine, Store
 from treadle.kernel.telemetry import Emit, LoopError, StoreBack, StoreTrouble
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError

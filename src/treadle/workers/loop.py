@@ -16,7 +16,7 @@ from treadle.kernel.crashpoints import reach
 from treadle.kernel.external_deciding import unregistered_text
 from treadle.kernel.externals import Externals
 from treadle.kernel.observing import AttemptEnded, SettleAnswered, Spans, TasksClaimed, Telemetry, telemetry_of, timed
-from treadle.kernel.ports import Answer, Finish, Park, Store, Unit, Verdict
+from treadle.kernel.ports import Store
 from treadle.kernel.settle import TAKEOVER_LIMIT, decide, failure, ignored, refusal, settlement, turned_away
 from treadle.kernel.telemetry import (
     Emit,
@@ -29,6 +29,7 @@ from treadle.kernel.telemetry import (
     TaskTaken,
     current_attempt,
 )
+from treadle.kernel.units import Answer, Finish, Park, Unit, Verdict
 from treadle.kernel.why import serves, shown_server_state
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, StoreError, TreadleError

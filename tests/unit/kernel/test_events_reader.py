@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from treadle.kernel.events import Events
-from treadle.kernel.ports import Event
+from treadle.kernel.lookups import Event
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Move
 from treadle.testing import ManualClock

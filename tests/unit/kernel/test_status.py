@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from treadle.kernel.ports import LaneDepth
+from treadle.kernel.lookups import LaneDepth
 from treadle.kernel.reads import ShownServer
 from treadle.kernel.status import RECENTLY_FOR, Status, troubles
 from treadle.model.names import HANDLER, Lane

@@ -30,7 +30,7 @@ from tests.contract.queueing import (
 from tests.contract.running import begin, claim_steps, get_run, live_of, step_task, unit_of
 
 from treadle.kernel.entities import Await, PutMail
-from treadle.kernel.ports import Answer, HoldRun, MoveRun, RunGuard, Unit, Verdict
+from treadle.kernel.units import Answer, HoldRun, MoveRun, RunGuard, Unit, Verdict
 from treadle.kernel.verify import verify
 from treadle.model.records import Mail
 from treadle.model.states import Hold

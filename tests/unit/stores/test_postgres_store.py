@@ -12,7 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from treadle.kernel.ports import Finish, Park, Renewal, Revive, Seen, Unit, Verdict
+from treadle.kernel.lookups import Renewal
+from treadle.kernel.units import Finish, Park, Revive, Seen, Unit, Verdict
 from treadle.model.errors import SchemaBehind, SchemaTooNew, StoreReadOnly, StoreUnavailable
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask, Server, Task

@@ -173,7 +173,7 @@ def test_the_file_system_of_a_directory_is_that_of_the_mount_nearest_to_it(tmp_p
 OPEN_AND_PUT = """
 import asyncio, sys
 from tests.contract.queueing import WORK
-from treadle.kernel.ports import Unit
+from treadle.kernel.units import Unit
 from treadle.model.tasks import NewTask
 from treadle.stores.sqlite import SqliteStore
 from treadle.testing import ManualClock

@@ -22,7 +22,8 @@ from tests.contract.queueing import (
     succeed,
 )
 
-from treadle.kernel.ports import Renewal, Revive, Seen, Unit, Verdict
+from treadle.kernel.lookups import Renewal
+from treadle.kernel.units import Revive, Seen, Unit, Verdict
 from treadle.stores.sqlite import SqliteStore, wal
 from treadle.stores.sqlite.connection import data_version
 from treadle.testing import ManualClock

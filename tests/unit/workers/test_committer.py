@@ -10,8 +10,8 @@ from tests.contract.queueing import cancel, new_task, succeed
 from tests.unit.workers.workshop import Events
 
 from treadle.kernel.committer import BATCH_ROWS, Committer
-from treadle.kernel.ports import Answer, Seen, Unit, Verdict
 from treadle.kernel.telemetry import StoreBack, StoreTrouble
+from treadle.kernel.units import Answer, Seen, Unit, Verdict
 from treadle.model.errors import StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim
 from treadle.testing import ManualClock

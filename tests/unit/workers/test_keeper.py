@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.workers.workshop import taken
 
-from treadle.kernel.ports import Renewal
+from treadle.kernel.lookups import Renewal
 from treadle.kernel.telemetry import Event, LoopError, StoreBack, StoreTrouble
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Claim, Server

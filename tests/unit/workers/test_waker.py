@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from tests.unit.workers.workshop import Events, until
 
-from treadle.kernel.ports import Store, Woken
+from treadle.kernel.lookups import Woken
+from treadle.kernel.ports import Store
 from treadle.kernel.telemetry import ClockJumped, LeasesExpired, LoopError, StoreBack, StoreTrouble
 from treadle.kernel.waker import WAKE_LIMIT, JumpGuard, Waker
 from treadle.model.errors import StoreUnavailable

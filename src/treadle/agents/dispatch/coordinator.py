@@ -19,12 +19,12 @@ from treadle.agents.dispatch.jobs import Jobs
 from treadle.agents.dispatch.lines import done_line, error_line
 from treadle.agents.dispatch.patience import Patience
 from treadle.agents.dispatch.records import WORKER_ID, TaskState, TaskStatus, notes_of, status_of
-from treadle.kernel.ports import Finish, Keep, Park, Unit, Verdict
 from treadle.kernel.queue import Enqueued, Queue, TaskSpec, policy_of
 from treadle.kernel.reads import PAGE_LIMIT
 from treadle.kernel.scaling import Scaling
 from treadle.kernel.settle import failure, refusal, settlement
 from treadle.kernel.telemetry import LoopError, StoreTrouble
+from treadle.kernel.units import Finish, Keep, Park, Unit, Verdict
 from treadle.kernel.waker import Waker
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import ClaimLost, InvalidInput, Refused, RetriesUsedUp, StoreError

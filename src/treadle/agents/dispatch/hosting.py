@@ -12,8 +12,8 @@ from treadle.agents.dispatch.issues import InvalidIssue
 from treadle.agents.dispatch.lines import done_line, error_line
 from treadle.agents.dispatch.records import CHECKPOINT, WORKER_ID, TaskState, notes_of, state_of
 from treadle.agents.hosting import OWN_KINDS, AgentHost, Profile
-from treadle.kernel.ports import Keep, Unit, Verdict
 from treadle.kernel.telemetry import Event, TaskSettled
+from treadle.kernel.units import Keep, Unit, Verdict
 from treadle.model.clock import milliseconds
 from treadle.model.errors import ClaimLost, InvalidPolicy, NonRetryable
 from treadle.model.outcomes import Waiting

@@ -18,8 +18,9 @@ from treadle.agents.llm.errors import LLMError
 from treadle.agents.llm.service import LLMService
 from treadle.agents.llm.tools import Tools, run_tool
 from treadle.agents.narrating import Narrator
-from treadle.kernel.ports import Park, Renewal, TaskFilter
+from treadle.kernel.lookups import Renewal, TaskFilter
 from treadle.kernel.settle import settlement
+from treadle.kernel.units import Park
 from treadle.model.clock import milliseconds
 from treadle.model.errors import StoreError
 from treadle.model.names import HANDLER

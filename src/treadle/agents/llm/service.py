@@ -20,7 +20,7 @@ from treadle.agents.llm.prompts import as_text, fill
 from treadle.agents.llm.streaming import StepStream
 from treadle.agents.llm.tools import Tools, make_toolbox
 from treadle.agents.narrating import Narrator
-from treadle.kernel.ports import TaskFilter
+from treadle.kernel.lookups import TaskFilter
 from treadle.lang.program import Facet, Program, Prompt
 from treadle.model.errors import NotFound
 from treadle.model.outcomes import Outcome, Waiting

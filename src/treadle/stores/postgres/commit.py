@@ -15,7 +15,7 @@ from typing import NamedTuple, assert_never
 
 import asyncpg
 
-from treadle.kernel.ports import CLAIM_LOST, DONE, Amend, Answer, Finish, Keep, Park, Revive, Seen, Unit, Verdict
+from treadle.kernel.units import CLAIM_LOST, DONE, Amend, Answer, Finish, Keep, Park, Revive, Seen, Unit, Verdict
 from treadle.model.names import Lane
 from treadle.model.states import Hold
 from treadle.model.tasks import Claim, NewTask

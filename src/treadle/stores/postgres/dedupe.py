@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.kernel.ports import Answer, Unit
+from treadle.kernel.units import Answer, Unit
 from treadle.model.errors import StoreBusy
 from treadle.stores.deduping import Deduped, leave_out, wanted_keys
 from treadle.stores.postgres.connect import PACKAGE, Connection

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from treadle.kernel.ports import Unit
+from treadle.kernel.units import Unit
 from treadle.model.errors import InvalidInput, StoreBusy
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask

@@ -9,7 +9,7 @@ from typing import TypeVar
 import asyncpg
 import msgspec
 
-from treadle.kernel.ports import Extension, Renewal, Touch
+from treadle.kernel.lookups import Extension, Renewal, Touch
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.stores.postgres.connect import HOT, PACKAGE, Connection, Connector, close_connection

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.kernel.entities import Await, PutMail, TakeMail
-from treadle.kernel.ports import Unit
+from treadle.kernel.units import Unit
 from treadle.model.records import Mail
 from treadle.stores.postgres.connect import PACKAGE, Connection, sparse
 from treadle.stores.postgres.limits import Key

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from treadle.kernel.entities import Await, PutItems, PutMail, PutOutcome, TakeMail
-from treadle.kernel.ports import (
+from treadle.kernel.units import (
     DEFERRED,
     DONE,
     Answer,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from treadle.kernel.ports import (
-    Answer,
+from treadle.kernel.lookups import (
     DeadFilter,
     DeadGroup,
     DeadLetter,
@@ -23,9 +22,9 @@ from treadle.kernel.ports import (
     Tally,
     TaskFilter,
     Touch,
-    Unit,
     Woken,
 )
+from treadle.kernel.units import Answer, Unit
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreUnavailable, Unsupported
 from treadle.model.handlers import HandlerRegistration

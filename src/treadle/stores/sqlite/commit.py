@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from treadle.kernel.ports import CLAIM_LOST, DONE, Answer, Unit, Verdict
+from treadle.kernel.units import CLAIM_LOST, DONE, Answer, Unit, Verdict
 from treadle.model.names import Lane
 from treadle.model.tasks import Claim, NewTask
 from treadle.stores.births import has_births, list_births

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from treadle.kernel.ports import Answer, Unit
+from treadle.kernel.units import Answer, Unit
 from treadle.stores.deduping import Deduped, leave_out, wanted_keys
 from treadle.stores.sqlite.connection import read_value
 from treadle.stores.sqlite.prune import drop_uses

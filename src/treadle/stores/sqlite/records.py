@@ -11,7 +11,7 @@ import apsw
 import msgspec
 
 from treadle.kernel.entities import ChangeRecord, PutItems, PutRecord
-from treadle.kernel.ports import DEFERRED, DONE, Answer, Row, Unit, Verdict
+from treadle.kernel.units import DEFERRED, DONE, Answer, Row, Unit, Verdict
 from treadle.model.errors import IllegalMove
 from treadle.stores.sqlite.connection import find_value, read_value
 from treadle.stores.statements import load_statements

@@ -14,7 +14,7 @@ import apsw
 import msgspec
 
 from treadle.kernel.entities import Await, ChangeRecord, PutItems, PutMail, PutOutcome, PutRecord, TakeMail
-from treadle.kernel.ports import (
+from treadle.kernel.units import (
     CLAIM_LOST,
     DEFERRED,
     DONE,

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import apsw
 
-from treadle.kernel.ports import (
-    Answer,
+from treadle.kernel.lookups import (
     DeadFilter,
     DeadGroup,
     DeadLetter,
@@ -22,7 +21,6 @@ from treadle.kernel.ports import (
     Health,
     History,
     LaneDepth,
-    LeaseLine,
     Pruned,
     PrunePage,
     Renewal,
@@ -31,9 +29,10 @@ from treadle.kernel.ports import (
     Tally,
     TaskFilter,
     Touch,
-    Unit,
     Woken,
 )
+from treadle.kernel.ports import LeaseLine
+from treadle.kernel.units import Answer, Unit
 from treadle.model.clock import Clock
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.lists import LaneRule, Limit, TaskList

@@ -11,7 +11,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from treadle.kernel.ports import Answer, LeaseLine, Renewal, Store, Unit
+from treadle.kernel.lookups import Renewal
+from treadle.kernel.ports import LeaseLine, Store
+from treadle.kernel.units import Answer, Unit
 from treadle.model.errors import StoreBusy, StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.stores.sqlite import SqliteStore

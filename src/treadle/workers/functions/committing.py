@@ -9,7 +9,7 @@ from treadle.kernel.crashpoints import reach
 from treadle.kernel.effects import UNKNOWN
 from treadle.kernel.entities import TakeMail
 from treadle.kernel.function_rows import StepIds
-from treadle.kernel.ports import DONE, Answer, Keep, PutSteps, Row, RunGuard, Unit, Verdict
+from treadle.kernel.units import DONE, Answer, Keep, PutSteps, Row, RunGuard, Unit, Verdict
 from treadle.model.outcomes import Problem
 from treadle.model.records import Mail
 from treadle.model.runs import Run, Step

@@ -15,7 +15,7 @@ from typing import Any
 
 from treadle.kernel.entities import Await
 from treadle.kernel.function_rows import Recorded, read_step
-from treadle.kernel.ports import Park, RunGuard, Unit, Verdict
+from treadle.kernel.units import Park, RunGuard, Unit, Verdict
 from treadle.model.errors import StoreError, TreadleError
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task

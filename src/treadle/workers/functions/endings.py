@@ -9,8 +9,8 @@ from typing import Any
 
 from treadle.kernel.entities import PutMail
 from treadle.kernel.function_rows import VALUE_LIMIT, continued_id, new_run, run_mail
-from treadle.kernel.ports import Finish, MoveRun, Park, Row
 from treadle.kernel.settle import failure
+from treadle.kernel.units import Finish, MoveRun, Park, Row
 from treadle.model.errors import InvalidInput, NonRetryable, TreadleError
 from treadle.model.ids import derived_id
 from treadle.model.outcomes import Problem
