@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 SECONDS ?= 60
 
+# Commands start much faster when Python may keep what it has compiled; some surroundings forbid it by default.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup assets demo up test check fmt docs screenshots bench simulate soak clean
 
