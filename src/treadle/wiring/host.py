@@ -31,8 +31,6 @@ from treadle.workers.handlers import Registry
 from treadle.workers.keeper import LeaseKeeper
 from treadle.workers.lines import LineWriter
 from treadle.workers.loop import POLL_EVERY, Settle, Worker, WorkerOptions
-from treadle.workers.scanning import Scanner
-from treadle.workers.scripts import ScriptRunner
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -91,9 +89,9 @@ class WorkerHost:
         self._state = "starting"
         self._executor = self._machine.executor(threads)
         self._looking = self._machine.executor(LOOKS)  # apart, so that neither handlers nor watchers keep the others waiting
-        self._scanner = Scanner(self._looking, engine.clock)
+        self._looks = self._machine.looks(self._looking, engine.clock)
         self._lines = LineWriter(engine.store, engine.emit)
-        self._scripts = ScriptRunner()
+        self._scripts = self._machine.scripts()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] | None = None
@@ -137,7 +135,7 @@ class WorkerHost:
                 engine.retention,
                 lambda: engine.time_kernel.firer,
                 engine.notifier,
-                lambda: engine.time_kernel.looker(self._scanner),
+                lambda: engine.time_kernel.looker(self._looks),
             ),
             fallback=engine.fallback,
             functions=self.functions,

@@ -1,4 +1,4 @@
-"""The machine that a worker runs on: threads, processes, who it is. Simulation brings its own (D10)."""
+"""The machine that a worker runs on: threads, processes, files, who it is. Simulation brings its own (D10)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from treadle.kernel.looking import Looks
 from treadle.kernel.telemetry import Emit
+from treadle.model.clock import Clock
+from treadle.workers.builtins import Scripts
 from treadle.workers.call import Executor
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.keeper import KeeperThread, LeaseKeeper
+from treadle.workers.scanning import Scanner
+from treadle.workers.scripts import ScriptRunner
 
 
 class ClosableExecutor(Executor, Protocol):
@@ -36,6 +41,12 @@ class Machine(Protocol):
 
     def executor(self, threads: int) -> ClosableExecutor:
         """Where handlers run that must not run on the event loop."""
+
+    def looks(self, executor: Executor, clock: Clock) -> Looks:
+        """How watchers look at files and addresses, in threads of the executor."""
+
+    def scripts(self) -> Scripts:
+        """Where scripts run."""
 
     def keep(self, keeper: LeaseKeeper, emit: Emit) -> Callable[[], Awaitable[None]]:
         """Tick the keeper from now on, whatever the event loop does; returns the way to stop it, after one more beat."""
@@ -67,6 +78,14 @@ class SystemMachine:
     def executor(self, threads: int) -> ClosableExecutor:
         """Real threads and processes."""
         return SystemExecutor(threads)
+
+    def looks(self, executor: Executor, clock: Clock) -> Looks:
+        """Real files and addresses."""
+        return Scanner(executor, clock)
+
+    def scripts(self) -> Scripts:
+        """Processes of their own, started with the first script."""
+        return ScriptRunner()
 
     def keep(self, keeper: LeaseKeeper, emit: Emit) -> Callable[[], Awaitable[None]]:
         """A thread of its own."""

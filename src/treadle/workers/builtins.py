@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 from treadle.kernel.firing import Firer
 from treadle.kernel.looking import Looker
@@ -18,7 +18,7 @@ from treadle.model.values import Json
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Settled, make_handler
 from treadle.workers.notify import NOTIFY_RETRY, SEND_WITHIN, Notifier
-from treadle.workers.scripts import ScriptError, ScriptRunner, ScriptUnavailable
+from treadle.workers.scripts import ScriptError, ScriptUnavailable
 
 LOOKS = 4
 """Watchers that look at once in one process, each in a thread of its own."""
@@ -28,8 +28,18 @@ _PATIENT = RetryPolicy(retries=1_000_000, first_for=1000, cap_for=60_000)
 _PERSISTENT = RetryPolicy(retries=1_000_000, first_for=60_000, cap_for=PRUNE_EVERY_FOR)
 
 
+class Scripts(Protocol):
+    """Where scripts run; `ScriptRunner` is how they do so on a real machine."""
+
+    async def run(self, code: str, params: dict[str, Json], *, first_line: int = 1, source: str = "<script>") -> dict[str, Json]:
+        """What the script left in `result`, or `ScriptError`."""
+
+    async def close(self) -> None:
+        """End all of them."""
+
+
 def builtin_handlers(
-    scripts: ScriptRunner,
+    scripts: Scripts,
     retention: Retention | None = None,
     firer: Callable[[], Firer] | None = None,
     notifier: Notifier | None = None,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any, Self
@@ -33,6 +31,7 @@ from treadle.model.outcomes import Failed, Outcome, Problem, Released, Retry, Su
 from treadle.model.tasks import LogLine, Task
 from treadle.model.values import Json, encode
 from treadle.wiring.engine import Engine
+from treadle.wiring.machine import Machine, SystemMachine
 
 _log = logging.getLogger("treadle.dispatch")
 
@@ -49,8 +48,9 @@ class AgentCoordinator:
     call tries a store that fails three times more, after 1, 2 and 4 s, and then raises `StorageError`.
     """
 
-    def __init__(self, engine: Engine, config: DispatchConfig | None = None) -> None:
+    def __init__(self, engine: Engine, config: DispatchConfig | None = None, *, machine: Machine | None = None) -> None:
         self.engine = engine
+        self._machine = machine or SystemMachine()
         self.config = config or DispatchConfig()
         settings = engine.settings
         self._lane = Lane(settings.namespace, HANDLER, self.config.task_list, self.config.name)
@@ -66,7 +66,7 @@ class AgentCoordinator:
         )
         self._stored = Patience(engine.clock, engine.emit)
         self._jobs = Jobs(engine, self._lane, self._stored)
-        self._holder = Holder(engine, self.config, self._time_out)
+        self._holder = Holder(engine, self.config, self._time_out, self._machine)
         self._waker = Waker(engine.store, engine.clock, self._holder.lease_for, engine.committer.tell, engine.emit)
         self._taking = 0
         self._draining = False
@@ -293,11 +293,11 @@ class AgentCoordinator:
         """
         if self._host is not None:
             raise WorkerUnavailable("This coordinator runs a handler already; stop it first, or make another coordinator.")
-        name = check_key(worker_id, "worker id") if worker_id is not None else f"{socket.gethostname()}-{os.getpid()}"
+        name = check_key(worker_id, "worker id") if worker_id is not None else f"{self._machine.host}-{self._machine.pid}"
         seconds = milliseconds(grace, "grace") / 1000
 
         async def begin() -> DispatchHost:
-            host = DispatchHost(self.engine, self.config, name, handler, seconds)
+            host = DispatchHost(self.engine, self.config, name, handler, seconds, self._machine)
             await host.start()
             return host
 

@@ -7,8 +7,6 @@ leases run out; that is all that a crash takes to repair.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,8 +16,9 @@ from treadle.kernel.telemetry import LeaseLost, LoopError
 from treadle.model.tasks import Claim, LogLine, Server, Task
 from treadle.wiring.engine import Engine
 from treadle.wiring.host import host_version
+from treadle.wiring.machine import Machine
 from treadle.workers.context import Context
-from treadle.workers.keeper import KeeperThread, LeaseKeeper
+from treadle.workers.keeper import LeaseKeeper
 
 _LOST_KEPT = 1000
 """Lost claims that are remembered, so that a late caller does not settle what somebody else has by now."""
@@ -41,19 +40,22 @@ class Holding:
 class Holder:
     """The claims of one coordinator; all methods are called on the engine's loop."""
 
-    def __init__(self, engine: Engine, config: DispatchConfig, timed_out: Callable[[Holding], Awaitable[None]]) -> None:
+    def __init__(
+        self, engine: Engine, config: DispatchConfig, timed_out: Callable[[Holding], Awaitable[None]], machine: Machine
+    ) -> None:
         self._engine = engine
+        self._machine = machine
         self._config = config
         self._timed_out = timed_out
         self.owner_id = engine.ids.new_id()
         self.lease_for = round(engine.settings.lease * 1000)
         self.state = "starting"
         self.handled = self.failed = 0
-        self._name = f"{socket.gethostname()}-{os.getpid()}"
+        self._name = f"{machine.host}-{machine.pid}"
         self._held: dict[str, Holding] = {}
         self._lost: OrderedDict[str, Claim] = OrderedDict()
         self._keeper: LeaseKeeper | None = None
-        self._thread: KeeperThread | None = None
+        self._stop_keeping: Callable[[], Awaitable[None]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
 
@@ -70,19 +72,18 @@ class Holder:
             await engine.store.save_server(self.describe())
             self._loop = asyncio.get_running_loop()
             self._keeper = LeaseKeeper(engine.store, engine.clock, self.lease_for, self._tell_lost, self.describe, engine.emit)
-            self._thread = KeeperThread(self._keeper, engine.emit)
-            self._thread.start()
+            self._stop_keeping = self._machine.keep(self._keeper, engine.emit)
             engine.committer.on_fenced.append(self._fenced)
 
     async def close(self) -> None:
         """Keep nothing any more; what is still held is free when its lease runs out. Idempotent."""
         async with self._opening:
-            if self._thread is None:
+            if self._stop_keeping is None:
                 return
             self.state = "stopped"
             self._engine.committer.on_fenced.remove(self._fenced)
-            await asyncio.to_thread(self._thread.stop)
-            self._keeper = self._thread = None
+            await self._stop_keeping()
+            self._keeper = self._stop_keeping = None
             for holding in list(self._held.values()):
                 self.lose(holding)
             self.owner_id = self._engine.ids.new_id()
@@ -92,8 +93,8 @@ class Holder:
         return Server(
             id=self.owner_id,
             name=self._name,
-            host=socket.gethostname(),
-            pid=os.getpid(),
+            host=self._machine.host,
+            pid=self._machine.pid,
             version=host_version(),
             state=self.state,
             handlers=[self._config.name],

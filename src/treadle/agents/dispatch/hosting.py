@@ -19,6 +19,7 @@ from treadle.model.errors import ClaimLost, InvalidPolicy, NonRetryable
 from treadle.model.outcomes import Waiting
 from treadle.model.values import decode, encode
 from treadle.wiring.engine import Engine
+from treadle.wiring.machine import Machine
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
@@ -29,7 +30,9 @@ JobHandler = Callable[..., Any]
 class DispatchHost(AgentHost):
     """Runs one handler for the jobs of a coordinator, and says in their lines what they came to."""
 
-    def __init__(self, engine: Engine, config: DispatchConfig, worker_id: str, handler: JobHandler, grace: float) -> None:
+    def __init__(
+        self, engine: Engine, config: DispatchConfig, worker_id: str, handler: JobHandler, grace: float, machine: Machine
+    ) -> None:
         self._worker_id = worker_id
         registry = Registry()
         registry.add(_wrapped(engine, config, worker_id, handler))
@@ -45,6 +48,7 @@ class DispatchHost(AgentHost):
             grace=grace,
             registry=registry,
             poll_every=milliseconds(config.poll_interval) / 1000,
+            machine=machine,
         )
 
     def _heard(self, event: Event) -> None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
+from treadle.kernel.looking import Looks
 from treadle.kernel.telemetry import Emit, LoopError
+from treadle.model.clock import Clock
 from treadle.testing.clock import START_AT
 from treadle.testing.ids import SeededIds
-from treadle.workers.context import Context
-from treadle.workers.handlers import Handler
+from treadle.testing.simulation.machine import NoFiles, VirtualExecutor, VirtualScripts
+from treadle.workers.builtins import Scripts
+from treadle.workers.call import Executor
 from treadle.workers.keeper import LeaseKeeper
 
 if TYPE_CHECKING:
@@ -146,6 +148,14 @@ class Process:
         """Threads and processes that are coroutines."""
         return VirtualExecutor(self)
 
+    def looks(self, executor: Executor, clock: Clock) -> Looks:
+        """Whatever the simulation has in the place of files."""
+        return NoFiles() if self.simulation.looks is None else self.simulation.looks(self)
+
+    def scripts(self) -> Scripts:
+        """Scripts that run here, all at once."""
+        return VirtualScripts(self)
+
     def keep(self, keeper: LeaseKeeper, emit: Emit) -> Callable[[], Awaitable[None]]:
         """A keeper's thread that is a coroutine."""
         stopping = asyncio.Event()
@@ -177,56 +187,6 @@ def _do(what: Callable[[], None], emit: Emit, unsaid: str = "") -> None:
         what()
     except Exception as error:
         emit(LoopError("lease keeper", f"{unsaid}{error!r}"))
-
-
-class VirtualExecutor:
-    """Implements the executor's port: sync code runs on the loop, at a moment of the seed's choosing, all at once.
-
-    It cannot wait for the loop, so `ctx.effect_blocking` has no place here.
-    """
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self._abandoned: Counter[str] = Counter()
-
-    async def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
-        """A thread cannot be stopped: when canceled, it goes on, and its slot stays taken."""
-        thread = asyncio.get_running_loop().create_task(self._run(handler, arguments))
-        try:
-            return await asyncio.shield(thread)
-        except asyncio.CancelledError:
-            if not thread.done():
-                self._abandoned[handler.name] += 1
-                thread.add_done_callback(lambda done: self._end(handler.name, done))
-            raise
-
-    def _end(self, name: str, thread: asyncio.Task[Any]) -> None:
-        self._abandoned[name] -= 1
-        if not thread.cancelled():
-            thread.exception()  # nobody waits for it any more
-
-    async def in_process(self, handler: Handler, context: Context) -> Any:
-        """A process is killed when it is canceled."""
-        from treadle.model.values import decode
-
-        return await self._run(handler, (decode(context.task.payload), context)[: handler.arguments])
-
-    async def _run(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
-        dice = self._process.simulation.dice
-        await asyncio.sleep(dice.random() * 0.1)
-        await self._process.pass_gate()
-        returned = handler.call(*arguments)
-        if asyncio.iscoroutine(returned):
-            returned = await returned
-        await asyncio.sleep(dice.random() * 0.1)
-        return returned
-
-    def abandoned(self, names: Iterable[str]) -> int:
-        """Threads that nobody waits for any more."""
-        return sum(self._abandoned[name] for name in names)
-
-    def close(self) -> None:
-        """There is nothing to give back."""
 
 
 def make_task(

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from treadle.kernel import crashpoints
+from treadle.kernel.looking import Looks
 from treadle.kernel.ports import Store
 from treadle.kernel.telemetry import Event
 from treadle.kernel.vault import Codec
@@ -55,6 +56,8 @@ class Simulation:
         self.before: list[Callable[[Process, str, tuple[Any, ...]], Awaitable[None]]] = []
         self.after: list[Callable[[Process, str, tuple[Any, ...], Any], Awaitable[None]]] = []
         self.on_event: list[Callable[[Process, Event], None]] = []
+        self.looks: Callable[[Process], Looks] | None = None
+        """What watchers of a process see, where there is something to be seen."""
         self._processes: list[Process] = []
         self.store = SqliteStore(None, clock=VirtualClock(self.loop))
         """The store itself, without faults: for those who look from outside."""

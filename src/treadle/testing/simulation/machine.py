@@ -1,0 +1,104 @@
+"""What a simulated process has in the place of threads, of processes for scripts, and of files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from treadle.kernel.noticing import Content, Fetched, Scan
+from treadle.model.errors import LookFailed
+from treadle.model.values import Json, decode
+from treadle.model.watchers import Item, Source
+from treadle.workers.context import Context
+from treadle.workers.handlers import Handler
+from treadle.workers.scripts import ScriptError
+
+if TYPE_CHECKING:
+    from treadle.testing.simulation.process import Process
+
+
+class VirtualExecutor:
+    """Implements the executor's port: sync code runs on the loop, at a moment of the seed's choosing, all at once.
+
+    It cannot wait for the loop, so `ctx.effect_blocking` has no place here.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._abandoned: Counter[str] = Counter()
+
+    async def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
+        """A thread cannot be stopped: when canceled, it goes on, and its slot stays taken."""
+        thread = asyncio.get_running_loop().create_task(self._run(handler, arguments))
+        try:
+            return await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            if not thread.done():
+                self._abandoned[handler.name] += 1
+                thread.add_done_callback(lambda done: self._end(handler.name, done))
+            raise
+
+    def _end(self, name: str, thread: asyncio.Task[Any]) -> None:
+        self._abandoned[name] -= 1
+        if not thread.cancelled():
+            thread.exception()  # nobody waits for it any more
+
+    async def in_process(self, handler: Handler, context: Context) -> Any:
+        """A process is killed when it is canceled."""
+        return await self._run(handler, (decode(context.task.payload), context)[: handler.arguments])
+
+    async def _run(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
+        dice = self._process.simulation.dice
+        await asyncio.sleep(dice.random() * 0.1)
+        await self._process.pass_gate()
+        returned = handler.call(*arguments)
+        if asyncio.iscoroutine(returned):
+            returned = await returned
+        await asyncio.sleep(dice.random() * 0.1)
+        return returned
+
+    def abandoned(self, names: Iterable[str]) -> int:
+        """Threads that nobody waits for any more."""
+        return sum(self._abandoned[name] for name in names)
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
+class VirtualScripts:
+    """Implements the port of scripts: they run here, at a moment of the seed's choosing, without limits and all at once."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def run(self, code: str, params: dict[str, Json], *, first_line: int = 1, source: str = "<script>") -> dict[str, Json]:
+        """What the script left in `result`."""
+        await asyncio.sleep(self._process.simulation.dice.random() * 0.1)
+        await self._process.pass_gate()
+        result: dict[str, Json] = {}
+        try:
+            exec(compile(code, source, "exec"), {"params": params, "result": result})  # noqa: S102 - scripts are code
+        except Exception as error:
+            raise ScriptError(str(error), type=type(error).__name__, source=source) from None
+        return result
+
+    async def close(self) -> None:
+        """There is nothing to end."""
+
+
+class NoFiles:
+    """Implements the port of watchers' looks where there is nothing to be seen."""
+
+    async def scan(self, source: Source) -> Scan:
+        """Nothing."""
+        raise LookFailed("path_not_found", f"There is no {source.place} in this simulation.")
+
+    async def read(self, source: Source, names: Sequence[str]) -> dict[str, Content]:
+        """Nothing."""
+        return dict.fromkeys(names, Content(gone=True))
+
+    async def fetch(self, source: Source, item: Item | None) -> Fetched:
+        """Nothing."""
+        return Fetched(gone=True)
