@@ -1,0 +1,82 @@
+"""Treadle, as `treadle worker` runs it: full history, every settle fenced by its claim, the collector calmed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from bench.peers.subjects import protocol
+from treadle import Engine, TaskSpec
+from treadle.cli.serving import calm_collector
+from treadle.settings import Settings
+
+CONCURRENCY = 500
+
+
+def _engine(url: str) -> Engine:
+    engine = Engine(url, settings=Settings(), emit=lambda _: None)
+
+    @engine.handler("noop")
+    async def noop(payload: dict[str, Any]) -> None:
+        return None
+
+    @engine.handler("stamp")
+    async def stamp(payload: dict[str, Any]) -> None:
+        protocol.say_at()
+
+    async def nothing() -> None:
+        return None
+
+    @engine.function("ten")
+    async def ten(payload: dict[str, Any], ctx: Any) -> None:
+        for _ in range(protocol.STEPS):
+            await ctx.step(nothing)
+
+    return engine
+
+
+async def prepare(url: str) -> None:
+    async with _engine(url):
+        pass
+
+
+async def fill(url: str, count: int) -> None:
+    async with _engine(url) as engine:
+        await engine.enqueue_many(TaskSpec(name="noop") for _ in range(count))
+
+
+async def enqueue(url: str, seconds: float, callers: int = 1) -> None:
+    async with _engine(url) as engine:
+        await protocol.aenqueue_for(seconds, lambda: engine.enqueue("parked", task_list="parked"), callers)
+
+
+async def enqueue_32(url: str, seconds: float) -> None:
+    await enqueue(url, seconds, protocol.CALLERS)
+
+
+async def work(url: str) -> None:
+    async with _engine(url) as engine:
+        async with engine.worker(concurrency=CONCURRENCY, task_lists=("parked",)):
+            pass  # what a worker loads when it first starts is loaded
+        calm_collector()
+        protocol.ready()
+        protocol.started()
+        async with engine.worker(concurrency=CONCURRENCY):
+            await asyncio.Event().wait()
+
+
+async def watch(url: str, seconds: float) -> None:
+    what = "from {0}tasks where lane_id in (select id from {0}lanes where name = 'noop')"
+    if url.startswith("sqlite"):
+        await asyncio.to_thread(protocol.watch_sqlite, url, seconds, what.format(""))
+    else:
+        await protocol.watch_postgres(url, seconds, what.format("treadle."))
+
+
+async def send(url: str) -> None:
+    async with _engine(url) as engine:
+        await protocol.asend_each(lambda: engine.enqueue("stamp"))
+
+
+if __name__ == "__main__":
+    protocol.main(globals())
