@@ -1,0 +1,140 @@
+"""The connection to PostgreSQL breaks again and again in the middle of what is asked: before it is heard, or after it is done.
+
+A proxy stands between the engine and the server. Whoever is cut off never hears whether its commit was done; it sends it again,
+and nothing is lost, done twice or completed twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote
+
+import psycopg.conninfo
+import pytest
+
+from treadle import Context, Engine, RetryPolicy
+from treadle.settings import Settings
+
+BOUND = 45.0
+TASKS = 30
+GAPS = (7, 3, 12, 5, 26, 9, 80)
+"""Messages from one break to the next; the last is more than any transaction takes, or one that is sent again would never end."""
+
+
+class Proxy:
+    """Passes on what the two sides say, and now and then breaks a connection instead of passing a message on.
+
+    `breaks` says which messages: those to the server (`asked`), which are then not heard, or the server's answers (`answered`).
+    """
+
+    def __init__(self, server: str) -> None:
+        told = psycopg.conninfo.conninfo_to_dict(server)
+        self._host, self._port = str(told.get("host") or "127.0.0.1"), int(told.get("port") or 5432)
+        self._who = (str(told.get("user") or ""), str(told.get("password") or ""), str(told.get("dbname") or "postgres"))
+        self.breaks: str | None = None
+        self.cuts = 0
+        self._gaps = itertools.cycle(GAPS)
+        self._left = next(self._gaps)
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> str:
+        """The URL under which the database is reached through here."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        user, password, database = map(quote, self._who)
+        return f"postgresql://{user}:{password}@127.0.0.1:{port}/{database}?sslmode=disable"
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._host.startswith("/"):
+            there = await asyncio.open_unix_connection(f"{self._host}/.s.PGSQL.{self._port}")
+        else:
+            there = await asyncio.open_connection(self._host, self._port)
+        ways = [
+            asyncio.ensure_future(self._pass("asked", reader, there[1])),
+            asyncio.ensure_future(self._pass("answered", there[0], writer)),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            for end in (writer, there[1]):
+                end.transport.abort()
+
+    async def _pass(self, way: str, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while said := await source.read(1 << 20):
+                if way == self.breaks:
+                    self._left -= 1
+                    if self._left == 0:
+                        self._left = next(self._gaps)
+                        self.cuts += 1
+                        return
+                target.write(said)
+                await target.drain()
+
+
+@pytest.fixture
+async def proxy(postgres_server: str) -> AsyncIterator[Proxy]:
+    made = Proxy(postgres_server)
+    yield made
+    await made.stop()
+
+
+@pytest.mark.parametrize("way", ["asked", "answered"])
+async def test_who_never_hears_whether_a_commit_was_done_sends_it_again_and_it_is_done_once(
+    proxy: Proxy, postgres_url: str, postgres_schema: str, way: str
+) -> None:
+    ran: Counter[str] = Counter()
+    steps: Counter[int] = Counter()
+    engine = Engine(f"{await proxy.start()}&schema={postgres_schema}", settings=Settings())
+
+    @engine.handler("flaky", retry=RetryPolicy.of(2, first=0.01))
+    async def flaky(payload: Any, ctx: Context) -> dict[str, Any]:
+        ran[ctx.task_id] += 1
+        if ran[ctx.task_id] == 1 and payload["fails"]:
+            raise RuntimeError("once")
+        return {"n": payload["n"]}
+
+    async def step(number: int) -> int:
+        steps[number] += 1
+        return number
+
+    @engine.function("five")
+    async def five(payload: Any, ctx: Any) -> Any:
+        return [await ctx.step(step, number, name=f"step{number}") for number in range(5)]
+
+    async with Engine(postgres_url, settings=Settings()) as direct, engine:
+        async with engine.worker(lease=3, concurrency=5):
+            proxy.breaks = way
+            tasks = [await engine.enqueue("flaky", {"n": number, "fails": number % 3 == 0}) for number in range(TASKS)]
+            run = await engine.start_function("five")
+            async with asyncio.timeout(BOUND):
+                results = await asyncio.gather(*(direct.result(task) for task in tasks), direct.run_result(run))
+            proxy.breaks = None
+        assert results == [*({"n": number} for number in range(TASKS)), list(range(5))]
+        assert proxy.cuts >= 5
+        assert (await direct.verify()).problems == ()
+        found = {task.id: task for task in await direct.list_tasks(name="flaky", limit=1000)}
+        assert set(found) == {task.id for task in tasks}  # none lost, and none there twice
+        for number, task in enumerate(tasks):
+            moves = [move.move for move in await direct.reads.list_moves(task.id)]
+            # What was taken for a worker that never heard of it comes back with its lease, without having been run.
+            once = ["retry", "succeed"] if number % 3 == 0 else ["succeed"]
+            assert moves == once or "expire" in moves
+            assert moves.count("succeed") == 1
+            assert ran[task.id] == len(once) if moves == once else ran[task.id] <= len(moves)
+        (own,) = await direct.reads.list_tasks(kind="function", run_id=run.id)
+        lost = [move.move for move in await direct.reads.list_moves(own.id)].count("expire")
+        assert set(steps) == set(range(5))
+        assert steps.total() <= 5 + lost

@@ -1,0 +1,61 @@
+"""Machines whose clocks are hours apart share a PostgreSQL: the database's clock counts, and nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.interfaces.engines import BOUND
+
+from treadle import Engine
+from treadle.kernel.system import SystemClock
+from treadle.settings import Settings
+
+HOUR = 3_600_000
+
+
+class WrongClock(SystemClock):
+    """As far off as it says."""
+
+    def __init__(self, off_by: int) -> None:
+        self._off_by = off_by
+
+    def now(self) -> int:
+        return super().now() + self._off_by
+
+
+async def test_a_machine_whose_clock_is_hours_ahead_takes_nothing_from_others_and_starts_nothing_early(postgres_url: str) -> None:
+    behind = Engine(postgres_url, settings=Settings(), clock=WrongClock(-10 * HOUR))
+    ahead = Engine(postgres_url, settings=Settings(), clock=WrongClock(10 * HOUR))
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @behind.handler("long")
+    async def long(payload: Any, ctx: Any) -> dict[str, Any]:
+        begun.set()
+        await go.wait()
+        return {"token": ctx.fencing_token}
+
+    @ahead.handler("long")
+    async def stolen(payload: Any) -> dict[str, Any]:
+        raise AssertionError("nobody gave it away")
+
+    @ahead.handler("late")
+    async def late(payload: Any) -> dict[str, Any]:
+        return {}
+
+    async with behind, ahead:
+        async with behind.worker():
+            held = await behind.enqueue("long", deadline=600)
+            await asyncio.wait_for(begun.wait(), BOUND)
+            later = await behind.enqueue("late", delay=3600)
+            async with ahead.worker():
+                woken = await ahead.store.wake(100)
+                assert (woken.count, woken.expired) == (0, 0)
+                assert await ahead.result(await ahead.enqueue("late"), timeout=BOUND) == {}  # it does work, and looks for it
+                assert (await ahead.get_task(later)).state == "pending"
+                assert (await ahead.get_task(held)).takeovers == 0
+                go.set()
+                assert await behind.result(held, timeout=BOUND) == {"token": 1}
+        times = await behind.get_task(held)
+        assert times.claimed_at is not None
+        assert 0 <= times.claimed_at - times.created_at < HOUR  # both by the database's clock
