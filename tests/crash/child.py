@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.unit.workers import isolated
+
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, Specialist, TaskSpec
 from treadle.kernel.crashpoints import arm
 from treadle.kernel.telemetry import Event, TaskSettled, TaskTaken
@@ -92,6 +94,8 @@ def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
         await asyncio.sleep(payload["seconds"])
         effect("end", ctx)
         return {"pid": os.getpid()}
+
+    engine.handler("isolated", isolation="process")(isolated.hang_with_a_child)
 
     @engine.handler("pursue", retry=2)
     async def pursue(payload: Any, ctx: Context) -> dict[str, Any]:

@@ -138,3 +138,24 @@ async def test_workers_that_are_killed_all_the_time_lose_nothing(scene: Scene) -
     assert len(scene.effects()) <= len(ids) + sum(task.takeovers for task in ended)
     assert all(task.takeovers <= 3 for task in ended)
     await scene.check(300)
+
+
+async def test_what_an_isolated_handler_does_ends_with_its_worker(scene: Scene, tmp_path: Path) -> None:
+    """Nobody would be there to end it when its time is over, its task is canceled or its lease is lost. So with what it started."""
+    file = tmp_path / "pid"
+    await scene.engine.enqueue("isolated", {"file": str(file)})
+    worker = await scene.start_worker("--lease", 60)
+    await until(lambda: file.exists() and file.read_text() != "", worker)
+    pid = int(file.read_text())
+    assert is_running(pid)
+    worker.send(signal.SIGKILL)
+    assert await worker.ended() == -signal.SIGKILL
+    await until(lambda: not is_running(pid), worker, bound=10)
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process does anything; one that has ended and that nobody has asked about does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False

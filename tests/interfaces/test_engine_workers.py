@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.crash.scene import until
 from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
+from tests.unit.workers import isolated
 
 from treadle import Context, Engine, TaskCanceled, TaskSpec
 from treadle.kernel.telemetry import Event, LeaseLost, LeasesExpired, ShortLease
@@ -82,6 +84,29 @@ async def test_a_cancel_elsewhere_stops_a_handler_within_seconds(shared_url: str
             await asyncio.wait_for(stopped.wait(), BOUND)
 
 
+async def test_a_cancel_elsewhere_kills_the_process_of_an_isolated_handler(shared_url: str, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+
+    def pid() -> int | None:
+        return int(text) if file.exists() and (text := file.read_text()) else None
+
+    def is_running() -> bool:
+        try:
+            return Path(f"/proc/{pid()}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        except FileNotFoundError:
+            return False
+
+    async with make_engine(shared_url) as here, make_engine(shared_url) as there:
+        there.handler("long", isolation="process")(isolated.hang_with_a_child)
+        async with there.worker():
+            task = await here.enqueue("long", {"file": str(file)})
+            await until(lambda: pid() is not None)
+            assert is_running()
+            await here.cancel(task)
+            await until(lambda: not is_running())
+        assert (await here.get_task(task)).state == "canceled"
+
+
 async def test_a_handler_that_blocks_the_event_loop_loses_no_lease(url: str) -> None:
     """The keeper has a thread and a connection of its own; this one needs real time."""
     events: list[Event] = []
@@ -131,12 +156,15 @@ async def test_a_sync_handler_is_told_to_stop_and_its_late_result_dropped(url: s
             saw.set()
         return {"late": True}
 
-    async with engine, engine.worker():
-        task = await engine.enqueue("stubborn")
-        assert await asyncio.to_thread(started.wait, BOUND)
-        await engine.cancel(task)
-        assert await asyncio.to_thread(saw.wait, BOUND)
-        assert (await engine.get_task(task)).state == "canceled"
+    async with engine:
+        async with engine.worker():
+            task = await engine.enqueue("stubborn")
+            assert await asyncio.to_thread(started.wait, BOUND)
+            await engine.cancel(task)
+            assert await asyncio.to_thread(saw.wait, BOUND)
+        ended = await engine.get_task(task)
+        assert (ended.state, ended.result) == ("canceled", None)
+        assert [move.move for move in await engine.reads.list_moves(task.id)] == ["cancel"]
 
 
 async def test_a_handler_may_enqueue_and_wait_for_more_work(url: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import multiprocessing
+import os
 import pickle
 import signal
 import sys
@@ -12,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -68,7 +70,7 @@ class SystemExecutor:
             return sum(self._abandoned[name] for name in names)
 
     async def in_process(self, handler: Handler, context: Context) -> Any:
-        """Call it in a new process; when canceled, the process is killed."""
+        """Call it in a new process; when canceled, the process is killed, with all that it has started. It ends with this one."""
         code = _pickled(handler)
         ours, theirs = self._spawn.Pipe()
         process = self._spawn.Process(
@@ -78,6 +80,7 @@ class SystemExecutor:
         )
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Outcome | None] = loop.create_future()
+        outcome: Outcome | None = None
         reader = threading.Thread(target=_listen, args=(ours, context, loop, answered), name="treadle-process", daemon=True)
         try:
             process.start()
@@ -86,6 +89,8 @@ class SystemExecutor:
             outcome = await answered
         finally:
             if process.pid is not None:
+                if outcome is None:
+                    _kill_group(process.pid)
                 process.kill()
                 await asyncio.shield(asyncio.to_thread(_reap, process, reader))
             theirs.close()
@@ -118,6 +123,25 @@ def _plain(outcome: Outcome) -> Outcome:
         return Succeeded(decode(encode(outcome.result, "result", sys.maxsize)))
     except InvalidInput as error:
         return Failed(Problem(error.code, str(error), type(error).__name__))
+
+
+def _kill_group(pid: int) -> None:
+    """Kill the process and what it has started, but for what left its group; its pid is its own until it is reaped."""
+    with suppress(ProcessLookupError, PermissionError):  # it has not come so far as to have a group
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _end_with_parent() -> None:
+    """Lead a group that does not outlive the worker: nobody else keeps the lease, looks at the time, or hears of cancels."""
+    os.setsid()
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="treadle-parent", daemon=True).start()
 
 
 def _reap(process: BaseProcess, reader: threading.Thread) -> None:
@@ -157,6 +181,7 @@ def _child(pipe: Connection, code: bytes, arguments: int, task: bytes, json_line
     """
     from treadle.kernel.system import SystemClock
 
+    _end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the worker decides what becomes of us
     held = msgspec.msgpack.decode(task, type=Task)
     if json_lines:

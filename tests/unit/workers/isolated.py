@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,12 @@ def not_a_number(payload: Any) -> Any:
 
 def own_type(payload: Any) -> Any:
     return Plain(a=Plain(b=1))
+
+
+def hang_with_a_child(payload: Any) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    Path(payload["file"]).write_text(str(child.pid))
+    child.wait()
 
 
 def hang(payload: Any) -> None:

@@ -91,11 +91,20 @@ def pid_in(file: Path) -> int:
 
 
 def is_alive(pid: int) -> bool:
+    """Whether it does anything; what has ended and was not asked about yet does not."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
         return False
-    return True
+
+
+def gone(pid: int) -> None:
+    """Blocks until the process has ended."""
+    for _ in range(round(BOUND * 100)):
+        if not is_alive(pid):
+            return
+        time.sleep(0.01)
+    raise TimeoutError(f"{pid} goes on")
 
 
 @pytest.mark.parametrize("how", ["cancel", "timeout"])
@@ -113,3 +122,15 @@ async def test_canceling_and_timeouts_kill_the_process(how: str, executor: Syste
         assert isinstance(outcome, Retry)
         assert outcome.problem.code == "timeout"
     assert not is_alive(pid)
+
+
+async def test_what_the_handler_has_started_is_killed_with_it(executor: SystemExecutor, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    ctx = context(payload=json.dumps({"file": str(file)}))
+    running = asyncio.ensure_future(outcome_of(isolated.hang_with_a_child, executor, ctx, timeout=60))
+    pid = await asyncio.to_thread(pid_in, file)
+    assert is_alive(pid)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await asyncio.to_thread(gone, pid)
