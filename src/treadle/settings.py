@@ -76,6 +76,11 @@ class Settings:
     """The address that `treadle up` and `treadle serve` listen on; any but loopback needs a token."""
     http_port: int = 8787
     """The port that they listen on; if it is taken, the next free one of ten; 0: any."""
+    http_waiting: int = 1000
+    """Callers that a server lets wait at once: those who follow events, and calls that wait for something to happen. Each holds a
+    connection, so let the process have more file descriptors than that."""
+    http_waiting_each: int = 500
+    """How many of them may be of one caller: of one token, or all who call a server that is open."""
     public_url: str = ""
     """Where services outside reach the HTTP server, such as `https://work.example.org`: what call-back URLs of outside jobs begin
     with. Without it jobs have none."""
@@ -119,6 +124,8 @@ def load_settings() -> Settings:
         watch_allow=tuple((get("TREADLE_WATCH_ALLOW") or "").split()),
         http_host=(get("TREADLE_HTTP_HOST") or "127.0.0.1").strip(),
         http_port=_port("TREADLE_HTTP_PORT", get("TREADLE_HTTP_PORT")),
+        http_waiting=_whole("TREADLE_HTTP_WAITING", get("TREADLE_HTTP_WAITING"), 1000, 1_000_000),
+        http_waiting_each=_whole("TREADLE_HTTP_WAITING_EACH", get("TREADLE_HTTP_WAITING_EACH"), 500, 1_000_000),
         public_url=_public_url(get("TREADLE_PUBLIC_URL") or ""),
         github_secret=(get("TREADLE_GITHUB_SECRET") or "").strip(),
         github_labels=tuple(label.strip() for label in (get("TREADLE_GITHUB_LABELS") or "").split(",") if label.strip()),

@@ -17,7 +17,8 @@ from treadle.http.app import make_app
 from treadle.http.front import Front, front_of
 from treadle.http.live import BEAT_EVERY, Live
 from treadle.http.serving import HttpOptions, HttpServer
-from treadle.http.stream import LAG_GRACE, LOOK_EVERY
+from treadle.http.stream import LAG_GRACE
+from treadle.http.waiting import LOOK_EVERY
 from treadle.kernel.event_pages import EventFilter
 from treadle.kernel.events import GIVE_UP_FOR
 from treadle.model.access import Scope
@@ -188,6 +189,7 @@ async def test_a_follower_to_whom_there_is_always_something_to_tell_is_looked_at
         await engine.tokens.create("ada", [Scope.ADMIN])  # the server is open no more
         (late,) = await move_some(engine, 1)
         clock.advance(LOOK_EVERY)
+        await joined(front_of(app).live, 0)
         caller.taking.set()
         await calling
         assert caller.sent[-1] == b""

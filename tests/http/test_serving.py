@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -17,6 +17,7 @@ from tests.interfaces.commands import Treadle
 
 from treadle.client import Client
 from treadle.http.binding import MAX_PORT_ATTEMPTS, CannotListen, is_loopback, listen
+from treadle.http.connections import HEAD_LIMIT
 from treadle.http.serving import HttpOptions, HttpServer, NeedsToken
 from treadle.model.access import Scope
 from treadle.wiring.engine import Engine
@@ -93,6 +94,43 @@ async def test_what_a_trusted_proxy_says_is_believed_and_no_other():
                 said = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "198.51.100.7"}
                 answer = await client.post(f"{server.url}/login", json={"token": secret}, headers=said)
                 assert ("Secure" in answer.headers["Set-Cookie"]) is secure
+
+
+# --- slow and endless callers ---
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: 1"])
+async def test_a_connection_on_which_no_request_comes_is_closed(sent: bytes):
+    async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0, head_within=0.1)) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+        writer.write(sent)
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_request_that_begins_after_an_answer_has_to_come_too_and_a_long_answer_is_not_cut():
+    async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0, head_within=0.1)) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+        task = await engine.enqueue("never")
+        writer.write(f"GET /v1/tasks/{task.id}/result?wait_for=0.3 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        assert b" 200 " in await reader.readline()
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length:")[2].split()[0])
+        assert json.loads(await reader.readexactly(length))["finished"] is False
+        writer.write(b"GET /health HTTP/1.1\r\n")
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_head_without_an_end_is_cut():
+    async with Engine("memory://") as engine, HttpServer(engine, ANY) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+        writer.write(b"GET /health HTTP/1.1\r\nX-Long: " + b"x" * (2 * HEAD_LIMIT))
+        answer = b""
+        with suppress(ConnectionResetError):  # while it is still being sent
+            answer = await reader.read()
+        assert answer == b"" or b" 400 " in answer.partition(b"\r\n")[0]
+        writer.close()
 
 
 # --- stopping ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
@@ -12,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from tests.mcp.test_tools import SHOP
 from tests.mcp.ways import over_http, refused, serving, shop_engine, told
 
-from treadle.model.access import Scope
+from treadle.model.access import OPEN, Scope
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -121,6 +122,16 @@ async def test_who_waits_is_told_how_it_stands_when_the_server_stops(mode: str):
             ended = told(await waiting)
             assert (ended["state"], ended["finished"]) == ("running", False)
             await stopping
+
+
+async def test_who_waits_here_is_counted_with_all_others_who_do():
+    async with shop_engine() as engine, serving(engine) as server, over_http(server.url) as client, AsyncExitStack() as others:
+        task = await engine.enqueue("later")
+        for _ in range(engine.settings.http_waiting_each):
+            others.enter_context(server.front.waiting.join(OPEN))
+        asked = {"task_id": task.id, "wait_for": 50}
+        assert refused(await client.call_tool("task_result", asked))["code"] == "too_many_waiting"
+        assert told(await client.call_tool("task_result", {**asked, "wait_for": 0}))["finished"] is False
 
 
 class _Waits:

@@ -7,6 +7,7 @@ with the first request, as that takes long and few servers need it.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
@@ -95,7 +96,7 @@ class McpMount:
 
         async def desk_of(ctx: Any) -> Desk:
             access = await front.access(ctx.request)
-            return Desk(Service(front.engine, access), access.scopes, front.closing)
+            return Desk(Service(front.engine, access), access.scopes, partial(front.patiently, access))
 
         return StreamableHTTPSessionManager(
             make_server(desk_of), stateless=True, max_request_body_size=front.engine.settings.payload_limit + BODY_OVERHEAD

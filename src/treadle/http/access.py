@@ -94,6 +94,18 @@ class Callers:
         check_local(request)
         return OPEN
 
+    async def would_let_in(self, access: Access) -> bool:
+        """Whether who was found to have that access would still be let in; the store is asked, not what was seen lately."""
+        if access.token_id is None:
+            return await self.is_open()
+        try:
+            await self._engine.tokens.find_access_of(access.token_id, afresh=True)
+            if access.session_id is not None:
+                await self._engine.sessions.check_open(access.session_id)
+        except Unauthorized:
+            return False
+        return True
+
     async def find_session(self, request: Request) -> SessionAccess | None:
         """The session whose cookie came with the request; None: none did. A cookie that has ended counts while nothing is open."""
         cookie = request.cookies.get(COOKIE)

@@ -1,12 +1,14 @@
-"""What every request and answer has around it: a size limit, an id, headers that keep browsers safe, and one line in the log.
+"""What every request and answer has around it: a limit of size and time, an id, headers that keep browsers safe, a line in the log.
 
 The log has the route as it is written (`/v1/tasks/{task_id}`), never what stood in its place nor the query: both may be secret.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
+from contextlib import suppress
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -18,6 +20,11 @@ from treadle.model.ids import Ids
 
 BODY_OVERHEAD = 1024 * 1024
 """Bytes that a body may have beside the largest payload."""
+
+BODY_WITHIN = 20.0
+"""Seconds in which a body has to come, and one more for each `BODY_PACE` bytes that did."""
+
+BODY_PACE = 16 * 1024
 
 REQUEST_ID = "X-Request-Id"
 SAFE = {
@@ -80,27 +87,48 @@ class Envelope:
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Say that the body is too large, after reading some of it: who is still sending does not hear."""
-        left = 4 * self._body_limit
-        while left > 0:
-            message = await receive()
-            left -= len(message.get("body", b""))
-            if message["type"] != "http.request" or not message.get("more_body"):
-                break
+        left, deadline = 4 * self._body_limit, self._clock.monotonic() + BODY_WITHIN
+        with suppress(HTTPException):
+            while left > 0:
+                message = await self._soon(receive, deadline)
+                left -= len(message.get("body", b""))
+                if message["type"] != "http.request" or not message.get("more_body"):
+                    break
         await problem(413, "payload_too_large", self._too_large())(scope, receive, send)
 
     def _bounded(self, receive: Receive) -> Receive:
-        """The same, for bodies that do not say how long they are."""
-        count = 0
+        """The same, for bodies that do not say how long they are; and none may take forever to come."""
+        count, whole, begun = 0, False, self._clock.monotonic()
 
         async def bounded() -> Message:
-            nonlocal count
-            message = await receive()
+            nonlocal count, whole
+            if whole:
+                return await receive()  # until the caller goes
+            message = await self._soon(receive, begun + BODY_WITHIN + count / BODY_PACE)
             count += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
             if count > self._body_limit:
                 raise HTTPException(413, self._too_large())
             return message
 
         return bounded
+
+    async def _soon(self, receive: Receive, deadline: float) -> Message:
+        """The next part of the body; answers 408 where it has not come by then."""
+        coming = asyncio.ensure_future(receive())
+        try:
+            await asyncio.sleep(0)  # nearly always it is there already
+            if not coming.done():
+                late = asyncio.ensure_future(self._clock.sleep(deadline - self._clock.monotonic()))
+                try:
+                    await asyncio.wait({coming, late}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    late.cancel()
+            if not coming.done():
+                raise HTTPException(408, "The body of the request came too slowly.", {"Connection": "close"})
+            return coming.result()
+        finally:
+            coming.cancel()
 
     def _too_large(self) -> str:
         return f"The body may have {self._body_limit} bytes; TREADLE_PAYLOAD_LIMIT of the server says how large a payload may be."

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from fastapi import FastAPI, Request
 
 from treadle.http.access import Callers
 from treadle.http.live import Live
 from treadle.http.problems import ClientGone
+from treadle.http.waiting import Waiting
 from treadle.model.access import Access
+from treadle.model.errors import Unauthorized
 from treadle.service import Service
 from treadle.wiring.engine import Engine
 
@@ -25,6 +27,12 @@ class Front:
         self.engine = engine
         self.callers = Callers(engine, may_be_open=may_be_open)
         self.live = Live(engine)
+        self.waiting = Waiting(
+            engine.clock,
+            self.callers.would_let_in,
+            most=engine.settings.http_waiting,
+            most_each=engine.settings.http_waiting_each,
+        )
         self.closing = asyncio.Event()
         """Set when the server stops: whoever waits for something to happen goes home."""
 
@@ -44,24 +52,38 @@ class Front:
         self.closing.set()
         await self.live.close()
 
-    async def patiently(self, request: Request, call: Callable[[], Awaitable[T]], at_once: Callable[[], Awaitable[T]]) -> T:
+    async def patiently(
+        self,
+        access: Access,
+        call: Callable[[], Awaitable[T]],
+        at_once: Callable[[], Awaitable[T]],
+        request: Request | None = None,
+    ) -> T:
         """What a call comes to that may wait; when the server stops, what the same comes to without waiting.
 
-        A caller who has gone is waited for no more: what would be claimed for it would be claimed for nobody.
+        `TooManyWaiting` where too many do; `Unauthorized` once the caller would not be let in any more. A caller who has gone is
+        waited for no more: what would be claimed for it would be claimed for nobody. (That is heard from the request; without
+        one, somebody else listens.)
         """
-        calling = asyncio.ensure_future(call())
-        closing = asyncio.ensure_future(self.closing.wait())
-        gone = asyncio.ensure_future(_gone(request))
-        try:
-            await asyncio.wait({calling, closing, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if calling.done() or not closing.done():
-                if not calling.done():
+        with self.waiting.join(access) as waiter:
+            calling = asyncio.ensure_future(call())
+            closing = asyncio.ensure_future(self.closing.wait())
+            dismissed = asyncio.ensure_future(waiter.dismissed.wait())
+            ways: set[asyncio.Future[Any]] = {calling, closing, dismissed}
+            if request is not None:
+                ways.add(asyncio.ensure_future(_gone(request)))
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                if calling.done():
+                    return await calling
+                if dismissed.done():
+                    raise Unauthorized("ended")
+                if not closing.done():
                     raise ClientGone()
-                return await calling
-        finally:
-            for each in (calling, closing, gone):
-                each.cancel()
-            await asyncio.wait({calling, closing, gone})
+            finally:
+                for each in ways:
+                    each.cancel()
+                await asyncio.wait(ways)
         if not calling.cancelled() and calling.exception() is None:
             return calling.result()  # it came to something in that moment
         return await at_once()

@@ -64,6 +64,8 @@ class Follower:
         live, position, seen = self._live, after_seq or 0, set[int]()
         if after_seq is not None:
             async for events in live.settled_after(after_seq):
+                if self._ended:
+                    return  # it is told from there when it comes again
                 position = self.resume_after = events[-1].move.seq
                 if told := self._told(events, position):
                     yield told
@@ -101,9 +103,8 @@ class Follower:
     def hear(self, told: Told) -> None:
         """Something happened that fits."""
         if len(self._waiting) >= BUFFER:
-            self._waiting.clear()
             self.lagging.set()
-            self.end()
+            self.dismiss()
         else:
             self._waiting.append(told)
             self._heard.set()
@@ -112,8 +113,13 @@ class Follower:
         """Nothing may have happened for a while."""
         self._heard.set()
 
+    def dismiss(self) -> None:
+        """It is told no more, nor what waits for it."""
+        self._waiting.clear()
+        self.end()
+
     def end(self) -> None:
-        """It is told no more."""
+        """It is told no more than what waits for it."""
         self._ended = True
         self._live.leave(self)
         self._heard.set()

@@ -30,6 +30,7 @@ from treadle.model.errors import (
     RequestInProgress,
     StoreError,
     TooManyAttempts,
+    TooManyWaiting,
     TreadleError,
     Unauthorized,
     Unsupported,
@@ -56,7 +57,7 @@ STATUSES: tuple[tuple[type[TreadleError], int], ...] = (
 )
 """The first class that fits says the status; what fits none is 409: the state of the thing does not allow it."""
 
-_CODES = {404: "no_such_route", 405: "method_not_allowed", 413: "payload_too_large"}
+_CODES = {404: "no_such_route", 405: "method_not_allowed", 408: "request_too_slow", 413: "payload_too_large"}
 """Codes of what the framework refuses."""
 
 
@@ -85,7 +86,7 @@ class Problem(Shape):
     """The scope that is missing."""
 
 
-DOCUMENTED = (400, 401, 403, 404, 409, 413, 422, 429, 501, 503)
+DOCUMENTED = (400, 401, 403, 404, 408, 409, 413, 422, 429, 501, 503)
 """Problems that any call may be answered with."""
 
 
@@ -139,7 +140,7 @@ def problem_of(error: TreadleError) -> Response:
     scope: str | None = getattr(error, "scope", None) if isinstance(error, Forbidden) else None
     if scope is not None:
         headers["WWW-Authenticate"] = f'Bearer realm="treadle", error="insufficient_scope", scope="{scope}"'
-    if isinstance(error, TooManyAttempts):
+    if isinstance(error, TooManyAttempts | TooManyWaiting):
         headers["Retry-After"] = str(-(-error.retry_after // 1000))
     if isinstance(error, RequestInProgress):
         headers["Retry-After"] = "1"

@@ -95,7 +95,7 @@ def _endpoint(call: Call, front: Front) -> Callable[..., Awaitable[Response]]:
             options[KEY] = given[KEY]
         make = partial(getattr(getattr(service, call.group), call.name), **options)
         if options.get(WAIT):
-            result = await front.patiently(request, make, partial(make, **{WAIT: 0.0}))
+            result = await front.patiently(service.access, make, partial(make, **{WAIT: 0.0}), request)
         else:
             result = await make()
         return Response(to_json(result), call.route.status, media_type="application/json")

@@ -19,6 +19,7 @@ from fastapi import FastAPI
 
 from treadle.http.app import make_app
 from treadle.http.binding import is_loopback, listen, url_of
+from treadle.http.connections import HEAD_WITHIN, connections
 from treadle.http.front import front_of
 from treadle.model.errors import MissingDependency, Refused
 from treadle.wiring.engine import Engine
@@ -45,6 +46,8 @@ class HttpOptions:
     grace: float = GRACE
     forwarded_allow: str = ""
     """Addresses of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, joined by commas; `*`: all."""
+    head_within: float = HEAD_WITHIN
+    """Seconds in which the first lines and headers of a request have to come; else the connection is closed."""
     log_requests: bool = False
     """A line for each request at the level INFO, and not only at DEBUG."""
 
@@ -98,6 +101,7 @@ class HttpServer:
             _ = self._engine.metrics  # counted from now on, and not from the first time that somebody asks
         config = uvicorn.Config(
             app,
+            http=connections(options.head_within),
             lifespan="off",
             ws="none",
             log_config=None,

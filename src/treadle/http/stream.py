@@ -8,23 +8,22 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
+from starlette.types import Scope as WireScope
 
 from treadle.api.contract import PREFIX
 from treadle.http.front import Front
 from treadle.http.live import Follower, Told
 from treadle.http.problems import problem_responses
+from treadle.http.waiting import Waiter
 from treadle.kernel.event_pages import LAST_SEQ
-from treadle.model import access
-from treadle.model.errors import InvalidInput, RestrictedToken, TreadleError
+from treadle.model.access import Access, Scope
+from treadle.model.errors import InvalidInput, RestrictedToken
 from treadle.service.events import filter_of
 
 MEDIA_TYPE = "text/event-stream"
 LAG_GRACE = 10.0
 """Seconds in which a follower who was let go may still take the word that says so."""
-
-LOOK_EVERY = 5.0
-"""Seconds after which, before anything more is told, it is looked again whether the follower may still look."""
 
 _DESCRIPTION = """\
 Each event is one message whose data is an `Event` as JSON. Its `id` is where to resume: send it as `Last-Event-ID` (browsers do
@@ -59,12 +58,15 @@ def make_router(front: Front) -> APIRouter:
         move: Annotated[str | None, Query(description="Only this move", examples=["succeed"])] = None,
         last_event_id: Annotated[str | None, Header(description="The `id` of the last message that arrived")] = None,
     ) -> Response:
-        await _check(front, request)
+        access = await front.access(request)
+        access.check(Scope.READ)
+        if access.task_lists:
+            raise RestrictedToken()
         which = filter_of(entity, entity_id, run_id, root_id, move)
         after = after_seq if last_event_id is None else _seq(last_event_id)
         if after is not None and not 0 <= after <= LAST_SEQ:
             raise InvalidInput(f"after_seq is the seq of an event, zero or more, not {after}.")
-        return EventStream(front, request, front.live.follower(which), after)
+        return EventStream(front, access, front.live.follower(which), after)
 
     return router
 
@@ -74,63 +76,50 @@ class EventStream(Response):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, front: Front, request: Request, follower: Follower, after_seq: int | None) -> None:
+    def __init__(self, front: Front, access: Access, follower: Follower, after_seq: int | None) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["Content-Length"]
         self._front = front
-        self._request = request
+        self._access = access
         self._follower = follower
         self._after_seq = after_seq
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        working = [asyncio.create_task(each) for each in (self._pump(send), _gone(receive), self._stuck())]
-        try:
-            await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in working:
-                each.cancel()
-            await asyncio.wait(working)
+    async def __call__(self, scope: WireScope, receive: Receive, send: Send) -> None:
+        with self._front.waiting.join(self._access) as waiter:
+            pumping = self._pump(send)
+            working = [asyncio.create_task(each) for each in (pumping, _gone(receive), self._stuck(), self._dismissed(waiter))]
+            try:
+                await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for each in working:
+                    each.cancel()
+                await asyncio.wait(working)
         if working[0].done() and not working[0].cancelled():
             working[0].result()
 
     async def _pump(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        clock = self._front.engine.clock
-        looked = clock.monotonic()
         async with aclosing(self._follower.follow(self._after_seq)) as portions:
             async for told in portions:
-                if clock.monotonic() - looked >= LOOK_EVERY:
-                    if not await self._still_allowed():
-                        break
-                    looked = clock.monotonic()
                 text = b"".join(map(_message, told)) or b": %d\nid: %d\n\n" % ((self._follower.resume_after,) * 2)
                 await send({"type": "http.response.body", "body": text, "more_body": True})
         last = b"event: lagging\ndata: {}\n\n" if self._follower.lagging.is_set() else b""
         await send({"type": "http.response.body", "body": last, "more_body": False})
-
-    async def _still_allowed(self) -> bool:
-        try:
-            self._request.state.access = None
-            await _check(self._front, self._request)
-        except TreadleError:
-            return False
-        return True
 
     async def _stuck(self) -> None:
         """Return when a follower was let go and does not even take that."""
         await self._follower.lagging.wait()
         await self._front.engine.clock.sleep(LAG_GRACE)
 
+    async def _dismissed(self, waiter: Waiter) -> None:
+        """Tell a follower no more who may look no more; return when it does not even take the end."""
+        await waiter.dismissed.wait()
+        self._follower.dismiss()
+        await self._front.engine.clock.sleep(LAG_GRACE)
+
 
 def _message(told: Told) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (told.resume_after, told.text)
-
-
-async def _check(front: Front, request: Request) -> None:
-    found = await front.access(request)
-    found.check(access.Scope.READ)
-    if found.task_lists:
-        raise RestrictedToken()
 
 
 def _seq(text: str) -> int:

@@ -166,9 +166,9 @@ class Tokens:
             raise Unauthorized("wrong")
         return access
 
-    async def find_access_of(self, token_id: str) -> Access:
-        """What the token of that id grants now, for who has shown it before; or `Unauthorized`."""
-        found = await self._recent.find(token_id)
+    async def find_access_of(self, token_id: str, *, afresh: bool = False) -> Access:
+        """What the token of that id grants now, for who has shown it before; or `Unauthorized`. `afresh`: as the store says."""
+        found = await self._recent.find(token_id, afresh=afresh)
         if found is None:
             raise Unauthorized("unknown")
         return _valid(*found)

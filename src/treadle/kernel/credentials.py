@@ -96,11 +96,11 @@ class RecentRecords:
         self._noted: dict[str, _Noted] = {}
         self._changes = 0
 
-    async def find(self, record_id: str) -> tuple[Record, int] | None:
+    async def find(self, record_id: str, *, afresh: bool = False) -> tuple[Record, int] | None:
         """The record and the store's time, or None if there is none such in the namespace (which is not remembered)."""
         since = self._clock.monotonic()
         noted = self._noted.get(record_id)
-        if noted is not None and since - noted.since < RECENT_FOR:
+        if not afresh and noted is not None and since - noted.since < RECENT_FOR:
             return noted.record, noted.now + round((since - noted.since) * 1000)
         changes = self._changes
         record = await self._store.find_record(record_id)

@@ -128,6 +128,12 @@ class Sessions:
         access = await self._tokens.find_access_of(body.token_id)
         return SessionAccess(replace(access, session_id=record.id, expires_at=body.expires_at), _csrf(shown.credential))
 
+    async def check_open(self, session_id: str) -> None:
+        """`Unauthorized` unless that session has not ended, whatever was seen of it lately."""
+        found = await self._recent.find(session_id, afresh=True)
+        if found is None or found[0].state != OPENED or _load(found[0]).expires_at <= found[1]:
+            raise Unauthorized("closed")
+
     async def close(self, cookie: str) -> None:
         """End the session of that cookie. Idempotent; to close what is no session is a no-op."""
         shown = read_credential(PREFIX, cookie)

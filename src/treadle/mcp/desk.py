@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Protocol, TypeVar
 
 from treadle.api.face import Api
 from treadle.model.access import Scope
@@ -16,6 +16,13 @@ LONGEST_WAIT = 50.0
 """Seconds that a tool may wait for something to happen: many hosts give a call no more than a minute."""
 
 
+class Patience(Protocol):
+    """How a server lets its callers wait."""
+
+    async def __call__(self, call: Callable[[], Awaitable[T]], at_once: Callable[[], Awaitable[T]], /) -> T:
+        """What the call comes to; when the server stops, what the same comes to `at_once`. Refuses where too many wait."""
+
+
 @dataclass(frozen=True, slots=True)
 class Desk:
     """One for each request."""
@@ -23,8 +30,8 @@ class Desk:
     api: Api
     scopes: frozenset[Scope] | None = None
     """All that the caller may do; None where only a server far away knows that."""
-    closing: asyncio.Event | None = None
-    """Set when the server stops."""
+    patience: Patience | None = None
+    """How a server lets its callers wait; None: as long as they want to."""
 
     def may(self, scope: Scope) -> bool:
         """Whether it makes sense to offer what needs that scope; whether it is allowed is decided by the contract."""
@@ -33,16 +40,6 @@ class Desk:
     async def patiently(self, call: Callable[[float], Awaitable[T]], wait_for: float) -> T:
         """What `call(wait_for)` comes to, or `call(0)` if the server stops meanwhile. The call must only look."""
         wait_for = min(max(wait_for, 0.0), LONGEST_WAIT)
-        if self.closing is None or wait_for == 0:
+        if self.patience is None or wait_for == 0:
             return await call(wait_for)
-        calling = asyncio.ensure_future(call(wait_for))
-        closing = asyncio.ensure_future(self.closing.wait())
-        try:
-            await asyncio.wait({calling, closing}, return_when=asyncio.FIRST_COMPLETED)
-            if calling.done():
-                return calling.result()
-        finally:
-            for each in (calling, closing):
-                each.cancel()
-            await asyncio.wait({calling, closing})
-        return await call(0)
+        return await self.patience(partial(call, wait_for), partial(call, 0.0))

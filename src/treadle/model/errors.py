@@ -77,6 +77,7 @@
     ├── EffectUnknown           raised by effects: nobody can say whether it was made
     └── StoreError              the database, not the caller
         ├── StoreUnavailable    cannot be reached now; retrying later may help
+        │   └── TooManyWaiting  a server has as many who wait as it may; carries when to try again
         ├── StoreReadOnly       it can be read, but not written
         ├── StoreBusy           another process holds the file locked
         ├── StoreFull           no space left for the database
@@ -458,7 +459,7 @@ class Unauthorized(TreadleError):
     """No valid token or session was shown. The words are always the same, so that nothing is learned from them.
 
     `reason` is for logs and tests, never for who called: `missing`, `malformed`, `unknown`, `wrong`, `expired`, `revoked`,
-    `closed`, `unreadable`.
+    `closed`, `unreadable`, `ended` (while the caller waited).
     """
 
     code = "unauthorized"
@@ -641,6 +642,19 @@ class StoreError(TreadleError):
 
 class StoreUnavailable(StoreError):
     code = "store_unavailable"
+
+
+class TooManyWaiting(StoreUnavailable):
+    """A server keeps so many waiting and no more; `retry_after` says after how many milliseconds to try again."""
+
+    code = "too_many_waiting"
+
+    def __init__(self, who: str, most: int, retry_after: int = 5000) -> None:
+        super().__init__(
+            f"Too many already follow events or wait for something to happen: {who} may have {most} of them at once. Try again in "
+            f"{-(-retry_after // 1000)} s, or do not wait."
+        )
+        self.retry_after = retry_after
 
 
 class StoreReadOnly(StoreError):
