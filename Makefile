@@ -8,7 +8,7 @@ SECONDS ?= 60
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup assets demo up test check fmt docs screenshots bench simulate soak clean
+.PHONY: help setup assets demo up test check fmt docs screenshots bench simulate chaos soak clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ bench: setup ## Measure; see bench/RESULTS.md
 
 simulate: setup ## Play histories in which everything goes wrong, for SECONDS; or the one of SEED, line by line
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --about "$(ABOUT)",--seconds $(SECONDS) --first $(or $(FIRST),0))
+
+chaos: setup ## Real processes, killed and stopped at random on both stores; ARGUMENTS="--tasks 5000 --store sqlite ..." for less
+	@$(BIN)/python -m tests.chaos $(ARGUMENTS)
 
 soak: setup ## The long tests, at the sizes that the issues state
 	@$(BIN)/python -m pytest -q -m soak --timeout 3600

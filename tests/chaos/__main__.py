@@ -1,0 +1,78 @@
+"""`python -m tests.chaos`: real processes on a real store, with everything that goes wrong with processes; then it is looked at."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+
+from tests.chaos.play import Played, play
+from tests.chaos.report import as_json, as_markdown, as_text
+from tests.chaos.stage import Plan
+
+STORES = ("sqlite", "postgres")
+
+
+def main() -> int:
+    """0 if every promise was kept."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--store", choices=STORES, action="append", help="on this store only (default: one after the other)")
+    parser.add_argument("--tasks", type=int, default=50_000, help="wishes on each store: tasks, runs, outside jobs, objectives")
+    parser.add_argument("--seconds", type=float, default=200, help="how long things go wrong, at most, on each store")
+    parser.add_argument("--seed", type=int, default=1, help="what is wished for and what goes wrong follow from it")
+    parser.add_argument("--lease", type=float, default=3.0, help="seconds that a claim holds without being renewed")
+    parser.add_argument("--workers", type=int, default=4, help="worker processes")
+    parser.add_argument("--pause", type=float, default=1.2, help="seconds between two blows, on average")
+    parser.add_argument("--json", action="store_true", help="the report as JSON on stdout; progress goes to stderr")
+    parser.add_argument("--record", action="store_true", help="write the section of bench/RESULTS.md")
+    options = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    played = []
+    for store in options.store or STORES:
+        plan = Plan(store, options.tasks, options.seed, options.seconds, options.lease, options.workers, options.pause)
+        try:
+            played.append(_play(plan))
+        except KeyboardInterrupt:
+            print("interrupted; all processes were ended", file=sys.stderr)
+            return 130
+        if not options.json:
+            print(as_text(played[-1]), flush=True)
+    if options.json:
+        print(json.dumps([as_json(each) for each in played], indent=2))
+    if options.record:
+        from bench import results
+
+        results.write("chaos", "Chaos with real processes", as_markdown(played), _command())
+    return int(any(each.verdict.problems for each in played))
+
+
+def _play(plan: Plan) -> Played:
+    _start_nursery()
+    return asyncio.run(play(plan, lambda line: print(line, file=sys.stderr, flush=True)))
+
+
+def _start_nursery() -> None:
+    """Before anything else, deaf to Ctrl-C: the parent of all processes ends when this one has ended them."""
+    from tests import nursery
+
+    if nursery._nursery is None:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        nursery._nursery = nursery.Nursery()
+        signal.signal(signal.SIGINT, before)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _command() -> str:
+    return " ".join(
+        ["make chaos", *(["ARGUMENTS='" + " ".join(sys.argv[1:]) + "'"] if sys.argv[1:] not in ([], ["--record"]) else [])]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""All that is left when a run is over, read from the store and the service: what `judge` decides on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from tests.chaos.wishes import Wish
+
+from treadle import Engine
+from treadle.kernel.entities import RecordFilter
+from treadle.kernel.goal_reads import ObjectiveTrail
+from treadle.kernel.lookups import RunFilter, TaskFilter
+from treadle.kernel.verify import check_history
+from treadle.model.runs import Run, Step
+from treadle.model.states import EXTERNAL
+from treadle.model.tasks import Task
+
+T = TypeVar("T")
+
+PAGE = 1000
+AT_ONCE = 4
+"""Reads on their way at one time."""
+
+
+class Expiry(NamedTuple):
+    """A lease that ran out, or was ended by a start-up, of that owner."""
+
+    task_id: str
+    owner_id: str
+    at: int
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What the service counted; see `service.Ledger`."""
+
+    plain: dict[str, int]
+    asked: dict[str, int]
+    made: dict[str, list[str]]
+    submits: dict[str, int]
+    jobs: dict[str, list[str]]
+    looks: int = 0
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What there is."""
+
+    wishes: Sequence[Wish]
+    acks: dict[str, set[str]]
+    ledger: Ledger
+    tasks: dict[str, Task] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+    steps: dict[str, list[Step]] = field(default_factory=dict)
+    """The steps of each run."""
+    trails: dict[str, ObjectiveTrail] = field(default_factory=dict)
+    moves: dict[str, Counter[str]] = field(default_factory=dict)
+    """How often each entity made each move."""
+    expiries: list[Expiry] = field(default_factory=list)
+    followed: list[str] = field(default_factory=list)
+    """Outside jobs that are still followed."""
+    verified: int = 0
+    unexplained: list[str] = field(default_factory=list)
+    """What `verify` says."""
+    loop_errors: list[str] = field(default_factory=list)
+    """What processes told that they should never have to."""
+
+
+async def gather(engine: Engine, wishes: Sequence[Wish], acks: dict[str, set[str]], ledger: dict[str, Any]) -> Evidence:
+    """Read everything; nobody works any more."""
+    found = Evidence(wishes, acks, Ledger(**ledger))
+    store = engine.store
+    async for task in _pages(lambda last: store.list_tasks(TaskFilter(before_id=last), PAGE)):
+        found.tasks[task.id] = task
+    async for run in _pages(lambda last: store.list_runs(RunFilter(before_id=last), PAGE)):
+        found.runs[run.id] = run
+    for run_id, steps in zip(found.runs, await _many(lambda run_id: store.list_steps(run_id, None, PAGE), found.runs), strict=True):
+        found.steps[run_id] = steps
+    objectives = [work_id for wish in wishes if wish.kind == "objective" for work_id in acks.get(wish.key, ())]
+    for trail in await _many(engine.objectives.show, objectives):
+        found.trails[trail.objective.objective_id] = trail
+    live = RecordFilter(EXTERNAL.entity, states=("live",))
+    found.followed = [record.id for record in await store.list_records(live, PAGE)]
+    await _read_log(engine, found)
+    return found
+
+
+async def _read_log(engine: Engine, found: Evidence) -> None:
+    """The moves of everything, with what `Engine.verify` says of them."""
+    last: str | None = None
+    while True:
+        histories = await engine.store.list_histories(last, PAGE)
+        for history in histories:
+            found.unexplained += check_history(history)
+            found.moves[history.entity_id] = Counter(move.move for move in history.moves)
+            if history.entity == "task":
+                found.expiries += [
+                    Expiry(move.entity_id, move.actor or "", move.at) for move in history.moves if move.move == "expire"
+                ]
+        found.verified += len(histories)
+        if len(histories) < PAGE:
+            break
+        last = histories[-1].entity_id
+    found.unexplained += await engine.external_upkeep.check()
+
+
+async def _pages(read: Callable[[str | None], Awaitable[list[Any]]]) -> Any:
+    last: str | None = None
+    while True:
+        page = await read(last)
+        for each in page:
+            yield each
+        if len(page) < PAGE:
+            return
+        last = page[-1].id
+
+
+async def _many(read: Callable[[str], Awaitable[T]], ids: Any) -> list[T]:
+    """What is read for each, a few at a time."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(each: str) -> T:
+        async with room:
+            return await read(each)
+
+    return list(await asyncio.gather(*(one(each) for each in ids)))

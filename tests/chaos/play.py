@@ -1,0 +1,231 @@
+"""One run, from the first process to the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos.client import read_acks
+from tests.chaos.evidence import Evidence, gather
+from tests.chaos.judge import Verdict, judge
+from tests.chaos.outside import Outside
+from tests.chaos.stage import Plan, Stage, read_events, until
+from tests.chaos.storms import Storms
+from tests.chaos.takeovers import Times, measure
+from tests.chaos.wishes import draw_wishes
+from tests.crash.private_server import PrivateServer, private_server
+from tests.simulation.invariants import is_quiet
+
+from treadle import Engine
+from treadle.kernel.system import SystemClock
+from treadle.model.errors import StoreError, TreadleError
+from treadle.model.names import PRUNE
+from treadle.settings import Settings
+
+EVERY = 5.0
+"""Seconds between two lines of progress."""
+
+LOOK_EVERY = 0.25
+
+COUNTED_EVENTS = ("LeaseLost", "ResultDropped", "StoreTrouble", "ClockJumped")
+
+EXCUSED = ("could not say", "nothing will be pruned")
+"""Loop errors that a store which is away explains, as in the simulation."""
+
+
+@dataclass(slots=True)
+class Played:
+    """What became of a run."""
+
+    plan: Plan
+    verdict: Verdict
+    evidence: Evidence
+    storms: Counter[str]
+    takeovers: dict[str, Times]
+    told: Counter[str]
+    """How often processes told of trouble."""
+    seconds: float
+    calm_after: float
+    """Seconds during which things went wrong."""
+    folder: Path | None
+    """Where everything is that tells more, if something is wrong."""
+    pids: list[int]
+    """All processes that there were."""
+
+
+async def play(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Played:
+    """Do it. Whatever happens, no process is left."""
+    folder = Path(tempfile.mkdtemp(prefix=f"treadle-chaos-{plan.store}-"))
+    keep = True
+    try:
+        with _database(plan) as server:
+            url = server.url if server is not None else f"sqlite:///{folder / 'chaos.db'}"
+            stage = Stage(plan, url, folder, random.Random(f"chaos {plan.seed} {plan.store}"), server)
+            try:
+                played = await Run(stage, say).play()
+            finally:
+                stage.close()
+        keep = bool(played.verdict.problems)
+        played.folder = folder if keep else None
+        return played
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            say(f"logs and diaries of all processes are in {folder}")
+
+
+@contextmanager
+def _database(plan: Plan) -> Iterator[PrivateServer | None]:
+    if plan.store == "sqlite":
+        yield None
+        return
+    with private_server() as server:
+        yield server
+
+
+class Run:
+    """The parts of a run, in their order."""
+
+    def __init__(self, stage: Stage, say: Callable[[str], None]) -> None:
+        self._stage, self._plan = stage, stage.plan
+        self._clock = SystemClock()
+        self._began = self._said_at = self._clock.monotonic()
+        self._tell = say
+        self._storms = Storms(stage)
+        self._problems: list[str] = []
+        self._left = -1
+
+    async def play(self) -> Played:
+        """Start everything, let things go wrong, let things come to an end, and look."""
+        engine = Engine(self._stage.url, settings=Settings(), emit=lambda event: None)
+        async with engine:
+            await self._stage.open()
+            self._tell(f"{self._now()} {len(self._stage.workers)} workers are up")
+            await self._rage(engine)
+            calm_after = self._passed()
+            self._tell(f"{self._now()} nothing goes wrong any more: everything must come to an end by itself")
+            await self._settle_down(engine)
+            self._tell(f"{self._now()} checking")
+            found = await self._gather(engine)
+            verdict = judge(found)
+            verdict.problems[:0] = self._problems
+        takeovers = measure(self._stage.folder, self._storms.blows, found.expiries)
+        told = Counter(each["event"] for process in self._stage.started for each in read_events(process.log))
+        counted = Counter({name: told[name] for name in COUNTED_EVENTS})
+        pids = [process.pid for process in self._stage.started]
+        passed = self._passed()
+        return Played(
+            self._plan, verdict, found, self._storms.counts, takeovers, counted, passed, calm_after, self._stage.folder, pids
+        )
+
+    def _passed(self) -> float:
+        return self._clock.monotonic() - self._began
+
+    def _now(self) -> str:
+        return f"{self._plan.store} {self._passed():5.0f} s:"
+
+    async def _rage(self, engine: Engine) -> None:
+        """Until the work is done, or the time is over."""
+        blows = 0
+        over_at = self._passed() + self._plan.seconds
+        next_at = self._passed() + self._pause()
+        try:
+            while blows < self._plan.blows or self._passed() < over_at:
+                if self._passed() >= next_at:
+                    await self._storms.blow()
+                    blows += 1
+                    next_at = self._passed() + self._pause()
+                if await self._is_done(engine) and blows >= self._plan.blows:
+                    break
+                self._check_client()
+                await asyncio.sleep(min(LOOK_EVERY, max(next_at - self._passed(), 0.01)))
+        finally:
+            await self._storms.calm()
+
+    def _pause(self) -> float:
+        return self._stage.dice.uniform(0.2, 1.8) * self._plan.pause
+
+    def _check_client(self) -> None:
+        client = self._stage.client
+        if client is not None and client.exit_code not in (None, 0, -signal.SIGKILL):
+            raise RuntimeError(f"the client ended with {client.exit_code}:\n{client.log.read_text(errors='replace')[-3000:]}")
+
+    async def _is_done(self, engine: Engine) -> bool:
+        """Whether everything was sent and nothing is left to do; tells how far it is."""
+        with suppress(StoreError):
+            if self._clock.monotonic() - self._said_at > EVERY:
+                self._said_at = self._clock.monotonic()
+                await self._progress(engine)
+            sent = self._stage.client is not None and self._stage.client.exit_code == 0
+            return sent and await is_quiet(engine.store, ())
+        return False
+
+    async def _progress(self, engine: Engine) -> None:
+        try:
+            depths = [depth for depth in await engine.store.list_depths() if depth.lane.kind != PRUNE]
+            live = f"{sum(each.ready for each in depths)} ready, {sum(each.running for each in depths)} running, "
+            live += f"{sum(each.waiting + each.held for each in depths)} waiting"
+        except StoreError:
+            live = "the store is away"
+        blows = sum(self._storms.counts.values())
+        sent = len(read_acks(self._stage.acks))
+        self._tell(f"{self._now()} {sent} of {self._plan.tasks} sent; {live}; {blows} blows")
+
+    async def _settle_down(self, engine: Engine) -> None:
+        """What is left must come to its end by itself; then the workers are told to stop."""
+        give_up_at = self._passed() + self._plan.patience
+        while not await self._is_done(engine):
+            self._check_client()
+            if self._passed() > give_up_at:
+                await self._complain(engine)
+                break
+            await asyncio.sleep(LOOK_EVERY)
+        for worker in self._stage.workers:
+            worker.process.send(signal.SIGTERM)
+        for worker in self._stage.workers:
+            try:
+                await until(lambda worker=worker: worker.process.exit_code is not None, 30)  # type: ignore[misc]
+                if worker.process.exit_code != 0:
+                    self._problems.append(f"{worker.name} ended with {worker.process.exit_code} when it was told to stop")
+            except TimeoutError:
+                self._problems.append(f"{worker.name} did not stop when it was told to")
+
+    async def _complain(self, engine: Engine) -> None:
+        """Say what did not come to an end, and why it waits."""
+        tasks = [
+            task for task in await engine.list_tasks(states=(), kind=None, limit=1000) if not task.finished and task.kind != PRUNE
+        ]
+        self._problems.append(f"after {self._plan.patience:g} s without trouble not everything had come to an end")
+        for task in tasks[:20]:
+            with suppress(TreadleError):
+                self._problems.append(f"task {task.id} ({task.kind} {task.name}): {(await engine.why(task.id)).text}")
+
+    async def _gather(self, engine: Engine) -> Evidence:
+        outside = Outside(self._stage.port)
+        ledger = await outside.ask("GET", "/ledger")
+        outside.close()
+        wishes = draw_wishes(self._plan.seed, self._plan.tasks)
+        found = await gather(engine, wishes, read_acks(self._stage.acks), ledger)
+        found.loop_errors = [*self._loop_errors()]
+        return found
+
+    def _loop_errors(self) -> Iterator[str]:
+        """What no process should ever have to say."""
+        for process in self._stage.started:
+            for said in read_events(process.log):
+                if said["event"] == "LoopError" and not said["error"].startswith(EXCUSED):
+                    yield f"{process.log.name}: {said['loop']}: {said['error']}"
+                elif said["event"] == "Recovered" and any("has a task again" in each for each in said["missed"]):
+                    yield f"{process.log.name}: a start-up found work without a task: {said['missed']}"
+            text = process.log.read_bytes()
+            if b"Traceback" in text:
+                yield f"{process.log.name}: {text[text.index(b'Traceback') :].decode(errors='replace')[:2000]}"

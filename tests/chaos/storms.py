@@ -1,0 +1,157 @@
+"""What goes wrong, drawn from a seed: processes are killed or stand still, the database stops, connections are cut."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+from tests.chaos.stage import Stage, Worker
+
+from treadle.kernel.system import SystemClock
+
+RESTARTED, LEFT, STOPPED = "killed, started again at once", "killed, left to its lease", "stood still for over a lease"
+CLIENT, ALL = "client killed", "all workers killed at once"
+FAST, IMMEDIATE, CUT = "database stopped (fast)", "database stopped (immediate)", "connections cut"
+
+OFTEN = {RESTARTED: 34, LEFT: 14, STOPPED: 18, ALL: 3, CLIENT: 7, FAST: 4, IMMEDIATE: 4, CUT: 16}
+"""How often each happens, of a hundred."""
+
+DATABASE = (FAST, IMMEDIATE, CUT)
+"""What can only happen where there is a server."""
+
+CUT_SOME = """
+select pg_terminate_backend(pid)
+from pg_stat_activity
+where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend' and random() < $1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """Something that was done to a worker, at that instant (in milliseconds); `until_at` is when it went on, if it did."""
+
+    way: str
+    at: int
+    diary: Path
+    until_at: int | None = None
+
+
+class Storms:
+    """What goes wrong on one stage."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage, self._dice, self._clock = stage, stage.dice, SystemClock()
+        self.blows: list[Blow] = []
+        self.counts: Counter[str] = Counter()
+        self._running: set[asyncio.Task[None]] = set()
+        self._database = asyncio.Lock()
+        self._acts: dict[str, Callable[[], Awaitable[None]]] = {
+            RESTARTED: self._restart,
+            LEFT: self._leave,
+            STOPPED: self._stand_still,
+            ALL: self._kill_all,
+            CLIENT: self._kill_client,
+            FAST: lambda: self._outage(FAST, "fast"),
+            IMMEDIATE: lambda: self._outage(IMMEDIATE, "immediate"),
+            CUT: self._cut,
+        }
+        self._script = list(stage.plan.script)
+        self._ways = [way for way in OFTEN if stage.server is not None or way not in DATABASE]
+
+    async def blow(self) -> None:
+        """One more, beside those that still go on: the next of the script, or else any."""
+        if self._script:
+            way = self._script.pop(0)
+        else:
+            (way,) = self._dice.choices(self._ways, [OFTEN[way] for way in self._ways])
+        task = asyncio.ensure_future(self._acts[way]())
+        self._running.add(task)
+        await asyncio.sleep(0)
+        for ended in [each for each in self._running if each.done()]:
+            self._running.discard(ended)
+            ended.result()
+
+    async def calm(self) -> None:
+        """Nothing goes wrong any more, and everything that was ended runs again."""
+        await asyncio.gather(*self._running)
+        self._running.clear()
+
+    def _free(self) -> Worker | None:
+        free = [worker for worker in self._stage.workers if not worker.busy]
+        return self._dice.choice(free) if free else None
+
+    async def _kill(self, worker: Worker, way: str) -> None:
+        self.counts[way] += 1
+        worker.busy = True
+        worker.process.send(signal.SIGKILL)
+        self.blows.append(Blow(way, self._clock.now(), worker.diary))
+        await worker.process.ended()
+
+    async def _start(self, worker: Worker, name: str) -> None:
+        self._stage.start_again(worker, name)
+        worker.busy = False
+
+    async def _restart(self) -> None:
+        if (worker := self._free()) is not None:
+            await self._kill(worker, RESTARTED)
+            await self._start(worker, worker.name)
+
+    async def _leave(self) -> None:
+        """Nobody of its name comes back, so that only the lease tells."""
+        if (worker := self._free()) is not None:
+            await self._kill(worker, LEFT)
+            await asyncio.sleep(self._dice.uniform(0.1, 1.5) * self._stage.plan.lease)
+            await self._start(worker, f"worker{worker.number}-{len(self._stage.started)}")
+
+    async def _stand_still(self) -> None:
+        """Whoever goes on after that does not know that others have taken its work."""
+        if (worker := self._free()) is None:
+            return
+        self.counts[STOPPED] += 1
+        worker.busy = True
+        worker.process.send(signal.SIGSTOP)
+        at = self._clock.now()
+        try:
+            await asyncio.sleep(self._dice.uniform(1.2, 2) * self._stage.plan.lease)
+        finally:
+            worker.process.send(signal.SIGCONT)
+            self.blows.append(Blow(STOPPED, at, worker.diary, self._clock.now()))
+        worker.busy = False
+
+    async def _kill_all(self) -> None:
+        self.counts[ALL] += 1
+        free = [worker for worker in self._stage.workers if not worker.busy]
+        await asyncio.gather(*(self._kill(worker, RESTARTED) for worker in free))
+        for worker in free:
+            await self._start(worker, worker.name)
+
+    async def _kill_client(self) -> None:
+        client = self._stage.client
+        if client is not None and client.exit_code is None:
+            self.counts[CLIENT] += 1
+            client.send(signal.SIGKILL)
+            await client.ended()
+            self._stage.start_client()
+
+    async def _outage(self, way: str, mode: str) -> None:
+        server = self._stage.server
+        assert server is not None
+        async with self._database:
+            self.counts[way] += 1
+            await asyncio.to_thread(server.stop, mode)
+            await asyncio.sleep(self._dice.uniform(0, 1.2) * self._stage.plan.lease)
+            await asyncio.to_thread(server.start)
+
+    async def _cut(self) -> None:
+        async with self._database:
+            self.counts[CUT] += 1
+            line = await asyncpg.connect(self._stage.url, timeout=20)
+            try:
+                await line.execute(CUT_SOME, self._dice.choice((0.2, 0.5, 1.0)))
+            finally:
+                await line.close(timeout=5)

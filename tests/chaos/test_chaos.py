@@ -1,0 +1,310 @@
+"""Real processes are killed, stand still and lose their database, and nothing is lost; `make chaos` does it at full size.
+
+The checks are checked too: evidence that was doctored is found out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from tests.chaos.evidence import Evidence
+from tests.chaos.judge import ANEW, judge
+from tests.chaos.play import Played, play
+from tests.chaos.report import as_json, as_markdown, as_text
+from tests.chaos.stage import Plan, is_running
+from tests.chaos.storms import CLIENT, CUT, DATABASE, FAST, IMMEDIATE, LEFT, RESTARTED, STOPPED
+from tests.chaos.wishes import Wish
+from tests.simulation.invariants import GIVEN_UP
+
+from treadle.kernel.settle import TAKEOVER_LIMIT
+from treadle.model.tasks import Task
+
+pytestmark = pytest.mark.xdist_group("chaos")  # one run on each store, which several tests look at
+
+SCRIPT = (RESTARTED, STOPPED, CUT, RESTARTED, CLIENT, LEFT, FAST, RESTARTED, IMMEDIATE)
+
+
+def small(store: str) -> Played:
+    script = tuple(way for way in SCRIPT if store == "postgres" or way not in DATABASE)
+    plan = Plan(store, 160, 5, 30, lease=1.0, pause=0.2, blows=len(script), script=script, patience=60, chunk=20, backlog=40)
+    return asyncio.run(play(plan))
+
+
+@pytest.fixture(scope="module")
+def on_sqlite() -> Played:
+    return small("sqlite")
+
+
+@pytest.fixture(scope="module")
+def on_postgres() -> Played:
+    return small("postgres")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def played(request: pytest.FixtureRequest) -> Played:
+    found: Played = request.getfixturevalue(f"on_{request.param}")
+    return found
+
+
+def test_whatever_happens_to_processes_nothing_is_lost(played: Played) -> None:
+    assert not played.verdict.problems, as_text(played)
+    assert sum(played.verdict.ended.values()) == played.plan.tasks
+    missing = {*played.plan.script} - {*played.storms} - {CLIENT}  # it may have sent everything before
+    assert not missing
+
+
+def test_no_process_is_left(played: Played) -> None:
+    assert played.pids
+    assert not [pid for pid in played.pids if is_running(pid)]
+
+
+def test_the_report_says_what_happened(played: Played) -> None:
+    assert "broken:     nothing" in as_text(played)
+    assert as_json(played)["verdict"]["problems"] == []
+    assert f"| {played.plan.store} |" in as_markdown([played])
+
+
+# --- the judge ---
+
+
+def calm_wish(found: Evidence, fits: Callable[[Wish], object]) -> tuple[Wish, str]:
+    """A wish to which nothing happened that would explain anything, and what it became."""
+    disturbed = {entity_id for entity_id, moves in found.moves.items() if any(moves[move] for move in (*ANEW, "tool_call.unknown"))}
+    disturbed |= {run_id for task_id in disturbed if (run_id := getattr(found.tasks.get(task_id), "run_id", None))}
+    for wish in found.wishes:
+        (work_id,) = found.acks[wish.key]
+        if fits(wish) and work_id not in disturbed:
+            return wish, work_id
+    raise AssertionError("nothing was left alone")
+
+
+def charge(found: Evidence) -> tuple[Wish, str]:
+    return calm_wish(found, lambda wish: wish.name == "charge")
+
+
+def flow(found: Evidence) -> tuple[Wish, str]:
+    return calm_wish(found, lambda wish: wish.kind == "flow")
+
+
+def note(found: Evidence) -> tuple[Wish, str]:
+    return calm_wish(found, lambda wish: wish.name == "note")
+
+
+def job(found: Evidence) -> tuple[Wish, str]:
+    return calm_wish(found, lambda wish: wish.name == "chaos.Print")
+
+
+def objective(found: Evidence) -> tuple[Wish, str]:
+    return calm_wish(found, lambda wish: wish.kind == "objective")
+
+
+def a_step_task(found: Evidence) -> Task:
+    _, run_id = flow(found)
+    return next(task for task in found.tasks.values() if task.run_id == run_id and task.name == "chaos.Double")
+
+
+def lose_a_task(found: Evidence) -> None:
+    del found.tasks[note(found)[1]]
+
+
+def lose_a_run(found: Evidence) -> None:
+    del found.runs[flow(found)[1]]
+
+
+def lose_an_objective(found: Evidence) -> None:
+    del found.trails[objective(found)[1]]
+
+
+def forget_a_wish(found: Evidence) -> None:
+    del found.acks[note(found)[0].key]
+
+
+def have_a_task_twice(found: Evidence) -> None:
+    found.tasks["twin"] = msgspec.structs.replace(found.tasks[note(found)[1]], id="twin")
+    found.ledger.plain["twin"] = 1
+
+
+def acknowledge_two_ids(found: Evidence) -> None:
+    found.acks[note(found)[0].key].add("another")
+
+
+def come_to_something_else(found: Evidence) -> None:
+    found.tasks[note(found)[1]].result = '{"n":-1}'
+
+
+def leave_a_task(found: Evidence) -> None:
+    task = found.tasks[note(found)[1]]
+    task.state, task.finished_at = "pending", None
+
+
+def fail_a_task(found: Evidence) -> None:
+    found.tasks[note(found)[1]].state = "failed"
+
+
+def give_up_too_early(found: Evidence) -> None:
+    task = found.tasks[note(found)[1]]
+    task.state, task.error_code = "failed", GIVEN_UP
+    found.moves[task.id]["expire"] = TAKEOVER_LIMIT - 1
+
+
+def repeat_an_effect_in_silence(found: Evidence) -> None:
+    found.ledger.asked[charge(found)[0].effects[0]] += 1
+
+
+def make_an_effect_under_two_keys(found: Evidence) -> None:
+    found.ledger.made[charge(found)[0].effects[0]].append("another")
+
+
+def skip_an_effect(found: Evidence) -> None:
+    del found.ledger.made[charge(found)[0].effects[1]]
+
+
+def make_an_effect_for_nobody(found: Evidence) -> None:
+    found.ledger.asked["nobody"] = 1
+
+
+def make_two_jobs(found: Evidence) -> None:
+    found.ledger.jobs[job(found)[0].key].append("another")
+
+
+def submit_twice(found: Evidence) -> None:
+    found.ledger.submits[job(found)[0].key] += 1
+
+
+def run_a_body_again(found: Evidence) -> None:
+    found.ledger.plain[note(found)[1]] += 1
+
+
+def skip_a_body(found: Evidence) -> None:
+    del found.ledger.plain[note(found)[1]]
+
+
+def leave_a_step(found: Evidence) -> None:
+    _, run_id = flow(found)
+    found.steps[run_id][0] = msgspec.structs.replace(found.steps[run_id][0], state="state.EventTransmit")
+
+
+def leave_a_result(found: Evidence) -> None:
+    _, run_id = flow(found)
+    found.steps[run_id][0] = msgspec.structs.replace(found.steps[run_id][0], inbox="{}")
+
+
+def make_a_step_twice(found: Evidence) -> None:
+    _, run_id = calm_wish(found, lambda wish: sum(other.shape == wish.shape for other in found.wishes) > 1 and wish.kind == "flow")
+    found.steps[run_id].append(found.steps[run_id][0])
+
+
+def settle_a_step_twice(found: Evidence) -> None:
+    task = a_step_task(found)
+    found.tasks["twin"] = msgspec.structs.replace(task, id="twin")
+    found.ledger.plain["twin"] = 1
+
+
+def succeed_twice(found: Evidence) -> None:
+    found.moves[note(found)[1]]["succeed"] += 1
+
+
+def leave_a_run(found: Evidence) -> None:
+    _, run_id = flow(found)
+    found.runs[run_id] = msgspec.structs.replace(found.runs[run_id], state="running")
+
+
+def repair_a_run(found: Evidence) -> None:
+    found.moves[flow(found)[1]]["repair"] += 1
+
+
+def leave_an_outside_job(found: Evidence) -> None:
+    found.followed.append("record")
+
+
+def leave_a_workorder(found: Evidence) -> None:
+    trail = found.trails[objective(found)[1]]
+    trail.workorders[0] = dataclasses.replace(trail.workorders[0], run_record=None)
+
+
+def schedule_twice(found: Evidence) -> None:
+    trail = found.trails[objective(found)[1]]
+    trail.workorders.append(trail.workorders[0])
+
+
+def leave_a_row_unexplained(found: Evidence) -> None:
+    found.unexplained.append("task x: the row says completed, but its last move ended in pending")
+
+
+def meet_an_unexpected_error(found: Evidence) -> None:
+    found.loop_errors.append("worker0: worker: KeyError")
+
+
+PLANTS: list[tuple[Callable[[Evidence], None], str]] = [
+    (lose_a_task, "is lost: there is no task"),
+    (lose_a_run, "is lost: there is no run"),
+    (lose_an_objective, "is lost: there is no objective"),
+    (forget_a_wish, "was never acknowledged"),
+    (have_a_task_twice, "is there 2 times"),
+    (acknowledge_two_ids, "was acknowledged as 2 things"),
+    (come_to_something_else, "came to {'n': -1}"),
+    (leave_a_task, "left over: task"),
+    (fail_a_task, "is failed, not completed"),
+    (give_up_too_early, "is failed, not completed"),
+    (repeat_an_effect_in_silence, "1 effect(s) were asked for again; the log says 0 x tool_call.unknown"),
+    (make_an_effect_under_two_keys, "was made 2 times instead of once"),
+    (skip_an_effect, "was made 0 times instead of once"),
+    (make_an_effect_for_nobody, "nobody asked for the effect"),
+    (make_two_jobs, "2 outside jobs instead of one"),
+    (submit_twice, "its outside job was submitted 2 times, with 0 lost lease(s)"),
+    (run_a_body_again, "ran 2 times, and the log explains 1"),
+    (skip_a_body, "is completed, and its handler never ran"),
+    (leave_a_step, "is completed, and its step"),
+    (leave_a_result, "a result was left in the inbox"),
+    (make_a_step_twice, "have different numbers of steps"),
+    (settle_a_step_twice, "was settled 2 times"),
+    (succeed_twice, "succeeded 2 times"),
+    (leave_a_run, "is running, not completed"),
+    (repair_a_run, "had to be repaired"),
+    (leave_an_outside_job, "is still followed"),
+    (leave_a_workorder, "was not judged"),
+    (schedule_twice, "workorders, not"),
+    (leave_a_row_unexplained, "verify: task x"),
+    (meet_an_unexpected_error, "KeyError"),
+]
+
+
+@pytest.mark.parametrize(("plant", "said"), PLANTS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_broken_promise_is_found(on_sqlite: Played, plant: Callable[[Evidence], None], said: str) -> None:
+    doctored = copy.deepcopy(on_sqlite.evidence)
+    plant(doctored)
+    assert [problem for problem in judge(doctored).problems if said in problem]
+
+
+def test_what_the_contract_allows_is_counted_and_not_blamed(on_sqlite: Played) -> None:
+    found = copy.deepcopy(on_sqlite.evidence)
+    before = judge(found)
+    wish, charged = charge(found)
+    found.ledger.asked[wish.effects[0]] += 1
+    found.moves[charged]["tool_call.unknown"] += 1
+    _, noted = note(found)
+    found.ledger.plain[noted] += 1
+    found.moves[noted]["expire"] += 1
+    printed, sent = job(found)
+    found.ledger.submits[printed.key] += 1
+    found.moves[sent]["expire"] += 1
+    after = judge(found)
+    assert after.problems == before.problems == []
+    assert after.effects_again == before.effects_again + 1
+    assert after.bodies_again == before.bodies_again + 1
+    assert after.submits_again == before.submits_again + 1
+
+
+def test_a_task_whose_workers_were_lost_too_often_is_a_dead_letter_and_not_lost(on_sqlite: Played) -> None:
+    found = copy.deepcopy(on_sqlite.evidence)
+    task = found.tasks[note(found)[1]]
+    task.state, task.error_code = "failed", GIVEN_UP
+    found.moves[task.id]["expire"] = TAKEOVER_LIMIT
+    verdict = judge(found)
+    assert verdict.problems == []
+    assert verdict.given_up == 1 + on_sqlite.verdict.given_up

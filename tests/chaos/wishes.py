@@ -1,0 +1,108 @@
+"""What users want: drawn from a seed, so that whoever sends it and whoever checks it draw the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One wish. Sent again, it names the same thing."""
+
+    key: str
+    kind: str
+    """`task`, `flow`, `function` or `objective`."""
+    name: str
+    payload: dict[str, Any]
+    expected: Any = None
+    """The result, for what has one."""
+    ends: str = "completed"
+    effects: tuple[str, ...] = ()
+    """The effects that it makes, by their names at the service."""
+    jobs: tuple[str, ...] = ()
+    shape: str = ""
+    """Runs of one shape have the same number of steps."""
+    told: str | None = None
+    """What it is told while it waits."""
+
+
+def draw_wishes(seed: int, count: int) -> list[Wish]:
+    """So many wishes."""
+    dice = random.Random(f"wishes {seed}")
+    drawn = dice.choices([kind for kind, _ in KINDS], [weight for _, weight in KINDS], k=count)
+    return [kind(dice, f"w{seed}-{number}") for number, kind in enumerate(drawn)]
+
+
+def _note(dice: random.Random, key: str) -> Wish:
+    n = dice.randrange(1000)
+    return Wish(key, "task", "note", {"key": key, "n": n, "takes": dice.choice((0, 0, 0, 0.02, 0.2))}, {"n": 2 * n})
+
+
+def _charge(dice: random.Random, key: str) -> Wish:
+    effects = (f"{key}.0", f"{key}.1")
+    name = dice.choice(("charge", "charge", "charge_blocking"))
+    return Wish(key, "task", name, {"key": key}, {"receipts": [f"receipt {effect}" for effect in effects]}, effects=effects)
+
+
+def _nap(dice: random.Random, key: str) -> Wish:
+    return Wish(key, "task", "nap", {"key": key}, {"slept": 2})
+
+
+def _print(dice: random.Random, key: str) -> Wish:
+    return Wish(key, "task", "chaos.Print", {"key": key, "takes": dice.choice((0, 0.3, 1.5))}, {"printed": key}, jobs=(key,))
+
+
+def _flow(dice: random.Random, key: str) -> Wish:
+    prints = dice.random() < 0.25
+    items = [dice.randrange(10) for _ in range(dice.choice((1, 3) if prints else (0, 1, 3)))]
+    expected: dict[str, Any] = {"sum": 120, "receipt": f"receipt {key}"}
+    expected |= {"outs": [4 * each for each in items]} if items else {}
+    expected |= {"printed": key} if prints else {}
+    name = "chaos.Printed" if prints else "chaos.All"
+    jobs = (key,) if prints else ()
+    shape = f"{name} of {len(items)}"
+    return Wish(key, "flow", name, {"items": items, "key": key}, expected, effects=(key,), jobs=jobs, shape=shape)
+
+
+def _order(dice: random.Random, key: str) -> Wish:
+    waits, prints = dice.random() < 0.4, dice.random() < 0.15
+    payload = {"key": key, "sleeps": dice.choice((0.05, 0.5)), "waits": waits, "prints": prints}
+    result = {
+        "first": 1,
+        "receipt": f"receipt {key}",
+        "doubled": [{"out": 2}, {"out": 4}, 5],
+        "told": f"told {key}" if waits else None,
+        "printed": {"printed": key} if prints else None,
+        "child": "done",
+    }
+    return Wish(
+        key,
+        "function",
+        "order",
+        payload,
+        {"result": result},
+        effects=(key,),
+        jobs=(key,) if prints else (),
+        shape=f"order{' waiting' * waits}{' printing' * prints}",
+        told=f"told {key}" if waits else None,
+    )
+
+
+def _objective(dice: random.Random, key: str) -> Wish:
+    failing = dice.choice((0, 0, 0, 1, 5))
+    return Wish(key, "objective", f"Do {key}", {"failing": failing}, ends="BLOCKED" if failing > 2 else "DONE")
+
+
+KINDS: tuple[tuple[Callable[[random.Random, str], Wish], int], ...] = (
+    (_note, 54),
+    (_charge, 16),
+    (_nap, 4),
+    (_print, 8),
+    (_flow, 8),
+    (_order, 8),
+    (_objective, 2),
+)
+"""Kinds of wishes, and how many of a hundred are of each."""

@@ -1,0 +1,90 @@
+"""A worker process: `python -m tests.chaos.worker FOLDER`. The store is that of TREADLE_STORE.
+
+What it takes and lets go is a line in a file of its own, written at once, so that what it held when it was killed is known:
+`+ AT TASK` and `- AT TASK`, in milliseconds. All else that the engine tells goes to stdout, a JSON object a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import os
+import signal
+from pathlib import Path
+
+from tests.chaos.crew import furnish
+from tests.chaos.outside import Outside
+
+from treadle import Engine
+from treadle.kernel.system import SystemClock
+from treadle.kernel.telemetry import Event, ExternalHint, LeaseLost, ResultDropped, TaskSettled, TaskTaken
+from treadle.model.errors import StoreError
+
+AGAIN = 0.2
+"""Seconds after which a start that the store refused is tried again."""
+
+
+class Diary:
+    """What this process holds, line by line."""
+
+    def __init__(self, path: Path) -> None:
+        self._clock = SystemClock()
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def emit(self, event: Event) -> None:
+        """Write what the engine tells."""
+        match event:
+            case TaskTaken():
+                self._write("+", event.task_id)
+            case TaskSettled():
+                self._write("-", event.task_id)
+            case ExternalHint():
+                pass
+            case _:
+                if isinstance(event, LeaseLost | ResultDropped):
+                    self._write("-", event.task_id)
+                print(json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}), flush=True)
+
+    def _write(self, sign: str, task_id: str) -> None:
+        os.write(self._file, f"{sign} {self._clock.now()} {task_id}\n".encode())
+
+
+async def work(options: argparse.Namespace) -> None:
+    """Work until told to stop; a store that is away when this starts is waited for."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    diary = Diary(options.diary)
+    outside = Outside(options.port)
+    while not stop.is_set():
+        engine = Engine(emit=diary.emit)
+        furnish(engine, outside, options.folder)
+        try:
+            await engine.open()
+            async with engine.worker(
+                lease=options.lease, grace=5, concurrency=options.concurrency, threads=4, name=options.name
+            ) as host:
+                print(json.dumps({"event": "ready", "owner_id": host.owner_id}), flush=True)
+                await stop.wait()
+        except StoreError as error:
+            print(json.dumps({"event": "could not start", "error": str(error)}), flush=True)
+            await asyncio.sleep(AGAIN)
+        finally:
+            await engine.close()
+    outside.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--diary", type=Path, required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--lease", type=float, required=True)
+    parser.add_argument("--concurrency", type=int, default=30)
+    asyncio.run(work(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
