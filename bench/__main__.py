@@ -1,8 +1,101 @@
-"""`python -m bench`: all benchmarks, one after the other; what they print goes into RESULTS.md by hand, with what it means."""
+"""`python -m bench [NAME ...]`: measure on a temporary SQLite and a temporary PostgreSQL, and write the sections of RESULTS.md.
 
-from bench import functions, killers, queue, workflows
+Without names, all benchmarks one after the other: about 15 minutes on two quiet cores. A section is written once its
+benchmark has been measured on all of its stores; with --quick, --no-write or --store it is only printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import inspect
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from bench import results
+from bench.benchmark import BENCHMARKS, Benchmark, Figures, Found, load, say
+from bench.servers import temporary_store
+from treadle.settings import child_environment
+
+
+def main() -> int:
+    """0 if all were measured; aims that were missed are figures, not failures."""
+    options = parse(sys.argv[1:])
+    everything: dict[str, Found] = {}
+    failed = []
+    for name in options.names or BENCHMARKS:
+        benchmark = load(name)
+        load_before, began = os.getloadavg()[0], time.monotonic()
+        try:
+            found = measured(benchmark, options)
+        except subprocess.CalledProcessError:
+            say(f"{name}: FAILED; its section stays as it was")
+            failed.append(name)
+            continue
+        if not found:
+            continue
+        took = time.monotonic() - began
+        say(f"{name}: {took:.0f} s")
+        everything[name] = found
+        body = section(benchmark, found, took, load_before)
+        if not options.json:
+            print(f"## {benchmark.TITLE}\n\n{body}\n", flush=True)
+        if tuple(found) == benchmark.STORES and not (options.quick or options.no_write or options.store):
+            command = " ".join(["python -m bench", name, *(f"--set {wish}" for wish in options.set)])
+            results.write(name, benchmark.TITLE, body, command)
+    if options.json:
+        print(json.dumps(everything, indent=2))
+    if failed:
+        say(f"failed: {', '.join(failed)}")
+    return len(failed)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(BENCHMARKS)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs; writes nothing")
+    parser.add_argument(
+        "--store", metavar="KIND|URL", help="only sqlite or postgresql, or the store of that URL, which is written to"
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="another size, such as tasks=200000")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    parser.add_argument("--no-write", action="store_true", help="leave RESULTS.md as it is")
+    return parser.parse_args(arguments)
+
+
+def measured(benchmark: Benchmark, options: argparse.Namespace) -> Found:
+    """The figures of each store, each from a process of its own; empty if the benchmark is not for the store that is asked for."""
+    wanted = options.store.partition(":")[0] if options.store else None
+    found: Found = {}
+    for kind in benchmark.STORES:
+        if wanted not in (None, kind):
+            continue
+        say(f"{benchmark.NAME} on {kind}")
+        with contextlib.nullcontext(options.store) if "://" in (options.store or "") else temporary_store(kind) as url:
+            found[kind] = figures_of(benchmark.NAME, url, [*options.set, *(["--quick"] if options.quick else [])])
+    if not found:
+        say(f"{benchmark.NAME} is not measured on {options.store}: left out")
+    return found
+
+
+def figures_of(name: str, url: str, wishes: Sequence[str]) -> Figures:
+    """What `bench.one` says in the end."""
+    command = [sys.executable, "-m", "bench.one", name, *wishes]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=child_environment(TREADLE_STORE=url), check=True)
+    figures: Figures = json.loads(ended.stdout.strip().splitlines()[-1])
+    return figures
+
+
+def section(benchmark: Benchmark, found: Found, took: float, load_before: float) -> str:
+    """What is measured and what came of it."""
+    about = inspect.cleandoc(benchmark.__doc__)
+    return f"{about}\n\n{benchmark.show(found)}\n\nMeasured in {took:.0f} s; the load before was {load_before:.1f}."
+
 
 if __name__ == "__main__":
-    for benchmark in (queue, killers, workflows, functions):
-        print(f"\n== {benchmark.__name__} ==")
-        benchmark.main()
+    sys.exit(main())

@@ -1,68 +1,91 @@
-"""How long commands take to start: `python -m bench.cli --against SRC`, beside another revision's sources in the same run.
+"""How long commands take to start.
 
-CPU time and wall time of whole processes, the median of rounds in which each command is run once on each side, so that what else
-the machine does falls on both. `python -c pass` is what Python itself takes.
+CPU time and wall time of whole processes, by rounds in which each command is run once, on each side if there is another
+one: with `--set against=SRC` that is the folder `src` of another revision, so that what else the machine does falls on
+both. `python -c pass` is what Python itself takes.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
+import asyncio
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-COMMANDS = [["--help"], ["tasks", "--help"], ["tasks", "list"], ["tasks", "list", "--json"], ["completion", "bash", "--", "ta"]]
+from bench.benchmark import Figures, Found, say
+from bench.figures import ratios, spread
+from bench.results import table
+from treadle.settings import child_environment
+
+NAME = "cli"
+TITLE = "The start of commands"
+STORES = ("sqlite",)
+
+COMMANDS = {
+    "python -c pass": ["-c", "pass"],
+    **{
+        f"treadle {command}": ["-m", "treadle", *command.split()]
+        for command in ("--help", "tasks --help", "tasks list", "tasks list --json", "completion bash -- ta")
+    },
+}
 HERE = str(Path(__file__).parents[1] / "src")
 
 
-def took(arguments: list[str], source: str, folder: str) -> tuple[float, float] | None:
-    """CPU and wall seconds of one process; None if that revision has no such command."""
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    ended = subprocess.run([sys.executable, *arguments], cwd=folder, env={**os.environ, "PYTHONPATH": source}, capture_output=True)
-    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return (cpu, wall) if ended.returncode == 0 else None
+@dataclass(frozen=True)
+class Sizes:
+    """So many `rounds`, beside the sources in `against`."""
+
+    rounds: int = 10
+    against: str | None = None
 
 
-def measure(rounds: int, against: str | None) -> list[dict[str, object]]:
-    """For each command the medians on both sides, and their ratio."""
-    rows: list[dict[str, object]] = []
+SIZES = Sizes()
+QUICK = Sizes(rounds=1)
+
+
+async def measure(url: str, sizes: Sizes) -> Figures:
+    """For each command the CPU and wall milliseconds of all rounds, on both sides."""
+    sides = {"now": HERE} | ({"before": sizes.against} if sizes.against else {})
+    figures: Figures = {"rounds": sizes.rounds, "sides": list(sides)}
+    for number in range(3):
+        await asyncio.to_thread(took, ["-m", "treadle", "enqueue", f"task-{number}"], HERE, url)
+    for number in range(1, sizes.rounds + 1):
+        for name, command in COMMANDS.items():
+            for side, source in sides.items():
+                one = await asyncio.to_thread(took, command, source, url)
+                if one is not None:
+                    figures.setdefault(f"{side}_cpu_ms {name}", []).append(one[0])
+                    figures.setdefault(f"{side}_wall_ms {name}", []).append(one[1])
+        say(f"round {number} of {sizes.rounds}")
+    return figures
+
+
+def took(arguments: list[str], source: str, url: str) -> tuple[float, float] | None:
+    """CPU and wall milliseconds of one process; None if that revision has no such command."""
     with tempfile.TemporaryDirectory() as folder:
-        for name in (f"task-{n}" for n in range(3)):
-            took(["-m", "treadle", "enqueue", name], HERE, folder)
-        for command in [["-c", "pass"], *(["-m", "treadle", *each] for each in COMMANDS)]:
-            sides = {"now": HERE} | ({} if against is None else {"before": against})
-            found: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
-            for _ in range(rounds):
-                for side, source in sides.items():
-                    one = took(command, source, folder)
-                    found[side] += [] if one is None else [one]
-            row: dict[str, object] = {"command": " ".join(command[2:]) if command[0] == "-m" else "python -c pass"}
-            for side, times in found.items():
-                if times:
-                    row[f"{side}_cpu_ms"] = round(statistics.median(cpu for cpu, _ in times) * 1000)
-                    row[f"{side}_wall_ms"] = round(statistics.median(wall for _, wall in times) * 1000)
-            if found.get("before"):
-                row["cpu_ratio"] = round(row["now_cpu_ms"] / row["before_cpu_ms"], 2)  # type: ignore[operator]
-            rows.append(row)
-    return rows
+        environment = child_environment(PYTHONPATH=source, TREADLE_STORE=url)
+        before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        ended = subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True)
+        wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return (cpu * 1000, wall * 1000) if ended.returncode == 0 else None
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--against", metavar="SRC", help="the folder src of another revision")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    for row in measure(options.rounds, options.against):
-        print(json.dumps(row) if options.json else "  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def show(found: Found) -> str:
+    """Every command, and where there are two sides their ratio."""
+    (figures,) = found.values()
+    sides = figures["sides"]
+    rows = []
+    for name in COMMANDS:
+        keys = [f"{side}_{which} {name}" for side in sides for which in ("cpu_ms", "wall_ms")]
+        cells = [spread(figures[key]) if key in figures else "" for key in keys]
+        if len(sides) > 1:
+            both = [figures.get(f"{side}_cpu_ms {name}", []) for side in sides]
+            cells.append(spread(ratios(*both)) if all(both) else "")
+        rows.append((f"`{name}`", *cells))
+    head = [f"{which}, {side}, ms" for side in sides for which in ("CPU", "wall")] + (["ratio of CPU"] if len(sides) > 1 else [])
+    return f"{figures['rounds']} rounds, on SQLite.\n\n{table(('command', *head), rows)}"

@@ -1,25 +1,60 @@
-"""Durable functions in figures: `python -m bench.functions [--store URL] [--json]`.
+"""Durable functions in one worker process.
 
-Runs of ten no-op steps, 500 executing at once in one worker process: each step is committed before the next begins, and the
-commits of all runs are shared. A gather over 1,000 children: how often its parent is claimed. Suspended functions: memory of each.
+*Runs* of ten no-op steps, 500 executing at once: each step is committed before the next begins, and the commits of all runs
+are shared. They count from the start of the worker to the last end; CPU per step is that of the whole process, the writer's
+thread of SQLite included. *Gather*: a function that waits for 1,000 child tasks, and how often it is claimed for that (2:
+to begin and to end). *Suspended* functions: the memory of each, of which a process keeps the newest 1,000 warm and replays
+all others when they go on.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
-import json
-import resource
 import time
+from dataclasses import dataclass
 from typing import Any
 
-from bench.servers import temporary_store
+from bench.benchmark import BOTH, Figures, Found, say
+from bench.figures import Aim, Row, by_store, judged
+from bench.processes import rss_mb
 from treadle import Engine
 from treadle.settings import Settings
 
+NAME = "functions"
+TITLE = "Durable functions"
+STORES = BOTH
+
 STEPS = 10
 CHILDREN = 1000
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """`runs` in each of `rounds`, `concurrency` at once; `sleepers` are suspended."""
+
+    runs: int = 4000
+    rounds: int = 5
+    concurrency: int = 500
+    sleepers: int = 10_000
+
+
+SIZES = Sizes()
+QUICK = Sizes(runs=100, rounds=2, sleepers=200)
+
+
+async def measure(url: str, sizes: Sizes) -> Figures:
+    """All figures for one store."""
+    figures: Figures = {"runs": sizes.runs, "rounds": sizes.rounds}
+    engine = make_engine(url)
+    async with engine:
+        await ten_steps(engine, 200, sizes.concurrency)  # warm
+        for number in range(1, sizes.rounds + 1):
+            for found in (await ten_steps(engine, sizes.runs, sizes.concurrency), await fan_out(engine)):
+                for name, value in found.items():
+                    figures.setdefault(name, []).append(value)
+            say(f"round {number} of {sizes.rounds}: {figures['runs_per_s'][-1]:,.0f} runs/s")
+        return figures | await suspended(engine, sizes.sleepers)
 
 
 def make_engine(url: str) -> Engine:
@@ -98,59 +133,41 @@ async def fan_out(engine: Engine) -> dict[str, float]:
 async def suspended(engine: Engine, count: int) -> dict[str, float]:
     """Memory of each suspended function, beyond what the process had before."""
     gc.collect()
-    before = _memory()
+    before = rss_mb()
     for start in range(0, count, 500):
         await asyncio.gather(*(engine.start_function("sleeper") for _ in range(start, min(start + 500, count))))
     async with engine.worker(concurrency=500):
         while any(depth.ready or depth.running for depth in await engine.store.list_depths() if depth.lane.kind == "function"):
             await asyncio.sleep(0.1)
         gc.collect()
-        after = _memory()
-    return {"suspended": count, "suspended_bytes_each": (after - before) / count}
+        after = rss_mb()
+    return {"suspended": count, "suspended_kb_each": (after - before) * 1024 / count}
 
 
-def _memory() -> int:
-    """Bytes of memory of this process now."""
-    with open("/proc/self/statm") as file:  # noqa: PTH123
-        return int(file.read().split()[1]) * resource.getpagesize()
+ROWS = (
+    Row("runs per second", "runs_per_s", "/s"),
+    Row("steps per second", "steps_per_s", "/s"),
+    Row("CPU of the process per step", "cpu_us_per_step", " µs"),
+    Row("starts per second", "starts_per_s", "/s"),
+    Row("gather over 1,000 children: claims of its parent", "gather_1000_parent_claims"),
+    Row("gather over 1,000 children", "gather_1000_s", " s"),
+    Row("suspended: memory each", "suspended_kb_each", " KB"),
+)
+
+AIMS = (
+    Aim("runs per second", "runs_per_s", "/s", at_least=2_000),
+    Aim("runs per second (50 times DBOS's 22/s)", "runs_per_s", "/s", at_least=1_100),
+    Aim("runs per second (20 times Absurd's 81/s)", "runs_per_s", "/s", at_least=1_620, stores=("postgresql",)),
+    Aim("claims of a parent that gathers", "gather_1000_parent_claims", at_most=2),
+    Aim("memory of each suspended function", "suspended_kb_each", " KB", at_most=2),
+)
 
 
-async def measure(url: str, runs: int, concurrency: int, sleepers: int) -> dict[str, Any]:
-    """All figures for one store."""
-    figures: dict[str, Any] = {"store": url.partition("://")[0]}
-    engine = make_engine(url)
-    async with engine:
-        await ten_steps(engine, 200, concurrency)  # warm
-        figures |= await ten_steps(engine, runs, concurrency)
-        figures |= await fan_out(engine)
-        figures |= await suspended(engine, sleepers)
-    return figures
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--store", help="store URL; default: a temporary SQLite file, then a temporary PostgreSQL")
-    parser.add_argument("--runs", type=int, default=4000)
-    parser.add_argument("--concurrency", type=int, default=500)
-    parser.add_argument("--sleepers", type=int, default=10_000)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    sizes = (arguments.runs, arguments.concurrency, arguments.sleepers)
-    all_figures = []
-    for kind in [arguments.store] if arguments.store else ["sqlite", "postgresql"]:
-        if arguments.store:
-            all_figures.append(asyncio.run(measure(kind, *sizes)))
-        else:
-            with temporary_store(kind) as url:
-                all_figures.append(asyncio.run(measure(url, *sizes)))
-    if arguments.json:
-        print(json.dumps(all_figures, indent=2))
-        return
-    for figures in all_figures:
-        print(f"\n{figures.pop('store')}")
-        for name, value in figures.items():
-            print(f"  {name:36} {value:12,.2f}")
-
-
-if __name__ == "__main__":
-    main()
+def show(found: Found) -> str:
+    """Figures and aims."""
+    each = next(iter(found.values()))
+    told = f"{each['runs']:,} runs in each of {each['rounds']} rounds; {each['suspended']:,} suspended functions."
+    note = (
+        "Aims that name a peer use its figure of another day; side by side, in one session, they are in the section of the peers."
+    )
+    return f"{told}\n\n{by_store(found, ROWS)}\n\n{judged(found, AIMS)}\n\n{note}"

@@ -1,136 +1,214 @@
-"""The queue in figures: `python -m bench.queue --store URL [--json]`.
+"""Enqueueing, draining, latency and idling, beside what the same database can do at most.
 
-Without --store it measures a temporary SQLite file and a temporary PostgreSQL, one after the other. Workers are real
-processes. `limit` is what the same database does when a bare loop claims 100 rows and completes 100 rows with set-based
-statements and nothing else: no history, no retries, no leases. Ratios to it are what to compare between machines.
+*Drain*: no-op tasks per second through real worker processes, full history kept. It counts from the moment in which the
+process, with its store open, begins to start its worker, so registration, recovery and the first look at the lanes are in
+it, to the last settle; *start* is how much of it passes before the first tasks are done. The two *limits* are measured
+beside it, in every round, in the same database by a bare loop of one connection: `bare` takes 100 rows and completes 100
+rows of a table of two columns; `with history` does the same with copies of the very task rows and the tables that the drain
+has: claimed by the same index, ended by a row in `finished` (which is the log entry) with payload and result, and gone from
+the live table. Neither runs handlers, renews leases or fences.
+
+*Latency* is from the call of `enqueue` in one process to the first line of the handler in another one that was idle. *Idle
+queries* of PostgreSQL are transactions that the server counted for the database while one worker rests (a transaction of
+several statements counts once; autovacuum's are in it); those of SQLite are statements that the worker's process sent,
+without `begin`, `commit` and the look at `data_version`, which is told apart: between processes SQLite is looked at for
+changes, and that is its latency.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import statistics
-import subprocess
-import sys
 import time
-from typing import Any
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
-from bench.limits import set_based_limit
-from bench.servers import temporary_store
+from bench.benchmark import BOTH, Figures, Found, say
+from bench.figures import Aim, Row, by_store, judged, ratios
+from bench.limits import limit_with_history, set_based_limit
+from bench.processes import Child, child
+from bench.servers import counters
 from treadle import Engine, TaskSpec
 from treadle.settings import Settings
 
+NAME = "queue"
+TITLE = "The queue"
+STORES = BOTH
+CALLERS = 32
 
-async def enqueue_figures(url: str, count: int) -> dict[str, float]:
-    """Tasks per second: one caller after the other, 32 callers at once, and in batches."""
-    async with Engine(url, settings=Settings()) as engine:
-        singles = min(count // 10, 500)
-        started = time.perf_counter()
-        for _ in range(singles):
+
+@dataclass(frozen=True)
+class Sizes:
+    """`tasks` are drained in each of `rounds`; `samples` of latency are taken."""
+
+    tasks: int = 10_000
+    rounds: int = 7
+    samples: int = 300
+    settle_seconds: float = 11.0
+    """PostgreSQL's counters are late by up to ten seconds where a connection rests."""
+    idle_seconds: float = 20.0
+
+
+SIZES = Sizes()
+QUICK = Sizes(tasks=1000, rounds=2, samples=20, settle_seconds=1.0, idle_seconds=3.0)
+
+
+async def measure(url: str, sizes: Sizes) -> Figures:
+    """In every round: enqueue, the limits, one worker, the limits once more, two workers."""
+    figures: Figures = {"tasks": sizes.tasks, "rounds": sizes.rounds}
+    samples: dict[str, list[float]] = {}
+
+    def add(**found: float) -> None:
+        for name, value in found.items():
+            samples.setdefault(name, []).append(value)
+
+    for number in range(1, sizes.rounds + 1):
+        async with Engine(url, settings=Settings()) as engine:
+            add(**await enqueue_rates(engine, sizes.tasks))
+        for workers in (1, 2):
+            name = f"bench.noop{workers}.{number}"
+            add(enqueue_batched=await fill(url, name, sizes.tasks))
+            add(**{f"limit_beside_{workers}": await set_based_limit(url, sizes.tasks)})
+            add(**{f"limit_with_history_beside_{workers}": await limit_with_history(url, name)})
+            drained = await drain(url, name, sizes.tasks, workers)
+            add(**{f"drain_{workers}{what}": value for what, value in drained.items()})
+        say(f"round {number} of {sizes.rounds}: {samples['drain_1'][-1]:,.0f}/s, with two workers {samples['drain_2'][-1]:,.0f}/s")
+    figures |= samples
+    for workers in (1, 2):
+        for limit in ("limit", "limit_with_history"):
+            figures[f"drain_{workers}_of_{limit}"] = ratios(samples[f"drain_{workers}"], samples[f"{limit}_beside_{workers}"])
+    figures["limit"] = samples["limit_beside_1"] + samples["limit_beside_2"]
+    figures["limit_with_history"] = samples["limit_with_history_beside_1"] + samples["limit_with_history_beside_2"]
+    return figures | await idle_figures(url, sizes)
+
+
+async def enqueue_rates(engine: Engine, count: int) -> dict[str, float]:
+    """Tasks per second: one caller after the other, and many at once."""
+    singles, each = min(count // 10, 500), count // 4 // CALLERS
+
+    async def caller(times: int) -> None:
+        for _ in range(times):
             await engine.enqueue("bench.parked", task_list="parked")
-        single = singles / (time.perf_counter() - started)
 
-        async def caller(times: int) -> None:
-            for _ in range(times):
-                await engine.enqueue("bench.parked", task_list="parked")
-
-        each = count // 4 // 32
-        started = time.perf_counter()
-        await asyncio.gather(*(caller(each) for _ in range(32)))
-        concurrent = 32 * each / (time.perf_counter() - started)
-        started = time.perf_counter()
-        await engine.enqueue_many(TaskSpec(name="bench.parked", task_list="parked") for _ in range(count))
-        batched = count / (time.perf_counter() - started)
-    return {"enqueue_single": single, "enqueue_32_callers": concurrent, "enqueue_batched": batched}
+    started = time.perf_counter()
+    await caller(singles)
+    single = singles / (time.perf_counter() - started)
+    started = time.perf_counter()
+    await asyncio.gather(*(caller(each) for _ in range(CALLERS)))
+    return {"enqueue_single": single, "enqueue_32_callers": CALLERS * each / (time.perf_counter() - started)}
 
 
-async def drain_figures(url: str, count: int, workers: int) -> float:
-    """No-op tasks per second from the first claim to the last settle, with so many worker processes."""
+async def fill(url: str, name: str, count: int) -> float:
+    """So many tasks for a drain, in one call: how many per second that was."""
     async with Engine(url, settings=Settings()) as engine:
-        name = f"bench.noop{workers}"
+        started = time.perf_counter()
         await engine.enqueue_many(TaskSpec(name=name, payload={"n": n}) for n in range(count))
-    processes = [spawn("drain", url, name, str(count // workers)) for _ in range(workers)]
-    spans = [json.loads(await asyncio.to_thread(process_output, process)) for process in processes]
-    if (handled := sum(span["handled"] for span in spans)) != count:
+        return count / (time.perf_counter() - started)
+
+
+async def drain(url: str, name: str, count: int, workers: int) -> dict[str, float]:
+    """No-op tasks per second with so many worker processes; the milliseconds until the first was done, the rate from then on."""
+    async with AsyncExitStack() as stack:
+        crew = [
+            await stack.enter_async_context(child("bench.queue_worker", "drain", name, str(count), store=url))
+            for _ in range(workers)
+        ]
+        for each in crew:
+            await each.said()
+        for each in crew:
+            await each.tell("go")
+        spans: dict[int, dict[str, float]] = {}
+
+        async def follow(each: Child) -> None:
+            while sum(span["handled"] for span in spans.values()) < count:
+                spans[each.pid] = await each.said()
+
+        following = [asyncio.ensure_future(follow(each)) for each in crew]
+        await asyncio.wait(following, return_when=asyncio.FIRST_COMPLETED)
+        for one in following:
+            one.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
+    if (handled := sum(span["handled"] for span in spans.values())) != count:
         raise SystemExit(f"{handled} of {count} tasks were handled: the benchmark is broken or work was lost")
-    return count / (max(span["last"] for span in spans) - min(span["first"] for span in spans))
-
-
-async def idle_figures(url: str, samples: int, idle_seconds: float) -> dict[str, float]:
-    """An idle worker process: latency from enqueue to start of the handler, its memory, and its store calls per second."""
-    process = spawn("idle", url, str(idle_seconds))
-    assert process.stdout is not None
-    await asyncio.to_thread(process.stdout.readline)
-    latencies = []
-    async with Engine(url, settings=Settings()) as engine:
-        for _ in range(samples):
-            sent = time.time_ns()
-            task = await engine.enqueue("bench.stamp")
-            latencies.append(((await engine.result(task, timeout=10))["at"] - sent) / 1e6)
-            await asyncio.sleep(0.01)
-        await engine.enqueue("bench.rest")
-    said = json.loads(await asyncio.to_thread(process_output, process))
-    cuts = statistics.quantiles(latencies, n=100)
+    first, last = min(span["first"] for span in spans.values()), max(span["last"] for span in spans.values())
+    begun, by_then = min((span["begun"], span["by_then"]) for span in spans.values())
     return {
-        "latency_ms_p50": cuts[49],
-        "latency_ms_p95": cuts[94],
-        "latency_ms_p99": cuts[98],
-        "idle_queries_per_s": said["calls"] / idle_seconds,
-        "idle_rss_mb": said["rss_mb"],
+        "": count / (last - first),
+        "_start_ms": (begun - first) * 1000,
+        "_once_started": (count - by_then) / max(last - begun, 0.001),
     }
 
 
-def spawn(role: str, *arguments: str) -> subprocess.Popen[str]:
-    """A worker process of this benchmark."""
-    command = [sys.executable, "-m", "bench.queue_worker", role, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+async def idle_figures(url: str, sizes: Sizes) -> dict[str, object]:
+    """An idle worker process: how soon it starts what comes, its memory, and what it asks the database while nothing comes."""
+    latencies = []
+    async with child("bench.queue_worker", "idle", store=url) as worker:
+        await worker.said()
+        async with Engine(url, settings=Settings()) as engine:
+            for _ in range(sizes.samples):
+                sent = time.time_ns()
+                task = await engine.enqueue("bench.stamp")
+                latencies.append(((await engine.result(task, timeout=10))["at"] - sent) / 1e6)
+                await asyncio.sleep(0.01)
+        say(f"latency: median {statistics.median(latencies):.1f} ms; resting for {sizes.settle_seconds + sizes.idle_seconds:.0f} s")
+        await asyncio.sleep(sizes.settle_seconds if url.startswith("postgresql") else 1.0)
+        await worker.tell("count")
+        before = await counters(url)
+        await asyncio.sleep(sizes.idle_seconds)
+        after = await counters(url)
+        await worker.tell("say")
+        said = await worker.said()
+    cuts = statistics.quantiles(latencies, n=100)
+    asked = after["transactions"] - before["transactions"] if "transactions" in after else said["statements"]
+    figures = {"latency_ms_p50": cuts[49], "latency_ms_p95": cuts[94], "latency_ms_p99": cuts[98]}
+    figures |= {"idle_queries_per_s": asked / sizes.idle_seconds, "idle_rss_mb": said["rss_mb"]}
+    return figures | ({"idle_looks_per_s": said["looks"] / sizes.idle_seconds} if said["looks"] else {})
 
 
-def process_output(process: subprocess.Popen[str]) -> str:
-    """The last line that the process prints; a process that fails ends the benchmark."""
-    output, _ = process.communicate(timeout=300)
-    if process.returncode:
-        raise SystemExit(f"a worker process failed with exit code {process.returncode}")
-    return output.strip().splitlines()[-1]
+ROWS = (
+    Row("enqueue, one caller", "enqueue_single", "/s"),
+    Row("enqueue, 32 callers at once", "enqueue_32_callers", "/s"),
+    Row("enqueue, batched", "enqueue_batched", "/s"),
+    Row("drain, one worker process", "drain_1", "/s"),
+    Row("drain, two worker processes", "drain_2", "/s"),
+    Row("start, one worker", "drain_1_start_ms", " ms"),
+    Row("start, two workers", "drain_2_start_ms", " ms"),
+    Row("drain once started, one worker", "drain_1_once_started", "/s"),
+    Row("drain once started, two workers", "drain_2_once_started", "/s"),
+    Row("limit, bare", "limit", "/s"),
+    Row("limit, with history", "limit_with_history", "/s"),
+    Row("one worker, of the bare limit", "drain_1_of_limit"),
+    Row("one worker, of the limit with history", "drain_1_of_limit_with_history"),
+    Row("two workers, of the bare limit", "drain_2_of_limit"),
+    Row("two workers, of the limit with history", "drain_2_of_limit_with_history"),
+    Row("latency, p50", "latency_ms_p50", " ms"),
+    Row("latency, p95", "latency_ms_p95", " ms"),
+    Row("latency, p99", "latency_ms_p99", " ms"),
+    Row("idle worker: queries per second", "idle_queries_per_s"),
+    Row("idle worker: looks at `data_version` per second", "idle_looks_per_s"),
+    Row("idle worker: memory", "idle_rss_mb", " MB"),
+)
+
+POSTGRES, SQLITE = ("postgresql",), ("sqlite",)
+AIMS = (
+    Aim("drain, one worker, of the bare limit", "drain_1_of_limit", at_least=0.6, stores=POSTGRES),
+    Aim("drain, one worker, of the limit with history", "drain_1_of_limit_with_history", at_least=0.6, stores=POSTGRES),
+    Aim("drain, one worker (twice PgQueuer's 13,000/s)", "drain_1", "/s", at_least=26_000, stores=POSTGRES),
+    Aim("drain, two workers (twice PgQueuer's 17,600/s)", "drain_2", "/s", at_least=35_200, stores=POSTGRES),
+    Aim("drain, one worker (six times Huey's 3,000/s)", "drain_1", "/s", at_least=18_000, stores=SQLITE),
+    Aim("enqueue, 32 callers (five times the best peer's single one, 1,900/s)", "enqueue_32_callers", "/s", at_least=9_500),
+    Aim("latency p50", "latency_ms_p50", " ms", at_most=3.7, stores=POSTGRES),
+    Aim("latency p99", "latency_ms_p99", " ms", at_most=5.5, stores=POSTGRES),
+    Aim("idle queries per second", "idle_queries_per_s", at_most=1.0),
+    Aim("idle memory", "idle_rss_mb", " MB", at_most=60),
+)
 
 
-async def measure(url: str, count: int, samples: int, idle_seconds: float) -> dict[str, Any]:
-    """All figures for one store."""
-    figures: dict[str, Any] = {"store": url.partition("://")[0], "tasks": count}
-    figures |= await enqueue_figures(url, count)
-    figures["limit"] = await set_based_limit(url, count)
-    figures["drain_1"] = await drain_figures(url, count, 1)
-    figures["drain_2"] = await drain_figures(url, count, 2)
-    figures["drain_1_of_limit"] = figures["drain_1"] / figures["limit"]
-    figures |= await idle_figures(url, samples, idle_seconds)
-    return figures
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--store", help="store URL; default: a temporary SQLite file, then a temporary PostgreSQL")
-    parser.add_argument("--tasks", type=int, default=20_000)
-    parser.add_argument("--samples", type=int, default=300)
-    parser.add_argument("--idle-seconds", type=float, default=10.0)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    all_figures = []
-    kinds = [arguments.store] if arguments.store else ["sqlite", "postgresql"]
-    for kind in kinds:
-        if arguments.store:
-            all_figures.append(asyncio.run(measure(kind, arguments.tasks, arguments.samples, arguments.idle_seconds)))
-        else:
-            with temporary_store(kind) as url:
-                all_figures.append(asyncio.run(measure(url, arguments.tasks, arguments.samples, arguments.idle_seconds)))
-    if arguments.json:
-        print(json.dumps(all_figures, indent=2))
-        return
-    for figures in all_figures:
-        print(f"\n{figures.pop('store')}")
-        for name, value in figures.items():
-            print(f"  {name:22} {value:12,.2f}")
-
-
-if __name__ == "__main__":
-    main()
+def show(found: Found) -> str:
+    """Figures and aims; those that name a peer use its figure of another day: the section of the peers has them side by side."""
+    each = next(iter(found.values()))
+    told = f"{each['tasks']:,} tasks in each of {each['rounds']} rounds. Medians, with the least and the greatest."
+    note = (
+        "Aims that name a peer use its figure of another day; side by side, in one session, they are in the section of the peers."
+    )
+    return f"{told}\n\n{by_store(found, ROWS)}\n\n{judged(found, AIMS)}\n\n{note}"

@@ -1,83 +1,112 @@
-"""The worker processes of `bench.queue`: `drain` runs until it has done its share, `idle` until it is told to rest."""
+"""The worker processes of `bench.queue` and `bench.memory`: `drain`, `idle` and `steady`."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Coroutine
 from typing import Any
 
+from bench.processes import own_store, rss_mb, tell_parent, told
 from treadle import Engine
 from treadle.settings import Settings
 
+QUIET = 0.05
+"""Seconds without a settle after which a worker says how far it is."""
 
-async def drain(url: str, name: str, share: str) -> None:
-    """Run no-op tasks until nothing is left; print how many and when the first was claimed and the last settled."""
-    engine = Engine(url, settings=Settings())
+
+def noop_engine(name: str) -> Engine:
+    """An engine with one handler, which gives back what it gets."""
+    engine = Engine(own_store(), settings=Settings(), emit=lambda _: None)
 
     @engine.handler(name)
     async def noop(payload: dict[str, Any]) -> dict[str, Any]:
         return payload
 
+    return engine
+
+
+async def drain(name: str, count: str) -> None:
+    """Told to, run no-op tasks; say how many, when it began, and when the first and the last were seen settled."""
+    from treadle.cli.serving import calm_collector
+
+    engine = noop_engine(name)
     async with engine:
-        first = time.time()
+        calm_collector()  # as `treadle worker` does
+        tell_parent(ready=True)
+        await told()
+        first = last = time.time()
+        begun, by_then, done, reported = 0.0, 0, 0, -1
         async with engine.worker(concurrency=500) as host:
-            done, last = 0, first
             while True:
                 await asyncio.sleep(0.005)
                 if host.worker.handled > done:
                     done, last = host.worker.handled, time.time()
-                elif done >= int(share) // 2 and time.time() - last > 0.5:
-                    break
-    print(json.dumps({"handled": done, "first": first, "last": last}))
+                    begun, by_then = (begun, by_then) if begun else (last, done)
+                elif done != reported and (done == int(count) or time.time() - last > QUIET):
+                    reported = done
+                    tell_parent(handled=done, first=first, begun=begun or last, by_then=by_then, last=last)
 
 
-async def idle(url: str, seconds: str) -> None:
-    """Answer stamps, then rest: count the store calls of an idle worker and take its memory."""
-    engine = Engine(url, settings=Settings())
-    resting = asyncio.Event()
+async def idle() -> None:
+    """Answer stamps; told to, count what SQLite is asked for; told again, say so, and the memory."""
+    statements = count_statements()
+    engine = Engine(own_store(), settings=Settings(), emit=lambda _: None)
 
     @engine.handler("bench.stamp")
     async def stamp() -> dict[str, Any]:
         return {"at": time.time_ns()}
 
-    @engine.handler("bench.rest")
-    async def rest() -> None:
-        resting.set()
-
     async with engine, engine.worker():
         await asyncio.sleep(1)
-        print("ready", flush=True)
-        await resting.wait()
-        await asyncio.sleep(1)
-        calls = count_calls(engine.store)
-        await asyncio.sleep(float(seconds))
-        print(json.dumps({"calls": calls(), "rss_mb": rss_mb()}))
+        tell_parent(ready=True)
+        await told()
+        statements.clear()
+        await told()
+        looks = statements.pop("look", 0)
+        tell_parent(statements=statements.total(), looks=looks, rss_mb=rss_mb())
 
 
-def count_calls(store: Any) -> Callable[[], int]:
-    """Count from now on the calls of the store's methods that send a query when nothing is to be done."""
-    seen = 0
-    for method in ("claim", "wake", "now", "list_lanes", "save_server", "find_finished", "notify"):
-        original = getattr(store, method)
+async def steady(name: str, every: str) -> None:
+    """Run no-op tasks until ended, and say after every so many how much memory that takes."""
+    from treadle.cli.serving import calm_collector
 
-        def counted(*args: Any, _original: Any = original, **kwargs: Any) -> Any:
-            nonlocal seen
-            seen += 1
-            return _original(*args, **kwargs)
+    engine = noop_engine(name)
+    every_, reported = int(every), 0
+    async with engine:
+        calm_collector()
+        async with engine.worker(concurrency=500) as host:
+            tell_parent(handled=0, rss_mb=rss_mb())
+            while True:
+                await asyncio.sleep(0.02)
+                if (handled := host.worker.handled) >= reported + every_:
+                    reported = handled - handled % every_
+                    tell_parent(handled=handled, rss_mb=rss_mb())
 
-        setattr(store, method, counted)
-    return lambda: seen
 
+def count_statements() -> Counter[str]:
+    """Statements that SQLite is sent by this process from now on, on connections to come: looks for changes, and all others."""
+    import apsw
 
-def rss_mb() -> float:
-    """The resident memory of this process."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+    seen: Counter[str] = Counter()
+
+    def trace(cursor: Any, statement: str, bindings: Any) -> bool:
+        text = statement.lstrip().lower()
+        if text.startswith("pragma data_version") or "pragma data_version" in text:
+            seen["look"] += 1
+        elif not text.startswith(("begin", "commit", "rollback")):
+            seen["statement"] += 1
+        return True
+
+    def hook(connection: Any) -> None:
+        connection.exec_trace = trace
+
+    apsw.connection_hooks.append(hook)
+    return seen
 
 
 if __name__ == "__main__":
-    asyncio.run({"drain": drain, "idle": idle}[sys.argv[1]](*sys.argv[2:]))
+    roles: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"drain": drain, "idle": idle, "steady": steady}
+    asyncio.run(roles[sys.argv[1]](*sys.argv[2:]))

@@ -11,6 +11,10 @@ from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 
+import apsw
+
+from bench.servers import postgres_version
+
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 ORDER = ("queue", "peers", "growth", "memory", "functions", "workflows", "external", "http", "web", "cli", "simulation", "chaos")
@@ -41,18 +45,20 @@ def machine() -> str:
     load = os.getloadavg()[0]
     return (
         f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release().partition('-')[0]}, "
-        f"CPython {platform.python_version()}, {versions}; load {load:.1f} when this was written."
+        f"CPython {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}, PostgreSQL {postgres_version()} "
+        f"(private server, default settings, fsync on), {versions}; load {load:.1f} when this was written."
     )
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A table in Markdown; numbers as people read them."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(_shown(cell) for cell in row) + " |" for row in rows]
+    lines += ["| " + " | ".join(shown(cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines)
 
 
-def _shown(cell: object) -> str:
+def shown(cell: object) -> str:
+    """A number as people read it; anything else as it is."""
     if not isinstance(cell, float):
         return f"{cell:,}" if isinstance(cell, int) else str(cell)
     if abs(cell) >= 100:

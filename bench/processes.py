@@ -1,0 +1,79 @@
+"""Processes that a benchmark starts: each says JSON objects, one to a line, and is told words, one to a line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from treadle.settings import child_environment, load_settings
+
+PATIENCE = 600.0
+"""Seconds until a process that says nothing is taken for broken."""
+
+
+class Child:
+    """The process from outside."""
+
+    def __init__(self, module: str, process: asyncio.subprocess.Process) -> None:
+        self._module, self._process = module, process
+        self.pid = process.pid
+
+    async def said(self) -> Any:
+        """The next object that it says; a process that ends instead, or is silent for long, ends the benchmark."""
+        assert self._process.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            line = await self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the process {self._module} ended with {await self._process.wait()} before it had said all")
+        return json.loads(line)
+
+    async def tell(self, word: str) -> None:
+        """What `told` gives it next."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{word}\n".encode())
+        await self._process.stdin.drain()
+
+
+@asynccontextmanager
+async def child(module: str, *arguments: str, store: str, **environment: str) -> AsyncIterator[Child]:
+    """`python -m module arguments`, on that store; ended with the block."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, *arguments,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        env=child_environment(TREADLE_STORE=store, **environment),
+    )  # fmt: skip
+    try:
+        yield Child(module, process)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+# --- and from inside ---
+
+
+def own_store() -> str:
+    """The store that this process was started on."""
+    return load_settings().store
+
+
+def tell_parent(**said: Any) -> None:
+    """Say one object."""
+    print(json.dumps(said), flush=True)
+
+
+async def told() -> str:
+    """The next word from outside; empty when there is nobody any more."""
+    return str(await asyncio.to_thread(sys.stdin.readline)).strip()
+
+
+def rss_mb() -> float:
+    """The resident memory of this process, in MB."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
