@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("--lease", type=float, default=3.0, help="seconds that a claim holds without being renewed")
     parser.add_argument("--workers", type=int, default=4, help="worker processes")
     parser.add_argument("--pause", type=float, default=1.2, help="seconds between two blows, on average")
+    parser.add_argument("--keep", action="store_true", help="keep logs and diaries also when nothing is wrong")
     parser.add_argument("--json", action="store_true", help="the report as JSON on stdout; progress goes to stderr")
     parser.add_argument("--record", action="store_true", help="write the section of bench/RESULTS.md")
     options = parser.parse_args()
@@ -32,7 +33,9 @@ def main() -> int:
         signal.signal(number, _interrupt)
     played = []
     for store in options.store or STORES:
-        plan = Plan(store, options.tasks, options.seed, options.seconds, options.lease, options.workers, options.pause)
+        plan = Plan(
+            store, options.tasks, options.seed, options.seconds, options.lease, options.workers, options.pause, keep=options.keep
+        )
         try:
             played.append(_play(plan))
         except KeyboardInterrupt:

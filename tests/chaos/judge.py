@@ -19,7 +19,7 @@ from tests.simulation.invariants import ENDED_STEPS, GIVEN_UP
 
 from treadle.kernel.effects import UNKNOWN
 from treadle.kernel.settle import TAKEOVER_LIMIT
-from treadle.model.names import PRUNE
+from treadle.model.names import GOAL_KINDS, PRUNE
 from treadle.model.tasks import Task
 from treadle.model.values import decode
 
@@ -75,10 +75,13 @@ class Judging:
     def __init__(self, found: Evidence, verdict: Verdict) -> None:
         self._found, self._verdict = found, verdict
         self._of_run: dict[str, list[Task]] = {}
+        self._of_objective: dict[str, list[Task]] = {}
         keys: Counter[str] = Counter(run.idempotency_key for run in found.runs.values() if run.idempotency_key)
         for task in found.tasks.values():
             if task.run_id is not None:
                 self._of_run.setdefault(task.run_id, []).append(task)
+            elif task.kind in GOAL_KINDS:
+                self._of_objective.setdefault(task.root_id, []).append(task)
             elif task.name in ("note", "nap", "charge", "charge_blocking", "chaos.Print"):
                 keys[decode(task.payload)["key"]] += 1
         self._keys = keys
@@ -175,6 +178,9 @@ class Judging:
             self._wrong(f"{wish.key} is lost: there is no objective {objective_id}")
             return
         self._verdict.ended["objective"] += 1
+        if any(self._was_given_up(task) for task in self._of_objective.get(objective_id, ())):
+            self._verdict.given_up += 1
+            return
         if trail.objective.status != wish.ends:
             self._wrong(f"{wish.key} (objective {objective_id}) is {trail.objective.status}, not {wish.ends}")
         orders = min(wish.payload["failing"] + 1, 3)

@@ -40,6 +40,8 @@ class Plan:
     """The first of them; all others are drawn."""
     patience: float = 180.0
     """Seconds that everything gets to come to its end, once nothing goes wrong any more."""
+    keep: bool = False
+    """Keep the folder also when nothing is wrong."""
     chunk: int = 200
     backlog: int = 2000
 

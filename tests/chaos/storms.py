@@ -21,6 +21,9 @@ FAST, IMMEDIATE, CUT = "database stopped (fast)", "database stopped (immediate)"
 OFTEN = {RESTARTED: 34, LEFT: 14, STOPPED: 18, ALL: 3, CLIENT: 7, FAST: 4, IMMEDIATE: 4, CUT: 16}
 """How often each happens, of a hundred."""
 
+AT_WORK = 0.9
+"""How often who is hit is at work, and not still about to start."""
+
 DATABASE = (FAST, IMMEDIATE, CUT)
 """What can only happen where there is a server."""
 
@@ -82,7 +85,10 @@ class Storms:
         self._running.clear()
 
     def _free(self) -> Worker | None:
+        """Mostly one that is at work; now and then one that has just been started."""
         free = [worker for worker in self._stage.workers if not worker.busy]
+        if self._dice.random() < AT_WORK:
+            free = [worker for worker in free if worker.process.events("ready")]
         return self._dice.choice(free) if free else None
 
     async def _kill(self, worker: Worker, way: str) -> None:
