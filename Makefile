@@ -53,7 +53,7 @@ docs: setup ## Write the parts of the documentation that are made from code
 screenshots: setup assets ## Take pictures of every page of the dashboard, into docs/images
 	@$(BIN)/python -m tests.web.browser.screenshots
 
-bench: setup assets ## Measure on SQLite and PostgreSQL, about 15 minutes; see bench/RESULTS.md
+bench: setup ## Measure on SQLite and PostgreSQL, about 15 minutes; see bench/RESULTS.md
 	@$(BIN)/python -m bench
 
 simulate: setup ## Play histories in which everything goes wrong, for SECONDS; or the one of SEED, line by line

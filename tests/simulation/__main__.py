@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 
+from bench import results
 from tests.simulation.history import Report, play
 
 
@@ -18,13 +19,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="play this one only, twice, and show what happened in it")
     parser.add_argument("--about", default="", help="with --seed: only lines that have this in them")
     parser.add_argument("--digests", type=int, nargs="+", metavar="SEED", help="only say the digests of these histories")
+    parser.add_argument("--record", action="store_true", help="write what came of it into bench/RESULTS.md")
     options = parser.parse_args()
     if options.digests:
         print("\n".join(play(seed).digest for seed in options.digests))
         return 0
     if options.seed is not None:
         return show(options.seed, options.about)
-    return campaign(options.seconds, options.first)
+    return campaign(options.seconds, options.first, record=options.record)
 
 
 def show(seed: int, about: str) -> int:
@@ -37,7 +39,7 @@ def show(seed: int, about: str) -> int:
     return int(bool(report.problems) or report.digest != again.digest)
 
 
-def campaign(seconds: float, first: int) -> int:
+def campaign(seconds: float, first: int, *, record: bool = False) -> int:
     """As many histories as there is time for."""
     began = time.monotonic()  # noqa: TID251
     faults: Counter[str] = Counter()
@@ -54,10 +56,15 @@ def campaign(seconds: float, first: int) -> int:
         if sys.stdout.isatty():
             print(f"\r{seed - first} histories, {len(failed)} failed ", end="", flush=True)
     count = seed - first
-    print(f"\n{count} histories in {passed:.0f} s: {count / passed:.1f} per second, seeds {first} to {seed - 1}.")
-    print(f"They lived {lived / 3600:.1f} hours, with {wishes} wishes ({given_up} given up after too many lost workers), and")
-    print(", ".join(f"{number} x {fault}" for fault, number in sorted(faults.items())) + ".")
-    print(f"Wrong: {', '.join(f'seed {report.seed}' for report in failed) or 'nothing'}.")
+    told = f"{count:,} histories in {passed:.0f} s: {count / passed:.1f} per second, seeds {first} to {seed - 1}."
+    lives = f"They lived {lived / 3600:,.1f} hours, with {wishes:,} wishes ({given_up:,} given up after too many lost workers)"
+    wrong = f"Wrong: {', '.join(f'seed {report.seed}' for report in failed) or 'nothing'}."
+    print(f"\n{told}\n{lives}, and")
+    print(", ".join(f"{number} x {fault}" for fault, number in sorted(faults.items())) + f".\n{wrong}")
+    if record:
+        body = f"{told} {lives}. {wrong}\n\n{results.table(('fault', 'times'), sorted(faults.items()))}"
+        command = f"python -m tests.simulation --seconds {seconds:g} --first {first} --record"
+        results.write("simulation", "Simulation", body, command)
     return int(bool(failed))
 
 
