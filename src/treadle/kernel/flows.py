@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from treadle.kernel.committer import Committer
+from treadle.kernel.lookups import RunFilter
 from treadle.kernel.ports import Store
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.units import PutFlow, Unit
@@ -53,6 +54,8 @@ class Flows:
         self._namespace = namespace
         self._programs: OrderedDict[str, Program] = OrderedDict()
         self._compiled: OrderedDict[tuple[Source, ...], Made] = OrderedDict()
+        self._adopted: OrderedDict[str, None] = OrderedDict()
+        """Flows that were adopted here lately: about to be run, and this namespace's whoever stored them first."""
         self._working = asyncio.Lock()
 
     def compile(self, sources: Sequence[Source]) -> tuple[Flow, Program, Compiled]:
@@ -122,20 +125,37 @@ class Flows:
         )
         await self._committer.submit(Unit(rows=(PutFlow(flow),)), self._patience)
         self._remember(flow.id, loaded)
+        self._adopted[flow.id] = None
+        while len(self._adopted) > _PROGRAMS:
+            self._adopted.popitem(last=False)
         return flow
 
     async def get_flow(self, name: str, version: int | None = None) -> Flow:
         """The flow of a digest, or of a name published in this namespace (its newest version by default).
 
-        A digest says what a flow means, so the flow is the same one in every namespace.
+        A digest says what a flow means, and a flow is stored once. It is a namespace's own that stored it first, and that has
+        published or run it since; to all others it is not there.
         """
         flow = await self._store.find_flow(name) if version is None else None
+        if flow is not None and not await self._is_own(flow):
+            flow = None
         if flow is None and (version is None or 0 < version < 2**31):
             published = await self._store.find_flow_version(self._namespace, name, version)
             flow = None if published is None else await self._store.find_flow(published.flow_id)
         if flow is None:
             raise FlowNotFound(name if version is None else f"{name} version {version}")
         return flow
+
+    async def _is_own(self, flow: Flow) -> bool:
+        """Whether the flow was stored by this namespace, or runs or stands under a name in it."""
+        if flow.namespace == self._namespace or flow.id in self._adopted:
+            return True
+        if await self._store.list_runs(RunFilter(namespace=self._namespace, flow_ids=(flow.id,)), 1):
+            return True
+        for newest in await self.list_versions():
+            if any(each.flow_id == flow.id for each in await self.list_versions(newest.name)):
+                return True
+        return False
 
     async def list_versions(self, name: str | None = None) -> list[FlowVersion]:
         """All versions of a name, or the newest of every name."""

@@ -37,6 +37,7 @@
     ├── Refused                 it could be done, but a rule of the operator forbids it now
     │   ├── BacklogFull         the lane's cap on waiting tasks is reached
     │   ├── ListDraining        the task list takes no new work
+    │   ├── KeyTaken            a task of another list has the key, and the token is not for that list
     │   ├── RetriesUsedUp       the task's retry policy allows no further attempt
     │   ├── MayNotDecide        somebody who may not decide the approval
     │   ├── AlreadyDecided      the approval is not pending any more
@@ -333,6 +334,19 @@ class BacklogFull(Refused):
             "Try again later, add workers, or raise it with `treadle lists limit`."
         )
         self.task_list, self.name, self.backlog_limit = task_list, name, backlog_limit
+
+
+class KeyTaken(Refused):
+    """A unique or idempotency key stands for a task that the caller may not see: nothing was made, and nothing is told of it."""
+
+    code = "key_taken"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"No task {name} was enqueued: a task of another task list has its unique or idempotency key. Keys are the same for "
+            "all lists; choose another one."
+        )
+        self.name = name
 
 
 class ListDraining(Refused):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 
 from treadle.api.tasks import WAIT_LIMIT, Task, TaskDetail, TaskMade, TaskPage, TaskResult, TasksApi, TasksMade, TaskWish, Why
-from treadle.kernel.queue import TaskSpec
+from treadle.kernel.queue import Enqueued, TaskSpec
 from treadle.model import tasks as model
-from treadle.model.errors import InvalidInput, TaskCanceled, TaskFailed, TaskIgnored, TaskNotFound
+from treadle.model.errors import InvalidInput, KeyTaken, TaskCanceled, TaskFailed, TaskIgnored, TaskNotFound
 from treadle.model.names import DEFAULT_LIST, HANDLER
 from treadle.model.values import Json, decode
 from treadle.service.group import Group
@@ -88,7 +89,7 @@ class Tasks(Group, TasksApi):
             scope=scope,
         )
         (made,) = await self.engine.enqueue_many([spec])
-        return TaskMade(made.id, name, made.created)
+        return await self._made(made, name)
 
     async def enqueue_many(self, tasks: Sequence[TaskWish]) -> TasksMade:
         if len(tasks) > MANY:
@@ -97,7 +98,15 @@ class Tasks(Group, TasksApi):
             self.access.check_list(wish.task_list)
         specs = [TaskSpec(**asdict(wish) | {"payload": wish.payload or {}}) for wish in tasks]
         made = await self.engine.enqueue_many(specs)
-        return TasksMade([TaskMade(each.id, wish.name, each.created) for each, wish in zip(made, tasks, strict=True)])
+        return TasksMade([await self._made(each, wish.name) for each, wish in zip(made, tasks, strict=True)])
+
+    async def _made(self, made: Enqueued, name: str) -> TaskMade:
+        """What was made, or what its keys stand for, if the caller may know that; else `KeyTaken`."""
+        if not made.created and self.access.task_lists:
+            with suppress(TaskNotFound):  # of what has been pruned nothing can be told
+                if not self.access.may_use((await self.engine.reads.get_task(made.id)).task_list):
+                    raise KeyTaken(name)
+        return TaskMade(made.id, name, made.created)
 
     async def get(self, task_id: str) -> TaskDetail:
         task = await self.engine.open_values(await self._find(task_id))

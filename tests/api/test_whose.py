@@ -1,0 +1,83 @@
+"""Callers are told of what is their own: of their namespace, and of the lists that they are held to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from treadle.api.flows import SourceText
+from treadle.api.tasks import TaskWish
+from treadle.model.access import OPEN, Access, Scope, granted
+from treadle.model.errors import FlowNotFound, HandlerNotFound, KeyTaken
+from treadle.service import Service
+from treadle.settings import Settings
+from treadle.wiring.engine import Engine
+
+SOURCES = [
+    SourceText("a.afl", "/** Ours alone. */\nnamespace a {\n  workflow W(n: Long) => (n: Long) andThen { yield W(n = $.n) }\n}\n")
+]
+SAME = [SourceText("b.afl", "namespace a {\n  workflow W(n: Long) => (n: Long) andThen { yield W(n = $.n) }\n}\n")]
+COOK = Access("cook", granted([Scope.OPERATE]), ("kitchen",))
+
+
+@pytest.fixture
+async def both(tmp_path: Path) -> AsyncIterator[tuple[Service, Service]]:
+    """Two namespaces of one store."""
+    url = f"sqlite:///{tmp_path / 'one.db'}"
+    async with Engine(url) as ours, Engine(url, settings=Settings(namespace="theirs")) as theirs:
+        yield Service(ours, OPEN), Service(theirs, OPEN)
+
+
+async def test_a_flow_is_not_read_by_its_digest_from_another_namespace(both: tuple[Service, Service]):
+    ours, theirs = both
+    digest = (await ours.flows.publish("shop", SOURCES)).flow_id
+    assert (await ours.flows.get(digest)).id == digest
+    for call in (theirs.flows.get, theirs.flows.graph, theirs.runs.start):
+        with pytest.raises(FlowNotFound):
+            await call(digest)
+
+
+async def test_a_flow_that_two_namespaces_have_is_the_same_in_both(both: tuple[Service, Service]):
+    ours, theirs = both
+    digest = (await ours.flows.publish("shop", SAME)).flow_id
+    run = await theirs.runs.start_from_source(SAME, inputs={"n": 1})
+    assert run.flow_id == digest
+    assert (await theirs.flows.get(digest)).id == digest
+    assert (await theirs.runs.start(digest, inputs={"n": 2})).flow_id == digest
+
+
+async def test_a_flow_is_a_namespaces_own_once_it_was_published_there_in_any_version(both: tuple[Service, Service]):
+    ours, theirs = both
+    digest = (await ours.flows.publish("shop", SAME)).flow_id
+    await theirs.flows.publish("mine", SAME)
+    await theirs.flows.publish("mine", [SourceText("c.afl", SAME[0].text.replace("W", "V"))])
+    assert (await theirs.flows.get(digest)).id == digest
+
+
+async def test_handlers_are_neither_seen_nor_removed_from_another_namespace(both: tuple[Service, Service]):
+    ours, theirs = both
+    await ours.handlers.register("a.Boil", "not_yet_written", entrypoint="loads")
+    assert (await theirs.handlers.list()).handlers == []
+    for call in (theirs.handlers.get, theirs.handlers.remove, theirs.handlers.test):
+        with pytest.raises(HandlerNotFound):
+            await call("a.Boil")
+    await theirs.handlers.register("a.Boil", "not_yet_written", entrypoint="dumps")
+    await theirs.handlers.remove("a.Boil")
+    assert (await ours.handlers.get("a.Boil")).entrypoint == "loads"
+
+
+@pytest.mark.parametrize("key", ["unique_key", "idempotency_key"])
+async def test_who_is_held_to_a_list_is_not_told_which_task_of_another_has_a_key(key: str):
+    async with Engine("memory://") as engine:
+        everybody, cook = Service(engine, OPEN), Service(engine, COOK)
+        other = await everybody.tasks.enqueue("greet", **{key: "k"})
+        with pytest.raises(KeyTaken) as refused:
+            await cook.tasks.enqueue("greet", task_list="kitchen", **{key: "k"})
+        with pytest.raises(KeyTaken):
+            await cook.tasks.enqueue_many([TaskWish("greet", task_list="kitchen", **{key: "k"})])
+        assert other.id not in str(refused.value)
+        own = await cook.tasks.enqueue("greet", task_list="kitchen", **{key: "own"})
+        again = await cook.tasks.enqueue("greet", task_list="kitchen", **{key: "own"})
+        assert (own.created, again.created, again.id) == (True, False, own.id)
