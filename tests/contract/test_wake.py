@@ -126,7 +126,8 @@ async def test_the_holder_of_an_expired_lease_can_do_nothing(store, clock):
     await store.wake(100)
     before = await everything(store)
     for settlement in (succeed(), park(taken), Keep('{"late":1}')):
-        assert await settle(store, taken.claim, settlement, new_task(OTHER)) == Verdict.CLAIM_LOST
+        for followers in ((), (new_task(OTHER),)):
+            assert await settle(store, taken.claim, settlement, *followers) == Verdict.CLAIM_LOST
     assert await everything(store) == before
 
 

@@ -75,7 +75,7 @@ async def test_a_cancel_elsewhere_stops_a_handler_within_seconds(shared_url: str
             finally:
                 stopped.set()
 
-        async with there.worker():
+        async with there.worker(lease=3600):  # renewals are far apart: it is looked for cancels in between
             task = await here.enqueue("long")
             await asyncio.wait_for(started.wait(), BOUND)
             await here.cancel(task)
@@ -98,7 +98,7 @@ async def test_a_cancel_elsewhere_kills_the_process_of_an_isolated_handler(share
 
     async with make_engine(shared_url) as here, make_engine(shared_url) as there:
         there.handler("long", isolation="process")(isolated.hang_with_a_child)
-        async with there.worker():
+        async with there.worker(lease=3600):  # renewals are far apart: it is looked for cancels in between
             task = await here.enqueue("long", {"file": str(file)})
             await until(lambda: pid() is not None)
             assert is_running()

@@ -132,12 +132,26 @@ async def test_of_a_settle_and_a_cancel_that_cross_one_is_done(
     assert len(await claim(ann)) == (1 if ann_first else 0)  # what follows from the settle is there with it, or not at all
 
 
+async def test_two_who_claim_the_same_task_at_once_do_not_both_get_it(ann: PostgresStore, bob: PostgresStore, gate: Gate) -> None:
+    task = new_task()
+    await put(ann, task)
+    gate.hold("tasks", task.id)
+    claims = [asyncio.ensure_future(claim(ann)), asyncio.ensure_future(claim(bob, owner="bob"))]
+    await gate.queued(2, *claims)  # or they do not wait for it
+    gate.open()
+    async with asyncio.timeout(BOUND):
+        taken = [each.claim for some in await asyncio.gather(*claims) for each in some]
+        taken += [each.claim for store in (ann, bob) for each in await claim(store)]
+    assert [(each.task_id, each.version) for each in taken] == [(task.id, 1)]
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "with a follower"])
 async def test_a_settle_that_waited_for_the_one_who_took_its_lease_is_lost(
-    ann: PostgresStore, bob: PostgresStore, gate: Gate
+    ann: PostgresStore, bob: PostgresStore, gate: Gate, alone: bool
 ) -> None:
     task = await put_and_claim(ann)
     gate.execute("update tasks set owner_id = null, wake_at = null, takeovers = takeovers + 1 where id = %s", task.id)
-    late = asyncio.ensure_future(ann.commit([Unit(task.claim, succeed(), (new_task(),))]))
+    late = asyncio.ensure_future(ann.commit([Unit(task.claim, succeed(), () if alone else (new_task(),))]))
     await gate.queued(1)
     gate.open()
     assert [answer.verdict for answer in await late] == [CLAIM_LOST]

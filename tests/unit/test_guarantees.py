@@ -1,0 +1,59 @@
+"""The page of guarantees is about tests that exist: each promise names some, and each name is that of a test."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "explanation" / "guarantees.md").read_text("utf-8")
+_ID = re.compile(r"\[`(tests/[\w/]+\.py)::(test_\w+)`\]\(\.\./\.\./(tests/[\w/]+\.py)\)")
+_LOOSE = re.compile(r"tests/[\w/]+\.py::\w+")
+WITHOUT_TESTS = {"How often code runs"}
+"""A table of what other promises come to."""
+
+
+def promises() -> dict[str, str]:
+    """What is said under each heading of what is promised."""
+    section = PAGE.split("\n## What is promised\n")[1].split("\n## ")[0]
+    parts = re.split(r"^### (.+)$", section, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@cache
+def names_in(file: str) -> frozenset[str]:
+    """The names of the tests in a file, found without running it."""
+    tree = ast.parse((ROOT / file).read_text("utf-8"))
+    functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return frozenset(each.name for each in functions if each.name.startswith("test_"))
+
+
+def test_there_are_many_promises_and_each_has_a_name_of_its_own() -> None:
+    headings = re.findall(r"^### (.+)$", PAGE, re.MULTILINE)
+    assert len(headings) == len(set(headings)) > 20
+    assert set(headings) == set(promises())
+
+
+@pytest.mark.parametrize("name", sorted(set(promises()) - WITHOUT_TESTS))
+def test_a_promise_names_its_faults_its_stores_and_tests_that_exist(name: str) -> None:
+    said = promises()[name]
+    assert "| faults | stores | shown by |" in said
+    found = _ID.findall(said)
+    assert found, "a promise that no test shows is a wish"
+    for file, test, target in found:
+        assert file == target
+        assert (ROOT / file).is_file(), file
+        assert test in names_in(file), f"{file}::{test}"
+
+
+def test_every_id_on_the_page_is_a_link_to_its_file() -> None:
+    assert len(_LOOSE.findall(PAGE)) == len(_ID.findall(PAGE)) > 80
+
+
+def test_what_is_not_promised_and_how_sure_we_are_are_said() -> None:
+    assert len(re.findall(r"^- \*\*", PAGE.split("\n## Not promised\n")[1].split("\n## ")[0], re.MULTILINE)) >= 10
+    assert "\n## How sure we are\n" in PAGE
