@@ -100,7 +100,7 @@ heartbeats() {
     while :; do
         sleep "$beat_every" &
         wait $!
-        say heartbeat "\"lease_for\":$lease" || continue
+        say heartbeat "\"lease\":$lease" || continue
         state=$(field state <"$dir/answer.heartbeat")
         if [ "$status" = 409 ] || [ "$state" = canceled ]; then
             if [ "$status" = 409 ]; then field code; else echo canceled; fi <"$dir/answer.heartbeat" >"$dir/lost"
@@ -187,7 +187,7 @@ register() {
 register "$@"
 done_so_far=0
 while [ -z "$stopping" ]; do
-    printf '{"worker_id":"%s","limit":1,"wait_for":%s,"lease_for":%s}' "$worker" "$wait_for" "$lease" >"$dir/said.claim"
+    printf '{"worker_id":"%s","limit":1,"wait_for":%s,"lease":%s}' "$worker" "$wait_for" "$lease" >"$dir/said.claim"
     post /tasks/claim "$dir/said.claim" "$dir/answer.claim" >"$dir/status" &   # not in front, so that a signal is heard at once
     poll=$!
     [ -n "$stopping" ] || wait "$poll"

@@ -228,7 +228,8 @@ def look(side: Side, at: dict[str, str]) -> None:
     side("why", at["boom 2"])
     side("dlq list")
     side("dlq show")
-    side("lists show")
+    side("lists list")
+    side("lists show", "default")
     side("lists desired")
     side("runs list")
     for name in ("runs show", "runs steps", "runs logs", "runs usage"):

@@ -6,7 +6,7 @@ from tests.interfaces.commands import Treadle
 
 
 def lists_of(treadle: Treadle) -> dict[str, dict[str, object]]:
-    return {each["task_list"]: each for each in treadle.json("lists", "show")["lists"]}
+    return {each["task_list"]: each for each in treadle.json("lists", "list")["lists"]}
 
 
 def test_lists_are_shown_paused_resumed_and_drained(treadle: Treadle):
@@ -45,7 +45,7 @@ def test_limits_are_set_and_taken_away(treadle: Treadle):
     shown = treadle.json("lists", "limit", "--handler", "greet", "--max", "3", "--rate", "2.5", "--burst", "4", "--backlog", "2")
     (lane,) = shown["lists"][0]["lanes"]
     assert (lane["limit_key"], lane["rate"], lane["burst"], lane["backlog_limit"]) == ("handler:greet", 2.5, 4, 2)
-    people = treadle("lists", "show").out
+    people = treadle("lists", "list").out
     assert all(word in people for word in ("2.5 a second, 4 at once", "at most 2 ready", "customer:42", "operator"))
     full = treadle("enqueue", "greet", "--json")
     assert (full.code, full.error["code"]) == (5, "backlog_full")
@@ -78,8 +78,8 @@ BAD = [
 
 def test_bad_input_is_told_and_changes_nothing(treadle: Treadle):
     treadle.json("enqueue", "greet")
-    before = treadle.json("lists", "show")
+    before = treadle.json("lists", "list")
     for arguments, code in BAD:
         refused = treadle("lists", *arguments, "--json")
         assert (refused.code, refused.error["code"]) == (3 if code == "list_not_found" else 2, code), arguments
-    assert treadle.json("lists", "show") == before
+    assert treadle.json("lists", "list") == before

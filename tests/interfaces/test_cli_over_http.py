@@ -8,7 +8,8 @@ from typing import Any
 from tests.interfaces.commands import Treadle
 
 BOTH = [
-    ("lists", "show"),
+    ("lists", "list"),
+    ("lists", "show", "default"),
     ("lists", "desired"),
     ("dlq", "list"),
     ("dlq", "show"),

@@ -2,7 +2,7 @@
 
 Parameters that the path names go into the path. Those of a GET or DELETE go into the query, all others are fields of a JSON
 object in the body; `idempotency_key` is the header `Idempotency-Key`. Names are the same everywhere. Instants are datetimes with
-a zone; durations in requests are seconds, fields of answers that end in `_for` are milliseconds.
+a zone; durations in requests are seconds, fields of answers that end in `_for` are milliseconds; no name is used for both.
 """
 
 from __future__ import annotations

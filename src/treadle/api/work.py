@@ -16,7 +16,7 @@ from treadle.model.values import Json
 
 WorkerId = Annotated[str, Says("The worker's id, as registering it answered", "01935b8e-7c3a-7000-8000-000000000001")]
 ClaimVersion = Annotated[int, Says("As the claim said; a claim that is no longer held is refused with `claim_lost`", 1)]
-LeaseFor = Annotated[float | None, Says("Seconds that it is held from now; null: what the server says", 60)]
+Lease = Annotated[float | None, Says("Seconds that it is held from now; null: what the server says", 60)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class WorkApi(Protocol):
         *,
         claims: Annotated[Sequence[HeldClaim], Says("Claims to be held for another lease")] = (),
         running: Annotated[int | None, Says("Tasks in progress, for people")] = None,
-        lease_for: LeaseFor = None,
+        lease: Lease = None,
     ) -> Beat:
         """A sign of life, which also renews all claims that it names."""
 
@@ -164,7 +164,7 @@ class WorkApi(Protocol):
         *,
         limit: Annotated[int, Says("At most so many tasks, up to 1000")] = 1,
         wait_for: Annotated[float, Says("Wait so many seconds for one, up to 60", 30)] = 0.0,
-        lease_for: LeaseFor = None,
+        lease: Lease = None,
         names: Annotated[Sequence[str] | None, Says("Only these of the worker's handlers")] = None,
         task_lists: Annotated[Sequence[str] | None, Says("Only these of the worker's task lists")] = None,
     ) -> Claimed:
@@ -172,7 +172,7 @@ class WorkApi(Protocol):
 
     @contract.post("/tasks/{task_id}/heartbeat", Scope.WORK, lists=True)
     async def heartbeat(
-        self, task_id: TaskId, worker_id: WorkerId, claim_version: ClaimVersion, *, lease_for: LeaseFor = None
+        self, task_id: TaskId, worker_id: WorkerId, claim_version: ClaimVersion, *, lease: Lease = None
     ) -> ClaimState:
         """Hold the claim for another lease from now."""
 
@@ -185,7 +185,7 @@ class WorkApi(Protocol):
         *,
         fraction: Annotated[float | None, Says("How much is done, from 0 to 1", 0.5)] = None,
         message: Annotated[str | None, Says("What is being done", "half way")] = None,
-        lease_for: LeaseFor = None,
+        lease: Lease = None,
     ) -> ClaimState:
         """Say that the work gets on, which moves the progress deadline, and hold the claim."""
 

@@ -164,6 +164,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "lists",
         "Task lists: what is in them, and how their work is held back.",
         (
+            Leaf("list", "lists:list_lists"),
             Leaf("show", "lists:show"),
             Leaf("pause", "lists:pause"),
             Leaf("resume", "lists:resume"),

@@ -25,10 +25,14 @@ ListName = Annotated[str, typer.Argument(metavar="LIST", help="The task list's n
 _REMOVABLE = ("max", "rate", "backlog")
 
 
-async def show(
-    session: Session, task_list: Annotated[str | None, typer.Argument(metavar="[LIST]", help="Only this one")] = None
-) -> None:
-    """Show task lists: what is in their lanes, and what holds work back."""
+async def list_lists(session: Session) -> None:
+    """List the task lists: what is in their lanes, and what holds work back."""
+    async with session.api() as api:
+        await _show(session, api, None)
+
+
+async def show(session: Session, task_list: ListName) -> None:
+    """Show one task list: what is in its lanes, and what holds work back."""
     async with session.api() as api:
         await _show(session, api, task_list)
 

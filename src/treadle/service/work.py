@@ -54,11 +54,11 @@ class Work(Group, WorkApi):
         *,
         claims: Sequence[HeldClaim] = (),
         running: int | None = None,
-        lease_for: float | None = None,
+        lease: float | None = None,
     ) -> Beat:
         await self._own(worker_id)
         named = [(each.task_id, each.claim_version) for each in claims]
-        beaten = await self.engine.outside_workers.beat(worker_id, running=running, claims=named, lease_for=lease_for)
+        beaten = await self.engine.outside_workers.beat(worker_id, running=running, claims=named, lease_for=lease)
         return Beat(beaten.server.id, [_state(each) for each in beaten.claims])
 
     async def leave(self, worker_id: str) -> Left:
@@ -71,7 +71,7 @@ class Work(Group, WorkApi):
         *,
         limit: int = 1,
         wait_for: float = 0.0,
-        lease_for: float | None = None,
+        lease: float | None = None,
         names: Sequence[str] | None = None,
         task_lists: Sequence[str] | None = None,
     ) -> Claimed:
@@ -80,16 +80,16 @@ class Work(Group, WorkApi):
             worker_id,
             limit=limit,
             wait_for=wait_for,
-            lease_for=lease_for,
+            lease_for=lease,
             names=names,
             task_lists=task_lists,
             allowed=self.access.task_lists or None,
         )
         return Claimed([_claimed(each) for each in found])
 
-    async def heartbeat(self, task_id: str, worker_id: str, claim_version: int, *, lease_for: float | None = None) -> ClaimState:
+    async def heartbeat(self, task_id: str, worker_id: str, claim_version: int, *, lease: float | None = None) -> ClaimState:
         await self._own(worker_id)
-        return _state(await self.engine.outside_workers.heartbeat(worker_id, task_id, claim_version, lease_for=lease_for))
+        return _state(await self.engine.outside_workers.heartbeat(worker_id, task_id, claim_version, lease_for=lease))
 
     async def progress(
         self,
@@ -99,11 +99,11 @@ class Work(Group, WorkApi):
         *,
         fraction: float | None = None,
         message: str | None = None,
-        lease_for: float | None = None,
+        lease: float | None = None,
     ) -> ClaimState:
         await self._own(worker_id)
         workers = self.engine.outside_workers
-        return _state(await workers.progress(worker_id, task_id, claim_version, fraction, message, lease_for=lease_for))
+        return _state(await workers.progress(worker_id, task_id, claim_version, fraction, message, lease_for=lease))
 
     async def partial(self, task_id: str, worker_id: str, claim_version: int, results: dict[str, Json]) -> Taken:
         await self._own(worker_id)
