@@ -40,11 +40,12 @@ def test_a_worker_runs_handlers_and_says_how_they_ended(treadle: Treadle):
         (server,) = treadle.json("servers", "--live")["servers"]
         assert (server["id"], server["pid"], server["state"]) == (event["server_id"], worker.process.pid, "running")
         assert "running" in treadle("servers").out
+        assert treadle("enqueue", "greet").err == ""  # somebody has a handler for it
         late = treadle("enqueue", "nobody.serves.this", "--wait-for", "50ms", "--json")
         assert (late.code, late.error["code"]) == (6, "wait_timed_out")
         stopped = worker.stop()
     assert stopped.code == 0
-    assert json.loads(stopped.out) == {"event": "stopped", "pid": worker.process.pid, "handled": 6, "released": 0}
+    assert json.loads(stopped.out) == {"event": "stopped", "pid": worker.process.pid, "handled": 7, "released": 0}
     shown = treadle("tasks", "show", treadle.json("tasks", "list", "--name", "greet")["tasks"][0]["id"]).out
     assert "[bold]markup[/bold]" in shown
     assert "\x1b" not in shown

@@ -59,7 +59,7 @@ class StoreState(Shape):
 
 @dataclass(frozen=True, slots=True)
 class TaskCounts(Shape):
-    """Live tasks."""
+    """Live tasks, without those of the engine itself."""
 
     ready: int
     running: int
@@ -93,6 +93,8 @@ class Status(Shape):
     now: Instant
     store: StoreState
     tasks: TaskCounts
+    engine_tasks: int
+    """Live tasks of the engine itself, in its own list: it prunes, fires schedules, looks at what is watched, sends notices."""
     runs: dict[str, int]
     """Runs by state: `pending`, `running`, `paused`, `completed`, `failed`, `canceled`."""
     dead_letters: int

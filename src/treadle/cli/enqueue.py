@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -17,7 +18,7 @@ from treadle.cli.inputs import seconds
 from treadle.cli.session import Session
 from treadle.cli.words import plain, pretty
 from treadle.kernel.queue import TaskSpec
-from treadle.model.errors import InvalidInput, TaskFailed
+from treadle.model.errors import Forbidden, InvalidInput, TaskFailed
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.states import TaskState
 
@@ -88,13 +89,22 @@ async def enqueue(
         else:
             said = f"Enqueued {name} as {made.id}" if made.created else f"A task has that key already: {made.id}"
             session.show(made, lambda: plain(said))
+            if made.created and not session.json:
+                with suppress(Forbidden):  # a token may be for enqueueing alone
+                    await _warn(api, made)
+
+
+async def _warn(api: Api, made: TaskMade) -> None:
+    """Say on stderr that nobody can take the task now, which may be a slip in its name; workers may yet come."""
+    reason = await api.tasks.why(made.id)
+    if reason.code == "no_worker":
+        tell_warning(f"task {made.id} waits: {reason.text}")
 
 
 async def _wait(session: Session, api: Api, made: TaskMade, limit: float | None) -> None:
     """Show the result alone, so that it can be piped; how it failed, and what it waits for, goes to stderr."""
-    reason = await api.tasks.why(made.id)
-    if reason.code == "no_worker" and not session.json:
-        tell_warning(f"task {made.id} waits: {reason.text}")
+    if not session.json:
+        await _warn(api, made)
     try:
         ended = await _end_of(api, made, limit)
     except asyncio.CancelledError:

@@ -35,6 +35,7 @@ def _shown(found: Status) -> RenderableType:
     oldest = f", the oldest due {ago(tasks.oldest_due_at, found.now)}" if tasks.oldest_due_at else ""
     rows: list[tuple[str, object]] = [
         ("tasks", f"{tasks.ready} ready{oldest}; {tasks.running} running, {tasks.waiting} waiting, {tasks.held} held"),
+        *([("engine", f"{found.engine_tasks} of its own (pruning, schedules, watchers)")] if found.engine_tasks else []),
         ("runs", _counts(found.runs)),
         ("dead letters", plain(found.dead_letters, "red" if found.dead_letters else "")),
         ("approvals", f"{found.approvals} waiting"),

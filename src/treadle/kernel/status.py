@@ -15,7 +15,7 @@ from treadle.kernel.health import LATE_FOR
 from treadle.kernel.lookups import DeadFilter, LaneDepth
 from treadle.kernel.ports import Store
 from treadle.kernel.reads import ShownServer
-from treadle.kernel.why import LIVE_SERVER_STATES, serves, shown_server_state
+from treadle.kernel.why import LIVE_SERVER_STATES, is_own, serves, shown_server_state
 from treadle.model.clock import Clock
 from treadle.model.states import APPROVAL, OBJECTIVE
 
@@ -58,6 +58,16 @@ class Status:
     blocked_objectives: int
     servers: tuple[ShownServer, ...]
     next_firings: tuple[NextFiring, ...]
+
+    @property
+    def users_depths(self) -> list[LaneDepth]:
+        """Those of the lanes that are not the engine's own."""
+        return [depth for depth in self.depths if not is_own(depth.lane)]
+
+    @property
+    def engine_tasks(self) -> int:
+        """Live tasks that are the engine's own."""
+        return sum(each.ready + each.running + each.waiting + each.held for each in self.depths if is_own(each.lane))
 
     @property
     def server_states(self) -> dict[str, int]:

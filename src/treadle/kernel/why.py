@@ -47,6 +47,11 @@ def shown_server_state(server: Server, now: int) -> str:
     return "lost" if alive and now - server.heartbeat_at > LOST_AFTER * server.heartbeat_every_for else server.state
 
 
+def is_own(task: Task | Lane) -> bool:
+    """Whether it is one of the engine's own, which belong to no user: it prunes, fires schedules, looks at what is watched."""
+    return task.kind != HANDLER and task.task_list == ENGINE_LIST
+
+
 def serves(server: Server, task: Task | Lane) -> bool:
     """Whether the server's handlers and task lists include those of the task or lane; every worker has the engine's own kinds."""
     if task.kind == FUNCTION:
@@ -55,8 +60,7 @@ def serves(server: Server, task: Task | Lane) -> bool:
     known = task.kind != HANDLER or handles(server.handlers, task.name)
     if task.kind in GOAL_KINDS:
         known = task.kind in server.handlers and (task.kind != GOAL_RUN or handles(server.handlers, task.name))
-    own = task.kind != HANDLER and task.task_list == ENGINE_LIST
-    return known and (own or task.task_list in server.task_lists)
+    return known and (is_own(task) or task.task_list in server.task_lists)
 
 
 def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around: Around | None = None) -> Reason:

@@ -31,7 +31,7 @@ class System(Group, SystemApi):
         engine, namespace = self.engine, self.engine.settings.namespace
         found = await read_status(engine.store, engine.clock, engine.schedules, namespace)
         reasons = list(troubles(found))
-        depths = found.depths
+        depths = found.users_depths
         return Status(
             health="degraded" if reasons else "ok",
             reasons=reasons,
@@ -46,6 +46,7 @@ class System(Group, SystemApi):
                 held=sum(depth.held for depth in depths),
                 oldest_due_at=instant(min((each.oldest_due_at for each in depths if each.oldest_due_at is not None), default=None)),
             ),
+            engine_tasks=found.engine_tasks,
             runs=dict(sorted(found.runs.items())),
             dead_letters=found.dead_letters,
             approvals=found.approvals,
