@@ -191,7 +191,7 @@ def serve(line: socket.socket) -> None:
 
 
 def _learn() -> None:
-    """Do once what every child would do first: import, and put the command line together."""
+    """Do once what every child would do first: import, and put the command line and the server's routes together."""
     for package in pkgutil.walk_packages(treadle.__path__, "treadle."):
         if not package.name.endswith("__main__"):
             with contextlib.suppress(ModuleNotFoundError, MissingDependency):  # extras that are not installed
@@ -200,6 +200,8 @@ def _learn() -> None:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(name)
     importlib.import_module("treadle.cli.app").load_all()
+    with contextlib.suppress(ModuleNotFoundError, MissingDependency):
+        importlib.import_module("treadle.http.routes").contract_router()
     gc.collect()
     gc.freeze()  # no child looks through all that for garbage
 

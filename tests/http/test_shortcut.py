@@ -12,12 +12,11 @@ from tests.http.conftest import Stage
 from treadle.api.contract import PREFIX
 from treadle.api.face import all_calls
 from treadle.http.app import make_app
-from treadle.http.front import Front
-from treadle.http.routes import make_router
+from treadle.http.routes import contract_router
 from treadle.http.shortcut import Shortcut
 from treadle.wiring.engine import Engine
 
-ROUTES = make_router(Front(Engine("memory://"))).routes
+ROUTES = contract_router().routes
 SHORTCUT = Shortcut(ROUTES)
 PATHS = [(call.route.method, PREFIX + re.sub(r"{\w+}", "claim", call.route.path)) for call in all_calls()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
@@ -100,6 +101,7 @@ def groups() -> dict[str, type]:
     return {name: getattr(import_module(f"treadle.api.{name}"), protocol) for name, protocol in named.items()}
 
 
-def all_calls() -> list[Call]:
+@cache
+def all_calls() -> tuple[Call, ...]:
     """Every call of every group."""
-    return [call for name, protocol in groups().items() for call in calls_of(name, protocol)]
+    return tuple(call for name, protocol in groups().items() for call in calls_of(name, protocol))

@@ -13,7 +13,7 @@ from treadle.http.front import Front
 from treadle.http.names import WholeNames
 from treadle.http.openapi import document
 from treadle.http.problems import handle_problems
-from treadle.http.routes import make_router
+from treadle.http.routes import contract_router
 from treadle.http.shortcut import Shortcut
 from treadle.wiring.engine import Engine
 from treadle.wiring.host import host_version
@@ -34,7 +34,7 @@ def make_app(
     app = FastAPI(title="Treadle", openapi_url=None, docs_url=None, redoc_url=None)
     app.state.front = front
     handle_problems(app)
-    contract = make_router(front)
+    contract = contract_router()
     app.router.routes.append(Shortcut(contract.routes))
     app.include_router(contract)
     app.include_router(stream.make_router(front))

@@ -7,7 +7,7 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from fastapi import APIRouter, Body, Header, Path, Query, Request
@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, cr
 from treadle.api.contract import KEY, PREFIX, Call, Parameter
 from treadle.api.face import all_calls
 from treadle.api.wire import to_builtins, to_json
-from treadle.http.front import Front
+from treadle.http.front import front_of
 from treadle.http.names import named
 from treadle.http.problems import DOCUMENTED, problem_responses
 from treadle.http.repeats import once
@@ -34,15 +34,16 @@ _OF_KEY = "Sent again with the same key, nothing more is made"
 _OF_GENERAL_KEY = "Sent again with the same key within a week, the same answer is given and nothing more is made"
 
 
-def make_router(front: Front) -> APIRouter:
-    """All calls of the contract."""
+@cache
+def contract_router() -> APIRouter:
+    """All calls of the contract; made once for a process, as that takes long: whose they are, each request says."""
     router = APIRouter(prefix=PREFIX)
     for call in all_calls():
         router.add_api_route(
             call.route.path,
-            _endpoint(call, front),
+            _endpoint(call),
             methods=[call.route.method],
-            route_class_override=_guarded(call, front),
+            route_class_override=_guarded(call),
             status_code=call.route.status,
             response_model=None,
             responses={
@@ -58,7 +59,7 @@ def make_router(front: Front) -> APIRouter:
     return router
 
 
-def _guarded(call: Call, front: Front) -> type[APIRoute]:
+def _guarded(call: Call) -> type[APIRoute]:
     """A route that looks who calls before it reads what they want."""
 
     general = call.route.creates and not call.keyed
@@ -68,6 +69,7 @@ def _guarded(call: Call, front: Front) -> type[APIRoute]:
             handle = super().get_route_handler()
 
             async def guarded(request: Request) -> Response:
+                front = front_of(request.app)
                 access = await front.access(request)
                 access.check(call.route.scope)
                 if access.task_lists and not call.route.lists:
@@ -81,12 +83,13 @@ def _guarded(call: Call, front: Front) -> type[APIRoute]:
     return Guarded
 
 
-def _endpoint(call: Call, front: Front) -> Callable[..., Awaitable[Response]]:
+def _endpoint(call: Call) -> Callable[..., Awaitable[Response]]:
     """What FastAPI calls: takes what the call takes from where it is in the request, and makes the call."""
     names = [each.name for each in (*call.path, *(call.others if call.in_query else ()))]
     keyed, has_body = call.keyed, not call.in_query and bool(call.others)
 
     async def endpoint(request: Request, **given: Any) -> Response:
+        front = front_of(request.app)
         service = await front.service(request)
         options = {name: given[name] for name in names} | {each.name: named(request, given[each.name]) for each in call.path}
         if has_body and (body := given["body"]) is not None:
@@ -106,7 +109,7 @@ def _endpoint(call: Call, front: Front) -> Callable[..., Awaitable[Response]]:
         parameters += [_typed(each.name, Annotated[_bare(each.hint), Query(**_said(each))], each) for each in call.others]
     elif has_body:
         optional = not any(each.required for each in call.others)
-        model = _body_model(call)
+        model = _made_model(call)
         parameters.append(
             inspect.Parameter(
                 "body",
@@ -178,16 +181,6 @@ def _bare(hint: Any) -> Any:
     if get_origin(hint) in (Union, types.UnionType):
         return Union[tuple(_bare(each) for each in get_args(hint))]  # noqa: UP007
     return hint
-
-
-_models: dict[str, type[BaseModel]] = {}
-"""Made once for a process, as that takes long."""
-
-
-def _body_model(call: Call) -> type[BaseModel]:
-    if call.id not in _models:
-        _models[call.id] = _made_model(call)
-    return _models[call.id]
 
 
 def _made_model(call: Call) -> type[BaseModel]:

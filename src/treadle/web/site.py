@@ -103,11 +103,7 @@ class Site:
     def __init__(self, front: Front) -> None:
         self.front = front
         self.router = APIRouter(include_in_schema=False)
-        self.templates = Environment(
-            loader=PackageLoader("treadle.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-        )
-        self.templates.filters.update(filters.ALL)
-        self.templates.globals.update(menu=MENU, asset=_asset, has_asset=lambda name: (STATIC / name).is_file())
+        self.templates = _templates()
 
     def page(self, path: str) -> Callable[[Page], Page]:
         """The decorated function draws the page at that path."""
@@ -121,7 +117,7 @@ class Site:
                 except TreadleError as error:
                     return await self.trouble(request, error)
 
-            self.router.add_api_route(path, answer, methods=["GET"])
+            self.router.add_route(path, answer, methods=["GET"])
             return draw
 
         return register
@@ -140,7 +136,7 @@ class Site:
                 except TreadleError as error:
                     return self.back(request, f"{error}", bad=True)
 
-            self.router.add_api_route(path, answer, methods=["POST"])
+            self.router.add_route(path, answer, methods=["POST"])
             return do
 
         return register
@@ -234,6 +230,17 @@ class _Files(StaticFiles):
         if scope["query_string"].startswith(b"v=") and answer.status_code in (200, 304):
             answer.headers["Cache-Control"] = "public, max-age=31536000, immutable"
         return answer
+
+
+@cache
+def _templates() -> Environment:
+    """The templates, each compiled once for a process."""
+    made = Environment(
+        loader=PackageLoader("treadle.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters.update(filters.ALL)
+    made.globals.update(menu=MENU, asset=_asset, has_asset=lambda name: (STATIC / name).is_file())
+    return made
 
 
 @cache
