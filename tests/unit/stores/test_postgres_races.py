@@ -32,9 +32,11 @@ from tests.contract.running import begin, claim_steps, get_run, live_of, step_ta
 from treadle.kernel.entities import Await, PutMail
 from treadle.kernel.units import Answer, HoldRun, MoveRun, RunGuard, Unit, Verdict
 from treadle.kernel.verify import verify
+from treadle.model.errors import StoreUnavailable
 from treadle.model.records import Mail
 from treadle.model.states import Hold
 from treadle.stores.postgres import PostgresStore
+from treadle.stores.postgres import store as store_module
 from treadle.testing import ManualClock
 
 BOUND = 20.0
@@ -241,3 +243,20 @@ async def test_a_place_under_a_limit_that_is_left_while_another_comes_goes_to_on
     (limit,) = await ann.list_limits("default")
     assert (limit.admitted, limit.waiting) == (1, 1)
     assert len(await claim(ann)) == 1
+
+
+async def test_a_commit_that_takes_too_long_is_given_up_and_nothing_of_it_is_done(
+    ann: PostgresStore, bob: PostgresStore, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever follows events waits for a number that was given only for so long: no transaction may come after that."""
+    task, follower = await put_and_claim(ann), new_task()
+    unit = Unit(task.claim, succeed(), (follower,))
+    gate.hold("tasks", task.id)
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "LONGEST_COMMIT", 0.2)
+        with pytest.raises(StoreUnavailable):
+            await ann.commit([unit])
+    gate.open()
+    assert (await get(bob, task.id)).claim == task.claim
+    assert await bob.find_task(follower.id) is None
+    assert [answer.verdict for answer in await ann.commit([unit])] == [DONE]

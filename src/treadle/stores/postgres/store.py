@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -35,13 +36,16 @@ from treadle.model.tasks import LogLine, Move, Server, Task
 from treadle.stores.postgres import dead, events, handlers, health, lease, limits, lists, prune, queue, reads, runs, schema
 from treadle.stores.postgres.address import parse_address
 from treadle.stores.postgres.commit import commit, make_way
-from treadle.stores.postgres.connect import HOT, READS, Connection, Connector, Pool
+from treadle.stores.postgres.connect import HOT, LONGEST_STATEMENT_FOR, READS, Connection, Connector, Pool
 from treadle.stores.postgres.entities import EntityMethods
 from treadle.stores.postgres.lease import PostgresLeaseLine
 from treadle.stores.postgres.places import Places
 from treadle.stores.postgres.problems import REPEATABLE, translated
 from treadle.stores.postgres.signals import Ear, Voice
 from treadle.stores.postgres.usage import UsageMethods
+
+LONGEST_COMMIT = LONGEST_STATEMENT_FOR / 1000
+"""Seconds after which a commit is given up, to be sent again: who follows events waits no longer for a number (D9)."""
 
 _REPEATS = 3
 
@@ -164,12 +168,12 @@ class PostgresStore(UsageMethods, EntityMethods):
         with translated(self.url):
             for _ in range(_REPEATS):
                 try:
-                    async with self._pool(self._hot).connection() as connection:
+                    async with self._pool(self._hot).connection() as connection, asyncio.timeout(LONGEST_COMMIT):
                         return await commit(connection, self._lane_ids, units)
                 except REPEATABLE as error:
                     async with self._pool(self._hot).connection() as connection:
                         await make_way(connection, units, error)
-            async with self._pool(self._hot).connection() as connection:
+            async with self._pool(self._hot).connection() as connection, asyncio.timeout(LONGEST_COMMIT):
                 return await commit(connection, self._lane_ids, units)
 
     async def next_token_for(self, lane_ids: Sequence[int]) -> int | None:
