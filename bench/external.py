@@ -31,8 +31,8 @@ class Sizes:
 
     jobs: int = 10_000
     interval: float = 30.0
-    settle_seconds: float = 10.0
-    seconds: float = 30.0
+    settle_seconds: float = 5.0
+    seconds: float = 20.0
 
 
 SIZES = Sizes()

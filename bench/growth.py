@@ -59,7 +59,7 @@ class Sizes:
 
     rows: int = 1_000_000
     tasks: int = 10_000
-    rounds: int = 7
+    rounds: int = 5
     taken: int = 100_000
     running: int = 10_000
     fans: int = 5

@@ -51,7 +51,7 @@ async def drain(name: str, count: str) -> None:
 
 
 async def idle() -> None:
-    """Answer stamps; told to, count what SQLite is asked for; told again, say so, and the memory."""
+    """Answer stamps; told to, count what the database is asked for; told again, say so, and the memory."""
     statements = count_statements()
     engine = Engine(own_store(), settings=Settings(), emit=lambda _: None)
 
@@ -87,23 +87,30 @@ async def steady(name: str, every: str) -> None:
 
 
 def count_statements() -> Counter[str]:
-    """Statements that SQLite is sent by this process from now on, on connections to come: looks for changes, and all others."""
+    """Statements that this process sends from now on, on connections to come: looks for changes of SQLite, and all others."""
     import apsw
+    import asyncpg
 
     seen: Counter[str] = Counter()
 
-    def trace(cursor: Any, statement: str, bindings: Any) -> bool:
-        text = statement.lstrip().lower()
-        if text.startswith("pragma data_version") or "pragma data_version" in text:
+    def count(statement: str) -> None:
+        text = " ".join(line for line in statement.lower().splitlines() if not line.startswith("--")).strip()
+        if text.startswith("pragma data_version"):
             seen["look"] += 1
         elif not text.startswith(("begin", "commit", "rollback")):
             seen["statement"] += 1
+
+    def trace(cursor: Any, statement: str, bindings: Any) -> bool:
+        count(statement)
         return True
 
-    def hook(connection: Any) -> None:
-        connection.exec_trace = trace
+    async def connect(*arguments: Any, **options: Any) -> Any:
+        connection = await connect_as_ever(*arguments, **options)
+        connection.add_query_logger(lambda logged: count(logged.query))
+        return connection
 
-    apsw.connection_hooks.append(hook)
+    apsw.connection_hooks.append(lambda connection: setattr(connection, "exec_trace", trace))
+    connect_as_ever, asyncpg.connect = asyncpg.connect, connect
     return seen
 
 
