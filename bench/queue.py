@@ -8,10 +8,11 @@ rows of a table of two columns; `with history` does the same with copies of the 
 has: claimed by the same index, ended by a row in `finished` (which is the log entry) with payload and result, and gone from
 the live table. Neither runs handlers, renews leases or fences.
 
-*Latency* is from the call of `enqueue` in one process to the first line of the handler in another one that was idle. *Idle
-queries* are the statements that the process of one resting worker sends, without `begin` and `commit`. Beside them, told apart:
-the transactions that PostgreSQL counts for the database meanwhile (autovacuum's are in it), and the looks at SQLite's
-`data_version`: between processes SQLite is looked at for changes, and that is its latency.
+*Latency* is from the call of `enqueue` in one process to the first line of the handler in another one that was idle, on a
+store that has nothing else. *Idle queries* are the statements that the process of one resting worker sends, without `begin`
+and `commit`. Beside them, told apart: the transactions that PostgreSQL counts for the database meanwhile (autovacuum's are
+in it), and the looks at SQLite's `data_version`: between processes SQLite is looked at for changes, and that is its
+latency.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import Aim, Row, by_store, judged, ratios
 from bench.limits import limit_with_history, set_based_limit
 from bench.processes import Child, child
-from bench.servers import counters
+from bench.servers import counters, second_store
 from treadle import Engine, TaskSpec
 from treadle.settings import Settings
 
@@ -78,7 +79,8 @@ async def measure(url: str, sizes: Sizes) -> Figures:
             figures[f"drain_{workers}_of_{limit}"] = ratios(samples[f"drain_{workers}"], samples[f"{limit}_beside_{workers}"])
     figures["limit"] = samples["limit_beside_1"] + samples["limit_beside_2"]
     figures["limit_with_history"] = samples["limit_with_history_beside_1"] + samples["limit_with_history_beside_2"]
-    return figures | await idle_figures(url, sizes)
+    async with second_store(url) as empty:
+        return figures | await idle_figures(empty, sizes)
 
 
 async def enqueue_rates(engine: Engine, count: int) -> dict[str, float]:
