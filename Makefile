@@ -8,7 +8,7 @@ SECONDS ?= 60
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup assets demo up test check fmt docs screenshots bench simulate chaos soak clean
+.PHONY: help setup assets demo up test check fmt docs screenshots bench simulate chaos fuzz soak clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -62,8 +62,12 @@ simulate: setup ## Play histories in which everything goes wrong, for SECONDS; o
 chaos: setup ## Real processes, killed and stopped at random on both stores; ARGUMENTS="--tasks 5000 --store sqlite ..." for less
 	@$(BIN)/python -m tests.chaos $(ARGUMENTS)
 
+fuzz: setup ## Look for texts from outside that do harm, SECONDS for each target; or for that of TARGET only
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(TARGET),--target $(TARGET))
+
 soak: setup ## The long tests, at the sizes that the issues state
 	@$(BIN)/python -m pytest -q -m soak --timeout 3600
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .fuzz dist

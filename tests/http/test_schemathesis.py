@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -87,15 +88,15 @@ def before(case: Case) -> None:
             part["wait_for"] = LONGEST_WAIT
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    """A server with a token for everything, on an engine in memory."""
+@contextlib.contextmanager
+def serving(url: str) -> Iterator[Served]:
+    """A server with a token for everything, on an engine on that store."""
     loop = asyncio.new_event_loop()
     stop, ready = asyncio.Event(), threading.Event()
     found: list[Served] = []
 
     async def serve() -> None:
-        async with Engine("memory://") as engine:
+        async with Engine(url) as engine:
             secret = (await engine.tokens.create("everything", [Scope.ADMIN])).secret
             async with HttpServer(engine, HttpOptions(port=0)) as server:
                 found.append(Served(server.url, secret))
@@ -112,25 +113,36 @@ def served() -> Iterator[Served]:
     thread = threading.Thread(target=run, name="served")
     thread.start()
     ready.wait()
-    yield found[0]
-    loop.call_soon_threadsafe(stop.set)
-    thread.join()
+    try:
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    """A server on an engine in memory."""
+    with serving("memory://") as made:
+        yield made
 
 
 SCHEMA = make_schema()
 
 
-def try_all(served: Served, count: int, share: int = 0, shares: int = 1) -> tuple[Counter[int], Counter[int]]:
+def try_all(
+    served: Served, count: int, share: int = 0, shares: int = 1, *, derandomize: bool | None = None, ends: float = float("inf")
+) -> tuple[Counter[int], Counter[int]]:
     """So many requests of each kind, those that fit and those that do not, to every operation; each with a token and without.
 
-    Answers by status, with and without.
+    Answers by status, with and without. Ends early at that time of the monotonic clock.
     """
     answered: Counter[int] = Counter()
     refused: Counter[int] = Counter()
     for found in islice(SCHEMA.get_all_operations(), share, None, shares):
-        for mode in GenerationMode:
+        for mode in GenerationMode if time.monotonic() < ends else ():  # noqa: TID251
 
-            @some(count)
+            @some(count, derandomize=derandomize)
             @given(case=found.ok().as_strategy(generation_mode=mode))
             def call(case: Case) -> None:
                 refused[served.call(case, token=False)] += 1

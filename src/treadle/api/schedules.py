@@ -45,7 +45,7 @@ CatchUpPolicy = Annotated[
     Literal["skip", "latest", "all", "window"] | None,
     Says("What becomes of ticks that are more than `grace` late: none fires, the newest, all, those that are not too old"),
 ]
-CatchUpLimit = Annotated[int | None, Says("Of `all` and `window`: the newest so many")]
+CatchUpLimit = Annotated[int | None, Says("Of `all` and `window`: the newest so many, up to 10000")]
 CatchUpWindow = Annotated[float | None, Says("Of `window`: not older than so many seconds")]
 Grace = Annotated[float | None, Says("How many seconds a tick may be late and not count as missed; 120 by default")]
 Overlap = Annotated[

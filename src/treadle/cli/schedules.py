@@ -66,7 +66,9 @@ HOW: Options = {
             metavar="skip|latest|all|window", help="Missed ticks: none, the newest, all, the recent", rich_help_panel=_HOW
         ),
     ],
-    "catch_up_limit": Annotated[int | None, typer.Option(metavar="N", help="Of all: the newest so many", rich_help_panel=_HOW)],
+    "catch_up_limit": Annotated[
+        int | None, typer.Option(metavar="N", help="Of all: the newest N, up to 10000", rich_help_panel=_HOW)
+    ],
     "catch_up_window": Annotated[
         str | None, typer.Option(metavar="DURATION", help="Of window: not older than that", rich_help_panel=_HOW)
     ],

@@ -69,6 +69,9 @@ class ScheduleOptions(TypedDict, total=False):
     """Everything is later by up to that: by how much is fixed for the schedule, so that many do not start at once."""
 
 
+MOST_CAUGHT_UP = 10_000
+"""Ticks that a schedule can catch up with; what was missed beyond is a matter for `backfill`."""
+
 _TIMES = ("cron", "zone", "every", "anchor", "at", "start", "end")
 _TARGET = ("task", "workflow", "function", "flow", "version", "inputs", "tick_as", "task_list", "priority", "retry", "timeout")
 _CATCH_UP = ("catch_up", "catch_up_limit", "catch_up_window", "grace")
@@ -166,9 +169,12 @@ def _catch_up(given: Mapping[str, Any], old: CatchUp) -> CatchUp:
         window_for = old.window_for
     if (policy == WINDOW) != (window_for is not None):
         raise InvalidSchedule("catch_up='window' and a catch_up_window go together: say how old a missed tick may be.")
+    limit = check_count(given.get("catch_up_limit", old.limit), "catch_up_limit")
+    if "catch_up_limit" in given and limit > MOST_CAUGHT_UP:
+        raise InvalidSchedule(f"catch_up_limit is at most {MOST_CAUGHT_UP}, not {limit}: each plan looks at as many ticks.")
     return CatchUp(
         policy=policy,
-        limit=check_count(given.get("catch_up_limit", old.limit), "catch_up_limit"),
+        limit=limit,
         window_for=window_for,
         grace_for=milliseconds(given["grace"], "grace") if "grace" in given else old.grace_for,
     )

@@ -21,7 +21,7 @@ from treadle.kernel.entities import ChangeRecord, PutItems, PutMail, PutOutcome,
 from treadle.kernel.lookups import DeadFilter, Event, Extension, History, Renewal, RunFilter, TaskFilter
 from treadle.kernel.ports import LeaseLine, Store
 from treadle.kernel.units import Answer, CancelRunTasks, Finish, Keep, MoveRun, Park, Row, Settlement, Unit
-from treadle.kernel.vault import Codec, UnreadableValue, Vault, seal
+from treadle.kernel.vault import AS_IT_IS, Codec, UnreadableValue, Vault, seal
 from treadle.model.records import EffectOutcome, Mail, Record
 from treadle.model.runs import Run
 from treadle.model.tasks import LogLine, Move, Server, Task
@@ -55,7 +55,8 @@ class SealedStore:
     async def append_lines(self, lines: Sequence[LogLine]) -> None:
         """Store lines, sealed."""
         sealed = [
-            msgspec.structs.replace(line, message=self._seal(line.message), details=self._seal(line.details)) for line in lines
+            msgspec.structs.replace(line, message=self._seal_words(line.message), details=self._seal(line.details))
+            for line in lines
         ]
         await self._inner.append_lines(sealed)
 
@@ -72,6 +73,12 @@ class SealedStore:
         if self._codec is None or not isinstance(text, str) or text.startswith("@code:"):
             return text
         return cast("S", seal(text, self._codec))
+
+    def _seal_words(self, text: str) -> str:
+        """What a handler wrote, which is no JSON: it may look like a stored text, and is none."""
+        if self._codec is not None:
+            return seal(text, self._codec)
+        return f"{AS_IT_IS}{text}" if text.startswith("@code:") else text
 
     def _unit(self, unit: Unit) -> Unit:
         also = tuple((claim, cast("Finish", self._settlement(finish))) for claim, finish in unit.also)

@@ -1,7 +1,7 @@
 """How values are kept: small ones in their rows as JSON text, attributes over 8 KiB once each, under their digest.
 
 A stored text that starts with `@` is not plain JSON. `@refs:` is an object some of whose attributes stand elsewhere
-(`{"@blob": digest, "size": n, "list": whether it is one}`); `@code:` is any of these texts after the codec. Plain JSON
+(`{"@blob": digest, "size": n, "list": whether it is one}`); `@code:NAME:` is any of these texts after the codec. Plain JSON
 never starts with `@`.
 """
 
@@ -22,6 +22,9 @@ from treadle.model.values import PAYLOAD_LIMIT, BlobRef, Json, decode, encode
 
 BIG = 8 * 1024
 """Characters of JSON text from which on an attribute's value is stored once, apart from the row."""
+
+AS_IT_IS = "@code::"
+"""What stands before a text that is no JSON and begins like a sealed one: no codec has an empty name."""
 
 _CACHE_LIMIT = 64 * 1024 * 1024
 _quick = msgspec.json.Encoder().encode
@@ -193,6 +196,8 @@ class Vault:
         """The text before the codec."""
         if not text.startswith("@code:"):
             return text
+        if text.startswith(AS_IT_IS):
+            return text[len(AS_IT_IS) :]
         name, _, stored = text[6:].partition(":")
         if self._codec is None or self._codec.name != name:
             raise UnreadableValue(f"A value was stored with the codec {name!r}; give the engine that codec to read it.")

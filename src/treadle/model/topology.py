@@ -164,7 +164,7 @@ class _Reader:
         known = ("name", "roles", "types", "deadlines", "reviewer")
         top = self._mapping(document, "", known, ("types",))
         roles = self._roles(top.get("roles"))
-        types = self._types(top.get("types"))
+        types = self._types(top["types"] or {}) if "types" in top else {}
         deadlines = self._deadlines(top.get("deadlines"))
         reviewer = top.get("reviewer")
         if reviewer is not None:
@@ -195,7 +195,7 @@ class _Reader:
     def _types(self, value: Json) -> dict[str, TypeRules]:
         known = tuple(str(each) for each in ObjectiveType)
         types = {}
-        given = self._mapping(value, "types", known) if value is not None else {}
+        given = self._mapping(value, "types", known)
         if isinstance(value, dict) and not value:
             self._wrong("types", f"needs at least one of {', '.join(known)}")
         for name, rules in given.items():
@@ -289,8 +289,10 @@ class _Reader:
         self._mapping(options, path, ("pattern", "of", "forbid"), ("pattern",))
         pattern = options.get("pattern", "")
         try:
-            re.compile(pattern)
-        except (re.error, TypeError) as error:
+            re.compile(pattern if isinstance(pattern, str) else repr(pattern))
+            if not isinstance(pattern, str):
+                self._wrong(_join(path, "pattern"), f"must be text, not {_kind(pattern)}")
+        except (re.error, OverflowError, RecursionError) as error:
             self._wrong(_join(path, "pattern"), f"is not a regular expression: {error}")
         if not isinstance(options.get("forbid", False), bool):
             self._wrong(_join(path, "forbid"), f"must be true or false, not {options['forbid']!r}")

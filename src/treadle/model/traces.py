@@ -18,7 +18,7 @@ def trace_number(trace_id: str) -> int:
         number = UUID(trace_id).int
     except ValueError:
         number = 0
-    return number or int.from_bytes(hashlib.sha256(trace_id.encode()).digest()[:16]) or 1
+    return number or int.from_bytes(hashlib.sha256(trace_id.encode("utf-8", "surrogatepass")).digest()[:16]) or 1
 
 
 def span_number(task_id: str) -> int:

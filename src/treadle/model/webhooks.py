@@ -29,7 +29,7 @@ def verify(secret: str, header: str, body: bytes, now: float, tolerance: float =
         at = int(parts["t"])
     except (KeyError, ValueError):
         return False
-    good = hmac.compare_digest(_digest(secret, at, body).encode(), parts.get("v1", "").encode())
+    good = hmac.compare_digest(_digest(secret, at, body).encode(), parts.get("v1", "").encode("utf-8", "replace"))
     return good and abs(now - at) <= tolerance
 
 

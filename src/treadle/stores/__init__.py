@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import unquote
 
 from treadle.kernel.ports import Store
@@ -9,6 +10,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import InvalidStoreUrl
 
 _FORMS = "Use sqlite:///path/to/file.db, postgresql://user@host/database or memory://."
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
 def make_store(url: str, clock: Clock) -> Store:
@@ -17,19 +19,19 @@ def make_store(url: str, clock: Clock) -> Store:
     `sqlite:///treadle.db` is a file in the working directory, `sqlite:////var/lib/treadle.db` an absolute path.
     """
     scheme, separator, rest = url.partition("://")
-    if not separator:
-        raise InvalidStoreUrl(f"{url!r} is not a store URL. {_FORMS}")
+    if not separator or not _SCHEME.fullmatch(scheme):
+        raise InvalidStoreUrl(f"{_shown(url)} is not a store URL. {_FORMS}")
     match scheme:
         case "memory":
             if rest:
-                raise InvalidStoreUrl(f"memory:// takes nothing after it, but got {rest!r}.")
+                raise InvalidStoreUrl(f"memory:// takes nothing after it, but got {_shown(rest)}.")
             from treadle.stores.sqlite import SqliteStore
 
             return SqliteStore(None, clock=clock)
         case "sqlite":
             path = unquote(rest.removeprefix("/"))
             if not rest.startswith("/") or not path or "?" in path or "\x00" in path:
-                raise InvalidStoreUrl(f"{url!r} names no SQLite file. {_FORMS}")
+                raise InvalidStoreUrl(f"{_shown(url)} names no SQLite file. {_FORMS}")
             from treadle.stores.sqlite import SqliteStore
 
             return SqliteStore(path, clock=clock)
@@ -39,3 +41,8 @@ def make_store(url: str, clock: Clock) -> Store:
             return PostgresStore(url, clock=clock)
         case _:
             raise InvalidStoreUrl(f"There is no store for {scheme}://. {_FORMS}")
+
+
+def _shown(text: str) -> str:
+    """What was given, for a message; what may hold a password is not repeated, however it is written."""
+    return "What was given" if "@" in text or "password" in text.lower() else repr(text)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from treadle.kernel.goal_schemas import check_schema
 from treadle.model.errors import InvalidInput, MissingDependency
 from treadle.model.topology import InvalidTopology, Topology, Trouble, read_topology, suggestion
+
+_MOST_PLACES = 10_000
+"""Parts that a file may have: those that an alias stands for count each time."""
+_ODD_VALUES = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
+"""What PyYAML raises beside its own errors, for what is written like a date, a number or the like and is none."""
 
 
 def load_topology(path: str | Path) -> Topology:
@@ -22,15 +28,22 @@ def load_topology(path: str | Path) -> Topology:
         raise InvalidTopology(str(path), (Trouble("", f"cannot be read: {error}"),)) from None
     try:
         tree = yaml.compose(text, yaml.SafeLoader)
+        places = list(islice(_places(yaml, tree, ""), _MOST_PLACES + 1))
         document = yaml.safe_load(text)
+    except RecursionError:
+        raise InvalidTopology(place.name, (Trouble("", "nests too deep, or contains itself"),)) from None
+    except _ODD_VALUES as error:
+        raise InvalidTopology(place.name, (Trouble("", f"has a value that YAML does not allow: {error}"),)) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
         message = f"is not YAML: {getattr(error, 'problem', None) or error}"
         raise InvalidTopology(place.name, (Trouble("", message, line),)) from None
+    if len(places) > _MOST_PLACES:
+        raise InvalidTopology(place.name, (Trouble("", f"has more than {_MOST_PLACES} parts; do its aliases multiply?"),))
     lines: dict[str, int] = {}
     twice: list[Trouble] = []
-    for where, line in _places(yaml, tree, ""):
+    for where, line in places:
         if where in lines:
             twice.append(Trouble(where, f"is there twice, before on line {lines[where]}", line))
         lines[where] = line

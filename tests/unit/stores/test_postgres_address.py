@@ -46,7 +46,8 @@ def test_a_direct_url_is_for_listening_only() -> None:
         "postgresql://ann:s3cret@db/work",
         "postgresql://ann:s3cret%40x@db:5433/work?sslmode=require",
         "postgresql://ann@db/work?password=s3cret",
-        "postgresql://ann:s3cret@db:not-a-port/work",
+        "postgresql://ann:s3cret@one:5432,two:5433/work",
+        "postgresql://ann:s3cret@[::1]:5432/work",
         "postgresql:///work?host=/tmp&user=ann&password=s3cret&schema=mine",
     ],
 )
@@ -62,6 +63,12 @@ def test_no_password_is_shown(url: str) -> None:
     [
         "mysql://ann:s3cret@db/work",
         "postgresql://ann:s3cret@[db/work",
+        "postgresql://ann:s3cret@db:not-a-port/work",
+        "postgresql://ann:1/s3cret@db/work",
+        "postgresql://ann:1#s3cret@db/work",
+        "postgresql://ann:1?s3cret@db/work",
+        "postgresql://ann:1?schema=s3cret@db/work",
+        "postgresql://ann:a/b?s3cret@db/work",
         "postgresql://ann:s3cret@db/work?schema=Mine",
         "postgresql://ann:s3cret@db/work?schema=1a",
         "postgresql://ann:s3cret@db/work?schema=a;drop",

@@ -20,6 +20,11 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]*")
 _LONGEST_SCHEMA = 48
 _OURS = ("schema", "direct_url", "pgbouncer")
 _SECRET = ("password", "sslpassword")
+_PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:[0-9]*)?")
+_ENCODE = (
+    "The store URL cannot be read. If the password has one of / ? # [ ] @ in it, write that as %2F %3F %23 %5B %5D %40; "
+    "the URL looks like postgresql://user:password@host/database."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,8 @@ def parse_address(url: str) -> Address:
     """The parts of a store URL; `InvalidStoreUrl` (without the URL's secrets) for what is none."""
     dsn, own = _split(url)
     schema = own.get("schema", DEFAULT_SCHEMA)
+    if "@" in schema + own.get("pgbouncer", ""):
+        raise InvalidStoreUrl(_ENCODE)
     if not _SCHEMA.fullmatch(schema) or len(schema) > _LONGEST_SCHEMA or schema.startswith("pg_"):
         raise InvalidStoreUrl(
             f"{schema!r} is not a usable schema name: use lower case letters, digits and underscores, "
@@ -55,12 +62,15 @@ def parse_address(url: str) -> Address:
 
 
 def redacted(url: str) -> str:
-    """The URL with every password replaced by `***`."""
+    """The URL with every password replaced by `***`; where a password may have broken it apart, with less than that."""
     try:
         parts = urlsplit(url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
         return "postgresql://***"
+    if ":" in parts.netloc and "@" in parts.path + parts.query + parts.fragment:
+        user, tail = parts.netloc.partition(":")[0], url.rpartition("@")[2]
+        return redacted(f"{parts.scheme}://{tail}").replace("://", f"://{user}:***@", 1)
     account, at, host = parts.netloc.rpartition("@")
     user, colon, password = account.partition(":")
     netloc = f"{user}:***@{host}" if password else f"{user}{colon}{at}{host}"
@@ -74,9 +84,13 @@ def _split(url: str) -> tuple[str, dict[str, str]]:
         parts = urlsplit(url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
-        raise InvalidStoreUrl("The store URL cannot be read; it looks like postgresql://user:password@host/database.") from None
+        raise InvalidStoreUrl(_ENCODE) from None
     if parts.scheme not in ("postgresql", "postgres"):
         raise InvalidStoreUrl(f"A PostgreSQL URL starts with postgresql://, not {parts.scheme}://.")
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    torn = "#" in url or "@" in parts.path or any("@" in name for name, _ in pairs)
+    if torn or not all(_PORT.fullmatch(host) for host in hosts):
+        raise InvalidStoreUrl(_ENCODE)
     own = {name: value for name, value in pairs if name in _OURS}
     rest = {"application_name": "treadle"} | {name: value for name, value in pairs if name not in _OURS and value}
     return _join(parts.scheme, parts.netloc, parts.path, urlencode(rest, quote_via=quote, safe="/:")), own

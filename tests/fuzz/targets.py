@@ -1,0 +1,32 @@
+"""All that takes text from outside, each as a function of bytes: it returns, or what its docstring says does not hold."""
+
+from __future__ import annotations
+
+from tests.fuzz.bodies import callback, github, request
+from tests.fuzz.language import afl, expression, program
+from tests.fuzz.places import glob, requirement, store_url, topology
+from tests.fuzz.playing import Target
+from tests.fuzz.times import cron, duration, schedule
+from tests.fuzz.values import payload, sealed, signature
+
+TARGETS: dict[str, Target] = {
+    each.__name__: each
+    for each in (
+        afl,
+        expression,
+        program,
+        cron,
+        schedule,
+        duration,
+        store_url,
+        topology,
+        glob,
+        requirement,
+        payload,
+        sealed,
+        signature,
+        github,
+        callback,
+        request,
+    )
+}

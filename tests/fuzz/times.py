@@ -1,0 +1,98 @@
+"""Targets about time: cron lines, options of schedules, durations and instants as people type them."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+
+from tests.fuzz.language import text_of
+
+from treadle.cli import inputs
+from treadle.kernel.calendar import Calendar, describe, last_ticks, make_calendar, make_cron, ticks_after
+from treadle.kernel.catchup import BATCH, plan
+from treadle.kernel.schedule_options import make_body
+from treadle.model.clock import LATEST_AT, instant, milliseconds
+from treadle.model.errors import InvalidInput, InvalidPolicy, InvalidSchedule, TreadleError
+from treadle.testing.clock import START_AT
+
+YEAR = 366 * 86_400_000
+INSTANTS = ("anchor", "at", "start", "end")
+
+
+def cron(data: bytes) -> None:
+    """A cron line, and on the next line a time zone: refused with `InvalidSchedule`, or its ticks come.
+
+    There is a next tick, later than now, in whole seconds; ticks go up; the last ones are the last of all; the line as it is
+    kept means the same.
+    """
+    line, _, zone = text_of(data).partition("\n")
+    try:
+        calendar = make_cron(line, zone or "UTC")
+    except InvalidSchedule as error:
+        assert str(error)
+        return
+    ticks = check_ticks(calendar, START_AT)
+    assert ticks, "a line that was taken never fires"
+    assert all(tick % 1000 == 0 for tick in ticks)
+    assert ticks_after(make_cron(calendar.line, zone or "UTC"), START_AT, LATEST_AT, 5) == ticks
+
+
+def check_ticks(calendar: Calendar, now: int) -> list[int]:
+    """The next five ticks, once it is sure that they are in order and that both ways to find them agree."""
+    ticks = ticks_after(calendar, now, LATEST_AT, 5)
+    assert [now, *ticks] == sorted({now, *ticks})
+    if ticks:
+        assert last_ticks(calendar, now, ticks[-1], 2) == ticks[-2:]
+    return ticks
+
+
+def schedule(data: bytes) -> None:
+    """The options of a schedule as JSON: refused with an error of ours, or what it plans to do makes sense.
+
+    Whatever it missed, a plan fires in order, never early, no more than a batch, and goes on after what it fired.
+    """
+    try:
+        given = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(given, dict):
+        return
+    try:
+        options = {name: _moment(value) if name in INSTANTS else value for name, value in given.items()}
+        body = make_body(options, START_AT)
+        calendar = make_calendar(body.when)
+    except TreadleError:
+        return
+    assert describe(body.when)
+    check_ticks(calendar, START_AT)
+    for now in (START_AT, START_AT + YEAR):
+        planned = plan(calendar, body.catch_up, body.cursor, now, end_at=body.end_at)
+        assert list(planned.fire) == sorted(set(planned.fire))
+        assert len(planned.fire) <= BATCH
+        assert all(body.cursor < tick <= now for tick in planned.fire)
+        assert planned.next_at is None or planned.next_at > planned.cursor
+
+
+def _moment(value: object) -> object:
+    try:
+        return datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        raise InvalidInput("no time") from None
+
+
+def duration(data: bytes) -> None:
+    """What people type for a duration, or for an instant: refused with `InvalidPolicy`, or a number that the engine can use."""
+    text, _, zone = text_of(data).partition("\n")
+    try:
+        found = inputs.seconds(text, "--after")
+        assert found is not None
+        assert milliseconds(found) >= 0
+        timedelta(seconds=found)
+    except InvalidPolicy as error:
+        assert "--after" in str(error) or "duration" in str(error)
+    try:
+        moment = inputs.moment(text, "--at", zone or "UTC")
+        assert moment is not None
+        assert 0 <= instant(moment) < LATEST_AT
+    except (InvalidPolicy, InvalidSchedule) as error:
+        assert str(error)
