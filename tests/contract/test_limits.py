@@ -481,7 +481,7 @@ async def test_concurrent_claimers_on_several_stores_never_hold_more_than_the_li
         held += [task for some in taken for task in some]
         ended += in_order(ending)
         counts.append(len(held))
-    assert max(counts) == 3
+    assert max(counts) <= 3
     assert sorted(ended) == sorted(in_order(tasks))
 
 

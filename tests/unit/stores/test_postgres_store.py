@@ -18,7 +18,7 @@ from treadle.model.errors import SchemaBehind, SchemaTooNew, StoreReadOnly, Stor
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask, Server, Task
 from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres.connect import HOT, plain, words
+from treadle.stores.postgres.connect import HOT, Connector, plain, words
 from treadle.stores.postgres.schema import LATEST
 from treadle.testing import ManualClock, SeededIds
 
@@ -71,6 +71,25 @@ async def test_many_processes_may_open_a_new_store_at_once(postgres_url: str) ->
     await asyncio.gather(*(store.open() for store in stores))
     assert {(await store.describe())["schema_version"] for store in stores} == {LATEST}
     await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_a_migration_takes_as_long_as_it_takes(
+    postgres_url: str, postgres_server: str, postgres_schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Big tables take their time, and who starts meanwhile waits; other statements are answered within seconds or given up."""
+    assert Connector.connect.__kwdefaults__ is not None
+    monkeypatch.setitem(Connector.connect.__kwdefaults__, "timeout", 0.3)
+    store = PostgresStore(postgres_url, clock=LoopClock())
+    with psycopg.connect(postgres_server) as other:
+        other.execute("select pg_advisory_xact_lock(hashtextextended('treadle schema ' || %s, 0))", (postgres_schema,))
+        opening = asyncio.ensure_future(store.open())
+        done, _ = await asyncio.wait({opening}, timeout=1.0)
+        assert not done
+        other.rollback()
+        async with asyncio.timeout(20):
+            await opening
+    assert (await store.describe())["schema_version"] == LATEST
+    await store.close()
 
 
 async def test_the_schema_goes_up_down_and_up_again(store: PostgresStore, postgres_url: str) -> None:

@@ -11,6 +11,9 @@ from treadle.stores.statements import load_migrations, load_statements
 _SQL = load_statements(PACKAGE, "schema.sql")
 _MIGRATIONS = load_migrations(PACKAGE)
 
+_PATIENCE = 86_400.0
+"""Seconds for each statement of a migration."""
+
 LATEST = len(_MIGRATIONS)
 """The version of the schema that this code works with."""
 
@@ -36,26 +39,30 @@ async def check_schema(connector: Connector, settings: dict[str, str], *, migrat
                 f"The schema {connector.address.schema} of {connector.address.shown} is at version {version}, this Treadle "
                 f"needs {LATEST}: run `treadle store migrate`."
             )
-        if version < LATEST:
-            async with connector.session(connection, settings), connection.transaction():
-                await _migrate(connection, connector.address.schema, LATEST, only_up=True)
     finally:
         await close_connection(connection)
+    if version < LATEST:
+        await _migrate(connector, settings, LATEST, only_up=True)
 
 
 async def migrate_to(connector: Connector, settings: dict[str, str], target: int) -> None:
     """Bring the schema to exactly that version, up or down; down drops what the later versions made."""
     if not 0 <= target <= LATEST:
         raise SchemaTooNew(f"This Treadle knows the schema versions 0 to {LATEST}, not {target}.")
-    connection = await connector.connect(settings)
+    await _migrate(connector, settings, target, only_up=False)
+
+
+async def _migrate(connector: Connector, settings: dict[str, str], target: int, *, only_up: bool) -> None:
+    """On a connection of its own, which waits for an answer as long as big tables and other processes take."""
+    connection = await connector.connect(settings, timeout=_PATIENCE)
     try:
         async with connector.session(connection, settings), connection.transaction():
-            await _migrate(connection, connector.address.schema, target, only_up=False)
+            await _apply(connection, connector.address.schema, target, only_up=only_up)
     finally:
         await close_connection(connection)
 
 
-async def _migrate(connection: Connection, schema: str, target: int, *, only_up: bool) -> None:
+async def _apply(connection: Connection, schema: str, target: int, *, only_up: bool) -> None:
     await connection.execute(_SQL["lock_schema"], schema)
     await connection.execute(_SQL["create_schema"])
     version = await read_version(connection)
