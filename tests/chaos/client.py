@@ -109,8 +109,8 @@ def main() -> None:
     parser.add_argument("--acks", type=Path, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, required=True)
-    parser.add_argument("--chunk", type=int, default=200)
-    parser.add_argument("--backlog", type=int, default=2000)
+    parser.add_argument("--chunk", type=int, default=100)
+    parser.add_argument("--backlog", type=int, default=500)
     asyncio.run(send_all(parser.parse_args()))
 
 

@@ -123,8 +123,8 @@ class Run:
             found = await self._gather(engine)
             verdict = judge(found)
             verdict.problems[:0] = self._problems
-        takeovers = measure(self._stage.folder, self._storms.blows, found.expiries)
-        lines = [json.dumps(dataclasses.asdict(each) | {"seconds": each.seconds}) for each in takeovers]
+        takeovers = measure(self._stage.folder, self._storms.blows, found)
+        lines = [json.dumps(dataclasses.asdict(each)) for each in takeovers]
         (self._stage.folder / "takeovers.jsonl").write_text("\n".join(lines))
         told = Counter(each["event"] for process in self._stage.started for each in read_events(process.log))
         counted = Counter({name: told[name] for name in COUNTED_EVENTS})

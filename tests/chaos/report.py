@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.results import table
 from tests.chaos.play import Played
+from tests.chaos.takeovers import Spread
 
 SHOWN = 50
 """Broken promises that are said one by one."""
@@ -30,10 +31,9 @@ def as_text(played: Played) -> str:
         f"  verify:     {verdict.verified:,} histories",
     ]
     for way, times in played.takeovers.items():
-        lines.append(
-            f"  taken over: {way}: {times.count} tasks, p50 {times.p50:.2f} s, p99 {times.p99:.2f} s, longest {times.longest:.2f} s"
-            f" ({times.p50 / plan.lease:.2f}, {times.p99 / plan.lease:.2f}, {times.longest / plan.lease:.2f} leases)"
-        )
+        lines.append(f"  taken over: {times.count} tasks whose worker was {way}")
+        lines.append(f"                {_spread(times.ready, plan.lease)} until ready again")
+        lines.append(f"                {_spread(times.begun, plan.lease)} until begun anew")
     problems = verdict.problems
     lines.append(f"  broken:     {len(problems) or 'nothing'}")
     lines += [f"    - {problem}" for problem in problems[:SHOWN]]
@@ -85,20 +85,17 @@ def as_markdown(runs: Sequence[Played]) -> str:
     ]
     wrong = sorted({way for each in runs for way in each.storms})
     takeovers = [
-        (
-            each.plan.store,
-            way,
-            times.count,
-            *(f"{s:.2f} s ({s / each.plan.lease:.2f})" for s in (times.p50, times.p99, times.longest)),
-        )
+        (each.plan.store, way, times.count, until, *_cells(spread, each.plan.lease))
         for each in runs
         for way, times in each.takeovers.items()
+        for until, spread in (("ready again", times.ready), ("begun anew", times.begun))
     ]
     parts = [
         table(["", *names], rows),
         "What went wrong:\n\n" + table(["", *names], [(way, *(each.storms[way] for each in runs)) for way in wrong]),
-        f"From the blow until somebody else began the work anew, in seconds and in leases (of {runs[0].plan.lease:g} s); "
-        "a database that was away meanwhile is in it:\n\n" + table(["", "worker", "tasks", "p50", "p99", "longest"], takeovers),
+        f"Takeovers: from the blow until others could have the work, and until somebody had begun it (what was due before it goes "
+        f"first), in seconds and in leases (of {runs[0].plan.lease:g} s); a database that was away meanwhile is in it:\n\n"
+        + table(["", "its worker was", "tasks", "until", "p50", "p99", "longest"], takeovers),
     ]
     for each in runs:
         parts += [f"- {each.plan.store}: {problem}" for problem in each.verdict.problems[:SHOWN]]
@@ -111,3 +108,12 @@ def _counts(counts: dict[str, int]) -> str:
 
 def _pair(one: int, other: int) -> str:
     return f"{one:,}; {other:,}"
+
+
+def _cells(spread: Spread, lease: float) -> list[str]:
+    return [f"{seconds:.2f} s ({seconds / lease:.2f})" for seconds in (spread.p50, spread.p99, spread.longest)]
+
+
+def _spread(spread: Spread, lease: float) -> str:
+    p50, p99, longest = _cells(spread, lease)
+    return f"p50 {p50}, p99 {p99}, longest {longest}"

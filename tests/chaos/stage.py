@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from tests.crash.private_server import PrivateServer
 from tests.nursery import ROOT, start
@@ -19,6 +20,9 @@ from treadle.settings import child_environment
 
 BOUND = 60.0
 """Seconds after which whatever is waited for here has failed."""
+
+HANGS_FOR = 1.3
+"""Leases for which the proxy hangs."""
 
 
 @dataclass(slots=True)
@@ -42,18 +46,18 @@ class Plan:
     """Seconds that everything gets to come to its end, once nothing goes wrong any more."""
     keep: bool = False
     """Keep the folder also when nothing is wrong."""
-    chunk: int = 200
-    backlog: int = 2000
+    chunk: int = 100
+    backlog: int = 500
 
 
 class Process:
     """One process, from its start to its end."""
 
-    def __init__(self, module: str, arguments: list[str], url: str, log: Path, **environment: str) -> None:
+    def __init__(self, module: str, arguments: list[str], log: Path, **environment: str) -> None:
         self.log = log
         with log.open("wb") as output:
             fd = output.fileno()
-            values = child_environment(TREADLE_STORE=url, **environment)
+            values = child_environment(**environment)
             self._born = start(module, arguments, cwd=ROOT, environment=values, stdout=fd, stderr=fd)
         self.pid = self._born.pid
 
@@ -112,7 +116,10 @@ class Stage:
     workers: list[Worker] = field(default_factory=list)
     client: Process | None = None
     service: Process | None = None
+    proxy: Process | None = None
     started: list[Process] = field(default_factory=list)
+    _far_url: str = ""
+    """The way to the store through the proxy, which the client and the last worker take."""
 
     @property
     def acks(self) -> Path:
@@ -122,16 +129,26 @@ class Stage:
         """Start all of them."""
         self.service = self._start("tests.chaos.service", [], "service")
         self.port = (await self.service.told("ready"))["port"]
+        if self.server is not None:
+            await self._open_proxy()
         self.workers = [self._worker(number, f"worker{number}") for number in range(self.plan.workers)]
         self.start_client()
         await asyncio.gather(*(worker.process.told("ready") for worker in self.workers))
+
+    async def _open_proxy(self) -> None:
+        (host,) = parse_qs(urlsplit(self.url).query)["host"]
+        (self.folder / "proxy").mkdir()
+        hang_for = str(HANGS_FOR * self.plan.lease)
+        self.proxy = self._start("tests.chaos.proxy", [str(self.folder / "proxy"), host, hang_for], "proxy")
+        self._far_url = self.url.replace(host, str(self.folder / "proxy"))
+        await self.proxy.told("ready")
 
     def start_client(self) -> None:
         """The client, or the next one of it."""
         plan = self.plan
         options = {"acks": self.acks, "seed": plan.seed, "count": plan.tasks, "chunk": plan.chunk, "backlog": plan.backlog}
         arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        self.client = self._start("tests.chaos.client", arguments, "client")
+        self.client = self._start("tests.chaos.client", arguments, "client", TREADLE_STORE=self._far_url or self.url)
 
     def start_again(self, worker: Worker, name: str) -> None:
         """Another process in the place of one that has ended."""
@@ -142,12 +159,14 @@ class Stage:
         diary = self.folder / f"{len(self.started):04}-{name}.diary"
         options = {"diary": diary, "port": self.port, "name": name, "lease": self.plan.lease}
         arguments = [str(self.folder), *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
-        warm = self.dice.choice(("0", "1000", "1000"))
-        return Worker(number, name, self._start("tests.chaos.worker", arguments, name, TREADLE_WARM_FUNCTIONS=warm), diary)
+        environment = {"TREADLE_WARM_FUNCTIONS": self.dice.choice(("0", "1000", "1000"))}
+        if number == self.plan.workers - 1 and self._far_url:
+            environment["TREADLE_STORE"] = self._far_url
+        return Worker(number, name, self._start("tests.chaos.worker", arguments, name, **environment), diary)
 
     def _start(self, module: str, arguments: list[str], name: str, **environment: str) -> Process:
         log = self.folder / f"{len(self.started):04}-{name}.log"
-        process = Process(module, arguments, self.url, log, **environment)
+        process = Process(module, arguments, log, **{"TREADLE_STORE": self.url} | environment)
         self.started.append(process)
         return process
 

@@ -14,17 +14,18 @@ from tests.chaos.stage import Stage, Worker
 
 from treadle.kernel.system import SystemClock
 
-RESTARTED, LEFT, STOPPED = "killed, started again at once", "killed, left to its lease", "stood still for over a lease"
+RESTARTED, LEFT, STOPPED = "killed, and started again", "killed, and left to its lease", "stopped for over a lease"
 CLIENT, ALL = "client killed", "all workers killed at once"
 FAST, IMMEDIATE, CUT = "database stopped (fast)", "database stopped (immediate)", "connections cut"
+LOST, HUNG = "answers of the database lost", "connections hung for over a lease"
 
-OFTEN = {RESTARTED: 34, LEFT: 14, STOPPED: 18, ALL: 3, CLIENT: 7, FAST: 4, IMMEDIATE: 4, CUT: 16}
+OFTEN = {RESTARTED: 34, LEFT: 14, STOPPED: 18, ALL: 3, CLIENT: 7, FAST: 4, IMMEDIATE: 4, CUT: 10, LOST: 8, HUNG: 4}
 """How often each happens, of a hundred."""
 
 AT_WORK = 0.9
 """How often who is hit is at work, and not still about to start."""
 
-DATABASE = (FAST, IMMEDIATE, CUT)
+DATABASE = (FAST, IMMEDIATE, CUT, LOST, HUNG)
 """What can only happen where there is a server."""
 
 CUT_SOME = """
@@ -62,6 +63,8 @@ class Storms:
             FAST: lambda: self._outage(FAST, "fast"),
             IMMEDIATE: lambda: self._outage(IMMEDIATE, "immediate"),
             CUT: self._cut,
+            LOST: lambda: self._tell_proxy(LOST, signal.SIGUSR1),
+            HUNG: lambda: self._tell_proxy(HUNG, signal.SIGUSR2),
         }
         self._script = list(stage.plan.script)
         self._ways = [way for way in OFTEN if stage.server is not None or way not in DATABASE]
@@ -161,3 +164,9 @@ class Storms:
                 await line.execute(CUT_SOME, self._dice.choice((0.2, 0.5, 1.0)))
             finally:
                 await line.close(timeout=5)
+
+    async def _tell_proxy(self, way: str, number: signal.Signals) -> None:
+        """The client and one worker are on the other side of it."""
+        assert self._stage.proxy is not None
+        self.counts[way] += 1
+        self._stage.proxy.send(number)

@@ -7,11 +7,11 @@ settlement was committed before the blow, is in neither.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.evidence import Expiry
+from tests.chaos.evidence import Evidence
 from tests.chaos.stage import read_events
 from tests.chaos.storms import Blow
 
@@ -22,36 +22,41 @@ class Takeover:
 
     way: str
     task_id: str
+    name: str
     lost_at: int
     ready_at: int
     begun_at: int
 
-    @property
-    def seconds(self) -> float:
-        """How long it lay idle."""
-        return (self.begun_at - self.lost_at) / 1000
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Seconds."""
+
+    p50: float
+    p99: float
+    longest: float
+
+    @staticmethod
+    def of(milliseconds: Iterable[int]) -> Spread:
+        """Of those, of which there is at least one."""
+        ordered = sorted(milliseconds)
+        return Spread(ordered[len(ordered) // 2] / 1000, ordered[int(len(ordered) * 0.99)] / 1000, ordered[-1] / 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds, of so many takeovers."""
+    """How long it took, of so many takeovers."""
 
     count: int
-    p50: float
-    p99: float
-    longest: float
+    ready: Spread
+    """Until others could have it: the lease had run out, or a start-up had seen to it."""
+    begun: Spread
+    """Until somebody had begun it: what was due before it goes first."""
     longest_id: str
     """The task that lay idle for the longest time."""
 
-    @staticmethod
-    def of(takeovers: Sequence[Takeover]) -> Times:
-        """Of those, of which there is at least one."""
-        ordered = sorted(takeovers, key=lambda each: each.seconds)
-        middle, most, last = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)], ordered[-1]
-        return Times(len(ordered), middle.seconds, most.seconds, last.seconds, last.task_id)
 
-
-def measure(folder: Path, blows: Sequence[Blow], expiries: Sequence[Expiry]) -> list[Takeover]:
+def measure(folder: Path, blows: Sequence[Blow], found: Evidence) -> list[Takeover]:
     """All that were there."""
     of_owner: dict[str, list[Blow]] = {}
     began: dict[str, list[int]] = {}
@@ -63,17 +68,23 @@ def measure(folder: Path, blows: Sequence[Blow], expiries: Sequence[Expiry]) -> 
             sign, at, task_id = line.split()
             if sign == "+":
                 began.setdefault(task_id, []).append(int(at))
-    found = []
-    for expiry in expiries:
+    takeovers = []
+    for expiry in found.expiries:
         before = [blow for blow in of_owner.get(expiry.owner_id, ()) if blow.at <= expiry.at <= (blow.until_at or expiry.at)]
         again = sorted(began.get(expiry.task_id, ()))
         place = bisect_left(again, expiry.at)
         if before and place < len(again):
-            found.append(Takeover(before[-1].way, expiry.task_id, before[-1].at, expiry.at, again[place]))
-    return found
+            name = found.tasks[expiry.task_id].name
+            takeovers.append(Takeover(before[-1].way, expiry.task_id, name, before[-1].at, expiry.at, again[place]))
+    return takeovers
 
 
 def times(takeovers: Sequence[Takeover]) -> dict[str, Times]:
     """The times for each way in which workers were lost."""
-    ways = sorted({each.way for each in takeovers})
-    return {way: Times.of([each for each in takeovers if each.way == way]) for way in ways}
+    found = {}
+    for way in sorted({each.way for each in takeovers}):
+        mine = [each for each in takeovers if each.way == way]
+        ready = Spread.of(each.ready_at - each.lost_at for each in mine)
+        begun = Spread.of(each.begun_at - each.lost_at for each in mine)
+        found[way] = Times(len(mine), ready, begun, max(mine, key=lambda each: each.begun_at - each.lost_at).task_id)
+    return found

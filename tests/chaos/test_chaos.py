@@ -20,7 +20,7 @@ from tests.chaos.judge import ANEW, judge
 from tests.chaos.play import Played, play
 from tests.chaos.report import as_json, as_markdown, as_text
 from tests.chaos.stage import Plan, is_running
-from tests.chaos.storms import CLIENT, CUT, DATABASE, FAST, IMMEDIATE, LEFT, RESTARTED, STOPPED
+from tests.chaos.storms import CLIENT, CUT, DATABASE, FAST, HUNG, IMMEDIATE, LEFT, LOST, RESTARTED, STOPPED
 from tests.chaos.wishes import Wish
 from tests.nursery import ROOT
 from tests.simulation.invariants import GIVEN_UP
@@ -31,7 +31,7 @@ from treadle.model.tasks import Task
 
 pytestmark = pytest.mark.xdist_group("chaos")  # one run on each store, which several tests look at
 
-SCRIPT = (RESTARTED, STOPPED, CUT, RESTARTED, CLIENT, LEFT, FAST, RESTARTED, IMMEDIATE)
+SCRIPT = (RESTARTED, LOST, STOPPED, CUT, LOST, RESTARTED, CLIENT, LEFT, FAST, HUNG, RESTARTED, IMMEDIATE)
 
 
 def small(store: str) -> Played:
