@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
-from tests.contract.queueing import put_one
+from tests.contract.databases import Database
+from tests.contract.queueing import OTHER, new_task, put_and_claim, put_one, settle, succeed
 
 from treadle.kernel.health import findings
 from treadle.kernel.lookups import Health, TableHealth
+from treadle.kernel.verify import verify
 from treadle.model.errors import Refused, Unsupported
+from treadle.testing import ManualClock
 
 GOOD = Health(
     tables=(TableHealth("tasks", 8192, 10, 10, 1),),
@@ -93,7 +97,6 @@ def test_each_risk_of_sqlite_is_named_with_what_to_do(changed, name):
 @pytest.mark.parametrize("database", ["sqlite", "memory"], indirect=True)
 async def test_a_backup_has_all_that_was_there_and_is_never_written_over(store, tmp_path: Path):
     from treadle.stores.sqlite import SqliteStore
-    from treadle.testing import ManualClock
 
     task = await put_one(store)
     path = tmp_path / "copy.db"
@@ -108,6 +111,37 @@ async def test_a_backup_has_all_that_was_there_and_is_never_written_over(store, 
         await store.backup(str(path))
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir() if "partial" in each.name] == []  # noqa: ASYNC240
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_a_backup_of_a_store_that_is_written_to_is_of_one_moment(database: Database, store, tmp_path: Path):
+    """What was answered before it began is in it, what is in it is whole, and its log explains it."""
+    from treadle.stores.sqlite import SqliteStore
+
+    other = await database.open_store()
+    before = [(await put_and_claim(store)).claim for _ in range(20)]
+    for claim in before:
+        assert await settle(store, claim, succeed(), new_task(OTHER)) == "done"
+    over = asyncio.Event()
+
+    async def write() -> None:
+        while not over.is_set():
+            taken = await put_and_claim(other)
+            await settle(other, taken.claim, succeed(), new_task(OTHER))
+
+    writing = asyncio.ensure_future(write())
+    path = tmp_path / "copy.db"
+    await store.backup(str(path))
+    over.set()
+    await writing
+    copy = SqliteStore(str(path), clock=ManualClock())
+    await copy.open(migrate=False)
+    assert len(await copy.find_finished([claim.task_id for claim in before])) == 20
+    finished = (await copy.count_finished())["completed"]
+    (depth,) = [each for each in await copy.list_depths() if each.lane == OTHER]
+    assert depth.ready == finished  # each end is there with what follows from it
+    assert (await verify(copy)).problems == ()
+    await copy.close()
 
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
