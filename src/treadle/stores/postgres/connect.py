@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -57,10 +58,27 @@ _CLOCK = "treadle.clock_offset_ms"
 _SQL = load_statements(PACKAGE, "connect.sql")
 
 
+_FIRST_OWN_TYPE = 10_000
+"""Types with smaller numbers are PostgreSQL's own, and the same in every database."""
+
+_types: dict[frozenset[int], tuple[Any, Any]] = {}
+"""What those are that the driver has asked for, by their numbers."""
+
+
 class Connection(_Connection):
-    """A connection that knows how its clock is set."""
+    """A connection that knows how its clock is set, and what PostgreSQL's own types are."""
 
     clock_offset_for = 0
+
+    async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> tuple[Any, Any]:
+        """The driver asks on each connection what `bigint[]` is, in a query that takes longer than most of ours: once is enough."""
+        wanted = frozenset(typeoids)
+        if wanted in _types:
+            return _types[wanted]
+        found, statement = await super()._introspect_types(wanted, timeout)  # type: ignore[misc]
+        if max(wanted) < _FIRST_OWN_TYPE:
+            _types[wanted] = found, SimpleNamespace(name=statement.name)
+        return found, statement
 
 
 class Connector:
