@@ -15,24 +15,43 @@ class Subject:
     """`postgresql`, `sqlite` or `redis`."""
     package: str
     """What pip calls it."""
-    history: str
+    keeps: str
     """What stays of a finished task."""
-    fences: bool
+    fences: str
     """Whether a worker that lost its work to another can no longer end it."""
     most: int = 1_000_000
-    """No more tasks than this in a drain: the rest would take minutes."""
-    functions: bool = False
-    """Has durable functions with steps."""
-    idle: bool = True
-    """Has a worker that waits for work."""
+    """No more tasks than this in a drain: more would take minutes to put in."""
+    functions: int = 0
+    """Runs of ten steps to put in, more than it can do in the time; 0: it has no durable functions."""
+    processes: int = 2
+    """How many worker processes may work on one store."""
+    waits: bool = True
+    """Whether its worker waits for what another process puts in."""
 
     @property
     def name(self) -> str:
-        """For `--only` and names of databases."""
+        """For `--only`, and for figures."""
         return f"{self.module}-{self.store}"
 
 
 SUBJECTS = (
-    Subject("Treadle", "treadle", "postgresql", "treadle", "all", fences=True, functions=True),
-    Subject("PgQueuer", "pgqueuer", "postgresql", "pgqueuer", "a log line, no payload", fences=False),
+    Subject("Treadle", "treadle", "postgresql", "treadle", "all", "yes", functions=15_000),
+    Subject("PgQueuer", "pgqueuer", "postgresql", "pgqueuer", "a log line, no payload", "no"),
+    Subject("Procrastinate", "procrastinate", "postgresql", "procrastinate", "all", "no"),
+    Subject("DBOS", "dbos", "postgresql", "dbos", "all", "yes", most=3_000, functions=1_000),
+    Subject("Absurd", "absurd", "postgresql", "absurd-sdk", "all", "yes", functions=2_000),
+    Subject("Treadle", "treadle", "sqlite", "treadle", "all", "yes", functions=15_000),
+    Subject("Huey", "huey", "sqlite", "huey", "nothing", "no: taken is deleted"),
+    Subject("DBOS", "dbos", "sqlite", "dbos", "all", "yes", most=1_000, functions=300),
+    Subject("persist-queue", "persist_queue", "sqlite", "persist-queue", "until cleared", "no", processes=1, waits=False),
+    Subject("Celery", "celery", "redis", "celery", "nothing", "no: taken is deleted", most=5_000),
+    Subject("Dramatiq", "dramatiq", "redis", "dramatiq", "nothing", "no", most=5_000),
 )
+
+
+def chosen(only: list[str]) -> list[Subject]:
+    """The subjects with these names: of a subject, of an engine, or of a store; all if none is given."""
+    names = {name for each in SUBJECTS for name in (each.name, each.module, each.store)}
+    if unknown := set(only) - names:
+        raise ValueError(f"nobody is called {', '.join(sorted(unknown))}; there are {', '.join(sorted(names))}")
+    return [each for each in SUBJECTS if not only or {each.name, each.module, each.store} & set(only)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,37 +12,115 @@ from bench.peers.stores import Stores
 
 PATIENCE = 60.0
 """Seconds for what is not measured."""
+REST = 0.05
+"""Seconds between two samples of latency: the worker waits again."""
 
 
 class Bench:
     """Measures subjects; each measure on a store of its own."""
 
-    def __init__(self, stores: Stores, pythons: dict[str, Path]) -> None:
-        self._stores, self._pythons = stores, pythons
+    def __init__(self, stores: Stores, peers: Path, ours: Path) -> None:
+        self._stores, self._peers, self._ours = stores, peers, ours
 
-    def drain(self, subject: Subject, tasks: int, workers: int, seconds: float) -> dict[str, float]:
-        """No-op tasks per second, from the first worker's start of work until the database says that all are done.
+    def drain(self, subject: Subject, name: str, tasks: int, workers: int, seconds: float) -> float:
+        """Tasks of that name per second, from the first worker's start of work until the database says that all are done.
 
-        Who has not done them all after so many seconds is stopped, and counts with what is done.
+        Workers are loaded and connected before, and tasks are put in before. Who has not done them all after so many seconds is
+        stopped, and counts with what is done then.
         """
-        tasks = min(tasks, subject.most)
         with self._stores.fresh(subject.store) as url, ExitStack() as stack:
             self._do(subject, url, "prepare")
             team = [stack.enter_context(self._start(subject, url, "work")) for _ in range(workers)]
             for each in team:
                 each.heard("ready", PATIENCE)
-            self._do(subject, url, "fill", tasks)
-            watcher = stack.enter_context(self._start(subject, url, "watch", seconds))
+            self._do(subject, url, "fill", name, tasks)
+            watcher = stack.enter_context(self._start(subject, url, "watch", name, float(seconds)))
             watcher.heard("ready", PATIENCE)
             self._stores.settle(url)
             for each in (*team, watcher):
                 each.go()
             begun = min(each.heard("started", PATIENCE) for each in team)
             said = watcher.line("left", seconds + PATIENCE)
-            return {"drained": tasks - said["left"], "per_s": (tasks - said["left"]) / (said["at"] - begun) * 1e9}
+            return (tasks - said["left"]) / (said["at"] - begun) * 1e9
+
+    def enqueue(self, subject: Subject, seconds: float) -> tuple[float, float]:
+        """Tasks per second put in by one caller, and by 32 at once."""
+        with self._stores.fresh(subject.store) as url:
+            self._do(subject, url, "prepare")
+            self._stores.settle(url)
+            with self._start(subject, url, "enqueue", float(seconds)) as process:
+                one, many = (process.line("count", seconds + PATIENCE) for _ in range(2))
+            return one["count"] / one["seconds"], many["count"] / many["seconds"]
+
+    def latency(self, subject: Subject, samples: int, seconds: float) -> list[float]:
+        """Milliseconds from before an enqueue in one process to the start of the handler in another that had nothing to do.
+
+        So many samples, or as many as there are in that time.
+        """
+        found: list[float] = []
+        with self._stores.fresh(subject.store) as url:
+            self._do(subject, url, "prepare")
+            with self._start(subject, url, "serve") as worker, self._start(subject, url, "send") as sender:
+                for each in (worker, sender):
+                    each.heard("ready", PATIENCE)
+                worker.go()
+                worker.heard("started", PATIENCE)
+                time.sleep(1)
+                until = time.monotonic() + seconds
+                for number in range(-3, samples):  # the first are not counted
+                    sender.go()
+                    sent = sender.heard("sent", PATIENCE)
+                    at = worker.heard("at", PATIENCE)
+                    if number >= 0:
+                        found.append((at - sent) / 1e6)
+                    if time.monotonic() > until:
+                        break
+                    time.sleep(REST)
+        return found
+
+    def idle(self, subjects: list[Subject], short: float, seconds: float) -> dict[str, float | Exception]:
+        """Transactions per second of one idle worker of each on PostgreSQL, all at the same time, as the server counts them.
+
+        The server learns what a connection did late, at the latest when it ends. So workers are ended after a short time, and
+        others after that and so many seconds more; the difference of both counts: what start and end cost falls out.
+        """
+        counts = [self._idle(subjects, each) for each in (short, short + seconds)]
+        both = {each.name: (counts[0][each.name], counts[1][each.name]) for each in subjects}
+        found: dict[str, float | Exception] = {}
+        for name, (first, second) in both.items():
+            failed = next((each for each in (first, second) if isinstance(each, Exception)), None)
+            found[name] = failed or (second - first) / seconds  # type: ignore[operator]
+        return found
+
+    def _idle(self, subjects: list[Subject], seconds: float) -> dict[str, int | Exception]:
+        """How many transactions each worker made in that time, with its start and end."""
+        counts: dict[str, int | Exception] = {}
+        with ExitStack() as stack:
+            running: list[tuple[Subject, str, int, ExitStack]] = []
+            for subject in subjects:
+                try:
+                    url = stack.enter_context(self._stores.fresh(subject.store))
+                    self._do(subject, url, "prepare")
+                    time.sleep(0.5)
+                    before = self._stores.transactions(url)
+                    own = stack.enter_context(ExitStack())
+                    worker = own.enter_context(self._start(subject, url, "serve"))
+                    worker.heard("ready", PATIENCE)
+                    worker.go()
+                    worker.heard("started", PATIENCE)
+                    running.append((subject, url, before, own))
+                except Exception as error:
+                    counts[subject.name] = error
+            time.sleep(seconds)
+            for _, _, _, own in running:
+                own.close()
+            time.sleep(1.5)
+            counts |= {subject.name: self._stores.transactions(url) - before for subject, url, before, _ in running}
+        return counts
 
     def _start(self, subject: Subject, url: str, role: str, *arguments: object) -> SubjectProcess:
-        return SubjectProcess(self._pythons.get(subject.module, self._pythons["peers"]), subject.module, url, role, *arguments)
+        python = self._ours if subject.module == "treadle" else self._peers
+        return SubjectProcess(python, subject.module, url, role, *arguments)
 
     def _do(self, subject: Subject, url: str, role: str, *arguments: object) -> None:
         with self._start(subject, url, role, *arguments) as process:

@@ -17,6 +17,7 @@ REQUIREMENTS = (
     "procrastinate>=3.10",
     "dbos>=3.3",
     "absurd-sdk>=0.5",
+    "absurdctl>=0.5",
     "huey>=3.5",
     "persist-queue>=1.1",
     "celery[redis]>=5.7",
@@ -34,7 +35,7 @@ def peers_python(fresh: bool = False, folder: Path = FOLDER) -> Path:
     if not fresh and noted.exists() and noted.read_text() == wanted and python.exists():
         return python
     shutil.rmtree(folder, ignore_errors=True)
-    print(f"installing the peers into {folder.name} (once; a minute or two) ...", flush=True)
+    print(f"installing the peers into {folder.name} (once; a minute or two) ...", file=sys.stderr, flush=True)
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *REQUIREMENTS], check=True)
     noted.write_text(wanted)

@@ -1,15 +1,15 @@
 """How a subject is asked: `python -m bench.peers.subjects.NAME URL ROLE [ARGUMENTS]`, JSON lines on stdout, `go` on stdin.
 
     prepare           make the tables
-    fill N            put in N no-op tasks, as fast as can be: not measured
-    enqueue S         one caller, one after the other, for S seconds: {"count", "seconds"}
-    enqueue_32 S      32 callers at once, for S seconds: {"count", "seconds"}
-    work              a worker: {"ready"}, then on `go` {"started"} and it works until it is ended; `stamp` tasks say {"at"}
-    watch S           {"ready"}, then on `go` it asks the database until no task is left, for S seconds at most: {"left", "at"}
+    fill NAME N       put in N tasks of that name, as fast as can be: not measured
+    enqueue S         one caller, one after the other, for S seconds; then 32 callers at once: {"callers", "count", "seconds"} twice
+    work              a worker set up for throughput: {"ready"}, then on `go` {"started"}, and it works until it is ended
+    serve             a worker as it waits for work that comes now and then; the same words
+    watch NAME S      {"ready"}, then on `go` it asks the database until no such task is left, for S seconds at most: {"left", "at"}
     send              {"ready"}, then for each `go` one task `stamp` is enqueued: {"sent"}
-    functions S       runs of ten no-op steps, for S seconds: {"count", "seconds"}
 
-A subject has a function for each role that it can play, with the URL first; it may be a coroutine function. Instants are
+Tasks are named `noop`, which does nothing; `stamp`, which says {"at"} when it starts; and `ten`, a durable function of ten no-op
+steps. A subject has a function for each role that it can play, with the URL first; it may be a coroutine function. Instants are
 `time.time_ns()`: all processes are on one machine.
 """
 
@@ -22,21 +22,30 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 CALLERS = 32
 STEPS = 10
-EVERY = 0.01
-"""Seconds between looks at the database while it is drained: seldom enough to cost nothing, often enough for half a second."""
+
+
+def pause(begun: float) -> float:
+    """Seconds until the next look at a database that is drained: 2 % of what passed, so that it costs little and errs little."""
+    return max(0.005, 0.02 * (time.monotonic() - begun))
 
 
 def main(roles: dict[str, Callable[..., Any]], run: Callable[[Any], Any] = asyncio.run) -> None:
     """Play the role that the command line names; `run` runs a coroutine."""
     url, role, *arguments = sys.argv[1:]
-    played = roles[role](url, *(float(each) if "." in each else int(each) for each in arguments))
+    played = roles[role](url, *(_argument(each) for each in arguments))
     if inspect.isawaitable(played):
         run(played)
+
+
+def _argument(text: str) -> str | int | float:
+    if not text[0].isdigit():
+        return text
+    return float(text) if "." in text else int(text)
 
 
 def say(**line: Any) -> None:
@@ -86,23 +95,28 @@ def enqueue_for(seconds: float, one: Callable[[], object]) -> None:
     while (passed := time.perf_counter() - begun) < seconds:
         one()
         count += 1
-    say(count=count, seconds=passed)
+    say(callers=1, count=count, seconds=passed)
 
 
 async def aenqueue_for(seconds: float, one: Callable[[], Awaitable[object]], callers: int = 1) -> None:
-    """So many callers at once, each one after the other; the first call of each is not measured."""
-    await asyncio.gather(*(one() for _ in range(callers)))
+    """So many callers at once, each one after the other."""
+    await aenqueue_with(seconds, [one] * callers)
+
+
+async def aenqueue_with(seconds: float, callers: Sequence[Callable[[], Awaitable[object]]]) -> None:
+    """These callers at once, each one after the other; the first call of each is not measured."""
+    await asyncio.gather(*(one() for one in callers))
     begun = time.perf_counter()
 
-    async def caller() -> int:
+    async def calling(one: Callable[[], Awaitable[object]]) -> int:
         count = 0
         while time.perf_counter() - begun < seconds:
             await one()
             count += 1
         return count
 
-    counts = await asyncio.gather(*(caller() for _ in range(callers)))
-    say(count=sum(counts), seconds=time.perf_counter() - begun)
+    counts = await asyncio.gather(*(calling(one) for one in callers))
+    say(callers=len(callers), count=sum(counts), seconds=time.perf_counter() - begun)
 
 
 def enqueue_in_threads(seconds: float, one: Callable[[], object], callers: int = CALLERS) -> None:
@@ -125,7 +139,7 @@ def enqueue_in_threads(seconds: float, one: Callable[[], object], callers: int =
     begun = time.perf_counter()
     for thread in threads:
         thread.join()
-    say(count=sum(counts), seconds=time.perf_counter() - begun)
+    say(callers=callers, count=sum(counts), seconds=time.perf_counter() - begun)
 
 
 def send_each(one: Callable[[], object]) -> None:
@@ -157,7 +171,7 @@ def watch_until_empty(seconds: float, any_left: Callable[[], bool], count_left: 
             at = time.time_ns()
             say(left=count_left(), at=at)
             return
-        time.sleep(EVERY)
+        time.sleep(pause(begun))
     say(left=0, at=time.time_ns())
 
 
@@ -175,7 +189,7 @@ async def watch_postgres(url: str, seconds: float, what: str) -> None:
                 at = time.time_ns()
                 say(left=await connection.fetchval(f"select count(*) {what}"), at=at)
                 return
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(pause(begun))
         say(left=0, at=time.time_ns())
     finally:
         await connection.close()

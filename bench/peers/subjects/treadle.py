@@ -40,18 +40,19 @@ async def prepare(url: str) -> None:
         pass
 
 
-async def fill(url: str, count: int) -> None:
+async def fill(url: str, name: str, count: int) -> None:
     async with _engine(url) as engine:
-        await engine.enqueue_many(TaskSpec(name="noop") for _ in range(count))
+        if name == "ten":
+            for start in range(0, count, 500):
+                await asyncio.gather(*(engine.start_function(name) for _ in range(start, min(start + 500, count))))
+            return
+        await engine.enqueue_many(TaskSpec(name=name) for _ in range(count))
 
 
-async def enqueue(url: str, seconds: float, callers: int = 1) -> None:
+async def enqueue(url: str, seconds: float) -> None:
     async with _engine(url) as engine:
-        await protocol.aenqueue_for(seconds, lambda: engine.enqueue("parked", task_list="parked"), callers)
-
-
-async def enqueue_32(url: str, seconds: float) -> None:
-    await enqueue(url, seconds, protocol.CALLERS)
+        for callers in (1, protocol.CALLERS):
+            await protocol.aenqueue_for(seconds, lambda: engine.enqueue("parked", task_list="parked"), callers)
 
 
 async def work(url: str) -> None:
@@ -65,8 +66,11 @@ async def work(url: str) -> None:
             await asyncio.Event().wait()
 
 
-async def watch(url: str, seconds: float) -> None:
-    what = "from {0}tasks where lane_id in (select id from {0}lanes where name = 'noop')"
+serve = work
+
+
+async def watch(url: str, name: str, seconds: float) -> None:
+    what = f"from {{0}}tasks where lane_id in (select id from {{0}}lanes where name = '{name}' or name like '{name}@%')"
     if url.startswith("sqlite"):
         await asyncio.to_thread(protocol.watch_sqlite, url, seconds, what.format(""))
     else:

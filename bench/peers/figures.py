@@ -1,0 +1,57 @@
+"""What a session found: for each measure and subject the values of all rounds, or why there are none."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.peers.catalog import Subject
+
+DRAIN_1, DRAIN_2 = "drain, one worker process", "drain, two worker processes"
+LIMIT = "set-based limit"
+ENQUEUE_1, ENQUEUE_32 = "enqueue, one caller", "enqueue, 32 callers"
+FUNCTIONS = "runs of ten steps"
+LATENCY = "latency"
+IDLE = "idle transactions"
+
+
+@dataclass(slots=True)
+class Figures:
+    """Values by measure and by the name of a subject; the limit's by store."""
+
+    values: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    errors: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def add(self, measure: str, name: str, *values: float) -> None:
+        """One more round."""
+        self.values.setdefault(measure, {}).setdefault(name, []).extend(values)
+
+    def fail(self, measure: str, name: str, error: str) -> None:
+        """This round gave nothing."""
+        self.errors.setdefault(measure, {})[name] = error
+
+    def found(self, measure: str, name: str) -> list[float]:
+        """What was measured; empty if nothing was."""
+        return self.values.get(measure, {}).get(name, [])
+
+    def median(self, measure: str, name: str) -> float | None:
+        """The median of all rounds."""
+        values = self.found(measure, name)
+        return statistics.median(values) if values else None
+
+    def best(self, measure: str, subjects: Iterable[Subject]) -> tuple[Subject, float] | None:
+        """Who has the greatest median, and that."""
+        medians = [(each, median) for each in subjects if (median := self.median(measure, each.name)) is not None]
+        return max(medians, key=lambda pair: pair[1], default=None)
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it."""
+        return {"values": self.values, "errors": self.errors}
+
+
+def percentile(values: list[float], part: float) -> float:
+    """The value that so much of all are not above."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]

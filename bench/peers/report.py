@@ -1,0 +1,117 @@
+"""What a session found, as the section `peers` of RESULTS.md."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from bench.peers.catalog import Subject
+from bench.peers.figures import DRAIN_1, DRAIN_2, ENQUEUE_1, ENQUEUE_32, FUNCTIONS, IDLE, LATENCY, LIMIT, Figures, percentile
+from bench.peers.session import Sizes
+from bench.peers.targets import Target, targets
+from bench.results import table
+
+STORES = {"postgresql": "PostgreSQL", "sqlite": "SQLite", "redis": "Redis"}
+NOT = "–"
+
+
+def body(figures: Figures, subjects: Sequence[Subject], sizes: Sizes, versions: dict[str, str], servers: Sequence[str]) -> str:
+    """All tables, the targets first."""
+    parts = [
+        _about(sizes, servers, subjects),
+        "### Targets\n\n" + target_table(targets(figures, subjects)),
+        "### Who\n\n" + _who(subjects, versions),
+        "### Drain, tasks per second\n\n" + _rates(figures, subjects, (DRAIN_1, DRAIN_2)) + "\n\n" + _limits(figures),
+        "### Enqueue, tasks per second\n\n" + _rates(figures, subjects, (ENQUEUE_1, ENQUEUE_32)),
+        "### A durable function of ten steps, runs per second\n\n"
+        + _rates(figures, [each for each in subjects if each.functions], (FUNCTIONS,)),
+        "### A worker that waits\n\n" + _waiting(figures, [each for each in subjects if each.waits]),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def target_table(found: Sequence[Target]) -> str:
+    """Each target with its ratio and verdict."""
+    rows = [
+        (
+            each.title,
+            each.against,
+            _number(each.ours),
+            _number(each.theirs),
+            NOT if each.ratio is None else f"{each.ratio:.2f}",
+            f"{'at least' if each.at_least else 'at most'} {each.wanted:g}",
+            each.verdict,
+        )
+        for each in found
+    ]
+    return table(("what", "against", "Treadle", "that", "ratio", "wanted", "result"), rows)
+
+
+ABOUT = """\
+The same work with each engine, in one session of {rounds} round(s) in which all take turns: medians, and in brackets the least and
+the greatest. {servers}SQLite on the disk. PostgreSQL is private, with its default durability (fsync and synchronous_commit on);
+each measure has a new database. {redis} How each engine is set up, and why, is said in `bench/peers/subjects`.
+
+Drain: {tasks:,} no-op tasks, fewer for engines that would take minutes, from the start of work of workers that are loaded and
+connected until the database says that all are done; who is not done after {drain_for:g} s counts with what is done then. Latency:
+from before an enqueue in one process to the start of the handler in another, a worker that had nothing to do. Idle: transactions
+of one worker with nothing to do, as the server counts them. A dash: the engine has no such thing, or it is not asked for."""
+
+REDIS = "Redis is private too; its log is synced every second (appendfsync everysec), so that a crash may lose the last second."
+NO_REDIS = "Celery and Dramatiq were not measured, as no `redis-server` was on PATH or they were not asked for."
+
+
+def _about(sizes: Sizes, servers: Sequence[str], subjects: Sequence[Subject]) -> str:
+    redis = REDIS if any(each.store == "redis" for each in subjects) else NO_REDIS
+    named = "".join(f"{server}, " for server in servers)
+    return ABOUT.format(rounds=sizes.rounds, tasks=sizes.tasks, drain_for=sizes.drain_for, servers=named, redis=redis)
+
+
+def _who(subjects: Sequence[Subject], versions: dict[str, str]) -> str:
+    rows = [(each.title, versions.get(each.package, ""), STORES[each.store], each.keeps, each.fences) for each in subjects]
+    return table(("engine", "version", "store", "keeps of a finished task", "fences"), rows)
+
+
+def _rates(figures: Figures, subjects: Sequence[Subject], measures: Sequence[str]) -> str:
+    head = ("engine", "store", *(measure.partition(", ")[2] or measure for measure in measures))
+    rows = [(each.title, STORES[each.store], *(_spread(figures, measure, each.name) for measure in measures)) for each in subjects]
+    return table(head, rows)
+
+
+def _limits(figures: Figures) -> str:
+    said = [f"{STORES[store]} {_spread(figures, LIMIT, store)}" for store in figures.values.get(LIMIT, {})]
+    return f"The bare set-based loop of `bench/limits.py`, beside it in each round: {'; '.join(said)}." if said else ""
+
+
+def _waiting(figures: Figures, subjects: Sequence[Subject]) -> str:
+    rows = []
+    for each in subjects:
+        samples = figures.found(LATENCY, each.name)
+        shown = (
+            [_number(percentile(samples, part)) for part in (0.5, 0.99)] if samples else [_failed(figures, LATENCY, each.name), NOT]
+        )
+        rows.append((each.title, STORES[each.store], *shown, len(samples), _spread(figures, IDLE, each.name)))
+    return table(("engine", "store", "latency p50, ms", "p99, ms", "samples", "idle transactions/s"), rows)
+
+
+def _spread(figures: Figures, measure: str, name: str) -> str:
+    """The median with the least and the greatest; what went wrong if nothing was found."""
+    values = figures.found(measure, name)
+    if not values:
+        return _failed(figures, measure, name)
+    if len(values) == 1:
+        return _number(values[0])
+    return f"{_number(statistics.median(values))} ({_number(min(values))} to {_number(max(values))})"
+
+
+def _failed(figures: Figures, measure: str, name: str) -> str:
+    error = figures.errors.get(measure, {}).get(name)
+    return NOT if error is None else f"failed: {error.replace('|', '/')}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return NOT
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
