@@ -107,4 +107,4 @@ def test_commands_import_only_what_they_need(treadle: Treadle, arguments: list[s
     left = f"sys.exit(str([m for m in {heavy!r} if m in sys.modules]))"
     script = f"import sys; from treadle.cli import execute; execute({arguments!r}); {left}"
     ended = subprocess.run([sys.executable, "-c", script], cwd=treadle.folder, capture_output=True, text=True)
-    assert ended.stderr.strip() == "[]"
+    assert ended.stderr.splitlines()[-1] == "[]"  # after what may be a warning

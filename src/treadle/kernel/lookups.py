@@ -120,6 +120,12 @@ class DeadFilter:
     """Only with a greater seq, and only up to `until_seq`: a walk from one to the other meets none twice."""
     until_seq: int | None = None
 
+    @property
+    def by_lane_alone(self) -> bool:
+        """Whether it asks for nothing but lanes: then an index knows how many there are."""
+        others = (self.error_code, self.fingerprint, self.failed_after, self.failed_before, self.after_seq, self.until_seq)
+        return all(each is None for each in others)
+
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:

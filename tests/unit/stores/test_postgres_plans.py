@@ -84,6 +84,8 @@ async def check_dead_letters(connection: Connection) -> None:
         plan = await explain(connection, "dead.sql", name, *["null"] * 10, str(BATCH))
         assert plan.indexes("finished") == {"finished_failed"}
         plan.reads_few_rows(4 * BATCH)
+    plan = await explain(connection, "dead.sql", "count_dead_in", *["null"] * 4)
+    assert plan.indexes("finished") == {"finished_failed"}
 
 
 async def check_events(connection: Connection) -> None:

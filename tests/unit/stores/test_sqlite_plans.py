@@ -95,7 +95,12 @@ INDEXES = {
         "list_entities": set(),
         "list_moves_of": set(),
     },
-    "dead": {"list_dead": {"finished_failed"}, "walk_dead": {"finished_failed"}, "count_dead": {"finished_failed"}},
+    "dead": {
+        "list_dead": {"finished_failed"},
+        "walk_dead": {"finished_failed"},
+        "count_dead": {"finished_failed"},
+        "count_dead_in": {"finished_failed_lane"},
+    },
     "events": {"list_events": {"finished_seq"}, "tally": {"finished_seq"}},
     "mail": {"wake_told": {"tasks_run"}, "list_mail": {"mail_run"}, "list_children": {"runs_parent"}},
     "records": {
@@ -151,6 +156,11 @@ def test_a_hot_statement_uses_its_index(full, file, name):
     assert not scans, text
     for index in INDEXES[file][name]:
         assert f"INDEX {index}" in text, text
+
+
+def test_dead_letters_are_counted_in_an_index_alone(full):
+    plan = plan_of(full, load_statements("treadle.stores.sqlite", "dead.sql")["count_dead_in"])
+    assert any("COVERING INDEX finished_failed_lane" in line for line in plan), plan
 
 
 def test_admitting_sorts_nothing(full):

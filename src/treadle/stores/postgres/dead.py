@@ -40,6 +40,9 @@ async def group_dead(connection: Connection, which: DeadFilter, limit: int) -> l
 
 async def count_dead(connection: Connection, which: DeadFilter) -> tuple[int, int, int]:
     """How many, of runs, and the greatest seq."""
-    row = await connection.fetchrow(_SQL["count_dead"], *_values(which))
+    if which.by_lane_alone:
+        row = await connection.fetchrow(_SQL["count_dead_in"], which.namespace, which.kind, which.task_list, which.name)
+    else:
+        row = await connection.fetchrow(_SQL["count_dead"], *_values(which))
     assert row is not None
     return row[0], row[1], row[2]

@@ -43,5 +43,9 @@ def group_dead(connection: apsw.Connection, which: DeadFilter, limit: int) -> li
 
 def count_dead(connection: apsw.Connection, which: DeadFilter) -> tuple[int, int, int]:
     """How many, of runs, and the greatest seq."""
-    count, of_runs, last_seq = read_row(connection, _SQL["count_dead"], _values(which))
+    if which.by_lane_alone:
+        lane = {"namespace": which.namespace, "kind": which.kind, "task_list": which.task_list, "name": which.name}
+        count, of_runs, last_seq = read_row(connection, _SQL["count_dead_in"], lane)
+    else:
+        count, of_runs, last_seq = read_row(connection, _SQL["count_dead"], _values(which))
     return count, of_runs, last_seq

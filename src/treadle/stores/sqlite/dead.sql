@@ -80,3 +80,12 @@ where f.state = 'failed'
   and (:fingerprint is null or f.fingerprint = :fingerprint)
   and (:failed_after is null or f.finished_at >= :failed_after)
   and (:failed_before is null or f.finished_at < :failed_before);
+
+-- name: count_dead_in
+-- The same by nothing but lanes, from an index alone.
+select count(*), count(f.run_id), coalesce(max(f.seq), 0)
+from lanes as l cross join finished as f on f.lane_id = l.id and f.state = 'failed'
+where l.namespace = coalesce(:namespace, l.namespace)
+  and l.kind = coalesce(:kind, l.kind)
+  and l.task_list = coalesce(:task_list, l.task_list)
+  and l.name = coalesce(:name, l.name);

@@ -1,0 +1,1 @@
+drop index finished_failed_lane;
