@@ -67,7 +67,7 @@ def run(way: str, name: str, folder: Path, seconds: int) -> str:
     """What a process said that tried that for so long."""
     command = [sys.executable, "-m", f"tests.fuzz.{way}", name, str(folder), str(seconds)]
     try:
-        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", timeout=seconds * 2 + 120)
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", timeout=seconds * 2 + 900)
     except subprocess.TimeoutExpired:
         return f"the process that tried it ({way}) did not end"
     return ended.stdout + ended.stderr + ("" if ended.returncode == 0 else f"\nthe process ended with {ended.returncode}")
