@@ -18,12 +18,14 @@ from collections.abc import Sequence
 
 from bench import results
 from bench.benchmark import BENCHMARKS, Benchmark, Figures, Found, load, say
+from bench.processes import stop_at_sigterm
 from bench.servers import temporary_store
 from treadle.settings import child_environment
 
 
 def main() -> int:
     """0 if all were measured; aims that were missed are figures, not failures."""
+    stop_at_sigterm()
     options = parse(sys.argv[1:])
     everything: dict[str, Found] = {}
     failed = []
@@ -86,8 +88,15 @@ def measured(benchmark: Benchmark, options: argparse.Namespace) -> Found:
 def figures_of(name: str, url: str, wishes: Sequence[str]) -> Figures:
     """What `bench.one` says in the end."""
     command = [sys.executable, "-m", "bench.one", name, *wishes]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=child_environment(TREADLE_STORE=url), check=True)
-    figures: Figures = json.loads(ended.stdout.strip().splitlines()[-1])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=child_environment(TREADLE_STORE=url)) as process:
+        try:
+            output, _ = process.communicate()
+        except BaseException:
+            process.terminate()  # it ends what it has started
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    figures: Figures = json.loads(output.strip().splitlines()[-1])
     return figures
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from bench.processes import tell_parent, told
+from bench.processes import listen, tell_parent, told
 from treadle.settings import child_environment
 
 CALLERS = 32
@@ -93,9 +93,11 @@ async def load(url: str, kind: str, seconds: float, token: str) -> Figure:
 
 async def main(url: str, seconds: str) -> None:
     token = child_environment()["TREADLE_TOKEN"]
-    while kind := await told():
+    while True:
+        kind = await told()
         tell_parent(**(await load(url, kind, float(seconds), token))._asdict())
 
 
 if __name__ == "__main__":
+    listen()
     asyncio.run(main(*sys.argv[1:]))

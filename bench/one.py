@@ -10,10 +10,11 @@ import json
 import sys
 
 from bench.benchmark import load, resize
-from bench.processes import own_store
+from bench.processes import own_store, stop_at_sigterm
 
 
 def main() -> None:
+    stop_at_sigterm()
     name, *wishes = sys.argv[1:]
     benchmark = load(name)
     sizes = resize(benchmark.QUICK if "--quick" in wishes else benchmark.SIZES, wishes)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from treadle.settings import child_environment, load_settings
@@ -57,6 +61,8 @@ async def child(module: str, *arguments: str, store: str, **environment: str) ->
 
 # --- and from inside ---
 
+_words: SimpleQueue[str] = SimpleQueue()
+
 
 def own_store() -> str:
     """The store that this process was started on."""
@@ -69,8 +75,28 @@ def tell_parent(**said: Any) -> None:
 
 
 async def told() -> str:
-    """The next word from outside; empty when there is nobody any more."""
-    return str(await asyncio.to_thread(sys.stdin.readline)).strip()
+    """The next word from outside."""
+    return await asyncio.to_thread(_words.get)
+
+
+def listen() -> None:
+    """Take in what is told from now on; when there is nobody outside any more, this process ends at once."""
+
+    def hear() -> None:
+        for line in sys.stdin:
+            _words.put(line.strip())
+        os._exit(0)
+
+    threading.Thread(target=hear, daemon=True).start()
+
+
+def stop_at_sigterm() -> None:
+    """Let SIGTERM unwind this process as Ctrl-C does, so that what it started ends too."""
+
+    def stop(*_: object) -> None:
+        raise SystemExit(f"{sys.argv[0]} was told to stop")
+
+    signal.signal(signal.SIGTERM, stop)
 
 
 def rss_mb() -> float:

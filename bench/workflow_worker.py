@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from bench.processes import own_store, tell_parent
+from bench.processes import listen, own_store, tell_parent
 from treadle import Engine
 from treadle.cli.serving import calm_collector
 from treadle.settings import Settings
@@ -75,4 +75,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    listen()
     asyncio.run(main())
