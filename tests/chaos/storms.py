@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import apsw
 import asyncpg
 from tests.chaos.stage import Stage, Worker
 
@@ -17,9 +19,10 @@ from treadle.kernel.system import SystemClock
 RESTARTED, LEFT, STOPPED = "killed, and started again", "killed, and left to its lease", "stopped for over a lease"
 CLIENT, ALL = "client killed", "all workers killed at once"
 FAST, IMMEDIATE, CUT = "database stopped (fast)", "database stopped (immediate)", "connections cut"
+LOCKED = "file locked by another program"
 LOST, HUNG = "answers of the database lost", "connections hung for over a lease"
 
-OFTEN = {RESTARTED: 34, LEFT: 14, STOPPED: 18, ALL: 3, CLIENT: 7, FAST: 4, IMMEDIATE: 4, CUT: 10, LOST: 8, HUNG: 4}
+OFTEN = {RESTARTED: 34, LEFT: 14, STOPPED: 18, ALL: 3, CLIENT: 7, FAST: 4, IMMEDIATE: 4, CUT: 10, LOST: 8, HUNG: 4, LOCKED: 8}
 """How often each happens, of a hundred."""
 
 AT_WORK = 0.9
@@ -64,10 +67,11 @@ class Storms:
             IMMEDIATE: lambda: self._outage(IMMEDIATE, "immediate"),
             CUT: self._cut,
             LOST: lambda: self._tell_proxy(LOST, signal.SIGUSR1),
+            LOCKED: self._lock,
             HUNG: lambda: self._tell_proxy(HUNG, signal.SIGUSR2),
         }
         self._script = list(stage.plan.script)
-        self._ways = [way for way in OFTEN if stage.server is not None or way not in DATABASE]
+        self._ways = [way for way in OFTEN if way not in ((LOCKED,) if stage.server is not None else DATABASE)]
 
     async def blow(self) -> None:
         """One more, beside those that still go on: the next of the script, or else any."""
@@ -165,8 +169,26 @@ class Storms:
             finally:
                 await line.close(timeout=5)
 
+    async def _lock(self) -> None:
+        async with self._database:
+            self.counts[LOCKED] += 1
+            for_seconds = self._dice.uniform(0.2, 1.5) * self._stage.plan.lease
+            await asyncio.to_thread(hold_lock, self._stage.url.removeprefix("sqlite:///"), for_seconds)
+
     async def _tell_proxy(self, way: str, number: signal.Signals) -> None:
         """The client and one worker are on the other side of it."""
         assert self._stage.proxy is not None
         self.counts[way] += 1
         self._stage.proxy.send(number)
+
+
+def hold_lock(path: str, seconds: float) -> None:
+    """Keep everybody else from writing into the file."""
+    file = apsw.Connection(path)
+    try:
+        file.set_busy_timeout(30_000)
+        file.execute("begin immediate")
+        time.sleep(seconds)
+        file.execute("rollback")
+    finally:
+        file.close()
