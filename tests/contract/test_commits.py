@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
+import msgspec
 import pytest
 from tests.contract.queueing import (
     MINUTE,
@@ -450,7 +450,10 @@ async def test_a_repeated_finish_is_recognised_after_someone_else_has_claimed_si
 
 async def test_a_repeated_commit_in_the_name_of_someone_else_is_recognised(store):
     first, second = await put_and_claim(store), await put_and_claim(store)
-    units = [Unit(first.claim, replace(fail(), actor="watchdog")), Unit(second.claim, park(second, actor="watchdog"))]
+    units = [
+        Unit(first.claim, msgspec.structs.replace(fail(), actor="watchdog")),
+        Unit(second.claim, park(second, actor="watchdog")),
+    ]
     assert [answer.verdict for answer in await store.commit(units)] == [DONE, DONE]
     before = await everything(store)
     assert [answer.verdict for answer in await store.commit(units)] == [DONE, DONE]

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from treadle.kernel import advancer, firing
@@ -109,7 +110,7 @@ def runs_advance_at_any_version(patch: pytest.MonkeyPatch) -> None:
 
     def submit(self: Committer, unit: Unit, patience: float | None = None) -> Awaitable[Answer]:
         if unit.run is not None and unit.guard is not None:
-            unit = replace(unit, run=RunGuard(unit.run.run_id, None))
+            unit = msgspec.structs.replace(unit, run=RunGuard(unit.run.run_id, None))
         return real(self, unit, patience)
 
     patch.setattr(Committer, "submit", submit)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -146,7 +146,7 @@ class Advancer:
                 text, _ = self._vault.pack(result, task.root_id, "result", VALUE_LIMIT)
             else:
                 text = self._vault.seal(text)
-            finish = finish if text == finish.result else replace(finish, result=text)
+            finish = finish if text == finish.result else msgspec.structs.replace(finish, result=text)
             events = (Finished(task.step_id, result, task.id),)
         elif task.step_id is not None:
             events = (_errored(task.step_id, finish.error, task.id),)

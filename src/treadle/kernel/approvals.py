@@ -232,7 +232,7 @@ class Approvals:
         if move == APPROVE:
             return Unit(seen, approved(task, decision_of(record.id, voted, now), actor), rows=rows)
         said = f"approval denied by {actor}: {reason}" if reason else f"approval denied by {actor}"
-        ending = replace(failure(Problem("approval_denied", said)), move=DENY, actor=actor)
+        ending = msgspec.structs.replace(failure(Problem("approval_denied", said)), move=DENY, actor=actor)
         tasks, more = await self._followed(task, ending)
         return Unit(seen, ending, tasks, rows=(*rows, *more))
 

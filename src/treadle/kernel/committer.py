@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 from treadle.kernel.observing import TasksStored, telemetry_of, timed
 from treadle.kernel.ports import Store
@@ -27,15 +26,41 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
 _NEVER = 2**63
 
 
-@dataclass(slots=True)
+Told = Callable[[Answer | BaseException], None]
+"""Is called with the answer of a unit, or with why there is none; once, on the event loop."""
+
+
 class _Wish:
-    unit: Unit
-    answer: asyncio.Future[Answer]
-    until: float | None
-    """When the sender's patience ends, on the monotonic clock; None means never."""
-    sent_at: float = 0.0
-    origin: object = None
-    """Of units with new tasks, while somebody observes: when and where they were asked for."""
+    """A unit on its way, and who is told the answer: whoever awaits the future, or a function."""
+
+    __slots__ = ("answer", "origin", "sent_at", "told", "unit", "until")
+
+    def __init__(self, unit: Unit, answer: asyncio.Future[Answer] | None, told: Told | None, until: float | None) -> None:
+        self.unit = unit
+        self.answer = answer
+        self.told = told
+        self.until = until
+        """When the sender's patience ends, on the monotonic clock; None means never."""
+        self.sent_at = 0.0
+        self.origin: object = None
+        """Of units with new tasks, while somebody observes: when and where they were asked for."""
+
+    @property
+    def open(self) -> bool:
+        """Whether somebody still waits for the answer."""
+        return self.told is not None if self.answer is None else not self.answer.done()
+
+    def tell(self, answer: Answer | BaseException) -> None:
+        """Answer it, unless that was done."""
+        if self.answer is None:
+            told, self.told = self.told, None
+            if told is not None:
+                told(answer)
+        elif not self.answer.done():
+            if isinstance(answer, BaseException):
+                self.answer.set_exception(answer)
+            else:
+                self.answer.set_result(answer)
 
 
 class Committer:
@@ -68,16 +93,25 @@ class Committer:
         `patience`: seconds after which `StoreUnavailable` is raised to the sender; None waits for ever, and then no
         `StoreError` is ever raised: what was decided under a claim must not be lost because a disk was full.
         """
-        loop = asyncio.get_running_loop()
-        wish = _Wish(unit, loop.create_future(), None if patience is None else self._clock.monotonic() + patience)
-        if unit.tasks and self._telemetry.observe is not None:
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._wish(_Wish(unit, answer, None, None if patience is None else self._clock.monotonic() + patience))
+        return answer
+
+    def submit_told(self, unit: Unit, told: Told) -> None:
+        """As `submit` without patience, for those who have nothing else to do until the answer: nobody has to be woken for it.
+
+        `told` must not raise.
+        """
+        self._wish(_Wish(unit, None, told, None))
+
+    def _wish(self, wish: _Wish) -> None:
+        if wish.unit.tasks and self._telemetry.observe is not None:
             spans = self._telemetry.spans
             wish.sent_at, wish.origin = self._clock.monotonic(), None if spans is None else spans.origin()
         self._queue.append(wish)
         if not self._scheduled and len(self._senders) < self._store.parallel_commits:
             self._scheduled = True
-            loop.call_soon(self._flush)
-        return wish.answer
+            asyncio.get_running_loop().call_soon(self._flush)
 
     async def drain(self) -> None:
         """Return when everything submitted so far has been answered and told."""
@@ -94,7 +128,7 @@ class Committer:
         """Stop sending; what is still queued is refused with `StoreUnavailable`."""
         self._lanes_to_tell.clear()
         while self._queue:  # first, so that a sender that ends finds nothing more to send
-            self._refuse(self._queue.popleft(), StoreUnavailable("The engine was closed before this was committed."))
+            self._queue.popleft().tell(StoreUnavailable("The engine was closed before this was committed."))
         for sender in [*self._senders, *([self._telling] if self._telling else [])]:
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
@@ -126,7 +160,7 @@ class Committer:
         """Send the batch until each unit has its answer or its sender has lost patience."""
         delay = _FIRST_DELAY
         try:
-            while batch := [wish for wish in batch if not wish.answer.done()]:
+            while batch := [wish for wish in batch if wish.open]:
                 try:
                     self._answer(batch, await self._commit([wish.unit for wish in batch]))
                 except StoreError as error:
@@ -137,14 +171,14 @@ class Committer:
                     delay = min(delay * 2, _LONGEST_DELAY)
                 except Exception as error:
                     if len(batch) == 1:
-                        self._refuse(batch[0], error)
+                        batch[0].tell(error)
                         return
                     middle = len(batch) // 2
                     await self._send(batch[:middle])
                     await self._send(batch[middle:])
         except asyncio.CancelledError:
             for wish in batch:
-                self._refuse(wish, StoreUnavailable("The engine was closed during this commit; it may or may not be there."))
+                wish.tell(StoreUnavailable("The engine was closed during this commit; it may or may not be there."))
             raise
 
     def _commit(self, units: list[Unit]) -> Awaitable[list[Answer]]:
@@ -158,10 +192,10 @@ class Committer:
         lasting = not isinstance(error, StoreUnavailable)
         for wish in batch:
             if wish.until is not None and (lasting or now >= wish.until):
-                self._refuse(wish, error)
+                wish.tell(error)
         for wish in self._queue:
             if wish.until is not None and now >= wish.until:
-                self._refuse(wish, error)
+                wish.tell(error)
 
     def _answer(self, batch: Sequence[_Wish], answers: Sequence[Answer]) -> None:
         if self._trouble:
@@ -172,18 +206,20 @@ class Committer:
         lanes: set[int] = set()
         soonest = _NEVER
         for wish, answer in zip(batch, answers, strict=True):
-            if not wish.answer.done():
-                wish.answer.set_result(answer)
+            wish.tell(answer)
             if answer.lane_ids:
                 lanes.update(answer.lane_ids)
-            guard = wish.unit.guard
-            if wish.unit.tasks and self._telemetry.observe is not None and (made := _made(wish.unit, answer)):
+            unit = wish.unit
+            if unit.tasks and self._telemetry.observe is not None and (made := _made(unit, answer)):
                 took = self._clock.monotonic() - wish.sent_at if wish.sent_at else 0.0
                 self._telemetry.observe(TasksStored(made, took, wish.origin))
-            if self.on_parked and answer.verdict is Verdict.DONE and (wish.unit.tasks or wish.unit.settlement is not None):
-                soonest = min(soonest, _due_for(wish.unit))
-            if guard is not None and answer.verdict is Verdict.DONE:
-                if isinstance(wish.unit.settlement, Finish):
+            if answer.verdict is not Verdict.DONE:
+                continue
+            guard, ends = unit.guard, isinstance(unit.settlement, Finish)
+            if self.on_parked and (unit.tasks or not (ends or unit.settlement is None)):
+                soonest = min(soonest, _due_for(unit))
+            if guard is not None:
+                if ends:
                     finished.append(guard.task_id)
                 if isinstance(guard, Seen):
                     fenced.append(guard.task_id)
@@ -228,11 +264,6 @@ class Committer:
         if (error := telling.exception()) is not None:
             self._emit(LoopError("notify", repr(error)))
         self._tell_others()  # what was heard of between its last look and now
-
-    @staticmethod
-    def _refuse(wish: _Wish, error: BaseException) -> None:
-        if not wish.answer.done():
-            wish.answer.set_exception(error)
 
 
 def _made(unit: Unit, answer: Answer) -> Sequence[NewTask]:

@@ -198,7 +198,8 @@ class Externals:
             event = polled(now, job.record, decided.handle, decided.raised)
             record = apply(job.record, event)
             self._tell(task, record, decided)
-            return replace(plain_park(decided), wake_for=wake_for(task, record, now)), self._change(job, record, event)
+            park = msgspec.structs.replace(plain_park(decided), wake_for=wake_for(task, record, now))
+            return park, self._change(job, record, event)
         if not isinstance(decided, Finish):
             return decided, ()
         event = resolved(now, job.record, object_id=produced, failure=None if produced else failure_of(decided))
@@ -230,7 +231,7 @@ class Externals:
             trace_id=task.trace_id,
         )
         said = {"external_job_id": record.external_job_id, "record_id": stored.id, "reattached": awaiting.reattached or None}
-        park = replace(
+        park = msgspec.structs.replace(
             plain_park(decided),
             wake_for=wake_for(task, record, now),
             checkpoint=encode({INTENT: (intent_of(task) or {}) | {"record_id": stored.id}}),
@@ -299,7 +300,7 @@ class Externals:
             decided = called_back(task, outcome)
             seen = Seen(task.id, task.version, task.claim_version)
             assert self._settle is not None
-            answer = await self._settle(task, seen, replace(decided, actor=actor))
+            answer = await self._settle(task, seen, msgspec.structs.replace(decided, actor=actor))
             if answer.verdict is Verdict.DONE:
                 return await self.show(job.stored.id)
         raise Refused("The job changes too fast to resolve it; send it again.")
@@ -372,7 +373,7 @@ class Externals:
         handed = settlement(task, awaiting, NO_RETRY)
         assert isinstance(handed, HandOff)
         park, rows = await self._dispatch(task, handed, awaiting)
-        unit = Unit(Seen(task.id, task.version, task.claim_version), replace(park, actor="operator"), rows=rows)
+        unit = Unit(Seen(task.id, task.version, task.claim_version), msgspec.structs.replace(park, actor="operator"), rows=rows)
         if (await self._committer.submit(unit, PATIENCE)).verdict is not Verdict.DONE:
             raise Refused(f"Task {task_id} changed at that moment; look again.")
         return await self.show(task.id)
@@ -392,7 +393,7 @@ class Externals:
                 assert self._settle is not None
                 problem = Problem(UNREGISTERED, unregistered_text(task.name, task.scope))
                 seen = Seen(task.id, task.version, task.claim_version)
-                answer = await self._settle(task, seen, replace(failure(problem), actor="engine"))
+                answer = await self._settle(task, seen, msgspec.structs.replace(failure(problem), actor="engine"))
                 count += answer.verdict is Verdict.DONE
         return count
 

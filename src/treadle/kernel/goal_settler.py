@@ -7,7 +7,8 @@ is idempotent: whatever was done before is found, and nothing is done twice.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+import msgspec
 
 from treadle.kernel.committer import Committer
 from treadle.kernel.goal_artifacts import Artifacts
@@ -101,7 +102,7 @@ class GoalSettler:
                 return answer
         released = settlement(task, Released("what it is about changes too fast"), RetryPolicy())
         return await self._committer.submit(
-            Unit(token, replace(released, wake_for=_AGAIN_FOR) if isinstance(released, Park) else released)
+            Unit(token, msgspec.structs.replace(released, wake_for=_AGAIN_FOR) if isinstance(released, Park) else released)
         )
 
     async def _decide_at_last(self, task: Task, finish: Finish) -> Decision | None:

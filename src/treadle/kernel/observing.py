@@ -94,8 +94,8 @@ class Spans(Protocol):
     def flush(self) -> bool:
         """Send what is on its way, within a bound; blocks."""
 
-    def executing(self, task: Task) -> AbstractContextManager[object]:
-        """What runs inside belongs to this attempt."""
+    def executing(self, task: Task) -> AbstractContextManager[Callable[[], None]]:
+        """What runs inside belongs to this attempt, which lasts until the yielded function is called: it may outlast the inside."""
 
 
 class Telemetry:

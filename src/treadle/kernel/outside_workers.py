@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from treadle.kernel.approvals import Tend
 from treadle.kernel.claiming import take
 from treadle.kernel.committer import Committer
@@ -317,7 +319,7 @@ class OutsideWorkers(HeldWork):
         if not await self._externals.is_offered(task):
             return failure(Problem(UNREGISTERED, unregistered_text(task.name, task.scope)))
         released = decide(task, Released("its specialist polls it"), NO_RETRY, self._ids.random)
-        return replace(released, wake_for=POLL_LEFT_FOR) if isinstance(released, Park) else released
+        return msgspec.structs.replace(released, wake_for=POLL_LEFT_FOR) if isinstance(released, Park) else released
 
     async def _turn_away(self, task: Task, decided: Finish | Park) -> None:
         answer = await self._settle_task(task, task.claim, decided, PATIENCE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -499,7 +499,7 @@ class Runs:
 
     async def fail_step(self, run_id: str, step_id: str, message: str, *, code: str = "failed", actor: str = "agent") -> bool:
         """Fail a waiting event step; False (and nothing done) if it does not wait any more."""
-        return await self._end_step(run_id, step_id, "fail", replace(failure(Problem(code, message)), actor=actor))
+        return await self._end_step(run_id, step_id, "fail", msgspec.structs.replace(failure(Problem(code, message)), actor=actor))
 
     async def update_step(self, run_id: str, step_id: str, partial: Mapping[str, Json]) -> bool:
         """Merge partial results into a step that goes on waiting; False (and nothing done) if it does not wait any more."""

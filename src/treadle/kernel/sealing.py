@@ -82,16 +82,16 @@ class SealedStore:
 
     def _unit(self, unit: Unit) -> Unit:
         also = tuple((claim, cast("Finish", self._settlement(finish))) for claim, finish in unit.also)
-        return replace(
+        return msgspec.structs.replace(
             unit, settlement=self._settlement(unit.settlement), also=also, rows=tuple(self._row(row) for row in unit.rows)
         )
 
     def _settlement(self, what: Settlement | None) -> Settlement | None:
         match what:
             case Finish():
-                return replace(what, error=self._seal(what.error))
+                return msgspec.structs.replace(what, error=self._seal(what.error))
             case Park():
-                return replace(
+                return msgspec.structs.replace(
                     what, error=self._seal(what.error), data=self._seal(what.data), checkpoint=self._seal(what.checkpoint)
                 )
             case Keep():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import assert_never
 
 import msgspec
@@ -47,30 +46,26 @@ _ERROR_LIMIT = 64 * 1024
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+|'[^']*'|\"[^\"]*\"")
 
 
-@dataclass(frozen=True, slots=True)
-class Ask(Park):
+class Ask(Park, frozen=True, gc=False):
     """The task waits for a person: the settler stores the approval with it."""
 
     request: ApprovalRequest | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HandOff(Park):
+class HandOff(Park, frozen=True, gc=False):
     """The task awaits an outside job: the settler stores the job's record with it."""
 
     awaiting: AwaitingExternal | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Polled(Park):
+class Polled(Park, frozen=True, gc=False):
     """An outside job goes on: the settler stores what the poll told."""
 
     handle: ExternalProductionHandle | None = None
     raised: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProducedEnd(Finish):
+class ProducedEnd(Finish, frozen=True, gc=False):
     """A specialist's task is done: the settler stores what was produced with it."""
 
     productions: tuple[Production, ...] = ()

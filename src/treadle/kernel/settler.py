@@ -38,6 +38,20 @@ class Settler:
         """Kinds whose tasks are settled by somebody else, with what follows from them."""
         self._externals = externals
 
+    def alone(self, task: Task, token: Claim | Seen, decided: Finish | Park) -> Unit | None:
+        """All that there is to commit for a task from which nothing follows; None where `settle` has to see to it."""
+        kind = type(decided)
+        if kind is not Finish and kind is not Park:
+            return None
+        if task.run_id is not None or task.state == TaskState.AWAITING_EXTERNAL or task.kind in self.by_kind:
+            return None
+        if kind is Park:
+            return Unit(token, decided)
+        if is_function(task.flow_id):
+            return None
+        decided, blobs = self._vault.pack_end(decided, task.root_id)  # type: ignore[arg-type]
+        return Unit(token, decided, rows=blobs)
+
     async def settle(self, task: Task, token: Claim | Seen, decided: Finish | Park, patience: float | None = None) -> Answer:
         """Commit it under the claim, in one unit with what follows: a run goes on after its task, a question is stored, an
         outside job is told of.

@@ -6,7 +6,7 @@ was seen; it happens as a whole or not at all. Durations are milliseconds, by th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -40,8 +40,7 @@ class RunGuard(msgspec.Struct, frozen=True, gc=False):
 # --- what becomes of the guarded task ---
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True, gc=False):
     """The task ends: its row goes from the live table to the finished one, which is its log entry for `move`."""
 
     move: str
@@ -54,8 +53,7 @@ class Finish:
     """Who did it, where that is not the owner of the claim."""
 
 
-@dataclass(frozen=True, slots=True)
-class Park:
+class Park(msgspec.Struct, frozen=True, gc=False):
     """The task lives on without an owner: all of these are its new values, and a row in the log says `move`.
 
     `wake_for` None makes it ready at once, else it is ready that much later by the store's clock. `hold` replaces the
@@ -204,8 +202,7 @@ class CancelRunTasks:
 Row = PutRun | MoveRun | PutSteps | PutInbox | ClearInbox | PutFlow | PutBlob | HoldRun | CancelRunTasks | EntityRow
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(msgspec.Struct, frozen=True, gc=False):
     """What happens together or not at all.
 
     With a `Claim` guard, `settlement` is Finish, Park, Keep or None; with a `Seen` guard Finish or Park on a live task, or
@@ -230,8 +227,7 @@ class Verdict(StrEnum):
     DEFERRED = "deferred"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """`existing` names, for each unique key that was live already, the task that has it.
 
     `lane_ids` are the lanes in which the unit made a task ready; workers of these may want to look. `lost` are, of a unit
@@ -241,10 +237,10 @@ class Answer:
     """
 
     verdict: Verdict
-    existing: dict[str, str] = field(default_factory=dict)
+    existing: dict[str, str] = {}
     lane_ids: tuple[int, ...] = ()
     lost: tuple[str, ...] = ()
-    same: dict[str, str] = field(default_factory=dict)
+    same: dict[str, str] = {}
     held: bool = False
 
 

@@ -28,6 +28,7 @@ PAYLOAD_LIMIT = 1024 * 1024
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=True)
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_quick = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
@@ -38,8 +39,7 @@ def encode(value: Json, what: str = "payload", limit: int = PAYLOAD_LIMIT) -> st
     `PayloadTooLarge` what takes more than `limit` bytes.
     """
     try:
-        text = _ENCODER.encode(value)
-        size = len(text) if text.isascii() else len(text.encode())
+        text, size = _written(value)
     except UnicodeEncodeError:
         raise InvalidPayload(f"The {what} holds half of a surrogate pair, which is not text.") from None
     except (TypeError, ValueError, RecursionError) as error:
@@ -51,6 +51,18 @@ def encode(value: Json, what: str = "payload", limit: int = PAYLOAD_LIMIT) -> st
             f"The {what} takes {size} bytes as JSON; the limit is {limit}. Store it elsewhere and pass a reference."
         )
     return text
+
+
+def _written(value: Json) -> tuple[str, int]:
+    """The text and its size in bytes. The quick encoder takes more than JSON; what reads back as the same was JSON."""
+    try:
+        written = _quick(value)
+        if _decode(written) == value:
+            return written.decode(), len(written)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        pass  # the other one says what is wrong with it
+    text = _ENCODER.encode(value)
+    return text, len(text) if text.isascii() else len(text.encode())
 
 
 def decode(text: str | None) -> Json:

@@ -7,7 +7,9 @@ nor are its big values; a key whose task was not stored after all is given back.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
 
 from treadle.kernel.units import Answer, PutBlob, Unit, Verdict
 from treadle.model.tasks import NewTask
@@ -70,7 +72,7 @@ class Deduped:
         done = []
         for unit, answer in zip(asked, answers, strict=True):
             same = {task.id: standing[task.id] for task in unit.tasks if task.id in standing}
-            done.append(replace(answer, same=same) if same else answer)
+            done.append(msgspec.structs.replace(answer, same=same) if same else answer)
         return done
 
     def _note(self, task: NewTask, unit: Unit, answer: Answer) -> None:
@@ -99,6 +101,6 @@ def leave_out(units: Sequence[Unit], holders: Mapping[Key, str]) -> Deduped:
             deduped.same |= same
             tasks = tuple(task for task in unit.tasks if task.id not in same)
             rows = tuple(row for row in unit.rows if not (isinstance(row, PutBlob) and row.root_id in same))
-            unit = replace(unit, tasks=tasks, rows=rows)
+            unit = msgspec.structs.replace(unit, tasks=tasks, rows=rows)
         deduped.units.append(unit)
     return deduped

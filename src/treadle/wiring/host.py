@@ -129,6 +129,7 @@ class WorkerHost:
             options=self._options,
             on_line=self._line,
             settle=settle or engine.run_kernel.settler.settle,
+            alone=None if settle else engine.run_kernel.settler.alone,
             open_payload=engine.vault.open_text,
             builtins=builtin_handlers(
                 self._scripts,

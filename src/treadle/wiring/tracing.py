@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
@@ -137,8 +137,8 @@ class Tracing:
             contexts.detach(token)
 
     @contextmanager
-    def executing(self, task: Task) -> Iterator[None]:
-        """The span of one attempt, current inside; its parent is the span that stored the task."""
+    def executing(self, task: Task) -> Iterator[Callable[[], None]]:
+        """The span of one attempt, current inside, until what it yields is called; its parent is the span that stored the task."""
         doing = "poll" if task.state == TaskState.AWAITING_EXTERNAL else "execute"
         facts = self._facts(task.id, task.kind, task.task_list, task.name, task.run_id, task.step_id)
         span = self._tracer.start_span(
@@ -149,14 +149,17 @@ class Tracing:
             start_time=self._instants.now(),
         )
         self._live[task.id] = span
-        token = contexts.attach(api.set_span_in_context(span))
-        try:
-            yield
-        finally:
-            contexts.detach(token)
+
+        def end() -> None:
             if self._live.get(task.id) is span:
                 del self._live[task.id]
             span.end(self._instants.now())
+
+        token = contexts.attach(api.set_span_in_context(span))
+        try:
+            yield end
+        finally:
+            contexts.detach(token)
 
     def observe(self, event: Event | Measure) -> None:
         """Put what happened into spans."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
 
 from treadle.kernel.approvals import Tend
 from treadle.kernel.committer import Committer
@@ -67,6 +69,9 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
 Settle = Callable[[Task, Claim, Finish | Park], Awaitable[Answer]]
 """Commits what an attempt came to, and whatever follows from it."""
 
+Alone = Callable[[Task, Claim, Finish | Park], Unit | None]
+"""The unit of an attempt from which nothing follows; None where `Settle` has to see to it."""
+
 
 @dataclass(slots=True)
 class WorkerOptions:
@@ -120,6 +125,10 @@ class _Execution:
     started: bool = False
     settling: bool = False
     """Its settlement is on its way: nothing may interrupt that."""
+    answering: bool = False
+    """The committer will tell the answer: its runner has nothing left to do, and need not wait for it."""
+    leave: Callable[[], None] | None = None
+    """Ends its span, where there are spans."""
 
     def interrupt(self) -> None:
         """Stop the handler, if it still runs."""
@@ -146,6 +155,7 @@ class Worker:
         options: WorkerOptions | None = None,
         on_line: Callable[[LogLine], None] = lambda _: None,
         settle: Settle | None = None,
+        alone: Alone | None = None,
         open_payload: Callable[[str], Awaitable[str]] | None = None,
         builtins: Mapping[str, Handler] | None = None,
         fallback: Fallback | None = None,
@@ -169,6 +179,7 @@ class Worker:
         self._options = options or WorkerOptions()
         self._on_line = on_line
         self._commit = settle or self._settle_alone
+        self._alone = alone
         self._open_payload = open_payload
         self._builtins = dict(builtins or {})
         self._fallback = fallback
@@ -189,6 +200,9 @@ class Worker:
         """Lanes that no live server serves, of lists that ignore such tasks."""
         self._orphans_at = self._looked_up_at = float("-inf")
         self._signal = asyncio.Event()
+        self._at_rest = asyncio.Event()
+        """Nothing is in progress."""
+        self._at_rest.set()
         self._refresh = True
         self._stopping = False
         self.handled = 0
@@ -236,13 +250,16 @@ class Worker:
     async def once(self) -> int:
         """One look: take what there is room for, run it and wait for it; how many tasks that were."""
         await self._look_up_lanes()
-        before = set(self._runners())
-        count = 0
+        before = set(self._all())
+        started: set[_Execution] = set()
         while await self._claim_round():
-            count = len(set(self._runners()) - before)
-        if started := set(self._runners()) - before:
-            await asyncio.wait(started)
-        return count
+            started |= set(self._all()) - before
+        if started:
+            await asyncio.wait([execution.runner for execution in started if execution.runner is not None])
+        while not started.isdisjoint(self._all()):  # until the store has answered for all of them
+            self._signal.clear()
+            await self._signal.wait()
+        return len(started)
 
     async def run(self) -> None:
         """Claim and run until `stop`; store trouble is told and survived."""
@@ -282,24 +299,32 @@ class Worker:
         run out: a worker that is told to stop does stop.
         """
         self.stop_claiming()
-        if runners := self._runners():
-            await asyncio.wait(runners, timeout=self._options.grace)
+        await self._rest(self._options.grace)
         for execution in self._all():
             execution.interrupt()
-        if runners := self._runners():
-            await asyncio.wait(runners, timeout=LAST_WAIT / 2)
+        await self._rest(LAST_WAIT / 2)
         stubborn = [execution for execution in self._all() if not execution.lost and not execution.settling]
         for execution in stubborn:
             self._emit(LoopError("worker", f"task {execution.task.id} ({execution.task.name}): its handler does not stop"))
             execution.lost = True
         releases = [asyncio.ensure_future(self._release(execution, self._clock.monotonic())) for execution in stubborn]
-        if waiting := releases + [execution.runner for execution in self._all() if execution.settling and execution.runner]:
+        if any(execution.answering for execution in self._all()):
+            await self._rest(LAST_WAIT / 2)
+        elif waiting := releases + [execution.runner for execution in self._all() if execution.settling and execution.runner]:
             await asyncio.wait(waiting, timeout=LAST_WAIT / 2)
         left = [*releases, *self._runners()]
         for runner in left:
             runner.cancel()
         if left:
             await asyncio.wait(left, timeout=1.0)
+
+    async def _rest(self, seconds: float) -> None:
+        """Until nothing is in progress, or so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._at_rest.wait()
+        except TimeoutError:
+            pass
 
     def _all(self) -> list[_Execution]:
         return [*self._executions.values(), *self._superseded]
@@ -442,6 +467,7 @@ class Worker:
             self._lose(older, "this worker has taken it again")
             self._superseded.append(older)
         self._executions[task.id] = execution
+        self._at_rest.clear()
         group.running += 1
         if self.keeper is not None:
             self.keeper.hold(context, sent_at, handler.progress_for if handler is not None else None)
@@ -450,7 +476,7 @@ class Worker:
         execution.runner = asyncio.get_running_loop().create_task(running)
 
     async def _execute_in(self, spans: Spans, execution: _Execution) -> None:
-        with spans.executing(execution.task):
+        with spans.executing(execution.task) as execution.leave:
             await self._execute(execution)
 
     async def _execute(self, execution: _Execution) -> None:
@@ -469,21 +495,34 @@ class Worker:
             decided = await self._attempt(execution, started)
             if decided is None or execution.lost:
                 return
-            await self._settle(execution, decided, started)
+            if self._alone is not None and (unit := self._alone(task, execution.context.token, decided)) is not None:
+                self._settle_soon(execution, unit, decided, started)
+            else:
+                await self._settle(execution, decided, started)
         except asyncio.CancelledError:
             if not execution.lost:
                 await self._release(execution, started)
         except Exception as error:
-            self._emit(LoopError("worker", f"task {task.id} ({task.name}) could not be settled: {error!r}"))
+            self._emit(_unsettled(task, error))
         finally:
-            if self.keeper is not None:
-                self.keeper.drop(execution.context.token)
-            if self._executions.get(task.id) is execution:
-                del self._executions[task.id]
-            else:
-                self._superseded.remove(execution)
-            execution.group.running -= 1
-            self._signal.set()
+            if not execution.answering:
+                self._end(execution)
+
+    def _end(self, execution: _Execution) -> None:
+        """Nothing more comes of it: there is room for another."""
+        task_id = execution.task.id
+        if self.keeper is not None:
+            self.keeper.drop(execution.context.token)
+        if self._executions.get(task_id) is execution:
+            del self._executions[task_id]
+        else:
+            self._superseded.remove(execution)
+        execution.group.running -= 1
+        if not self._executions and not self._superseded:
+            self._at_rest.set()
+        self._signal.set()
+        if execution.leave is not None:
+            execution.leave()
 
     async def _do_what_is_due(self, execution: _Execution, tend: Tend, started: float) -> None:
         """The task waits for a person, and was taken because a reminder, an escalation or its expiry is due."""
@@ -547,7 +586,7 @@ class Worker:
         if self._externals is not None and not await self._externals.is_offered(task):
             return failure(Problem(UNREGISTERED, unregistered_text(task.name, task.scope)))
         released = self._decide(task, None, Released("its specialist is not here"))
-        return replace(released, wake_for=_NO_HANDLER_FOR) if isinstance(released, Park) else released
+        return msgspec.structs.replace(released, wake_for=_NO_HANDLER_FOR) if isinstance(released, Park) else released
 
     def _without_handler(self, task: Task) -> Finish | Park:
         """Taken to be ignored; or the handler has gone meanwhile."""
@@ -555,7 +594,7 @@ class Worker:
         if orphan and task.state == TaskState.PENDING:
             return ignored(task)
         released = self._decide(task, None, Released("no handler here"))
-        return replace(released, wake_for=_NO_HANDLER_FOR) if orphan and isinstance(released, Park) else released
+        return msgspec.structs.replace(released, wake_for=_NO_HANDLER_FOR) if orphan and isinstance(released, Park) else released
 
     def _decide(self, task: Task, handler: Handler | None, outcome: Outcome) -> Finish | Park:
         default = handler.retry if handler else RetryPolicy()
@@ -570,9 +609,31 @@ class Worker:
         reach("settle.before_commit")
         sent_at = self._clock.monotonic()
         answer = await self._commit_at_last(task, execution.context.token, decided)
+        self._answered(execution, answer, decided, started, sent_at)
+
+    def _settle_soon(self, execution: _Execution, unit: Unit, decided: Finish | Park, started: float) -> None:
+        """Hand it to the committer, which tells the answer to `ended`: most of what a worker does ends so."""
+        execution.settling = True
+        reach("settle.before_commit")
+        sent_at = self._clock.monotonic()
+
+        def ended(answer: Answer | BaseException) -> None:
+            try:
+                if isinstance(answer, BaseException):
+                    self._emit(_unsettled(execution.task, answer))
+                else:
+                    self._answered(execution, answer, decided, started, sent_at)
+            finally:
+                self._end(execution)
+
+        self._committer.submit_told(unit, ended)
+        execution.answering = True
+
+    def _answered(self, execution: _Execution, answer: Answer, decided: Finish | Park, started: float, sent_at: float) -> None:
         reach("settle.after_commit")
-        if (observe := self._telemetry.observe) is not None and sent_at is not None:
-            observe(SettleAnswered(task.id, decided.move, answer.verdict is Verdict.DONE, self._clock.monotonic() - sent_at))
+        if (observe := self._telemetry.observe) is not None:
+            done = answer.verdict is Verdict.DONE
+            observe(SettleAnswered(execution.task.id, decided.move, done, self._clock.monotonic() - sent_at))
         self._settled(execution, answer, decided.move, decided.error, started)
 
     async def _commit_at_last(self, task: Task, token: Claim, decided: Finish | Park) -> Answer:
@@ -636,3 +697,7 @@ class Worker:
         """Give the task back: the worker stops, and another may take it at once."""
         decided = settlement(execution.task, Released(), RetryPolicy())
         await self._settle(execution, decided, started)
+
+
+def _unsettled(task: Task, error: BaseException) -> LoopError:
+    return LoopError("worker", f"task {task.id} ({task.name}) could not be settled: {error!r}")

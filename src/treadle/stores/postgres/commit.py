@@ -10,10 +10,10 @@ way: there, the last thing done is to admit the next tasks of the keys.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import replace
 from typing import NamedTuple, assert_never
 
 import asyncpg
+import msgspec
 
 from treadle.kernel.units import CLAIM_LOST, DONE, Amend, Answer, Finish, Keep, Park, Revive, Seen, Unit, Verdict
 from treadle.model.names import Lane
@@ -132,7 +132,7 @@ async def _commit_rows(connection: Connection, lane_ids: Mapping[Lane, int], uni
     for position, unit in happening.items():
         answer = _answer(unit, decided.rows.get(position), inserted, lane_ids, keyed.task_ids)
         if position in lanes:
-            answer = replace(answer, lane_ids=tuple(sorted(lanes[position].union(answer.lane_ids))))
+            answer = msgspec.structs.replace(answer, lane_ids=tuple(sorted(lanes[position].union(answer.lane_ids))))
         answers[position] = answer
     return _with_lanes(answers, ready)
 
@@ -360,7 +360,7 @@ def _with_lanes(answers: list[Answer], ready: set[int]) -> list[Answer]:
     """The answers, one of them with the lanes of admitted tasks: whoever is told of one unit is told of all."""
     if ready:
         done = next(position for position, answer in enumerate(answers) if answer.verdict is Verdict.DONE)
-        answers[done] = replace(answers[done], lane_ids=tuple(sorted(ready.union(answers[done].lane_ids))))
+        answers[done] = msgspec.structs.replace(answers[done], lane_ids=tuple(sorted(ready.union(answers[done].lane_ids))))
     return answers
 
 

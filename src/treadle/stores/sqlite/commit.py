@@ -9,7 +9,6 @@ the next tasks are admitted of limit keys that something was done about.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import apsw
@@ -228,7 +227,7 @@ def _commit(
         answers = merge(judged, simple, lanes, len(units))
     if keys and (lane_ids := admit(connection, keys)):
         done = next(index for index, answer in enumerate(answers) if answer.verdict is Verdict.DONE)
-        answers[done] = replace(answers[done], lane_ids=tuple(lane_ids.union(answers[done].lane_ids)))
+        answers[done] = msgspec.structs.replace(answers[done], lane_ids=tuple(lane_ids.union(answers[done].lane_ids)))
     if has_births(units):
         claim_born(connection, list_births(units, answers), now)
     return answers, known
@@ -275,7 +274,7 @@ def _commit_tasks(
     put_limits(connection, limits)
     for index in lanes.keys() | existing.keys():
         lane_ids = tuple(lanes.get(index, answers[index].lane_ids))
-        answers[index] = replace(answers[index], existing=existing.get(index, {}), lane_ids=lane_ids)
+        answers[index] = msgspec.structs.replace(answers[index], existing=existing.get(index, {}), lane_ids=lane_ids)
     return answers, known
 
 

@@ -7,7 +7,7 @@ rows. All of it happens inside a transaction of the caller's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import assert_never
 
 import apsw
@@ -94,7 +94,7 @@ def judge(connection: apsw.Connection, units: Sequence[Unit], now: int) -> Judge
         added = sum(row.added for row in unit.rows if isinstance(row, PutSteps))
         if unit.run is not None:
             connection.execute(_SQL["bump_run"], {"id": unit.run.run_id, "added": added})
-        judged.add(index, replace(unit, also=(), run=None, rows=()))
+        judged.add(index, msgspec.structs.replace(unit, also=(), run=None, rows=()))
         for claim, finish in unit.also:
             judged.add(index, Unit(claim, finish))
         judged.rows += [(index, row) for row in unit.rows]
@@ -243,7 +243,7 @@ def merge(judged: Judged, simple: Sequence[Answer], lanes: dict[int, set[int]], 
             answers[owner] = answer
         elif answer is not DONE:
             existing, lane_ids = before.existing | answer.existing, (*before.lane_ids, *answer.lane_ids)
-            answers[owner] = replace(before, verdict=answer.verdict, existing=existing, lane_ids=lane_ids)
+            answers[owner] = msgspec.structs.replace(before, verdict=answer.verdict, existing=existing, lane_ids=lane_ids)
     for owner, more in lanes.items():
-        answers[owner] = replace(answers[owner], lane_ids=tuple(more.union(answers[owner].lane_ids)))
+        answers[owner] = msgspec.structs.replace(answers[owner], lane_ids=tuple(more.union(answers[owner].lane_ids)))
     return [answers.get(index, CLAIM_LOST) for index in range(count)]
