@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from treadle.kernel.observing import TasksStored, telemetry_of, timed
-from treadle.kernel.ports import Store
+from treadle.kernel.ports import LATER, Store
 from treadle.kernel.telemetry import Emit, LoopError, StoreBack, StoreTrouble, log_event
 from treadle.kernel.units import Answer, Finish, Park, Revive, Seen, Unit, Verdict
 from treadle.model.clock import Clock
@@ -216,7 +216,7 @@ class Committer:
             if answer.verdict is not Verdict.DONE:
                 continue
             guard, ends = unit.guard, isinstance(unit.settlement, Finish)
-            if self.on_parked and (unit.tasks or not (ends or unit.settlement is None)):
+            if unit.tasks or not (ends or unit.settlement is None):
                 soonest = min(soonest, _due_for(unit))
             if guard is not None:
                 if ends:
@@ -224,13 +224,21 @@ class Committer:
                 if isinstance(guard, Seen):
                     fenced.append(guard.task_id)
         self.fenced(fenced)
-        for expected in self.on_parked if soonest < _NEVER else ():
-            expected(soonest)
+        if soonest < _NEVER:
+            self._parked(soonest)
         if finished:
             for heard in self.on_finished:
                 heard(finished)
         if lanes:
             self.tell(tuple(lanes))
+
+    def _parked(self, due_for: int) -> None:
+        """Tell those here who wake what is due; where there are none, others have to hear of it."""
+        for expected in self.on_parked:
+            expected(due_for)
+        if not self.on_parked:
+            self._lanes_to_tell.add(LATER)
+            self._tell_others()
 
     def fenced(self, task_ids: list[str]) -> None:
         """Tell this process at once that these tasks were taken from whoever held them; others look by themselves."""

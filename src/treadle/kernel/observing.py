@@ -110,6 +110,11 @@ class Telemetry:
         """Where measures go; None while nobody observes, and then none is made."""
         self.spans: Spans | None = None
 
+    @property
+    def hears_all(self) -> bool:
+        """Whether anybody wants to know of every task that goes well: there are too many of these to be told to nobody."""
+        return self.observe is not None or self._emit is not log_event or _log.isEnabledFor(logging.DEBUG)
+
     def __call__(self, event: Event) -> None:
         self._emit(event)
         if self.observe is not None:

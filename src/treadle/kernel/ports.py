@@ -44,6 +44,10 @@ from treadle.model.tasks import Claim, LogLine, Move, Server, Task
 # --- the ports ---
 
 
+LATER = 0
+"""In a signal, where the ids of lanes are: nothing is ready by that, but something was stored that will be due."""
+
+
 class LeaseLine(Protocol):
     """A way to the store that belongs to one thread alone, so that a blocked event loop costs no leases.
 
@@ -388,7 +392,8 @@ class Store(UsageStore, EntityStore, Protocol):
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
         """Call `heard` (on this event loop) soon after tasks became ready in those lanes, in this or another process.
 
-        An empty tuple means "anything may have happened": look at all. Returns the way to stop it.
+        An empty tuple means "anything may have happened": look at all. `LATER` among them means that something was stored that
+        will be due. Returns the way to stop it.
         """
 
     async def notify(self, lane_ids: Sequence[int]) -> None:

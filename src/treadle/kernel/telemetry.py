@@ -221,9 +221,6 @@ Emit = Callable[[Event], None]
 
 def log_event(event: Event) -> None:
     """The default subscriber: one line per event, through `logging.getLogger("treadle")`."""
-    often = type(event) is TaskTaken or (type(event) is TaskSettled and not event.error)
-    if often and not _log.isEnabledFor(logging.DEBUG):
-        return  # twice per task: not worth the words that nobody will see
     level, text = _words(event)
     if _log.isEnabledFor(level):
         _log.log(level, text, extra={"treadle_event": event})

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from treadle.kernel.committer import Committer
-from treadle.kernel.ports import Store
+from treadle.kernel.ports import LATER, Store
 from treadle.kernel.telemetry import Emit, LoopError, StoreTrouble
 from treadle.kernel.waker import SHORTEST_PAUSE, WAKE_EVERY, Waker
 from treadle.model.clock import Clock
@@ -143,6 +143,8 @@ class WaitingRoom(Generic[T]):
 
     def heard(self, lane_ids: tuple[int, ...]) -> None:
         """Something may be ready in those lanes (empty: anywhere)."""
+        if lane_ids == (LATER,):
+            return
         self._turn += 1
         if not lane_ids or any(lane_id not in self._lanes for lane_id in lane_ids):
             self._lanes_as_of = 0

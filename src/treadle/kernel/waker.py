@@ -14,6 +14,9 @@ from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 
 WAKE_EVERY = 1.0
+QUIET_EVERY = 3.0
+"""Seconds between looks while nothing will be due for `QUIET_FOR`, and nobody says that something was done."""
+QUIET_FOR = 60_000
 WAKE_LIMIT = 1000
 SHORTEST_PAUSE = 0.005
 
@@ -44,7 +47,7 @@ class JumpGuard:
 
 
 class Waker:
-    """Calls `Store.wake` every second, or sooner when it knows that something is due sooner."""
+    """Calls `Store.wake` every second, or sooner when it knows that something is due sooner; less often in quiet times."""
 
     def __init__(self, store: Store, clock: Clock, lease_for: int, tell: Callable[[tuple[int, ...]], None], emit: Emit) -> None:
         self._store = store
@@ -54,7 +57,7 @@ class Waker:
         self._tell = tell
         self._emit = emit
         self._telemetry = telemetry_of(emit)
-        self._next_at = float("-inf")
+        self._next_at = self._looked_at = float("-inf")
         self._sooner = asyncio.Event()
 
     async def tick(self) -> float:
@@ -73,7 +76,7 @@ class Waker:
                 woken = await self._wake(expire_leases=True)
                 self._told(woken)
             if woken.count < WAKE_LIMIT:
-                return WAKE_EVERY if woken.next_for is None else min(max(woken.next_for / 1000, SHORTEST_PAUSE), WAKE_EVERY)
+                return _pause(woken)
 
     def _wake(self, *, expire_leases: bool) -> Awaitable[Woken]:
         observe = self._telemetry.observe
@@ -106,12 +109,19 @@ class Waker:
             except Exception as error:
                 pause = 10.0
                 self._emit(LoopError("waker", repr(error)))
-            self._next_at = self._clock.monotonic() + pause
+            self._looked_at = self._clock.monotonic()
+            self._next_at = self._looked_at + pause
             await self._rest()
 
     def expect(self, due_for: int) -> None:
         """Something will be due in so many milliseconds: look then, if that is sooner than planned."""
-        at = self._clock.monotonic() + max(due_for / 1000, SHORTEST_PAUSE)
+        self._look_at(self._clock.monotonic() + max(due_for / 1000, SHORTEST_PAUSE))
+
+    def stir(self) -> None:
+        """Somebody did something, perhaps for later: quiet times are over."""
+        self._look_at(self._looked_at + WAKE_EVERY)
+
+    def _look_at(self, at: float) -> None:
         if at < self._next_at:
             self._next_at = at
             self._sooner.set()
@@ -127,3 +137,10 @@ class Waker:
                 for way in ways:
                     way.cancel()
                 await asyncio.gather(*ways, return_exceptions=True)
+
+
+def _pause(woken: Woken) -> float:
+    """Seconds until the next look."""
+    if woken.next_for is None or woken.next_for > QUIET_FOR:
+        return WAKE_EVERY if woken.count else QUIET_EVERY
+    return min(max(woken.next_for / 1000, SHORTEST_PAUSE), WAKE_EVERY)

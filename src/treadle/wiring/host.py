@@ -6,6 +6,7 @@ import asyncio
 from functools import cache
 from typing import TYPE_CHECKING
 
+from treadle.kernel.ports import LATER
 from treadle.kernel.queue import PATIENCE
 from treadle.kernel.recovery import Place
 from treadle.kernel.telemetry import (
@@ -96,7 +97,7 @@ class WorkerHost:
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] | None = None
         self._stop_keeping: Callable[[], Awaitable[None]] | None = None
-        self._expect: Callable[[int], None] | None = None
+        self._waker = Waker(engine.store, engine.clock, self._options.lease_for, engine.committer.tell, engine.emit)
         kernel = engine.run_kernel
         self.functions = FunctionRunner(
             engine.function_registry,
@@ -185,7 +186,7 @@ class WorkerHost:
             self._keep()
             engine.committer.on_ready.append(self.worker.heard)
             engine.committer.on_fenced.append(self.worker.fenced)
-            self._unsubscribe = await engine.store.subscribe(self.worker.heard)
+            self._unsubscribe = await engine.store.subscribe(self._stirred)
             await self._recover()
             await self._see_to_pruning()
             await self._see_to_deadlines()
@@ -195,10 +196,8 @@ class WorkerHost:
             self._state = "stopped"
             await self._let_go()
             raise
-        waker = Waker(engine.store, engine.clock, self._options.lease_for, engine.committer.tell, engine.emit)
-        engine.committer.on_parked.append(waker.expect)
-        self._expect = waker.expect
-        runs = (self.worker.run(), waker.run(), self._lines.run())
+        engine.committer.on_parked.append(self._waker.expect)
+        runs = (self.worker.run(), self._waker.run(), self._lines.run())
         self._tasks = [self._loop.create_task(run) for run in runs]
         engine.emit(WorkerStarted(self.owner_id, tuple(self._served())))
         if self._registry.specialists:
@@ -281,8 +280,8 @@ class WorkerHost:
         committer = self._engine.committer
         if self._unsubscribe is not None:
             self._unsubscribe()
-        if self._expect in committer.on_parked:
-            committer.on_parked.remove(self._expect)
+        if self._waker.expect in committer.on_parked:
+            committer.on_parked.remove(self._waker.expect)
         if self.worker.heard in committer.on_ready:
             committer.on_ready.remove(self.worker.heard)
             committer.on_fenced.remove(self.worker.fenced)
@@ -291,6 +290,11 @@ class WorkerHost:
             await self._stop_keeping()
         self._executor.close()
         self._looking.close()
+
+    def _stirred(self, lane_ids: tuple[int, ...]) -> None:
+        self._waker.stir()
+        if lane_ids != (LATER,):
+            self.worker.heard(lane_ids)
 
     def _lost(self, claim: Claim, reason: str) -> None:
         """Called in the keeper's thread."""

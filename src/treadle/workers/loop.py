@@ -371,12 +371,12 @@ class Worker:
         now = self._clock.monotonic()
         if now - self._orphans_at >= self._options.poll_every:
             self._orphans_at = now
+            unserved = await self._list_unserved()
             lists = {
                 each.task_list
-                for each in await self._store.list_lists()
+                for each in (await self._store.list_lists() if unserved else ())
                 if each.namespace == self._namespace and each.no_handler == IGNORE
             }
-            unserved = await self._list_unserved()
             self._orphans = {
                 lane_id for lane_id in unserved if self._lanes[lane_id].task_list in lists.intersection(self._options.task_lists)
             }
@@ -488,7 +488,8 @@ class Worker:
         try:
             if execution.context.cancelled:
                 raise asyncio.CancelledError
-            self._emit(TaskTaken(task.id, task.name, task.attempt, task.trace_id))
+            if self._telemetry.hears_all:
+                self._emit(TaskTaken(task.id, task.name, task.attempt, task.trace_id))
             if task.state == TaskState.AWAITING_APPROVAL and self._tend is not None:
                 await self._do_what_is_due(execution, self._tend, started)
                 return
@@ -665,8 +666,9 @@ class Worker:
         else:
             self.handled += 1
             self.failed += move == "fail"
-        took_ms = (self._clock.monotonic() - started) * 1000
-        self._emit(TaskSettled.of(task, move, took_ms, error))
+        if error is not None or self._telemetry.hears_all:
+            took_ms = (self._clock.monotonic() - started) * 1000
+            self._emit(TaskSettled.of(task, move, took_ms, error))
 
     async def _drive(self, execution: _Execution, functions: FunctionRunner, started: float) -> Park | Finish | None:
         """Execute a durable function, which settles its task itself."""

@@ -10,6 +10,7 @@ from tests.contract.queueing import cancel, new_task, succeed
 from tests.unit.workers.workshop import Events
 
 from treadle.kernel.committer import BATCH_ROWS, Committer
+from treadle.kernel.ports import LATER
 from treadle.kernel.telemetry import StoreBack, StoreTrouble
 from treadle.kernel.units import Answer, Seen, Unit, Verdict
 from treadle.model.errors import StoreFull, StoreUnavailable
@@ -242,3 +243,34 @@ async def test_closing_refuses_what_is_queued_and_leaves_nothing_behind(bench: B
     assert [type(answer.exception()) for answer in answers] == [StoreUnavailable] * 2
     assert bench.names() == [["a"]]
     assert not bench.committer._senders
+
+
+async def test_what_is_due_later_is_told_to_those_who_wake_here_and_else_to_others(bench: Bench) -> None:
+    later = Unit(tasks=(new_task(wait_for=5000),))
+    await bench.committer.submit(later)
+    await bench.turn()
+    assert bench.store.told == [(LATER,)]
+    expected: list[int] = []
+    bench.committer.on_parked.append(expected.append)
+    await bench.committer.submit(later)
+    await bench.turn()
+    assert expected == [5000]
+    assert bench.store.told == [(LATER,)]
+
+
+async def test_who_is_told_the_answer_hears_it_once_and_also_that_there_is_none(bench: Bench) -> None:
+    heard: list[Answer | BaseException] = []
+    bench.store.answers["lost"] = Answer(Verdict.CLAIM_LOST)
+    bench.store.bad.add("bad")
+    for name in ("done", "lost", "bad"):
+        bench.committer.submit_told(settle_of(name), heard.append)
+    await bench.turn()
+    await bench.committer.drain()
+    assert [type(each) for each in heard] == [Answer, Answer, ValueError]
+    assert heard[:2] == [DONE, bench.store.answers["lost"]]
+    bench.store.gate.clear()
+    bench.committer.submit_told(settle_of("sent"), heard.append)
+    await bench.turn()
+    bench.committer.submit_told(settle_of("queued"), heard.append)
+    await bench.committer.close()
+    assert [type(each) for each in heard[3:]] == [StoreUnavailable, StoreUnavailable]

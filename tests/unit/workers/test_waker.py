@@ -69,8 +69,10 @@ def make_waker(store: Sleeper, clock: ManualClock, events: Events) -> tuple[Wake
     return Waker(store, clock, LEASE_FOR, told.append, events), told  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("next_for", "pause"), [(None, 1.0), (250, 0.25), (60_000, 1.0), (0, 0.005), (1, 0.005)])
-async def test_it_looks_again_when_something_is_due_and_at_least_every_second(next_for: int | None, pause: float) -> None:
+@pytest.mark.parametrize(("next_for", "pause"), [(250, 0.25), (60_000, 1.0), (0, 0.005), (1, 0.005), (None, 3.0), (60_001, 3.0)])
+async def test_it_looks_again_when_something_is_due_and_every_second_unless_nothing_is_for_long(
+    next_for: int | None, pause: float
+) -> None:
     clock, events = ManualClock(), Events()
     waker, _ = make_waker(Sleeper(clock, Woken(0, 0, (), next_for)), clock, events)
     assert await waker.tick() == pause
@@ -115,12 +117,28 @@ async def test_it_survives_trouble_and_errors_and_says_so() -> None:
     store = Sleeper(clock, StoreUnavailable("away"), StoreUnavailable("away"), Woken(0, 0, (), None), ValueError("odd"))
     waker, _ = make_waker(store, clock, events)
     running = asyncio.ensure_future(waker.run())
-    for count, pause in enumerate((1.0, 1.0, 1.0, 10.0), start=1):
+    for count, pause in enumerate((1.0, 1.0, 3.0, 10.0), start=1):
         await until(lambda count=count: len(store.asked) >= count and clock.sleeping > 0)
         clock.advance(pause)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert [type(event) for event in events] == [StoreTrouble, StoreBack, LoopError]
+
+
+async def test_in_quiet_times_it_looks_a_second_after_its_last_look_once_somebody_did_something() -> None:
+    clock, events = ManualClock(), Events()
+    store = Sleeper(clock)
+    waker, _ = make_waker(store, clock, events)
+    running = asyncio.ensure_future(waker.run())
+    await until(lambda: len(store.asked) == 1 and clock.sleeping > 0)
+    clock.advance(0.5)
+    waker.stir()
+    await until(lambda: clock.sleeping > 0)
+    assert len(store.asked) == 1
+    clock.advance(0.5)
+    await until(lambda: len(store.asked) == 2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_task_that_waited_is_ready_when_its_time_has_come(store: Store, clock: ManualClock) -> None:

@@ -36,6 +36,8 @@ class Places:
         self._clock = clock
         self._places: dict[int, Place] = {}
         self._held_open = False
+        self._took = False
+        """Whether anything was taken since the last look for old snapshots: else there is nothing to walk over."""
         self._checked_at = float("-inf")
         self._looked_at = float("-inf")
 
@@ -44,8 +46,8 @@ class Places:
         now = self._clock.monotonic()
         if not self._places:
             return None
-        if now - self._checked_at >= CHECK_EVERY:
-            self._checked_at = now
+        if self._took and now - self._checked_at >= CHECK_EVERY:
+            self._checked_at, self._took = now, False
             self._held_open = bool(await connection.fetchval(_SQL["is_snapshot_old"]))
         if not self._held_open or now - self._looked_at >= LOOK_EVERY:
             self._looked_at = now
@@ -55,5 +57,6 @@ class Places:
     def took(self, tasks: Sequence[Task]) -> None:
         """Remember where this claim ended."""
         if tasks:
+            self._took = True
             last = max(tasks, key=lambda task: task.due_at)
             self._places[last.lane_id] = (last.priority, last.due_at)
