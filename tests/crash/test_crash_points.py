@@ -53,8 +53,8 @@ async def test_an_enqueuer_that_dies_and_starts_again_leaves_each_task_once(scen
 
 @pytest.mark.parametrize("point", WORKER_POINTS)
 async def test_the_work_of_a_worker_that_dies_is_finished_by_another(scene: Scene, point: str) -> None:
-    delay = 0.05 if point == "wake.after" else None  # so that there is something to wake
-    ids = [task.id for task in await scene.engine.enqueue_many([TaskSpec(name="note", delay=delay) for _ in range(8)])]
+    delay, size = (0.05, 60) if point == "wake.after" else (None, 8)  # something to wake, and more than is done before it dies
+    ids = [task.id for task in await scene.engine.enqueue_many([TaskSpec(name="note", delay=delay) for _ in range(size)])]
     count = 1 if point in ("claim.after", "wake.after") else 3
     first = scene.start("worker", "--lease", 1, "--concurrency", 4, "--crash-at", f"{point}:{count}")
     assert await first.ended() == KILLED

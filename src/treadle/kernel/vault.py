@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -131,7 +130,7 @@ class Vault:
         if finish.result is None or (len(finish.result) <= BIG and self._codec is None):
             return finish, ()
         result, blobs = self.pack(decode(finish.result), root_id, "result", 2**31)
-        return replace(finish, result=result), blobs
+        return msgspec.structs.replace(finish, result=result), blobs
 
     def pack_blob(self, text: str, root_id: str) -> PutBlob:
         """One value apart, under its digest."""
