@@ -29,6 +29,7 @@ def main() -> int:
     options = parse(sys.argv[1:])
     everything: dict[str, Found] = {}
     failed = []
+    times: dict[str, float] = {}
     for name in options.names or BENCHMARKS:
         benchmark = load(name)
         load_before, began = os.getloadavg()[0], time.monotonic()
@@ -40,10 +41,9 @@ def main() -> int:
             continue
         if not found:
             continue
-        took = time.monotonic() - began
-        say(f"{name}: {took:.0f} s")
         everything[name] = found
-        body = section(benchmark, found, took, load_before)
+        times[name] = time.monotonic() - began
+        body = section(benchmark, found, times[name], load_before)
         if not options.json:
             print(f"## {benchmark.TITLE}\n\n{body}\n", flush=True)
         if tuple(found) == benchmark.STORES and not (options.quick or options.no_write or options.store):
@@ -51,6 +51,7 @@ def main() -> int:
             results.write(name, benchmark.TITLE, body, command)
     if options.json:
         print(json.dumps(everything, indent=2))
+    say(f"took {sum(times.values()):.0f} s: " + ", ".join(f"{name} {seconds:.0f} s" for name, seconds in times.items()))
     if failed:
         say(f"failed: {', '.join(failed)}")
     return len(failed)
