@@ -75,7 +75,7 @@ async def test_the_work_of_a_worker_that_dies_is_finished_by_another(scene: Scen
         assert taken_over > 0
     # At least once: only what was under way when the first died may have happened twice.
     assert len(scene.effects()) <= len(ids) + taken_over
-    await scene.check(8)
+    await scene.check(size)
 
 
 FLOW = """
