@@ -53,7 +53,7 @@ def as_json(played: Played) -> dict[str, Any]:
         "went_wrong": played.storms,
         "noticed": played.told,
         "takeovers": {way: dataclasses.asdict(times) for way, times in played.takeovers.items()},
-        "verdict": dataclasses.asdict(played.verdict),
+        "verdict": {each.name: getattr(played.verdict, each.name) for each in dataclasses.fields(played.verdict)},
         "folder": None if played.folder is None else str(played.folder),
     }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import dataclasses
+import json
 import os
 import signal
 import sys
@@ -71,7 +72,9 @@ def test_no_process_is_left(played: Played) -> None:
 
 def test_the_report_says_what_happened(played: Played) -> None:
     assert "broken:     nothing" in as_text(played)
-    assert as_json(played)["verdict"]["problems"] == []
+    told = json.loads(json.dumps(as_json(played)))
+    assert told["verdict"]["problems"] == []
+    assert told["verdict"]["ended"] == dict(played.verdict.ended)
     assert f"| {played.plan.store} |" in as_markdown([played])
 
 
