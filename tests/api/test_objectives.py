@@ -33,6 +33,23 @@ async def test_an_objective_is_added_approved_blocked_unblocked_and_edited_by_th
     assert (edited.title, edited.importance, edited.urgency, edited.metadata) == ("Do that", 0, 4, {"a": 1})
 
 
+async def test_who_waits_for_an_objective_that_is_blocked_is_said_to_wait_for_a_person(scene: Scene):
+    api = scene.api.objectives
+    first = await api.add("Find the key")
+    second = await api.add("Open the door", blocked_by=[first.objective_id])
+    for each in (first, second):
+        await api.approve(each.objective_id)
+    waits = f"blocked: objective {first.objective_id} (Find the key), which is"
+    assert (await api.get(second.objective_id)).why == f"{waits} TODO"
+    await api.block(first.objective_id, reason="nobody knows where")
+    shown = await api.get(second.objective_id)
+    assert (shown.status, shown.why) == ("TODO", f"{waits} BLOCKED: nobody knows where")
+    (listed,) = (await api.list(status=["TODO"])).objectives
+    (on_board,) = (await api.board()).TODO.objectives
+    for each in (shown, listed, on_board):
+        assert [blocker.objective_status for blocker in each.open_blockers] == ["BLOCKED"]
+
+
 async def test_all_that_followed_from_an_objective_is_shown(scene: Scene, tmp_path: Path):
     use_topology(scene.engine, tmp_path)
     made = await scene.api.objectives.add("Do it")

@@ -51,10 +51,13 @@ def test_an_objective_is_added_listed_edited_approved_and_blocked(treadle: Tread
     assert [(move["move"], move["actor"]) for move in shown["moves"]][1:] == [("approve", "ada"), ("block", "ada")]
     people = treadle("objectives", "show", objective_id).out
     assert all(word in people for word in ("Do that", "blocked: no key", "by ada", "fast"))
+    waiting = add(treadle, "After it", "--blocked-by", objective_id)
+    assert "(BLOCKED)" in treadle("objectives", "list").out.replace("\n", "")
+    assert "Do that (BLOCKED)" in treadle("objectives", "show", waiting["objective_id"]).out
     assert treadle.json("objectives", "unblock", objective_id)["status"] == "TODO"
     board = treadle.json("objectives", "board")
     assert {status: column["count"] for status, column in board.items()} == {
-        "NEW": 0,
+        "NEW": 1,
         "TODO": 1,
         "IN_PROGRESS": 0,
         "BLOCKED": 0,

@@ -18,3 +18,15 @@ async def test_an_objective_is_added_approved_blocked_and_unblocked(visit: Visit
     assert (await visit.engine.objectives.show(found.objective_id)).objective.open_blockers
     assert "is TODO now." in await visit.do(f"{base}/unblock")
     assert not (await visit.engine.objectives.show(found.objective_id)).objective.open_blockers
+
+
+async def test_who_waits_for_an_objective_that_is_blocked_is_marked(visit: Visit):
+    objectives = visit.engine.objectives
+    first = await objectives.add("find the key", actor="ada")
+    await objectives.approve(first.objective_id, actor="ada")
+    second = await objectives.add("open the door", actor="ada", blocked_by=[first.objective_id])
+    await objectives.approve(second.objective_id, actor="ada")
+    assert "which is blocked" not in await visit.page("/objectives")
+    await objectives.block(first.objective_id, actor="ada", reason="lost")
+    assert "which is blocked" in await visit.page("/objectives")
+    assert "which is BLOCKED: lost" in await visit.page(f"/objectives/{second.objective_id}")

@@ -30,6 +30,8 @@ class Blocker(Shape):
     resolved: bool
     resolved_at: Instant | None
     resolved_by: str | None
+    objective_status: str | None = None
+    """Of an open one: the status of that objective now. While it is `BLOCKED`, somebody has to unblock it first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from treadle.api.objectives import Objective, ObjectiveBoard, ObjectiveDetail, ObjectivePage, WorkorderTrail
+    from treadle.api.objectives import Blocker, Objective, ObjectiveBoard, ObjectiveDetail, ObjectivePage, WorkorderTrail
 
 ObjectiveId = Annotated[str, typer.Argument(metavar="ID", help="The objective's id")]
 Actor = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Who does it, for the log; default: you, as cli:USER")]
@@ -208,8 +208,13 @@ def _table(page: ObjectivePage, more: str) -> RenderableType:
     return Group(table, plain(f"More: {more}", "dim")) if page.next_before else table
 
 
+def _waits(blocker: Blocker) -> str:
+    """What is waited for; one that is BLOCKED itself is said to be, as somebody has to unblock that first."""
+    return f"{blocker.text} (BLOCKED)" if blocker.objective_status == Status.BLOCKED else str(blocker.text)
+
+
 def _note(objective: Objective) -> str:
-    notes = [str(blocker.text) for blocker in objective.open_blockers]
+    notes = [_waits(blocker) for blocker in objective.open_blockers]
     if objective.status == Status.NEW:
         notes.insert(0, "not approved")
     if objective.overdue_at is not None and objective.status != Status.DONE:
@@ -253,7 +258,7 @@ def _trail(objective: ObjectiveDetail) -> RenderableType:
     ]
     rows += [("done when", text) for text in objective.acceptance_criteria]
     rows += [
-        (f"blocker {each.blocker_id}", f"{short(str(each.text), 200)} ({_resolution(each.resolved_by)})")
+        (f"blocker {each.blocker_id}", f"{short(_waits(each), 200)} ({_resolution(each.resolved_by)})")
         for each in objective.blockers
     ]
     parts: list[RenderableType] = [_line(objective), facts(rows)]

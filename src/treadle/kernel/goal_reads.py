@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from treadle.kernel.goal_artifacts import Artifacts
@@ -12,6 +12,7 @@ from treadle.kernel.ports import Store
 from treadle.kernel.reads import Reads
 from treadle.model.clock import as_text
 from treadle.model.goals import (
+    BlockerRef,
     ClaimRecord,
     ContextSnapshot,
     Objective,
@@ -123,15 +124,32 @@ class GoalReads:
         if objective.status == Status.NEW:
             return f"waits for its approval: treadle objectives approve {objective.objective_id}"
         if waits := objective.open_blockers:
-            said = "; ".join(
-                f"objective {each.objective_id} ({each.text})" if each.objective_id else str(each.text) for each in waits
-            )
-            return f"blocked: {said}"
+            return f"blocked: {'; '.join([await self._said(each) for each in waits])}"
         for task_id, what in self._tasks_of(objective):
             task = await self._store.find_task(task_id)
             if task is not None and not task.finished:
                 return f"{what}: {(await self._reads.why(task_id)).text}"
         return "a role is looking at it"
+
+    async def _said(self, blocker: BlockerRef) -> str:
+        """What blocks; of an objective also where that is, as one that is BLOCKED itself waits for a person."""
+        if blocker.objective_id is None:
+            return str(blocker.text)
+        said = f"objective {blocker.objective_id} ({blocker.text})"
+        seen = await self._artifacts.find_objective(blocker.objective_id)
+        if seen is None:
+            return said
+        other = seen.objective
+        reasons = "; ".join(str(each.text) for each in other.open_blockers)
+        return f"{said}, which is {other.status}{f': {reasons}' if other.status == Status.BLOCKED and reasons else ''}"
+
+    async def blocking_statuses(self, objectives: Sequence[Objective]) -> dict[str, str]:
+        """By id the status of each objective that one of these waits for."""
+        wanted = {
+            each.objective_id for objective in objectives for each in objective.open_blockers if each.objective_id is not None
+        }
+        found = [await self._artifacts.find_objective(objective_id) for objective_id in sorted(wanted)]
+        return {seen.objective.objective_id: seen.objective.status for seen in found if seen is not None}
 
     @staticmethod
     def _tasks_of(objective: Objective) -> Iterator[tuple[str, str]]:

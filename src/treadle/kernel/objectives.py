@@ -124,6 +124,10 @@ class Objectives:
         """The objective, all that followed from it, and why it is where it is."""
         return await self._reads.show(objective_id)
 
+    async def blocking_statuses(self, objectives: Sequence[Objective]) -> dict[str, str]:
+        """By id the status of each objective that one of these waits for: one that is BLOCKED waits for a person in turn."""
+        return await self._reads.blocking_statuses(objectives)
+
     async def claims(self, kind: str | None = None) -> builtins.list[ClaimRecord]:
         """The claims that are held now, of events, of workorders and of all other tasks, as `claim_record` describes them."""
         return await self._reads.claims(kind)

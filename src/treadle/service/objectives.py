@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from treadle.api.objectives import (
@@ -38,7 +39,7 @@ class Objectives(Group, ObjectivesApi):
 
     async def list(self, *, status: Sequence[str] = (), limit: int = 50, before: str | None = None) -> ObjectivePage:
         found = await self.engine.objectives.list(statuses=status, before_id=before, limit=limit)
-        return ObjectivePage([_shaped(each) for each in found], found[-1].objective_id if len(found) == limit else None)
+        return ObjectivePage(await self._all_shaped(found), found[-1].objective_id if len(found) == limit else None)
 
     async def add(self, title: str, **options: Any) -> Objective:
         return _shaped(await self.engine.objectives.add(title, actor=self.actor, **options))
@@ -46,7 +47,7 @@ class Objectives(Group, ObjectivesApi):
     async def board(self, *, limit: int = 20) -> ObjectiveBoard:
         found = await self.engine.objectives.board(limit)
         return ObjectiveBoard(
-            **{status: BoardColumn(count, [_shaped(each) for each in objectives]) for status, (count, objectives) in found.items()}
+            **{status: BoardColumn(count, await self._all_shaped(objectives)) for status, (count, objectives) in found.items()}
         )
 
     async def claims(self) -> ClaimsHeld:
@@ -54,7 +55,7 @@ class Objectives(Group, ObjectivesApi):
 
     async def get(self, objective_id: str) -> ObjectiveDetail:
         trail = await self.engine.objectives.show(objective_id)
-        objective = _shaped(trail.objective)
+        (objective,) = await self._all_shaped([trail.objective])
         return ObjectiveDetail(
             **{each.name: getattr(objective, each.name) for each in fields(objective)},
             why=trail.why,
@@ -63,6 +64,11 @@ class Objectives(Group, ObjectivesApi):
             overdue=_artifact(trail.overdue, PauseState),
             moves=[shaped_move(move) for move in trail.moves],
         )
+
+    async def _all_shaped(self, objectives: Sequence[model.Objective]) -> builtins.list[Objective]:
+        """The objectives, each with the status of those that it waits for."""
+        statuses = await self.engine.objectives.blocking_statuses(objectives)
+        return [_with_statuses(_shaped(each), statuses) for each in objectives]
 
     async def approve(self, objective_id: str) -> Objective:
         return _shaped(await self.engine.objectives.approve(objective_id, actor=self.actor))
@@ -100,6 +106,14 @@ class Objectives(Group, ObjectivesApi):
 def _shaped(objective: model.Objective) -> Objective:
     shaped: Objective = from_builtins(objective.as_json(), Objective)
     return shaped
+
+
+def _with_statuses(objective: Objective, statuses: dict[str, str]) -> Objective:
+    blockers = [
+        each if each.resolved else replace(each, objective_status=statuses.get(each.objective_id or ""))
+        for each in objective.blockers
+    ]
+    return replace(objective, blockers=blockers)
 
 
 def _artifact(artifact: Any, kind: type[S]) -> S | None:
