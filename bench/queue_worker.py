@@ -19,7 +19,7 @@ QUIET = 0.05
 
 def noop_engine(name: str) -> Engine:
     """An engine with one handler, which gives back what it gets."""
-    engine = Engine(own_store(), settings=Settings(), emit=lambda _: None)
+    engine = Engine(own_store(), settings=Settings())
 
     @engine.handler(name)
     async def noop(payload: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ async def drain(name: str, count: str) -> None:
 async def idle() -> None:
     """Answer stamps; told to, count what the database is asked for; told again, say so, and the memory."""
     statements = count_statements()
-    engine = Engine(own_store(), settings=Settings(), emit=lambda _: None)
+    engine = Engine(own_store(), settings=Settings())
 
     @engine.handler("bench.stamp")
     async def stamp() -> dict[str, Any]:

@@ -14,7 +14,7 @@ CONCURRENCY = 500
 
 
 def _engine(url: str) -> Engine:
-    engine = Engine(url, settings=Settings(), emit=lambda _: None)
+    engine = Engine(url, settings=Settings())
 
     @engine.handler("noop")
     async def noop(payload: dict[str, Any]) -> None:
