@@ -18,7 +18,7 @@ DEFAULT_SERVICE = "treadle"
 class Settings:
     """How a process runs; the field `store` comes from `TREADLE_STORE`, and so on; those of the SDKs keep their own names."""
 
-    store: str = DEFAULT_STORE
+    store: str = field(default=DEFAULT_STORE, repr=False)
     """`sqlite:///path`, `postgresql://...` or `memory://`."""
     namespace: str = DEFAULT_NAMESPACE
     """Keeps tenants of one database apart."""

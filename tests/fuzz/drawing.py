@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from tests.properties.test_lang_text import PIECES, exchanges, mutations
 from tests.properties.test_lang_trees import expressions, files
 from tests.properties.test_schedule_plans import LINES, ZONES
 
+import treadle.settings
 from treadle.lang import compile_sources
 from treadle.lang.printer import print_expr, print_file
 
+SETTINGS = Path(treadle.settings.__file__)
 _JSON_WORDS = ["null", "true", "1e308", "-0.0", "9" * 30, '"\\u0000"', '"\\ud800"', "{}", "[]", "[" * 50, '{"a":' * 50]
 _DEEP = ["(" * 300, "[" * 300, "!" * 3000, "-" * 3000, "{" * 300, "1+" * 3000, "a[" * 500]
 
@@ -31,6 +34,7 @@ def _quoted(words: str) -> list[str]:
 
 _TIMES = [*_words("2027-01-15T09:00 0001-01-01T00:00+23:59 9999-12-31T23:59:59-23:59 24:00 1d 1e3 -1 0 NaN"), "9" * 400]
 
+_VARIABLES = sorted(set(re.findall(r'"((?:TREADLE|AFL|ANTHROPIC|OTEL)_[A-Z_]+)"', SETTINGS.read_text("utf-8"))))
 
 WORDS: dict[str, list[str]] = {
     "afl": [*PIECES, *_DEEP],
@@ -45,9 +49,15 @@ WORDS: dict[str, list[str]] = {
         *_words("types: TICKET: handler: gates: pattern: deadlines: !!binary !!timestamp <<: 2026-99-99 .nan 1_000:59"),
         *("use: regex", "a{99999999999999}", "(?:" * 200),
     ],
+    "setting": [*_VARIABLES, *_TIMES, *_JSON_WORDS, *":[]/,@\n", "http://", "[::1]:9464", "9" * 5000, "inf"],
     "glob": [*"*?[]!-^/.\\", "**", "[!a-z]", "[--]", "[]]", "*a" * 40, "**/" * 4],
     "requirement": _words("requests >= == ~= != === 2.31 .* [ ] , ; extra python_version ' @ ( and os_name"),
     "payload": [*_JSON_WORDS, *_quoted("@blob @value size @refs: @code:"), "a" * 9000],
+    "plan": [
+        *_JSON_WORDS,
+        *_quoted("name handler arguments $from $value inputs retry approval task_list a.0 inputs.a.1.b"),
+        "9" * 5000,
+    ],
     "sealed": _words("@code: @refs: zlib : = z c%1E4 \x00"),
     "signature": ["t=", "v1=", ",", "1800000000", "9" * 400, "=", " ", "\n"],
     "github": [*_JSON_WORDS, *_quoted("action opened labeled issue repository label id name agent"), "ping"],
@@ -152,6 +162,15 @@ _topology = _some(
     deadlines=st.dictionaries(st.integers(-1, 5), st.sampled_from(["1h", 5, "2d"])),
     reviewer=st.just("agents.Review"),
 )
+_place = st.sampled_from(["inputs.a.0", "a", "a.receipt.0", "inputs.", "nobody", "", "a." + "9" * 5000, "a.receipt.٣"])
+_step = _some(
+    name=st.sampled_from(["a", "b", "a.b", "inputs"]),
+    handler=st.just("billing.Charge"),
+    arguments=st.dictionaries(st.text(max_size=3), values | st.fixed_dictionaries({"$from": _place}), max_size=2),
+    retry=st.integers(-1, 5) | _some(retries=st.integers(0, 5), delay_for=_seconds, factor=st.floats(0, 5)),
+    approval=st.booleans() | st.just({"title": "?"}),
+    task_list=st.just("default"),
+)
 _issue = _some(
     id=st.integers(1),
     number=st.integers(1),
@@ -248,9 +267,13 @@ GRAMMARS: dict[str, Callable[[], st.SearchStrategy[bytes]]] = {
     ),
     "store_url": lambda: _text(_url),
     "topology": lambda: _text(_topology.map(lambda value: yaml.safe_dump(value, allow_unicode=True))),
+    "setting": lambda: _text(
+        st.builds("{}\n{}".format, st.sampled_from(_VARIABLES), st.sampled_from(_TIMES) | st.text(max_size=8) | values.map(str))
+    ),
     "glob": lambda: _text(st.text(st.sampled_from("ab*?[]!-^/.\\{}"), max_size=20)),
     "requirement": lambda: _text(st.text(st.sampled_from("<>=!~0123456789.*,[]; a'@()"), max_size=12).map("requests{}".format)),
     "payload": lambda: _json(values | st.dictionaries(st.text(max_size=6), values, max_size=4)),
+    "plan": lambda: _json(st.lists(_step, max_size=4)),
     "sealed": lambda: _text(st.builds("@code:{}:{}".format, st.sampled_from(["zlib", "", "secret"]), st.text(max_size=8))),
     "signature": lambda: _text(
         st.builds("t={},v1={}\n{}".format, st.integers(0, 2 * 10**9), st.text(max_size=8), st.text(max_size=4))

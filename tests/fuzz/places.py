@@ -1,25 +1,32 @@
-"""Targets that say where things are and how they are set up: store URLs, topology files, globs of watchers, requirements."""
+"""Targets about where things are and how they are set up: store URLs, topologies, settings, globs of watchers, requirements."""
 
 from __future__ import annotations
 
+import os
+import re
 import tempfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 from urllib.parse import quote
 
 from tests.fuzz.language import text_of
 
+from treadle.agents.llm.prices import parse_prices
 from treadle.agents.requirements import check_requirement, missing_requirements
 from treadle.model.errors import InvalidInput, InvalidStoreUrl, TreadleError
 from treadle.model.globs import compile_pattern
 from treadle.model.topology import InvalidTopology
+from treadle.settings import load_settings
 from treadle.stores import make_store
 from treadle.testing import ManualClock
+from treadle.wiring.metrics_port import parse_address
 from treadle.wiring.topology import load_topology, with_roles
 from treadle.workers.gates import Gates
 
 SECRET = "hunter2"
+SECRETS = ("TREADLE_STORE", "TREADLE_WEBHOOK_SECRET", "TREADLE_GITHUB_SECRET", "ANTHROPIC_API_KEY")
 PLACES = ("a.csv", "a/b.csv", ".hidden", "a/.b/c", "a" * 200, "a/" * 60 + "b", "", "[x]", "é/ü")
 
 
@@ -108,3 +115,25 @@ def requirement(data: bytes) -> None:
     except TreadleError as error:
         raise AssertionError("another error") from error
     assert all(isinstance(each, str) for each in missing_requirements([text]))
+
+
+def setting(data: bytes) -> None:
+    """The name of a variable of the environment, and on the next line its value: refused with `InvalidInput`, or a setting.
+
+    What is secret is shown neither with the settings nor in a message.
+    """
+    name, _, value = text_of(data).partition("\n")
+    if not re.fullmatch("(TREADLE|AFL|OTEL|ANTHROPIC)_[A-Z_]+", name) or "\0" in value:
+        return
+    with patch.dict(os.environ, {name: value}):  # noqa: TID251
+        try:
+            settings = load_settings()
+            parse_prices(settings.llm_prices)
+            if settings.metrics_address:
+                parse_address(settings.metrics_address)
+        except InvalidInput as error:
+            assert name in str(error) or name in ("TREADLE_NAMESPACE", "OTEL_EXPORTER_OTLP_ENDPOINT"), error
+            assert name not in SECRETS
+            return
+    if len(value) > 8 and name in SECRETS:
+        assert value not in repr(settings)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.fuzz.bodies import callback, github, request
 from tests.fuzz.language import afl, expression, program
-from tests.fuzz.places import glob, requirement, store_url, topology
+from tests.fuzz.places import glob, requirement, setting, store_url, topology
 from tests.fuzz.playing import Target
 from tests.fuzz.times import cron, duration, schedule
-from tests.fuzz.values import payload, sealed, signature
+from tests.fuzz.values import payload, plan, sealed, signature
 
 TARGETS: dict[str, Target] = {
     each.__name__: each
@@ -20,9 +20,11 @@ TARGETS: dict[str, Target] = {
         duration,
         store_url,
         topology,
+        setting,
         glob,
         requirement,
         payload,
+        plan,
         sealed,
         signature,
         github,

@@ -1,10 +1,11 @@
-"""Targets in values: payloads as JSON, texts that are kept sealed, traces and signatures in headers."""
+"""Targets in values: payloads and plans as JSON, texts that are kept sealed, traces and signatures in headers."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 from tests.fuzz.language import text_of
@@ -12,7 +13,8 @@ from tests.fuzz.language import text_of
 from treadle.codecs import Zlib
 from treadle.kernel.sealing import sealed_store
 from treadle.kernel.vault import UnreadableValue, Vault
-from treadle.model.errors import InvalidPayload, PayloadTooLarge
+from treadle.model.errors import InvalidPayload, InvalidPlan, PayloadTooLarge
+from treadle.model.plans import read_plan, resolve
 from treadle.model.tasks import LogLine
 from treadle.model.traces import trace_number
 from treadle.model.values import decode, encode
@@ -67,6 +69,24 @@ def done(work: Coroutine[Any, Any, Any]) -> Any:
     except StopIteration as end:
         return end.value
     raise AssertionError("it waits for something")
+
+
+def plan(data: bytes) -> None:
+    """The steps of a declarative plan, as JSON: refused with `InvalidPlan`, or read; what it refers to is found, or refused so."""
+    try:
+        given = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    try:
+        steps = read_plan(given)
+    except InvalidPlan as error:
+        assert str(error)
+        return
+    known: dict[str, Any] = {"inputs": {"a": [1, {"b": 2}], "": None}}
+    for step in steps:
+        with suppress(InvalidPlan):
+            resolve(step.arguments, known)
+        known[step.name] = {"receipt": [step.name]}
 
 
 class Nothing:

@@ -7,7 +7,7 @@ is X itself, whatever it looks like.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ from treadle.model.values import Json
 FROM, VALUE, INPUTS = "$from", "$value", "inputs"
 _KEYS = ("name", "handler", "arguments", "retry", "approval", "task_list")
 _LONGEST = 10_000
+_DIGITS = 20
+"""Digits from which on a number is no place in a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,17 @@ def read_plan(steps: Any) -> list[PlanStep]:
         raise InvalidPlan("A plan is a list of one or more steps, each like {'name': 'charge', 'handler': 'billing.Charge'}.")
     if len(steps) > _LONGEST:
         raise InvalidPlan(f"A plan has at most {_LONGEST} steps, not {len(steps)}.")
-    read: list[PlanStep] = []
+    read: dict[str, PlanStep] = {}
     for number, given in enumerate(steps, 1):
-        read.append(_read_step(given, number, [each.name for each in read]))
-    return read
+        try:
+            step = _read_step(given, number, read)
+        except RecursionError:
+            raise InvalidPlan(f"Step {number} of the plan has arguments that nest too deep.") from None
+        read[step.name] = step
+    return list(read.values())
 
 
-def _read_step(given: Any, number: int, earlier: list[str]) -> PlanStep:
+def _read_step(given: Any, number: int, earlier: Collection[str]) -> PlanStep:
     if not isinstance(given, Mapping):
         raise InvalidPlan(f"Step {number} of the plan must be an object, not {type(given).__name__}.")
     if unknown := [str(key) for key in given if key not in _KEYS]:
@@ -124,7 +130,7 @@ def _look_up(place: str, known: Mapping[str, Json]) -> Json:
     for part in place.split("."):
         if isinstance(found, Mapping) and part in found:
             found = found[part]
-        elif isinstance(found, list) and part.isdecimal() and int(part) < len(found):
+        elif isinstance(found, list) and part.isdecimal() and len(part) < _DIGITS and int(part) < len(found):
             found = found[int(part)]
         else:
             raise InvalidPlan(f"The plan refers to {place!r}, but {'.'.join(seen) or 'it'} has no {part!r}.")

@@ -31,7 +31,7 @@ _UNAVAILABLE = 503
 def parse_address(text: str) -> tuple[str, int]:
     """Host and port of `9464`, `127.0.0.1:9464` or `[::1]:9464`; a port alone is on 127.0.0.1."""
     host, _, port = text.strip().rpartition(":")
-    if not port.isascii() or not port.isdigit() or int(port) > 65_535:
+    if not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65_535:
         raise InvalidInput(f"TREADLE_METRICS_ADDRESS must be a port or HOST:PORT, such as 127.0.0.1:9464, not {text!r}.")
     return host.strip("[]") or "127.0.0.1", int(port)
 

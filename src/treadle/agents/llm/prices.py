@@ -62,7 +62,7 @@ def parse_prices(text: str) -> dict[str, Price]:
     try:
         found = json.loads(text)
         prices = {name: Price(float(both[0]), float(both[1])) for name, both in found.items()}
-    except (ValueError, TypeError, AttributeError, IndexError, KeyError):
+    except (ValueError, TypeError, AttributeError, IndexError, KeyError, OverflowError, RecursionError):
         raise InvalidInput('TREADLE_LLM_PRICES must be JSON like {"some-model": [3, 15]}: dollars per million tokens.') from None
     if any(not math.isfinite(each) or each < 0 for price in prices.values() for each in (price.input, price.output)):
         raise InvalidInput("TREADLE_LLM_PRICES has a price that is negative or no number.")
