@@ -32,6 +32,8 @@ class Expiry(NamedTuple):
     task_id: str
     owner_id: str
     at: int
+    alive: bool = True
+    """Whether its owner was still there, and could do something late."""
 
 
 @dataclass(slots=True)

@@ -85,6 +85,7 @@ class Judging:
             elif task.name in ("note", "nap", "charge", "charge_blocking", "chaos.Print"):
                 keys[decode(task.payload)["key"]] += 1
         self._keys = keys
+        self._late: Counter[str] = Counter(expiry.task_id for expiry in found.expiries if expiry.alive)
 
     def _wrong(self, problem: str) -> None:
         self._verdict.problems.append(problem)
@@ -158,16 +159,18 @@ class Judging:
         self._verdict.effects_again += again
 
     def _check_jobs(self, wish: Wish, work_id: str, tasks: list[Task]) -> None:
-        """One job for each that is wanted; submitted again only by a worker that had lost its lease."""
+        """One job for each that is wanted; submitted again only by a worker that had lost its lease and lived on."""
         ledger = self._found.ledger
-        lost = sum(self._moves(task.id)["expire"] for task in tasks)
+        lost = sum(self._late[task.id] for task in tasks)
         for job in wish.jobs:
             made = ledger.jobs.get(job, ())
             if len(made) != 1:
                 self._wrong(f"{wish.key} ({work_id}): {len(made)} outside jobs instead of one")
             again = max(ledger.submits.get(job, 0) - 1, 0)
             if again > lost:
-                self._wrong(f"{wish.key} ({work_id}): its outside job was submitted {again + 1} times, with {lost} lost lease(s)")
+                self._wrong(
+                    f"{wish.key} ({work_id}): its outside job was submitted {again + 1} times; {lost} worker(s) could be late"
+                )
             self._verdict.jobs += 1
             self._verdict.submits_again += again
 

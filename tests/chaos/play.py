@@ -21,7 +21,7 @@ from tests.chaos.judge import Verdict, judge
 from tests.chaos.outside import Outside
 from tests.chaos.stage import Plan, Stage, read_events, until
 from tests.chaos.storms import Storms
-from tests.chaos.takeovers import Times, measure, times
+from tests.chaos.takeovers import Times, measure, note_dead, times
 from tests.chaos.wishes import draw_wishes
 from tests.crash.private_server import PrivateServer, private_server
 from tests.simulation.invariants import is_quiet
@@ -224,6 +224,7 @@ class Run:
         wishes = draw_wishes(self._plan.seed, self._plan.tasks)
         found = await gather(engine, wishes, read_acks(self._stage.acks), ledger)
         found.loop_errors = [*self._loop_errors()]
+        found.expiries = note_dead(self._stage.folder, self._storms.blows, found.expiries)
         return found
 
     def _loop_errors(self) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.evidence import Evidence
+from tests.chaos.evidence import Evidence, Expiry
 from tests.chaos.stage import read_events
 from tests.chaos.storms import Blow
 
@@ -56,14 +56,28 @@ class Times:
     """The task that lay idle for the longest time."""
 
 
+def blows_by_owner(folder: Path, blows: Sequence[Blow]) -> dict[str, list[Blow]]:
+    """What was done to each owner of leases, in order."""
+    found: dict[str, list[Blow]] = {}
+    for diary in folder.glob("*.diary"):
+        for told in read_events(diary.with_suffix(".log")):
+            if told["event"] == "WorkerStarted":
+                found[told["owner_id"]] = sorted((blow for blow in blows if blow.diary == diary), key=lambda blow: blow.at)
+    return found
+
+
+def note_dead(folder: Path, blows: Sequence[Blow], expiries: Sequence[Expiry]) -> list[Expiry]:
+    """The same, with what is known of their owners: who was killed before does nothing late."""
+    of_owner = blows_by_owner(folder, blows)
+    killed = {owner: blow.at for owner, mine in of_owner.items() for blow in mine if blow.until_at is None}
+    return [expiry._replace(alive=expiry.at < killed.get(expiry.owner_id, expiry.at + 1)) for expiry in expiries]
+
+
 def measure(folder: Path, blows: Sequence[Blow], found: Evidence) -> list[Takeover]:
     """All that were there."""
-    of_owner: dict[str, list[Blow]] = {}
+    of_owner = blows_by_owner(folder, blows)
     began: dict[str, list[int]] = {}
-    for diary in sorted(folder.glob("*.diary")):
-        owners = [each["owner_id"] for each in read_events(diary.with_suffix(".log")) if each["event"] == "WorkerStarted"]
-        for owner in owners:
-            of_owner[owner] = sorted((blow for blow in blows if blow.diary == diary), key=lambda blow: blow.at)
+    for diary in folder.glob("*.diary"):
         for line in diary.read_text().splitlines():
             sign, at, task_id = line.split()
             if sign == "+":

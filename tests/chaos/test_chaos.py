@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from tests.chaos.evidence import Evidence
+from tests.chaos.evidence import Evidence, Expiry
 from tests.chaos.judge import ANEW, judge
 from tests.chaos.play import Played, play
 from tests.chaos.report import as_json, as_markdown, as_text
@@ -104,6 +104,7 @@ def found(on_sqlite: Played) -> Evidence:
     for entity_id, moves in calm.moves.items():
         for move in (*ANEW, UNKNOWN) if entity_id not in given_up else ():
             del moves[move]
+    calm.expiries.clear()
     for counts in (calm.ledger.plain, calm.ledger.asked, calm.ledger.submits):
         counts.update(dict.fromkeys(counts, 1))
     assert judge(calm).problems == []
@@ -213,6 +214,12 @@ def submit_twice(found: Evidence) -> None:
     found.ledger.submits[job(found)[0].key] += 1
 
 
+def submit_again_after_a_kill(found: Evidence) -> None:
+    wish, task_id = job(found)
+    found.ledger.submits[wish.key] += 1
+    found.expiries.append(Expiry(task_id, "dead", 0, alive=False))
+
+
 def run_a_body_again(found: Evidence) -> None:
     found.ledger.plain[note(found)[1]] += 1
 
@@ -293,7 +300,8 @@ PLANTS: list[tuple[Callable[[Evidence], None], str]] = [
     (skip_an_effect, "was made 0 times instead of once"),
     (make_an_effect_for_nobody, "nobody asked for the effect"),
     (make_two_jobs, "2 outside jobs instead of one"),
-    (submit_twice, "its outside job was submitted 2 times, with 0 lost lease(s)"),
+    (submit_twice, "its outside job was submitted 2 times; 0 worker(s) could be late"),
+    (submit_again_after_a_kill, "its outside job was submitted 2 times; 0 worker(s) could be late"),
     (run_a_body_again, "ran 2 times, and the log explains 1"),
     (skip_a_body, "is completed, and its handler never ran"),
     (leave_a_step, "is completed, and its step"),
@@ -326,7 +334,7 @@ def test_what_the_contract_allows_is_counted_and_not_blamed(found: Evidence) -> 
     found.moves[noted]["expire"] += 1
     printed, sent = job(found)
     found.ledger.submits[printed.key] += 1
-    found.moves[sent]["expire"] += 1
+    found.expiries.append(Expiry(sent, "slow", 0))
     verdict = judge(found)
     assert verdict.problems == []
     assert (verdict.effects_again, verdict.bodies_again, verdict.submits_again) == (1, 1, 1)
