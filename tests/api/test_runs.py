@@ -294,6 +294,8 @@ async def test_a_signal_says_whether_something_waits_for_it(scene: Scene):
         assert (told.told, told.awaited, told.awaited_signals) == (True, True, ["go"])
         ended = await scene.api.runs.outputs(run_id, wait_for=30)
     assert ended.outputs == {"result": [1, 2]}
+    lines = [line.message for line in (await scene.api.runs.logs(run_id)).lines]
+    assert [line for line in lines if line.startswith("Signal")] == ["Signal more from local", "Signal go from local"]
 
 
 async def test_a_token_for_one_list_sees_and_starts_only_what_is_in_it(scene: Scene):

@@ -8,6 +8,7 @@ mail in the unit that ends it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from treadle.kernel.committer import Committer
@@ -32,13 +33,13 @@ from treadle.kernel.queue import PATIENCE, check_priority
 from treadle.kernel.units import Answer, CancelRunTasks, Finish, MoveRun, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.vault import Vault
 from treadle.kernel.why import shown_server_state
-from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound, StoreUnavailable
+from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound, StoreError, StoreUnavailable
 from treadle.model.ids import Ids, derived_id, parse_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name
 from treadle.model.records import Mail
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState, TaskState
-from treadle.model.tasks import Claim, NewTask, Task
+from treadle.model.tasks import FRAMEWORK, SOURCE, Claim, LogLine, NewTask, Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, encode
 
 _TRIES = 20
@@ -212,10 +213,13 @@ class Functions:
 
     # what is told to a run
 
-    async def signal(self, run_id: str, name: str, payload: Json = None, *, idempotency_key: str | None = None) -> bool:
+    async def signal(
+        self, run_id: str, name: str, payload: Json = None, *, idempotency_key: str | None = None, actor: str | None = None
+    ) -> bool:
         """Tell an unfinished run something; False if the key stands for a signal that it was told already.
 
-        It is kept until the function waits for it. Raises `IllegalMove` for a run that is finished.
+        It is kept until the function waits for it. Raises `IllegalMove` for a run that is finished. `actor`, if given, is named
+        in the run's lines.
         """
         check_name(name, "signal name")
         run = await self.get(run_id)
@@ -235,9 +239,26 @@ class Functions:
             answer = await self._committer.submit(unit, self._patience)
             reach("operate.after_commit")
             if answer.verdict is Verdict.DONE:
+                if actor is not None:
+                    await self._note_signal(run.id, name, actor)
                 return True
             run = await self.get(run.id)
         raise StoreUnavailable(f"The run {run_id} changes too fast to signal it; try again.")
+
+    async def _note_signal(self, run_id: str, name: str, actor: str) -> None:
+        """Write who told it into the run's lines; that the store cannot take the line does not undo what was told."""
+        with suppress(StoreError):
+            said = f"Signal {name} from {actor}"
+            at, task_id = await self._store.now(), derived_id(run_id, "task")
+            line = LogLine(
+                task_id=task_id,
+                at=at,
+                level="info",
+                message=said,
+                details=encode({SOURCE: FRAMEWORK, "actor": actor}),
+                run_id=run_id,
+            )
+            await self._store.append_lines([line])
 
     async def _was_told(self, run_id: str, mail_id: str) -> bool:
         if await self._store.find_step(mail_id) is not None:

@@ -245,7 +245,7 @@ class Runs(RunGroup, RunsApi):
     async def signal(self, run_id: str, name: str, payload: Json = None, *, idempotency_key: str | None = None) -> SignalTold:
         run = await self.find_run(run_id)
         awaited = await self.engine.run_reads.list_awaited_signals(run.id)
-        told = await self.engine.signal(run.id, name, payload, idempotency_key=idempotency_key)
+        told = await self.engine.signal(run.id, name, payload, idempotency_key=idempotency_key, actor=self.actor)
         return SignalTold(run.id, name, told, name in awaited, awaited)
 
     async def pause(self, run_id: str) -> Run:

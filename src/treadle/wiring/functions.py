@@ -91,10 +91,19 @@ class FunctionFace:
         read_plan(steps)
         return await self.start_function(PLAN, {"steps": list(steps), "inputs": dict(inputs or {})}, **options)
 
-    async def signal(self, run: StartedRun | str, name: str, payload: Json = None, *, idempotency_key: str | None = None) -> bool:
+    async def signal(
+        self,
+        run: StartedRun | str,
+        name: str,
+        payload: Json = None,
+        *,
+        idempotency_key: str | None = None,
+        actor: str | None = None,
+    ) -> bool:
         """Tell a run something that its function waits for, or will: `await ctx.wait_for(name)`.
 
-        False if the key stands for a signal that it was told already; `IllegalMove` if the run is finished.
+        False if the key stands for a signal that it was told already; `IllegalMove` if the run is finished. `actor`: who the run's
+        lines say it came from.
         """
         run_id = run if isinstance(run, str) else run.id
-        return await self.functions.signal(run_id, name, payload, idempotency_key=idempotency_key)
+        return await self.functions.signal(run_id, name, payload, idempotency_key=idempotency_key, actor=actor)
