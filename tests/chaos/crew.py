@@ -62,7 +62,7 @@ def _handlers(engine: Engine, outside: Outside) -> None:
     async def note(payload: Any, ctx: Context) -> Any:
         await outside.plain(ctx.task_id)
         await asyncio.sleep(payload["takes"])
-        return {"n": payload["n"] * 2}
+        return {"n": payload["n"] * 2, "attempt": ctx.attempt}
 
     @engine.handler("nap", retry=OFTEN)
     async def nap(payload: Any, ctx: Context) -> Any:

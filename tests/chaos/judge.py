@@ -114,7 +114,12 @@ class Judging:
         if task is None:
             self._wrong(f"{wish.key} ({wish.name}) is lost: there is no task {task_id}")
             return
-        self._check_end(wish, task_id, task.state, decode(task.result) if task.result else None, task.error, [task])
+        result = decode(task.result) if task.result else None
+        if isinstance(result, dict) and (attempt := result.pop("attempt", task.attempt)) != task.attempt:
+            self._wrong(
+                f"{wish.key} ({wish.name}, {task_id}) was at attempt {task.attempt}, and has the result of attempt {attempt}"
+            )
+        self._check_end(wish, task_id, task.state, result, task.error, [task])
 
     def _check_run(self, wish: Wish, run_id: str) -> None:
         run = self._found.runs.get(run_id)
@@ -181,14 +186,15 @@ class Judging:
             self._wrong(f"{wish.key} is lost: there is no objective {objective_id}")
             return
         self._verdict.ended["objective"] += 1
-        if any(self._was_given_up(task) for task in self._of_objective.get(objective_id, ())):
-            self._verdict.given_up += 1
+        if any(self._moves(task.id)["expire"] >= TAKEOVER_LIMIT for task in self._of_objective.get(objective_id, ())):
+            self._verdict.given_up += 1  # its bundle says so: the task of a workorder that could not be run ends well
             return
         if trail.objective.status != wish.ends:
             self._wrong(f"{wish.key} (objective {objective_id}) is {trail.objective.status}, not {wish.ends}")
         orders = min(wish.payload["failing"] + 1, 3)
         if len(trail.workorders) != orders:
-            self._wrong(f"{wish.key} (objective {objective_id}) has {len(trail.workorders)} workorders, not {orders}")
+            errors = [order.bundle.error for order in trail.workorders if order.bundle is not None]
+            self._wrong(f"{wish.key} (objective {objective_id}) has {len(errors)} workorders, not {orders}: {errors}")
         for order in trail.workorders:
             if order.workorder.status != "EXECUTED" or order.run_record is None or order.pause_state is None:
                 self._wrong(f"{wish.key}: workorder {order.workorder.work_order_id} was not judged")

@@ -175,6 +175,10 @@ def come_to_something_else(found: Evidence) -> None:
     found.tasks[note(found)[1]].result = '{"n":-1}'
 
 
+def settle_without_the_claim(found: Evidence) -> None:
+    found.tasks[note(found)[1]].attempt += 1
+
+
 def leave_a_task(found: Evidence) -> None:
     task = found.tasks[note(found)[1]]
     task.state, task.finished_at = "pending", None
@@ -292,6 +296,7 @@ PLANTS: list[tuple[Callable[[Evidence], None], str]] = [
     (have_a_task_twice, "is there 2 times"),
     (acknowledge_two_ids, "was acknowledged as 2 things"),
     (come_to_something_else, "came to {'n': -1}"),
+    (settle_without_the_claim, "and has the result of attempt"),
     (leave_a_task, "left over: task"),
     (fail_a_task, "is failed, not completed"),
     (give_up_too_early, "is failed, not completed"),

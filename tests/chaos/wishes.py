@@ -37,8 +37,10 @@ def draw_wishes(seed: int, count: int) -> list[Wish]:
 
 
 def _note(dice: random.Random, key: str) -> Wish:
+    """Mostly short; a few take longer than a lease, so that somebody else may begin while the first one still holds on."""
     n = dice.randrange(1000)
-    return Wish(key, "task", "note", {"key": key, "n": n, "takes": dice.choice((0, 0, 0, 0.02, 0.2))}, {"n": 2 * n})
+    (takes,) = dice.choices((0, 0.02, 0.2, 4.0), (600, 200, 190, 10))
+    return Wish(key, "task", "note", {"key": key, "n": n, "takes": takes}, {"n": 2 * n})
 
 
 def _charge(dice: random.Random, key: str) -> Wish:
