@@ -34,6 +34,7 @@ demo: setup assets ## Run the story: parallel work, a retry, a killed worker, a 
 up: setup assets ## Start the engine on the store of TREADLE_STORE (default: ./treadle.db)
 	@$(BIN)/treadle up
 
+test: export PYTHONDONTWRITEBYTECODE =# four processes read all tests: compiling them is what takes longest then
 test: setup assets ## Run all tests, a real PostgreSQL among them
 	@$(BIN)/python -m pytest -q -n 4 --dist loadgroup -m "not soak"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import httpx
 import pytest
@@ -14,6 +16,12 @@ from treadle.http.app import make_app
 from treadle.model.access import Scope
 from treadle.testing import ManualClock
 from treadle.wiring.engine import Engine
+
+
+@cache
+def described() -> dict[str, Any]:
+    """The OpenAPI document; for all who only read it, as making it takes long."""
+    return make_app(Engine("memory://")).openapi()
 
 
 @dataclass

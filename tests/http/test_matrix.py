@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.http.conftest import Stage
+from tests.http.conftest import Stage, described
 
 from treadle.cli.mcp_mount import add_mcp
 from treadle.http.access import COOKIE
@@ -39,7 +39,7 @@ class Place:
 
 
 def places() -> list[Place]:
-    document: dict[str, Any] = make_app(Engine("memory://")).openapi()
+    document = described()
     return [
         Place(
             method.upper(),

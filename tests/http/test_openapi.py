@@ -7,18 +7,16 @@ import sys
 from typing import Any
 
 import pytest
-from tests.http.conftest import Stage
+from tests.http.conftest import Stage, described
 
 from treadle.api.contract import PREFIX, Call
 from treadle.api.face import all_calls
-from treadle.http.app import make_app
 from treadle.http.page import page
 from treadle.http.problems import DOCUMENTED, problem
 from treadle.http.reference import operations
 from treadle.model.access import Scope
-from treadle.wiring.engine import Engine
 
-DOCUMENT: dict[str, Any] = make_app(Engine("memory://")).openapi()
+DOCUMENT = described()
 CALLS = all_calls()
 OWN = {
     "external_jobs_call_back",

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -24,8 +25,8 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from tests.http.conftest import described
 
-from treadle.http.app import make_app
 from treadle.http.serving import HttpOptions, HttpServer
 from treadle.model.access import Scope
 from treadle.wiring.engine import Engine
@@ -39,7 +40,7 @@ LONGEST_WAIT = 0.01
 
 
 def make_schema() -> Any:
-    document = make_app(Engine("memory://")).openapi()
+    document = deepcopy(described())
     config = schemathesis.Config.from_dict(
         {
             "generation": {"with-security-parameters": False, "database": "none"},
