@@ -36,12 +36,9 @@ def make_app(
     handle_problems(app)
     contract = contract_router()
     app.router.routes.append(Shortcut(contract.routes))
-    app.include_router(contract)
-    app.include_router(stream.make_router(front))
-    app.include_router(callbacks.make_router(front))
-    app.include_router(ingest.make_router(front))
-    app.include_router(login.make_router(front))
-    app.include_router(looking.make_router(front))
+    app.router.routes.extend(contract.routes)  # as they are: `include_router` makes each anew, with the first request
+    for part in (stream, callbacks, ingest, login, looking):
+        app.router.routes.extend(part.make_router(front).routes)
     for add in more:
         add(app)
     app.add_middleware(WholeNames)

@@ -209,7 +209,7 @@ def make_site(app: FastAPI) -> Site:
 def add_pages(app: FastAPI) -> None:
     """Put the dashboard's pages and files into the application."""
     site = make_site(app)
-    app.include_router(site.router)
+    app.router.routes.extend(site.router.routes)
     app.mount("/static", _Files(directory=STATIC), name="static")
     as_problem: Any = app.exception_handlers[HTTPException]
 
