@@ -22,7 +22,7 @@ class Subject:
     most: int = 1_000_000
     """No more tasks than this in a drain: more would take minutes to put in."""
     functions: int = 0
-    """Runs of ten steps to put in, more than it can do in the time; 0: it has no durable functions."""
+    """Runs of ten steps to put in, some seconds of work; 0: it has no durable functions."""
     processes: int = 2
     """How many worker processes may work on one store."""
     waits: bool = True
@@ -35,14 +35,14 @@ class Subject:
 
 
 SUBJECTS = (
-    Subject("Treadle", "treadle", "postgresql", "treadle", "all", "yes", functions=15_000),
+    Subject("Treadle", "treadle", "postgresql", "treadle", "all", "yes", functions=10_000),
     Subject("PgQueuer", "pgqueuer", "postgresql", "pgqueuer", "a log line, no payload", "no"),
     Subject("Procrastinate", "procrastinate", "postgresql", "procrastinate", "all", "no"),
-    Subject("DBOS", "dbos", "postgresql", "dbos", "all", "yes", most=3_000, functions=1_000),
-    Subject("Absurd", "absurd", "postgresql", "absurd-sdk", "all", "yes", functions=2_000),
-    Subject("Treadle", "treadle", "sqlite", "treadle", "all", "yes", functions=15_000),
+    Subject("DBOS", "dbos", "postgresql", "dbos", "all", "yes", most=3_000, functions=150),
+    Subject("Absurd", "absurd", "postgresql", "absurd-sdk", "all", "yes", functions=400),
+    Subject("Treadle", "treadle", "sqlite", "treadle", "all", "yes", functions=10_000),
     Subject("Huey", "huey", "sqlite", "huey", "nothing", "no: taken is deleted"),
-    Subject("DBOS", "dbos", "sqlite", "dbos", "all", "yes", most=1_000, functions=300),
+    Subject("DBOS", "dbos", "sqlite", "dbos", "all", "yes", most=300, functions=30),
     Subject("persist-queue", "persist_queue", "sqlite", "persist-queue", "until cleared", "no", processes=1, waits=False),
     Subject("Celery", "celery", "redis", "celery", "nothing", "no: taken is deleted", most=5_000),
     Subject("Dramatiq", "dramatiq", "redis", "dramatiq", "nothing", "no", most=5_000),

@@ -36,15 +36,10 @@ class Figures:
         """What was measured; empty if nothing was."""
         return self.values.get(measure, {}).get(name, [])
 
-    def median(self, measure: str, name: str) -> float | None:
-        """The median of all rounds."""
-        values = self.found(measure, name)
-        return statistics.median(values) if values else None
-
-    def best(self, measure: str, subjects: Iterable[Subject]) -> tuple[Subject, float] | None:
-        """Who has the greatest median, and that."""
-        medians = [(each, median) for each in subjects if (median := self.median(measure, each.name)) is not None]
-        return max(medians, key=lambda pair: pair[1], default=None)
+    def best(self, measure: str, subjects: Iterable[Subject]) -> Subject | None:
+        """Who has the greatest median."""
+        measured = [each for each in subjects if self.found(measure, each.name)]
+        return max(measured, key=lambda each: statistics.median(self.found(measure, each.name)), default=None)
 
     def as_json(self) -> dict[str, Any]:
         """All of it."""

@@ -84,39 +84,44 @@ class Bench:
         The server learns what a connection did late, at the latest when it ends. So workers are ended after a short time, and
         others after that and so many seconds more; the difference of both counts: what start and end cost falls out.
         """
-        counts = [self._idle(subjects, each) for each in (short, short + seconds)]
-        both = {each.name: (counts[0][each.name], counts[1][each.name]) for each in subjects}
+        with self._stores.without_autovacuum():
+            first, second = (self._rest(subjects, each) for each in (short, short + seconds))
         found: dict[str, float | Exception] = {}
-        for name, (first, second) in both.items():
-            failed = next((each for each in (first, second) if isinstance(each, Exception)), None)
-            found[name] = failed or (second - first) / seconds  # type: ignore[operator]
+        for each in subjects:
+            match first[each.name], second[each.name]:
+                case (Exception() as error, _) | (_, Exception() as error):
+                    found[each.name] = error
+                case (few, brief), (many, long):
+                    found[each.name] = (many - few) / (long - brief)
         return found
 
-    def _idle(self, subjects: list[Subject], seconds: float) -> dict[str, int | Exception]:
-        """How many transactions each worker made in that time, with its start and end."""
-        counts: dict[str, int | Exception] = {}
+    def _rest(self, subjects: list[Subject], seconds: float) -> dict[str, tuple[int, float] | Exception]:
+        """How many transactions each worker made, with its start and end, and for how long it was there."""
+        found: dict[str, tuple[int, float] | Exception] = {}
         with ExitStack() as stack:
-            running: list[tuple[Subject, str, int, ExitStack]] = []
+            resting: list[tuple[Subject, str, int, float, ExitStack]] = []
             for subject in subjects:
                 try:
                     url = stack.enter_context(self._stores.fresh(subject.store))
                     self._do(subject, url, "prepare")
-                    time.sleep(0.5)
-                    before = self._stores.transactions(url)
-                    own = stack.enter_context(ExitStack())
+                    time.sleep(0.5)  # what has ended is counted
+                    before, own = self._stores.transactions(url), stack.enter_context(ExitStack())
                     worker = own.enter_context(self._start(subject, url, "serve"))
                     worker.heard("ready", PATIENCE)
                     worker.go()
                     worker.heard("started", PATIENCE)
-                    running.append((subject, url, before, own))
+                    resting.append((subject, url, before, time.monotonic(), own))
                 except Exception as error:
-                    counts[subject.name] = error
+                    found[subject.name] = error
             time.sleep(seconds)
-            for _, _, _, own in running:
+            lasted = {}
+            for subject, _, _, begun, own in resting:
                 own.close()
+                lasted[subject.name] = time.monotonic() - begun
             time.sleep(1.5)
-            counts |= {subject.name: self._stores.transactions(url) - before for subject, url, before, _ in running}
-        return counts
+            for subject, url, before, _, _ in resting:
+                found[subject.name] = (self._stores.transactions(url) - before, lasted[subject.name])
+        return found
 
     def _start(self, subject: Subject, url: str, role: str, *arguments: object) -> SubjectProcess:
         python = self._ours if subject.module == "treadle" else self._peers

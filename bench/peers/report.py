@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
+from bench.figures import LABELS, spread
 from bench.peers.catalog import Subject
 from bench.peers.figures import DRAIN_1, DRAIN_2, ENQUEUE_1, ENQUEUE_32, FUNCTIONS, IDLE, LATENCY, LIMIT, Figures, percentile
 from bench.peers.session import Sizes
 from bench.peers.targets import Target, targets
-from bench.results import table
+from bench.results import shown, table
 
-STORES = {"postgresql": "PostgreSQL", "sqlite": "SQLite", "redis": "Redis"}
+STORES = LABELS | {"redis": "Redis"}
 NOT = "–"
 
 
@@ -34,15 +34,16 @@ def target_table(found: Sequence[Target]) -> str:
     """Each target with its ratio and verdict."""
     rows = [
         (
-            each.title,
-            each.against,
-            _number(each.ours),
-            _number(each.theirs),
-            NOT if each.ratio is None else f"{each.ratio:.2f}",
-            f"{'at least' if each.at_least else 'at most'} {each.wanted:g}",
-            each.verdict,
+            target.title,
+            target.against,
+            *(
+                NOT if each is None else shown(each)
+                for each in (target.median(target.ours), target.median(target.theirs), target.ratio)
+            ),
+            f"{'at least' if target.at_least else 'at most'} {target.wanted:g}",
+            target.verdict,
         )
-        for each in found
+        for target in found
     ]
     return table(("what", "against", "Treadle", "that", "ratio", "wanted", "result"), rows)
 
@@ -87,31 +88,19 @@ def _waiting(figures: Figures, subjects: Sequence[Subject]) -> str:
     rows = []
     for each in subjects:
         samples = figures.found(LATENCY, each.name)
-        shown = (
-            [_number(percentile(samples, part)) for part in (0.5, 0.99)] if samples else [_failed(figures, LATENCY, each.name), NOT]
-        )
-        rows.append((each.title, STORES[each.store], *shown, len(samples), _spread(figures, IDLE, each.name)))
+        p50, p99 = (shown(percentile(samples, part)) if samples else NOT for part in (0.5, 0.99))
+        if not samples:
+            p50 = _failed(figures, LATENCY, each.name)
+        rows.append((each.title, STORES[each.store], p50, p99, len(samples), _spread(figures, IDLE, each.name)))
     return table(("engine", "store", "latency p50, ms", "p99, ms", "samples", "idle transactions/s"), rows)
 
 
 def _spread(figures: Figures, measure: str, name: str) -> str:
     """The median with the least and the greatest; what went wrong if nothing was found."""
     values = figures.found(measure, name)
-    if not values:
-        return _failed(figures, measure, name)
-    if len(values) == 1:
-        return _number(values[0])
-    return f"{_number(statistics.median(values))} ({_number(min(values))} to {_number(max(values))})"
+    return spread(values) if values else _failed(figures, measure, name)
 
 
 def _failed(figures: Figures, measure: str, name: str) -> str:
     error = figures.errors.get(measure, {}).get(name)
     return NOT if error is None else f"failed: {error.replace('|', '/')}"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return NOT
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -22,13 +22,13 @@ class Sizes:
     rounds: int = 3
     drain_for: float = 6.0
     enqueue_for: float = 1.0
-    functions_for: float = 5.0
+    functions_for: float = 10.0
     samples: int = 200
     latency_for: float = 15.0
     idle_for: float = 20.0
 
 
-QUICK = Sizes(1_000, 1, 4.0, 0.5, 3.0, 30, 4.0, 5.0)
+QUICK = Sizes(1_000, 1, 4.0, 0.5, 4.0, 30, 4.0, 5.0)
 
 
 class Session:

@@ -61,6 +61,17 @@ class Stores:
             assert row is not None
             return int(row[0])
 
+    @contextmanager
+    def without_autovacuum(self) -> Iterator[None]:
+        """The server does nothing of its own accord meanwhile that would be counted among what subjects do."""
+        self._administer("alter system set autovacuum = off")
+        self._administer("select pg_reload_conf()")
+        try:
+            yield
+        finally:
+            self._administer("alter system reset autovacuum")
+            self._administer("select pg_reload_conf()")
+
     def versions(self) -> list[str]:
         """The servers that are there, as they call themselves."""
         found = []

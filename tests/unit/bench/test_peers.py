@@ -37,23 +37,23 @@ def found(title: str, against: str) -> Target:
     return target
 
 
-def test_a_target_compares_medians_with_the_fastest_peer_of_the_same_store() -> None:
+def test_a_target_compares_round_by_round_with_the_fastest_peer_of_the_same_store() -> None:
     drain = found(f"PostgreSQL: {DRAIN_1}", "PgQueuer")
-    assert (drain.ours, drain.theirs, drain.verdict) == (28_000.0, 12_000.0, "met")
+    assert (drain.ours, drain.ratio, drain.verdict) == ([30_000.0, 26_000.0, 28_000.0], 2.5, "met")  # of 2.5, 1.9 and 2.8
     enqueue = found("PostgreSQL: enqueue", "PgQueuer")
     assert (enqueue.ratio, enqueue.verdict) == (20.0, "met")
 
 
 def test_a_target_that_is_missed_says_by_how_much() -> None:
-    assert found(f"PostgreSQL: {DRAIN_1}", "limit").verdict == "missed by 33%"
-    assert found("PostgreSQL: ten-step", "DBOS").verdict == "missed by 20%"
+    assert found(f"PostgreSQL: {DRAIN_1}", "limit").verdict == "**missed by 33 %**"
+    assert found("PostgreSQL: ten-step", "DBOS").verdict == "**missed by 20 %**"
 
 
 def test_where_less_is_better_the_peer_with_least_counts() -> None:
     assert found("PostgreSQL: idle latency, p50", "PgQueuer").verdict == "met"
-    assert found("PostgreSQL: idle latency, p99", "PgQueuer").verdict == "missed by 125%"
+    assert found("PostgreSQL: idle latency, p99", "PgQueuer").verdict == "**missed by 125 %**"
     idle = found("PostgreSQL: idle transactions", "PgQueuer")
-    assert (idle.ratio, idle.verdict) == (2.0, "missed by 100%")
+    assert (idle.ratio, idle.verdict) == (2.0, "**missed by 100 %**")
 
 
 def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
