@@ -39,19 +39,20 @@ def afl(data: bytes) -> None:
 def expression(data: bytes) -> None:
     """The text of an expression: it does not compile, or its workflow fails, or its value is JSON that a store takes.
 
-    The size of what comes out is bounded by that of what goes in.
+    The size of what comes out is bounded by that of what goes in. Programs that no store takes, as they hold U+0000 or half of a
+    surrogate pair, are refused when they are published, and not run here.
     """
     source = f"workflow W(n: Long, s: String, l: [Json], m: Json) => (x: Json) andThen {{ yield W(x = {text_of(data)}\n) }}"
     inputs = {"n": 7, "s": "a b", "l": [1, "b", None], "m": {"a": {"b": [True]}}}
     try:
+        encode(compile_sources([("t.afl", source)]).program, "program", 2**31)
+    except InvalidPayload:
+        return
+    try:
         outputs = run_workflow(source, "W", inputs, {}, script_runner=_no_scripts, limits=Limits())
     except (CompilationFailed, WorkflowFailed):
         return
-    try:
-        text = encode(outputs, "outputs", 2**31)
-    except InvalidPayload as error:
-        assert "surrogate" in str(error) or "U+0000" in str(error) or "nested" in str(error) or "recursion" in str(error), error
-        return
+    text = encode(outputs, "outputs", 2**31)
     assert len(text) < 10_000 + 2_000 * (len(data) + 1)
     assert decode(text) == json.loads(text)
 

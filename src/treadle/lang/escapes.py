@@ -56,7 +56,7 @@ def _decode_one(match: re.Match[str]) -> str:
         case "N":
             try:
                 return unicodedata.lookup(value)
-            except KeyError:
+            except (KeyError, UnicodeEncodeError):
                 raise BadEscape(match.group(), match.start()) from None
         case "join":
             return ""

@@ -70,12 +70,12 @@ def redacted(url: str) -> str:
         return "postgresql://***"
     if ":" in parts.netloc and "@" in parts.path + parts.query + parts.fragment:
         user, tail = parts.netloc.partition(":")[0], url.rpartition("@")[2]
-        return redacted(f"{parts.scheme}://{tail}").replace("://", f"://{user}:***@", 1)
+        return f"{parts.scheme}://{user}:***@{re.split('[?&#]', tail)[0]}"
     account, at, host = parts.netloc.rpartition("@")
     user, colon, password = account.partition(":")
     netloc = f"{user}:***@{host}" if password else f"{user}{colon}{at}{host}"
     shown = [(name, "***" if name in _SECRET else redacted(value) if name == "direct_url" else value) for name, value in pairs]
-    return _join(parts.scheme, netloc, parts.path, urlencode(shown, safe="/:*@", quote_via=quote))
+    return _join(parts.scheme, netloc, parts.path, urlencode(shown, safe="/:*@", quote_via=quote, errors="replace"))
 
 
 def _split(url: str) -> tuple[str, dict[str, str]]:
@@ -93,7 +93,7 @@ def _split(url: str) -> tuple[str, dict[str, str]]:
         raise InvalidStoreUrl(_ENCODE)
     own = {name: value for name, value in pairs if name in _OURS}
     rest = {"application_name": "treadle"} | {name: value for name, value in pairs if name not in _OURS and value}
-    return _join(parts.scheme, parts.netloc, parts.path, urlencode(rest, quote_via=quote, safe="/:")), own
+    return _join(parts.scheme, parts.netloc, parts.path, urlencode(rest, quote_via=quote, safe="/:", errors="replace")), own
 
 
 def _join(scheme: str, netloc: str, path: str, query: str) -> str:
