@@ -24,6 +24,7 @@ from tests.chaos.storms import Storms
 from tests.chaos.takeovers import Times, measure, note_dead, times
 from tests.chaos.wishes import draw_wishes
 from tests.crash.private_server import PrivateServer, private_server
+from tests.simulation.auditor import LIVE
 from tests.simulation.invariants import is_quiet
 
 from treadle import Engine
@@ -189,11 +190,14 @@ class Run:
 
     async def _settle_down(self, engine: Engine) -> None:
         """What is left must come to its end by itself; then the workers are told to stop."""
-        give_up_at = self._passed() + self._plan.patience
+        finished, moved_at, give_up_at = 0, self._passed(), self._passed() + self._plan.deadline
         while not await self._is_done(engine):
             self._check_client()
-            if self._passed() > give_up_at:
-                await self._complain(engine)
+            now = sum((await engine.store.count_finished()).values())
+            if now > finished:
+                finished, moved_at = now, self._passed()
+            if self._passed() > min(moved_at + self._plan.patience, give_up_at):
+                await self._complain(engine, self._passed() - moved_at)
                 break
             await asyncio.sleep(LOOK_EVERY)
         for worker in self._stage.workers:
@@ -207,12 +211,10 @@ class Run:
             except TimeoutError:
                 self._problems.append(f"{worker.name} did not stop when it was told to")
 
-    async def _complain(self, engine: Engine) -> None:
+    async def _complain(self, engine: Engine, quiet_for: float) -> None:
         """Say what did not come to an end, and why it waits."""
-        tasks = [
-            task for task in await engine.list_tasks(states=(), kind=None, limit=1000) if not task.finished and task.kind != PRUNE
-        ]
-        self._problems.append(f"after {self._plan.patience:g} s without trouble not everything had come to an end")
+        tasks = [task for task in await engine.list_tasks(states=LIVE, kind=None, limit=1000) if task.kind != PRUNE]
+        self._problems.append(f"not everything came to an end by itself; nothing did for the last {quiet_for:.0f} s")
         for task in tasks[:20]:
             with suppress(TreadleError):
                 self._problems.append(f"task {task.id} ({task.kind} {task.name}): {(await engine.why(task.id)).text}")

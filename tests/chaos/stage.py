@@ -42,8 +42,10 @@ class Plan:
     """At least so many, also when the work is done before."""
     script: tuple[str, ...] = ()
     """The first of them; all others are drawn."""
-    patience: float = 180.0
-    """Seconds that everything gets to come to its end, once nothing goes wrong any more."""
+    patience: float = 60.0
+    """Seconds without anything that ended, once nothing goes wrong any more, after which all that is left is stuck."""
+    deadline: float = 1800.0
+    """Seconds that everything gets to come to its end."""
     keep: bool = False
     """Keep the folder also when nothing is wrong."""
     chunk: int = 100

@@ -38,7 +38,7 @@ SCRIPT = (RESTARTED, LOST, STOPPED, LOCKED, CUT, LOST, RESTARTED, CLIENT, LEFT, 
 def small(store: str) -> Played:
     others = (LOCKED,) if store == "postgres" else DATABASE
     script = tuple(way for way in SCRIPT if way not in others)
-    plan = Plan(store, 160, 5, 30, lease=1.0, pause=0.2, blows=len(script), script=script, patience=60, chunk=20, backlog=40)
+    plan = Plan(store, 200, 5, 0, lease=1.0, pause=0.2, blows=len(script), script=script, patience=60, chunk=20, backlog=40)
     return asyncio.run(play(plan))
 
 
