@@ -309,6 +309,17 @@ async def test_a_lowered_limit_lets_running_work_go_on_and_nothing_else_start(st
         assert len(await claim(store)) == (0 if number < 2 else 1)
 
 
+async def test_what_lost_its_lease_waits_for_a_place_under_a_limit_that_was_lowered_since(store, clock):
+    await put_limited(store, 5, limit=4)
+    assert len(await claim(store)) == 4
+    await store.set_limit(DEFAULT_NAMESPACE, KEY, 2)
+    await clock.advance(MINUTE)
+    woken = await store.wake(100)
+    assert (woken.expired, len(woken.lane_ids)) == (4, 1)
+    assert [task.takeovers for task in await claim(store)] == [1, 1]
+    assert await limit_of(store) == (2, True, 2, 3)
+
+
 async def test_a_raised_limit_lets_the_next_go_on_at_once_and_says_where(store):
     await put_limited(store, 5, limit=1)
     taken = await claim_one(store)

@@ -7,7 +7,8 @@ from typing import Any
 
 from treadle.kernel.entities import PutRecord
 from treadle.kernel.lookups import RunFilter, TaskFilter
-from treadle.kernel.units import Answer, Finish, Keep, Park, PutRun, Unit, Verdict
+from treadle.kernel.units import Answer, Finish, HoldRun, Keep, MoveRun, Park, PutRun, Unit, Verdict
+from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
 from treadle.testing.simulation import Process, Simulation
 
@@ -27,6 +28,12 @@ class Auditor:
         self._held: dict[str, Task | None] = {}
         """The guarded tasks of the commit in progress, as they were before it."""
         self._unexpired: list[Task] = []
+        self._operated = False
+        """Whether an operator has held something back."""
+
+    def holder_of(self, task_id: str, version: int) -> str | None:
+        """Who was given that claim."""
+        return self._claims.get((task_id, version))
 
     def watch(self) -> None:
         """From now on."""
@@ -52,9 +59,13 @@ class Auditor:
         if name == "claim":
             for task in answer:
                 self._claimed(process, task)
-            if any(task.limit_key for task in answer):
-                await self._check_limits()
+            await self._check_held_back(process, answer)
+            if keys := {task.limit_key for task in answer if task.limit_key}:
+                await self._check_limits(keys)
+        elif name == "set_list":
+            self._operated = True
         elif name == "commit":
+            self._operated = self._operated or _operates(arguments[0])
             self._committed(process, arguments[0], answer)
             await self._check_done(process, arguments[0], answer)
         elif name == "wake":
@@ -71,12 +82,26 @@ class Auditor:
         self._claims[claim] = process.shown
         self._owners[task.owner_id or ""] = process
 
-    async def _check_limits(self) -> None:
-        """Never more than the limit allows (D3)."""
+    async def _check_held_back(self, process: Process, tasks: Sequence[Task]) -> None:
+        """Nothing of a canceled run is taken, nor of a paused list or run, but for the polls of its outside jobs (D20)."""
+        if not self._operated:
+            return
+        paused = {each.task_list for each in await self._store.list_lists() if each.paused}
+        for task in tasks:
+            run = None if task.run_id is None else await self._store.find_run(task.run_id)
+            if run is not None and run.state == "canceled":
+                self._simulation.wrong(f"{process.shown} took {task.id} ({task.name}) of run {run.id}, which is canceled")
+            if run is not None and run.state == "paused" and task.state != TaskState.AWAITING_EXTERNAL:
+                self._simulation.wrong(f"{process.shown} took {task.id} ({task.name}) of run {run.id}, which is paused")
+            if task.task_list in paused or task.hold:
+                self._simulation.wrong(f"{process.shown} took {task.id} ({task.name}), which is paused")
+
+    async def _check_limits(self, keys: set[str]) -> None:
+        """Never more than the limit allows (D3); a limit that was lowered is for those who come."""
         tasks = await self._store.list_tasks(TaskFilter(states=LIVE), 1000)
         for limit in await self._store.list_limits("default"):
             held = [task for task in tasks if task.limit_key == limit.key and task.owner_id is not None]
-            if limit.max_running is not None and len(held) > limit.max_running:
+            if limit.key in keys and limit.max_running is not None and len(held) > limit.max_running:
                 self._simulation.wrong(f"{len(held)} tasks of {limit.key} are held, and {limit.max_running} may be")
 
     def _committed(self, process: Process, units: Sequence[Unit], answers: Sequence[Answer]) -> None:
@@ -118,3 +143,9 @@ class Auditor:
         for run in await self._store.list_runs(RunFilter(states=UNFINISHED), 1000):
             if run.id not in runs:
                 simulation.wrong(f"run {run.id} ({run.workflow}) is {run.state}, and nothing of it will ever happen")
+
+
+def _operates(units: Sequence[Unit]) -> bool:
+    """Whether one of them holds a run back, or cancels it."""
+    rows = [row for unit in units for row in unit.rows]
+    return any(isinstance(row, HoldRun) or (isinstance(row, MoveRun) and row.move == "cancel") for row in rows)

@@ -32,8 +32,8 @@ class Recording:
     tables: dict[str, list[Row]] = field(default_factory=dict)
 
     def hear(self, process: Process, name: str, arguments: tuple[Any, ...], options: dict[str, Any], answer: Any) -> None:
-        """One call more. Workers change the tasks that they are given, so these are copied."""
-        kept = [copy.copy(each) for each in answer] if name == "claim" else answer
+        """One call more. Workers, and who opens values, change the tasks that they are given, so these are copied."""
+        kept = [copy.copy(each) for each in answer] if isinstance(answer, list) else copy.copy(answer)
         self.calls.append(Call(process.clock.now(), name, arguments, options, kept))
 
 
@@ -43,6 +43,7 @@ def record(seed: int, tables: tuple[str, ...]) -> tuple[Recording, Report]:
     simulation = Simulation(seed)
     simulation.on_done.append(recording.hear)
     history = History(simulation, LONGEST)
+    history.sweeps = False  # what is compared in the end is what it left
 
     async def play(simulation: Simulation) -> None:
         await history.play(simulation)

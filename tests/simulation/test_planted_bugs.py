@@ -15,6 +15,8 @@ LONGEST = 120.0
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    often, kinds = PLANTS[plant]
+    often, kinds, acts = PLANTS[plant]
     plant(monkeypatch)
-    assert any(play(seed, LONGEST, often, kinds).problems for seed in range(WITHIN)), f"nothing was seen in {WITHIN} histories"
+    assert any(play(seed, LONGEST, often, kinds, acts).problems for seed in range(WITHIN)), (
+        f"nothing was seen in {WITHIN} histories"
+    )

@@ -43,7 +43,7 @@ TABLES = (
 KEEPERS = ("renew", "list_held", "beat")
 NUMBERS = ("seq", "lane_id", "now")
 UNORDERED = ("load_steps", "list_inbox", "find_outcomes", "find_finished", "find_finished_runs", "list_limits", "list_depths")
-UNLIKE = ("find_last_seq", "list_events", "list_lanes", "lane_ids", "list_lane_rules", "now", "describe", "list_servers")
+UNLIKE = ("find_last_seq", "list_events", "list_lanes", "lane_ids", "list_lane_rules", "now", "describe", "list_servers", "compact")
 """Calls whose answers are numbers that a store gives, or the clock."""
 
 
@@ -91,6 +91,8 @@ class Replay:
         if name in ("set_list", "set_limit"):
             return sorted(lanes[lane_id] for lane_id in answer)
         plain = _plain(answer, lanes)
+        if name == "find_prunable":
+            return {**plain, "roots": sorted(plain["roots"])}
         return sorted(plain, key=repr) if name in (*UNORDERED, "claim") else plain
 
     def compare(self) -> None:

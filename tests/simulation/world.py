@@ -23,7 +23,11 @@ class Job:
     token: str
     key: str
     done_at: float
+    callback_token: str | None = None
+    """With which the service says that it is done, if it does."""
     canceled: bool = False
+    told: bool = False
+    """Whether the engine has heard of its end."""
 
 
 class World:
@@ -38,6 +42,8 @@ class World:
         self.raised: Counter[str] = Counter()
         self.jobs: dict[str, Job] = {}
         self.entered: Counter[str] = Counter()
+        self.acknowledged: dict[str, Any] = {}
+        """By task: the result under which somebody outside was told that it has ended."""
 
     async def ask(self, what: Any, *arguments: Any) -> Any:
         """A call to a service: it takes a moment each way, and the caller may be gone before it hears the answer."""
@@ -73,11 +79,11 @@ class World:
             known.append(dedupe_key)
         return f"receipt {key}"
 
-    def submit(self, key: str, token: str, takes: float) -> str:
+    def submit(self, key: str, token: str, takes: float, callback_token: str | None = None) -> str:
         """Two submits under one token are one job: a worker that stood still before it submitted cannot know that it is late."""
         if (known := self.find(token)) is not None:
             return known
-        job = Job(f"job-{len(self.jobs) + 1}", token, key, self.simulation.loop.time() + takes)
+        job = Job(f"job-{len(self.jobs) + 1}", token, key, self.simulation.loop.time() + takes, callback_token)
         self.jobs[job.id] = job
         return job.id
 

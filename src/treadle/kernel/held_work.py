@@ -309,8 +309,13 @@ class HeldWork:
         """Do it to its end, also when its caller goes away in the middle."""
         task = asyncio.get_running_loop().create_task(work)
         self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(self._done)
         return await asyncio.shield(task)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever asked may have gone away
 
     def _lease(self, lease_for: Duration | None) -> int:
         if lease_for is None:

@@ -161,8 +161,11 @@ with due as materialized (
       takeovers = tasks.takeovers + (due.owner_id is not null)::integer,
       attempt = tasks.attempt + (due.owner_id is not null and tasks.state = 'pending')::integer,
       version = tasks.version + (due.owner_id is not null)::integer,
-      -- One that is held now has no place under its limit.
-      hold = case when tasks.limit_key is not null and tasks.hold <> 0 then tasks.hold | 1 else tasks.hold end
+      -- One that is held now, or has lost its lease, has no place under its limit: that may have been lowered since.
+      hold = case
+        when tasks.limit_key is not null and (tasks.hold <> 0 or due.owner_id is not null) then tasks.hold | 1
+        else tasks.hold
+      end
   from due
   where tasks.id = due.id
   returning tasks.id, tasks.lane_id, tasks.hold, tasks.version, tasks.state, tasks.claim_version, tasks.run_id, tasks.root_id,

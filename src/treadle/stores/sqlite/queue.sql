@@ -57,8 +57,8 @@ select exists (select 1 from tasks where wake_at is not null and wake_at <= :now
 -- name: count_due
 -- How many tasks `wake_due` is about to wake, how many of them by an expired lease, in which lanes they become ready, and
 -- limit keys of those that have to be admitted first.
-select count(*), count(owner_id), json_group_array(distinct lane_id) filter (where hold = 0),
-  json_group_array(distinct json_array(namespace, limit_key)) filter (where limit_key is not null and hold <> 0)
+select count(*), count(owner_id), json_group_array(distinct lane_id) filter (where hold = 0 and (limit_key is null or owner_id is null)),
+  json_group_array(distinct json_array(namespace, limit_key)) filter (where limit_key is not null and (hold <> 0 or owner_id is not null))
 from (
   select owner_id, lane_id, hold, namespace, limit_key
   from tasks
@@ -82,12 +82,12 @@ from (
 where owner_id is not null;
 
 -- name: wake_due
--- Make the tasks ready whose `wake_at` has come. One that is held then has no place under its limit.
+-- Make the tasks ready whose `wake_at` has come. One that is held then, or has lost its lease, has no place under its limit.
 update tasks
 set takeovers = takeovers + (owner_id is not null),
   attempt = attempt + (owner_id is not null and state = 'pending'),
   version = version + (owner_id is not null),
-  hold = iif(limit_key is not null and hold <> 0, hold | 1, hold),
+  hold = iif(limit_key is not null and (hold <> 0 or owner_id is not null), hold | 1, hold),
   owner_id = null,
   wake_at = null
 where rowid in (

@@ -1,13 +1,14 @@
-"""Bugs to plant: each breaks one promise in the engine itself, so that it can be seen whether histories find it."""
+"""Bugs in claims, commits, effects, time and limits."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from tests.simulation.plants.plant import Plants, rewrite
 
 from treadle.kernel import advancer, firing
 from treadle.kernel.committer import Committer
@@ -23,19 +24,17 @@ from treadle.stores.sqlite import SqliteStore, checkpoints, commit, limits, mail
 from treadle.testing.simulation import Fault
 from treadle.workers.effects import AttemptEffects
 
-Plant = Callable[[pytest.MonkeyPatch], None]
-
 
 def settling_needs_no_claim(patch: pytest.MonkeyPatch) -> None:
     """Whoever once had the task may end it, or put it aside."""
     guard = "where t.claim_version = r.value ->> 1\n  and t.owner_id is coalesce(r.value ->> 2, t.owner_id)\n"
-    _rewrite(patch, commit._SQL, "finish", guard, "where t.claim_version >= r.value ->> 1\n")
-    _rewrite(patch, commit._SQL, "log_parks", guard, "where t.claim_version >= r.value ->> 1\n")
+    rewrite(patch, commit._SQL, "finish", guard, "where t.claim_version >= r.value ->> 1\n")
+    rewrite(patch, commit._SQL, "log_parks", guard, "where t.claim_version >= r.value ->> 1\n")
 
 
 def checkpoints_need_no_claim(patch: pytest.MonkeyPatch) -> None:
     """Whoever once had the task may write what follows from it, as long as it does not end it."""
-    _rewrite(
+    rewrite(
         patch,
         checkpoints._SQL,
         "list_staying",
@@ -71,7 +70,7 @@ def results_are_left_and_nobody_looks(patch: pytest.MonkeyPatch) -> None:
 
 def mail_wakes_nobody(patch: pytest.MonkeyPatch) -> None:
     """A function is told that what it waits for is there, and sleeps on."""
-    _rewrite(patch, mail._SQL, "wake_told", "set wake_at = null,", "set wake_at = wake_at,")
+    rewrite(patch, mail._SQL, "wake_told", "set wake_at = null,", "set wake_at = wake_at,")
 
 
 def effects_are_not_recorded(patch: pytest.MonkeyPatch) -> None:
@@ -163,7 +162,7 @@ def nobody_wakes_what_sleeps(patch: pytest.MonkeyPatch) -> None:
 
 def limits_admit_one_more(patch: pytest.MonkeyPatch) -> None:
     """One more than the limit."""
-    _rewrite(patch, limits._SQL, "admit", "select m.max_running from", "select m.max_running + 1 from")
+    rewrite(patch, limits._SQL, "admit", "select m.max_running from", "select m.max_running + 1 from")
 
 
 def a_late_tick_is_left_out(patch: pytest.MonkeyPatch) -> None:
@@ -177,27 +176,21 @@ def a_late_tick_is_left_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(firing, "plan_of", plan_of)
 
 
-def _rewrite(patch: pytest.MonkeyPatch, statements: dict[str, str], name: str, old: str, new: str) -> None:
-    assert old in statements[name], statements[name]
-    patch.setitem(statements, name, statements[name].replace(old, new))
-
-
-PLANTS: dict[Plant, tuple[tuple[Fault, ...], tuple[str, ...]]] = {
-    settling_needs_no_claim: ((Fault.STALL,), ("work",)),
-    checkpoints_need_no_claim: ((Fault.STALL,), ("order",)),
-    leases_never_run_out: ((Fault.CRASH_AFTER,), ()),
-    results_are_left_and_nobody_looks: ((Fault.REFUSED,), ("flow",)),
-    mail_wakes_nobody: ((), ("order",)),
-    effects_are_not_recorded: ((Fault.CRASH_OUTSIDE,), ("charge",)),
-    effects_begin_unannounced: ((Fault.OUTSIDE,), ("charge",)),
-    dedupe_keys_change: ((Fault.OUTSIDE,), ("charge",)),
-    runs_advance_at_any_version: ((Fault.SLOW,), ("flow", "order")),
-    keys_are_forgotten: ((Fault.CRASH_AT, Fault.CRASH_AFTER), ("work",)),
-    intents_are_not_stored: ((Fault.CRASH_OUTSIDE,), ("print",)),
-    starting_takes_what_others_hold: ((Fault.CRASH_AFTER,), ()),
-    a_unit_of_a_batch_is_dropped: ((), ("flow",)),
-    nobody_wakes_what_sleeps: ((), ("nap",)),
-    limits_admit_one_more: ((), ("limited",)),
-    a_late_tick_is_left_out: ((Fault.STALL,), ("schedule",)),
+PLANTS: Plants = {
+    settling_needs_no_claim: ((Fault.STALL,), ("work",), ()),
+    checkpoints_need_no_claim: ((Fault.STALL,), ("order",), ()),
+    leases_never_run_out: ((Fault.CRASH_AFTER,), (), ()),
+    results_are_left_and_nobody_looks: ((Fault.REFUSED,), ("flow",), ()),
+    mail_wakes_nobody: ((), ("order",), ()),
+    effects_are_not_recorded: ((Fault.CRASH_OUTSIDE,), ("charge",), ()),
+    effects_begin_unannounced: ((Fault.OUTSIDE,), ("charge",), ()),
+    dedupe_keys_change: ((Fault.OUTSIDE,), ("charge",), ()),
+    runs_advance_at_any_version: ((Fault.SLOW,), ("flow", "order"), ()),
+    keys_are_forgotten: ((Fault.CRASH_AT, Fault.CRASH_AFTER), ("work",), ()),
+    intents_are_not_stored: ((Fault.CRASH_OUTSIDE,), ("print_it",), ()),
+    starting_takes_what_others_hold: ((Fault.CRASH_AFTER,), (), ()),
+    a_unit_of_a_batch_is_dropped: ((), ("flow",), ()),
+    nobody_wakes_what_sleeps: ((), ("nap",), ()),
+    limits_admit_one_more: ((), ("limited",), ()),
+    a_late_tick_is_left_out: ((Fault.STALL,), ("schedule",), ()),
 }
-"""The bugs, and where each shows best: with which faults more often, and in what kinds of wishes."""

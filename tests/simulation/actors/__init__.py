@@ -1,0 +1,1 @@
+"""Who plays in a history beside the servers: a client, people, an operator, outside workers, agents, services."""

@@ -1,0 +1,99 @@
+"""The client: sends wishes until all are acknowledged; what is not known to be there is sent again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fastapi import Request
+from fastapi.responses import Response
+from tests.simulation.wire import Disconnected
+from tests.simulation.wishes.wish import Wish
+
+from treadle import Engine
+from treadle.http.repeats import once
+from treadle.kernel.requests import RequestBody, Requests
+from treadle.model.errors import FunctionNotFound, ListDraining, RequestInProgress, StoreError
+from treadle.testing.simulation import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.history import History
+
+
+class Client:
+    """Some of what it wants it asks of a server, with an idempotency key."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._kept: dict[str, float] = {}
+        """By key: when the answer to a request was kept."""
+        self._made: dict[str, set[str]] = {}
+
+    async def play(self, process: Process) -> None:
+        """Wish after wish, and again those that were not answered."""
+        history, dice = self._history, self._history.dice
+        async with history.engine(process) as engine:
+            while left := [wish for wish in history.wishes if wish.id is None]:
+                for wish in left:
+                    try:
+                        wish.id = await (self._ask(wish) if wish.kind == "request" else wish.send(engine))
+                        process.tell(f"{wish.key} is {wish.id[-6:]}")
+                    except (StoreError, FunctionNotFound, ListDraining, Disconnected, RequestInProgress) as error:
+                        process.tell(f"{wish.key}: {type(error).__name__}")  # no server may have said yet that it has the function
+                        await asyncio.sleep(0.5)
+                    await asyncio.sleep(dice.random() * dice.choice((0.05, 2)))
+            await self._ask_again(process)
+            await asyncio.Event().wait()
+
+    async def _ask(self, wish: Wish) -> str:
+        return await self._history.wire.call(lambda engine: self._answer(engine, wish))
+
+    async def _ask_again(self, process: Process) -> None:
+        """Who asks again is given an answer that somebody was given before."""
+        for wish in self._history.wishes:
+            if wish.kind != "request" or self._history.dice.random() < 0.3:
+                continue
+            made = set(self._made[wish.key])
+            try:
+                again = await self._ask(wish)
+            except (StoreError, Disconnected, RequestInProgress, ListDraining):
+                continue
+            process.tell(f"{wish.key} is {again[-6:]} again")
+            if wish.key in self._kept and again not in made:
+                self._history.simulation.wrong(f"{wish.key} was answered with {wish.id}, and then with {again}")
+
+    async def _answer(self, engine: Engine, wish: Wish) -> str:
+        """What a server does with such a request: once, as far as it can know."""
+        simulation = self._history.simulation
+        began = simulation.loop.time()
+
+        async def carry_out(_: Request) -> Response:
+            if self._kept.get(wish.key, began) < began:
+                simulation.wrong(f"{wish.key} was carried out again, after its answer had been kept")
+            made = await engine.enqueue("sync", {"n": 1, "asked": wish.key})
+            self._made.setdefault(wish.key, set()).add(made.id)
+            return Response(json.dumps(made.id).encode(), 200)
+
+        async def receive() -> dict[str, object]:
+            return {"type": "http.request", "body": wish.key.encode(), "more_body": False}
+
+        asked = Request({"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}, receive)
+        requests = _NotedRequests(engine.store, engine.committer, engine.ids)
+        requests.kept = lambda: self._kept.setdefault(wish.key, simulation.loop.time())
+        answer = await once(requests, "ada", "POST /", wish.key, asked, carry_out)
+        made: str = json.loads(bytes(answer.body))
+        return made
+
+
+class _NotedRequests(Requests):
+    """Says when an answer was kept."""
+
+    kept: Callable[[], object]
+
+    async def _change(self, record_id: str, version: int, body: RequestBody) -> bool:
+        done = await super()._change(record_id, version, body)
+        if done and body.status is not None:
+            self.kept()
+        return done

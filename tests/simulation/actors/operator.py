@@ -1,0 +1,158 @@
+"""An operator who does what seems right to him; once nothing goes wrong any more, he lets everything go on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tests.simulation.wishes.wish import Wish
+
+from treadle import Engine
+from treadle.kernel.function_rows import is_after
+from treadle.kernel.lookups import RunFilter
+from treadle.model.errors import TreadleError
+from treadle.model.states import Hold
+from treadle.testing.simulation import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.history import History
+
+
+class Operator:
+    """One for a history. What he does may come twice, or not at all: he never knows more than he is told."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._dice = history.dice
+        every = (
+            self._pause_something,
+            self._cancel_something,
+            self._retry_something,
+            self._hold_the_list,
+            self._poll,
+            self._slow_down,
+            self._limit,
+            self._drain,
+            self._see_to_letters,
+            self._do_again,
+        )
+        named = [act for act in every if act.__name__.removeprefix("_") in history.acts]
+        some = named or self._dice.sample(every, self._dice.choice((1, 3, 6)))  # a few things often say more than a bit of all
+        self._acts = (*(() if named else (self._let_go_on,)), *some, *((self._prune,) * 3 if history.prunes else ()))
+
+    async def play(self, process: Process) -> None:
+        """One thing after another."""
+        history = self._history
+        engine = history.engine(process)
+        async with engine:
+            while True:
+                await asyncio.sleep(1 + 4 * self._dice.random())
+                if not history.operated:
+                    continue
+                try:
+                    act = self._dice.choice(self._acts) if history.simulation.faults.on else self._let_go_on
+                    await act(engine, process)
+                except TreadleError as error:
+                    process.tell(f"operator: {type(error).__name__}")
+
+    def _some_wish(self) -> Wish | None:
+        sent = [wish for wish in self._history.wishes if wish.id is not None and wish.kind in ("task", "run")]
+        return self._dice.choice(sent) if sent else None
+
+    # single things
+
+    async def _pause_something(self, engine: Engine, process: Process) -> None:
+        if (wish := self._some_wish()) is not None and wish.id is not None:
+            process.tell(f"pauses {wish.key}")
+            await (engine.runs.pause(wish.id) if wish.kind == "run" else engine.pause(wish.id))
+
+    async def _cancel_something(self, engine: Engine, process: Process) -> None:
+        if (self._history.acts or self._dice.random() < 0.3) and (wish := self._some_wish()) is not None and wish.id is not None:
+            process.tell(f"cancels {wish.key}")
+            wish.may = (*wish.may, "canceled")
+            await (engine.runs.cancel(wish.id) if wish.kind == "run" else engine.cancel(wish.id))
+
+    async def _retry_something(self, engine: Engine, process: Process) -> None:
+        if (wish := self._some_wish()) is not None and wish.id is not None:
+            process.tell(f"retries {wish.key}")
+            wish.retried = True
+            await (engine.runs.retry(wish.id) if wish.kind == "run" else engine.retry(wish.id))
+
+    async def _poll(self, engine: Engine, process: Process) -> None:
+        for job in await engine.externals.list():
+            process.tell(f"polls {job.id[-6:]}")
+            await engine.externals.poll_now(job.id, actor="operator")
+
+    async def _do_again(self, engine: Engine, process: Process) -> None:
+        """A run again from the start, or from one of its steps; whatever becomes of the new one, it ends."""
+        wish = self._some_wish()
+        if wish is None or wish.id is None or wish.kind != "run":
+            return
+        steps = await engine.store.list_steps(wish.id, None, 100)
+        given = await engine.runs.inputs(await engine.runs.get_run(wish.id))
+        again = {"key": f"{wish.key}+{self._history.simulation.loop.time():.3f}"} if "key" in given else {}
+        if steps and self._dice.random() < 0.5:
+            step = self._dice.choice(steps)
+            process.tell(f"forks {wish.key} at {step.name}")
+            if await self._keeps_effect(engine, wish, step.id):
+                self._history.kept_effects.add(f"{again['key']}/f")
+            await engine.runs.fork(wish.id, step.id, inputs=again)
+        elif "tells" not in wish.options:  # nobody would tell the new one what it waits for
+            process.tell(f"runs {wish.key} again")
+            await engine.runs.rerun(wish.id, inputs=given | again)
+
+    async def _keeps_effect(self, engine: Engine, wish: Wish, step_id: str) -> bool:
+        """Whether a fork at that step has the effect of the old run, and must not make it again."""
+        recorded = {each.id: each for each in await engine.run_kernel.functions.recorded(wish.id or "")} if wish.effects else {}
+        chosen = recorded.get(step_id)
+        return chosen is not None and any(
+            each.kind == "effect" and each.state == "completed" and each is not chosen and not is_after(each.place, chosen.place)
+            for each in recorded.values()
+        )
+
+    # many things
+
+    async def _hold_the_list(self, engine: Engine, process: Process) -> None:
+        process.tell("pauses the list")
+        await engine.lists.pause("default")
+
+    async def _drain(self, engine: Engine, process: Process) -> None:
+        process.tell("drains the list")
+        await engine.lists.drain("default")
+
+    async def _slow_down(self, engine: Engine, process: Process) -> None:
+        rate = self._dice.choice((None, 0.5, 5))
+        process.tell(f"rate of work: {rate}")
+        await engine.lists.limit_rate("default", "work", rate)
+
+    async def _limit(self, engine: Engine, process: Process) -> None:
+        most = self._dice.choice((None, 1, 1, 4))
+        process.tell(f"limits: {most}")
+        await engine.lists.limit_key("few", most)
+        await engine.lists.limit_handler(self._dice.choice(("work", "charge", "sim.Double")), most)
+
+    async def _see_to_letters(self, engine: Engine, process: Process) -> None:
+        """What failed for good is done again, or not wanted any more."""
+        which = await engine.dead_letters.filter()
+        discards = self._dice.random() < 0.3
+        for wish in self._history.wishes:
+            wish.retried = True
+            if discards:
+                wish.may = (*wish.may, "canceled")
+        process.tell("discards letters" if discards else "retries letters")
+        await (engine.dead_letters.discard(which) if discards else engine.dead_letters.retry(which))
+
+    async def _prune(self, engine: Engine, process: Process) -> None:
+        report = await engine.retention.prune()
+        process.tell(f"prunes {report.trees} trees, {report.tasks} tasks, {report.runs} runs")
+
+    async def _let_go_on(self, engine: Engine, process: Process) -> None:
+        await engine.lists.resume("default")
+        await engine.lists.limit_rate("default", "work", None)
+        for task in await engine.list_tasks(states=("paused",), kind=None):
+            if task.hold & Hold.TASK_PAUSED:
+                process.tell(f"resumes {task.id[-6:]}")
+                await engine.resume(task.id)
+        for run in await engine.store.list_runs(RunFilter(states=("paused",)), 100):
+            process.tell(f"resumes run {run.id[-6:]}")
+            await engine.runs.resume(run.id)

@@ -1,0 +1,72 @@
+"""People who answer what they are asked, and tell runs something until they know that it was heard."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.crew.people import GROUPS
+from tests.simulation.wishes.wish import Wish
+
+from treadle import Engine
+from treadle.model.errors import IllegalMove, TreadleError
+from treadle.testing.simulation import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.history import History
+
+
+class People:
+    """All of them, in one process."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._dice = history.dice
+
+    async def play(self, process: Process) -> None:
+        """Look around every other second."""
+        engine = self._history.engine(process)
+        async with engine:
+            while True:
+                await asyncio.sleep(0.5 + 3 * self._dice.random())
+                try:
+                    await self._decide(engine, process)
+                    for wish in self._history.wishes:
+                        if wish.id is not None and wish.options.get("waits") and self._dice.random() < 0.3:
+                            await engine.signal(wish.id, "told", "something", idempotency_key=f"told {wish.key}")
+                        elif wish.id is not None and "tells" in wish.options:
+                            await self._tell(engine, process, wish)
+                except TreadleError as error:
+                    process.tell(f"people: {type(error).__name__}")
+
+    async def _decide(self, engine: Engine, process: Process) -> None:
+        for approval in await engine.approvals.list():
+            who = self._dice.choice(tuple(GROUPS) if approval.approval.request.deciders else ("ada",))
+            decision = "approve" if self._dice.random() < 0.8 else "deny"
+            try:
+                await engine.approvals.decide(approval.id, decision, actor=who, groups=GROUPS[who])
+                process.tell(f"{who}: {decision} {approval.id[-6:]}")
+            except TreadleError as error:
+                process.tell(f"{who}: {type(error).__name__}")
+
+    async def _tell(self, engine: Engine, process: Process, wish: Wish) -> None:
+        """One thing of several; what was heard is sometimes said again, and must be known then."""
+        options, number = wish.options, self._dice.randrange(wish.options["tells"])
+        if number in options["told"] and self._dice.random() < 0.7:
+            return
+        run_id, key = options["told"].get(number) or options.get("at", wish.id), f"{wish.key}/{number}"
+        try:
+            new = await engine.signal(run_id, "item", key, idempotency_key=key)
+        except IllegalMove:
+            options["at"] = await _successor(engine, run_id)
+            return
+        process.tell(f"tells {key}: {new}")
+        if new and number in options["told"]:
+            self._history.simulation.wrong(f"{wish.key} was told {key} twice, under one key")
+        options["told"][number] = run_id
+
+
+async def _successor(engine: Engine, run_id: str) -> Any:
+    """The run as which a run went on, or itself."""
+    outputs = await engine.runs.outputs(await engine.runs.get_run(run_id))
+    return outputs.get("continued_as", run_id)

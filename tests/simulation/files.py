@@ -1,0 +1,105 @@
+"""A directory into which somebody puts files, and what watchers of each process see of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tests.simulation.wishes.wish import Wish
+
+from treadle.kernel.noticing import Content, Fetched, Found, Scan
+from treadle.model.errors import LookFailed
+from treadle.model.watchers import Item, Source
+from treadle.testing.simulation import Fault, Process, Simulation
+
+HALF = "half of "
+"""How the content of a file begins that is not written to its end."""
+
+
+@dataclass(slots=True)
+class File:
+    """A file, and all that it ever was."""
+
+    content: str | None = None
+    mtime: int = 0
+    ever: list[str] = field(default_factory=list)
+
+
+class Files:
+    """All directories of a history, by place and name."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self.places: dict[str, dict[str, File]] = {}
+        self.written = True
+        """Whether nobody writes any more."""
+
+    def looks_of(self, process: Process) -> FileLooks:
+        """What the watchers of that process look through."""
+        return FileLooks(self, process)
+
+    async def write(self, wishes: Sequence[Wish]) -> None:
+        """Put all files of these wishes where they belong."""
+        self.written = False
+        await asyncio.gather(*(self._fill(wish) for wish in wishes))
+        self.written = True
+
+    async def _fill(self, wish: Wish) -> None:
+        dice, place = self._simulation.dice, self.places.setdefault(f"/{wish.key}", {})
+        for number in range(wish.options["files"]):
+            await asyncio.sleep(dice.random() * dice.choice((0.1, 5)))
+            name = f"{number}.csv"
+            for version in range(dice.choice((1, 1, 2))):
+                await self._put(place, name, f"{wish.key}/{number}/{version}")
+                if dice.random() < 0.3:
+                    await asyncio.sleep(6 * dice.random())
+            if dice.random() < 0.2:
+                place[name].content = None
+
+    async def _put(self, place: dict[str, File], name: str, content: str) -> None:
+        """First half of it, then all."""
+        file = place.setdefault(name, File())
+        for part in (HALF + content, content):
+            file.content, file.mtime = part, int(self._simulation.loop.time() * 1e9)
+            file.ever.append(part)
+            await asyncio.sleep(0.5)
+
+
+class FileLooks:
+    """Implements `treadle.kernel.looking.Looks` for one process: looking takes a moment, and may fail."""
+
+    def __init__(self, files: Files, process: Process) -> None:
+        self._files = files
+        self._process = process
+
+    async def _pass(self) -> None:
+        simulation = self._process.simulation
+        await asyncio.sleep(simulation.dice.random() * 0.1)
+        await self._process.pass_gate()
+        if simulation.faults.happens(Fault.OUTSIDE):
+            simulation.trace.count(Fault.OUTSIDE)
+            raise LookFailed("path_trouble", "The disk does not answer.")
+
+    async def scan(self, source: Source) -> Scan:
+        """What is there now."""
+        await self._pass()
+        place = self._files.places.get(source.place, {})
+        files = ((name, file.content, file.mtime) for name, file in sorted(place.items()))
+        return Scan([Found(name, len(content), mtime, name) for name, content, mtime in files if content is not None])
+
+    async def read(self, source: Source, names: Sequence[str]) -> dict[str, Content]:
+        """The content stands for its hash."""
+        await self._pass()
+        place = self._files.places.get(source.place, {})
+        return {name: _content(place.get(name)) for name in names}
+
+    async def fetch(self, source: Source, item: Item | None) -> Fetched:
+        """There are no addresses here."""
+        raise LookFailed("http_trouble", "There is no network.")
+
+
+def _content(file: File | None) -> Content:
+    if file is None or file.content is None:
+        return Content(gone=True)
+    return Content(len(file.content), file.mtime, file.content)

@@ -1,0 +1,67 @@
+"""What has become of a wish, read from the store as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from treadle import Engine
+from treadle.kernel.lookups import TaskFilter
+from treadle.kernel.ports import Store
+from treadle.model.runs import Run
+from treadle.model.tasks import Task
+from treadle.model.values import decode
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A task or a run as it ended, with its tasks and what their logs say."""
+
+    id: str
+    state: str
+    result: Any
+    error: str | None
+    tasks: Sequence[Task]
+    root_id: str
+    finished_at: int | None
+    unknown: int
+    """How often the log says that nobody knows whether an effect was made."""
+    inbox: int = 0
+    """Results that nobody has taken in."""
+    key: str | None = None
+
+
+async def find_task(store: Store, engine: Engine, task_id: str) -> Found | None:
+    """The task, with its values opened."""
+    task = await store.find_task(task_id)
+    return None if task is None else await read_task(store, engine, task)
+
+
+async def read_task(store: Store, engine: Engine, task: Task) -> Found:
+    """The same of one that was read."""
+    task = await engine.open_values(task)
+    unknown = await _count_unknown(store, [task])
+    return Found(task.id, task.state, decode(task.result), task.error, [task], task.root_id, task.finished_at, unknown)
+
+
+async def find_run(store: Store, engine: Engine, run_id: str) -> Found | None:
+    """The run, with its outputs; of one that went on as another, what that came to."""
+    run = await store.find_run(run_id)
+    return None if run is None else await read_run(store, engine, run)
+
+
+async def read_run(store: Store, engine: Engine, run: Run) -> Found:
+    """The same of one that was read."""
+    result = (await engine.runs.outputs(run)) if run.state == "completed" else None
+    tasks = await store.list_tasks(TaskFilter(run_id=run.id), 1000)
+    inbox = len(await store.list_inbox(run.id, 10))
+    unknown = await _count_unknown(store, tasks)
+    return Found(run.id, run.state, result, run.error, tasks, run.root_id, run.finished_at, unknown, inbox, run.idempotency_key)
+
+
+async def _count_unknown(store: Store, tasks: Sequence[Task]) -> int:
+    count = 0
+    for task in tasks:
+        count += sum(move.move == "tool_call.unknown" for move in await store.list_moves(task.id))
+    return count

@@ -1,0 +1,100 @@
+"""Bugs in what comes from outside: words of workers, signals, requests, call-backs, issues, files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.simulation.plants.plant import Plants
+
+from treadle.agents.dispatch import coordinator
+from treadle.agents.dispatch.holding import Holder
+from treadle.kernel import requests
+from treadle.kernel.entities import PutItems
+from treadle.kernel.externals import Externals, ShownJob
+from treadle.kernel.functions import Functions
+from treadle.kernel.held_work import HeldWork
+from treadle.kernel.looking import Looker
+from treadle.kernel.requests import RequestBody
+from treadle.kernel.units import RunGuard, Unit
+from treadle.kernel.waiting_room import WaitingRoom
+from treadle.model.outcomes import Outcome
+from treadle.model.tasks import Claim
+from treadle.testing.simulation import Fault
+from treadle.workers.functions import driver
+
+
+def late_words_count(patch: pytest.MonkeyPatch) -> None:
+    """What an outside worker says of a claim that it has lost is taken for the word of whoever has it now."""
+
+    async def end(self: HeldWork, claim: Claim, outcome: Outcome, *moves: str) -> str | None:
+        task = await self._store.find_task(claim.task_id)
+        if task is None or task.finished:
+            return None
+        return await self._finish(self._settle(task, task.claim, outcome, *moves))
+
+    patch.setattr(HeldWork, "_end", end)
+
+
+def nobody_hears_in_the_waiting_room(patch: pytest.MonkeyPatch) -> None:
+    """Claims that wait look once, and then never again."""
+    patch.setattr(WaitingRoom, "heard", lambda self, lane_ids: None)
+
+
+def what_is_seen_is_stored_before_it_is_told(patch: pytest.MonkeyPatch) -> None:
+    """What a look has seen is committed, and then what is started for it."""
+    real = Looker._write
+
+    async def write(self: Looker, look: Any, chunk: Any) -> None:
+        if chunk.puts:
+            await self._commit(Unit(look.task.claim, rows=(PutItems(look.record.id, tuple(chunk.puts)),)))
+        await real(self, look, chunk)
+
+    patch.setattr(Looker, "_write", write)
+
+
+def keys_of_signals_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A signal that is sent again is another one."""
+    real = Functions.signal
+
+    async def signal(self: Functions, *said: Any, idempotency_key: str | None = None, **more: Any) -> bool:
+        return await real(self, *said, **more)
+
+    patch.setattr(Functions, "signal", signal)
+
+
+def functions_park_whatever_has_come(patch: pytest.MonkeyPatch) -> None:
+    """A function goes to sleep without looking whether something came while its code executed."""
+    patch.setattr(driver, "RunGuard", lambda run_id, version: RunGuard(run_id, None))
+
+
+def answers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A request that has an answer is carried out again."""
+    patch.setattr(requests, "_load", lambda record: RequestBody())
+
+
+def call_backs_are_acknowledged_and_dropped(patch: pytest.MonkeyPatch) -> None:
+    """A service hears that all is well, and nothing is."""
+
+    async def resolve(self: Externals, callback_token: str, outcome: Any, *, actor: str = "callback") -> ShownJob:
+        return await self.show((await self._job_of(await self._called_back(callback_token))).stored.id)
+
+    patch.setattr(Externals, "resolve", resolve)
+
+
+def agents_forget_what_they_lost(patch: pytest.MonkeyPatch) -> None:
+    """An agent that lost a job ends it all the same, whoever has it now."""
+    patch.setattr(Holder, "find_lost", lambda self, task_id: None)
+    patch.setattr(coordinator, "_check_worker", lambda task, worker_id: None)
+
+
+PLANTS: Plants = {
+    late_words_count: ((Fault.STALL,), ("far",), ()),
+    nobody_hears_in_the_waiting_room: ((), ("far",), ()),
+    what_is_seen_is_stored_before_it_is_told: ((Fault.CRASH_AFTER, Fault.CRASH_AT), ("watch",), ()),
+    keys_of_signals_are_forgotten: ((), ("collect",), ()),
+    functions_park_whatever_has_come: ((), ("collect",), ()),
+    answers_are_forgotten: ((), ("request",), ()),
+    call_backs_are_acknowledged_and_dropped: ((), ("call_back",), ()),
+    agents_forget_what_they_lost: ((Fault.STALL,), ("issue",), ()),
+}

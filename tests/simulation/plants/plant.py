@@ -1,0 +1,19 @@
+"""What a planted bug is, and how statements of a store are changed for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from treadle.testing.simulation import Fault
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+Plants = dict[Plant, tuple[tuple[Fault, ...], tuple[str, ...], tuple[str, ...]]]
+"""Bugs, and where each shows best: with which faults more often, in what kinds of wishes, and under which acts of an operator."""
+
+
+def rewrite(patch: pytest.MonkeyPatch, statements: dict[str, str], name: str, old: str, new: str) -> None:
+    """Put new words in the place of old ones."""
+    assert old in statements[name], statements[name]
+    patch.setitem(statements, name, statements[name].replace(old, new))

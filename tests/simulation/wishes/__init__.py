@@ -1,0 +1,42 @@
+"""What users want of a history, by kind."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection
+
+from tests.simulation.wishes import dispatch, goals, outside, people, requests, runs, services, tasks, time
+from tests.simulation.wishes.wish import Wish
+
+KINDS: tuple[Callable[[random.Random, str], Wish], ...] = (
+    tasks.work,
+    tasks.late,
+    tasks.sync,
+    tasks.nap,
+    tasks.charge,
+    tasks.charge,
+    tasks.limited,
+    tasks.doomed,
+    people.ask,
+    people.vote,
+    runs.order,
+    runs.collect,
+    runs.flow,
+    runs.broken_flow,
+    runs.script_flow,
+    services.print_it,
+    services.call_back,
+    time.schedule,
+    time.watch,
+    goals.objective,
+    outside.far,
+    outside.far_flow,
+    dispatch.issue,
+    requests.request,
+)
+
+
+def draw_wishes(dice: random.Random, count: int, named: Collection[str] = ()) -> list[Wish]:
+    """So many wishes, of a few kinds, or of those named: those that meet one another say more than a bit of everything."""
+    kinds = [kind for kind in KINDS if kind.__name__ in named] or dice.sample(KINDS, dice.choice((1, 2, 4, 8)))
+    return [dice.choice(kinds)(dice, f"w{number}") for number in range(count)]

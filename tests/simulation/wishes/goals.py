@@ -1,0 +1,21 @@
+"""Goals that people set."""
+
+from __future__ import annotations
+
+import random
+
+from tests.simulation.wishes.wish import Wish
+
+from treadle import Engine
+
+
+def objective(dice: random.Random, key: str) -> Wish:
+    """A goal."""
+    failing = dice.choice((0, 0, 1, 5))
+
+    async def send(engine: Engine) -> str:
+        made = await engine.objectives.add(f"Do {key}", actor="ada", key=key, metadata={"failing": failing})
+        await engine.objectives.approve(made.objective_id, actor="ada")
+        return made.objective_id
+
+    return Wish(key, "objective", send, may=("BLOCKED",) if failing > 2 else ("DONE",))

@@ -1,0 +1,37 @@
+"""Work of outside workers: programs that hold what they do through a server, and never see the store."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tests.simulation.crew.flows import SOURCES
+from tests.simulation.crew.handlers import OFTEN
+from tests.simulation.wishes.wish import Wish, enqueued
+
+from treadle import Engine
+
+
+def far(dice: random.Random, key: str) -> Wish:
+    """A task that they complete, fail, put off, release or ask about on the way."""
+    payload: dict[str, Any] = {
+        "key": key,
+        "takes": dice.choice((0, 0.5, 5)),
+        "first": dice.choice(("fail", "release", "wait", "partial", "ask", "complete", "complete")),
+    }
+    options: dict[str, Any] = dice.choice(({}, {"limit_key": "few", "limit": 2}))
+    wish = enqueued(key, "out.Do", payload, {"key": key}, retry=OFTEN, **options)
+    wish.needs = "outsiders"
+    if payload["first"] == "ask":
+        wish.may = ("completed", "failed")
+    return wish
+
+
+def far_flow(dice: random.Random, key: str) -> Wish:
+    """A workflow whose steps they do."""
+    count = dice.choice((1, 3))
+
+    async def send(engine: Engine) -> str:
+        return (await engine.start_run(SOURCES, "sim.Far", {"items": list(range(count))}, idempotency_key=key)).id
+
+    return Wish(key, "run", send, {"outs": [2 * each for each in range(count)]}, needs="outsiders")

@@ -1,0 +1,18 @@
+"""Requests with an idempotency key, for what has none of its own in the kernel."""
+
+from __future__ import annotations
+
+import random
+
+from tests.simulation.wishes.wish import Wish
+
+from treadle import Engine
+
+
+def request(dice: random.Random, key: str) -> Wish:
+    """Whoever sends it again gets the answer of the first, once that has one."""
+
+    async def send(engine: Engine) -> str:
+        raise AssertionError("Requests go through a server.")
+
+    return Wish(key, "request", send, {"n": 2})

@@ -1,0 +1,100 @@
+"""Runs of workflows and durable functions."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tests.simulation.crew.flows import SOURCES
+from tests.simulation.wishes.wish import Wish
+
+from treadle import Engine
+
+
+def order(dice: random.Random, key: str) -> Wish:
+    """A function that does all that functions do."""
+    payload = {
+        "key": key,
+        "sleeps": dice.choice((0, 1, 7)),
+        "waits": dice.random() < 0.5,
+        "asks": dice.random() < 0.3,
+        "prints": dice.random() < 0.3,
+        "big": dice.random() < 0.3,
+    }
+
+    async def send(engine: Engine) -> str:
+        return (await engine.start_function("order", payload, idempotency_key=key)).id
+
+    wish = Wish(key, "run", send, _ordered(payload), effects=(f"{key}/f",), options=payload)
+    if payload["asks"]:
+        wish.may = ("completed", "failed")
+    if payload["prints"]:
+        wish.jobs = (f"{key}/p",)
+    return wish
+
+
+def _ordered(payload: dict[str, Any]) -> dict[str, Any]:
+    """What an order comes to; `told` is left out, as that depends on who is faster."""
+    key = payload["key"]
+    return {
+        "result": {
+            "first": 1,
+            "big": "big" * 5000 if payload["big"] else "",
+            "receipt": f"receipt {key}/f",
+            "doubled": [{"out": 2}, {"out": 4}, 5],
+            "broken": True,
+            "child": "done",
+            "printed": {"printed": f"{key}/p"} if payload["prints"] else None,
+            "approved": "ada" if payload["asks"] else None,
+        }
+    }
+
+
+def flow(dice: random.Random, key: str) -> Wish:
+    """A workflow."""
+    items = [dice.randrange(10) for _ in range(dice.choice((0, 1, 4)))]
+
+    async def send(engine: Engine) -> str:
+        return (await engine.start_run(SOURCES, "sim.All", {"items": items, "key": key}, idempotency_key=key)).id
+
+    expected = {"sum": 120, "printed": key} | ({"outs": [4 * each for each in items]} if items else {})
+    return Wish(key, "run", send, expected, jobs=(key,))
+
+
+def broken_flow(dice: random.Random, key: str) -> Wish:
+    """A workflow that fails."""
+
+    async def send(engine: Engine) -> str:
+        return (await engine.start_run(SOURCES, "sim.Broken", {"n": 1}, idempotency_key=key)).id
+
+    return Wish(key, "run", send, may=("failed",))
+
+
+def script_flow(dice: random.Random, key: str) -> Wish:
+    """A workflow with scripts before, between and after."""
+    words = [dice.choice(("sun", "moon", "star")) for _ in range(dice.choice((1, 3)))]
+
+    async def send(engine: Engine) -> str:
+        return (await engine.start_run(SOURCES, "sim.Report", {"words": words}, idempotency_key=key)).id
+
+    expected = {"count": len(words), "twice": 2 * len(words), "upper": [word.upper() for word in words]}
+    return Wish(key, "run", send, expected)
+
+
+def collect(dice: random.Random, key: str) -> Wish:
+    """A function that is told several things, while it waits and while its code executes; each is told it once, by its key."""
+    payload = {
+        "key": key,
+        "count": dice.choice((1, 3, 6)),
+        "takes": [dice.choice((0, 0.5, 3)) for _ in range(6)],
+        "beside": dice.random() < 0.5,
+        "anew": dice.random() < 0.3,
+    }
+
+    async def send(engine: Engine) -> str:
+        return (await engine.start_function("collect", payload, idempotency_key=key)).id
+
+    wish = Wish(key, "run", send, options={"tells": payload["count"], "told": {}})
+    if not payload["anew"]:
+        wish.expected = {"result": sorted(f"{key}/{number}" for number in range(payload["count"]))}
+    return wish

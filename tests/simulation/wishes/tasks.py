@@ -1,0 +1,62 @@
+"""Tasks: what plain handlers do."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tests.simulation.crew.handlers import OFTEN
+from tests.simulation.wishes.wish import Wish, enqueued
+
+
+def work(dice: random.Random, key: str) -> Wish:
+    """Takes its time, fails for a while, is big, late, or more important than others."""
+    n = dice.randrange(100)
+    payload = {"key": key, "n": n, "takes": dice.choice((0, 0.1, 1, 4, 9)), "fails": dice.choice((0, 0, 0, 1, 3))}
+    options: dict[str, Any] = {}
+    expected: dict[str, Any] = {"n": 2 * n}
+    if dice.random() < 0.2:
+        expected["big"] = payload["big"] = "big" * 5000
+    if dice.random() < 0.3:
+        options["delay"] = dice.choice((0.5, 5))
+    if dice.random() < 0.3:
+        options["priority"] = dice.randrange(3)
+    return enqueued(key, "work", payload, expected, **options)
+
+
+def late(dice: random.Random, key: str) -> Wish:
+    """Takes too long the first time."""
+    return enqueued(key, "late", {"key": key}, {}, timeout=2, retry=OFTEN)
+
+
+def sync(dice: random.Random, key: str) -> Wish:
+    """A sync handler."""
+    n = dice.randrange(100)
+    return enqueued(key, "sync", {"key": key, "n": n}, {"n": 2 * n})
+
+
+def nap(dice: random.Random, key: str) -> Wish:
+    """Sleeps in between."""
+    return enqueued(key, "nap", {"key": key}, {"slept": 2})
+
+
+def limited(dice: random.Random, key: str) -> Wish:
+    """Of these, two run at once."""
+    n = dice.randrange(100)
+    return enqueued(
+        key, "work", {"key": key, "n": n, "takes": dice.choice((1, 5)), "fails": 0}, {"n": 2 * n}, limit_key="few", limit=2
+    )
+
+
+def charge(dice: random.Random, key: str) -> Wish:
+    """Two effects."""
+    wish = enqueued(key, "charge", {"key": key}, {"receipts": [f"receipt {key}/0", f"receipt {key}/1"]})
+    wish.effects = (f"{key}/0", f"{key}/1")
+    return wish
+
+
+def doomed(dice: random.Random, key: str) -> Wish:
+    """Fails for good, until an operator lets it be done again; who discards it has it canceled."""
+    wish = enqueued(key, "doomed", {"key": key, "times": dice.choice((1, 2))}, {"key": key})
+    wish.may = ("completed", "failed")
+    return wish

@@ -1,0 +1,48 @@
+"""What starts work by itself: schedules, and watchers of files."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.simulation.wishes.wish import Wish
+
+from treadle import Engine
+from treadle.model.errors import InvalidSchedule, ScheduleExists, WatcherExists
+
+
+def schedule(dice: random.Random, key: str) -> Wish:
+    """Ticks for a while."""
+    lasts, every = dice.choice((4, 12)), dice.choice((1, 3))
+
+    ends: list[datetime] = []
+
+    async def send(engine: Engine) -> str:
+        ends.append(datetime.fromtimestamp(engine.clock.now() / 1000 + lasts, UTC))  # the first is meant, however often it is sent
+        options: dict[str, Any] = {"every": every, "end": ends[0], "task": "tick", "inputs": {"key": key}}
+        try:
+            await engine.schedules.create(key, **options, overlap="allow", catch_up="all", catch_up_limit=1000)
+        except ScheduleExists:
+            pass  # it was there, and the answer was lost
+        except InvalidSchedule:
+            pass  # the clock went past its end
+        return key
+
+    return Wish(key, "schedule", send, options={"every": every})
+
+
+def watch(dice: random.Random, key: str) -> Wish:
+    """A directory into which files are put, bit by bit; each version of a file that stays is told of once."""
+    count = dice.choice((1, 3, 6))
+
+    async def send(engine: Engine) -> str:
+        options: dict[str, Any] = {"directory": f"/{key}", "every": every, "settle": settle, "existing": "new"}
+        try:
+            await engine.watchers.create(key, **options, changes=("created", "modified", "deleted"), task="noticed")
+        except WatcherExists:
+            pass  # it was there, and the answer was lost
+        return key
+
+    every, settle = dice.choice((1, 3)), dice.choice((0, 2))
+    return Wish(key, "watch", send, options={"files": count, "settle": settle})
