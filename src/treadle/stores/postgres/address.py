@@ -86,7 +86,7 @@ def _split(url: str) -> tuple[str, dict[str, str]]:
     except ValueError:
         raise InvalidStoreUrl(_ENCODE) from None
     if parts.scheme not in ("postgresql", "postgres"):
-        raise InvalidStoreUrl(f"A PostgreSQL URL starts with postgresql://, not {parts.scheme}://.")
+        raise InvalidStoreUrl("A PostgreSQL URL starts with postgresql://, and so does a direct_url.")
     hosts = parts.netloc.rpartition("@")[2].split(",")
     torn = "#" in url or "@" in parts.path or any("@" in name for name, _ in pairs)
     if torn or not all(_PORT.fullmatch(host) for host in hosts):
