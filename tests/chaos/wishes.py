@@ -37,9 +37,9 @@ def draw_wishes(seed: int, count: int) -> list[Wish]:
 
 
 def _note(dice: random.Random, key: str) -> Wish:
-    """Mostly short; a few take longer than a lease, so that somebody else may begin while the first one still holds on."""
+    """Mostly short; a few take long enough for somebody else to begin while the first one, stopped, still holds on."""
     n = dice.randrange(1000)
-    (takes,) = dice.choices((0, 0.02, 0.2, 4.0), (600, 200, 190, 10))
+    (takes,) = dice.choices((0, 0.02, 0.2, 2.0), (600, 200, 190, 10))
     return Wish(key, "task", "note", {"key": key, "n": n, "takes": takes}, {"n": 2 * n})
 
 
