@@ -57,10 +57,12 @@ async def test_places_are_used_only_while_a_snapshot_is_old(store: PostgresStore
     places, connection = store._places, HeldOpen(old=False)
     assert await places.after(connection, [1]) is None  # type: ignore[arg-type]
     assert connection.asked == 0
-    places.took([Task(id="x", lane_id=1, priority=3, due_at=70)])
+    took = [Task(id="x", lane_id=1, priority=3, due_at=70)]
+    places.took(took)
     assert await places.after(connection, [1]) is None  # type: ignore[arg-type]
     clock.advance(CHECK_EVERY)
     connection.old = True
+    places.took(took)
     assert await places.after(connection, [1]) is None  # type: ignore[arg-type]  # the look from the front is due
     assert await places.after(connection, [1]) == [(3, 70)]  # type: ignore[arg-type]
     assert await places.after(connection, [2, 1]) == [(-(2**31), 0), (3, 70)]  # type: ignore[arg-type]
@@ -68,6 +70,9 @@ async def test_places_are_used_only_while_a_snapshot_is_old(store: PostgresStore
     assert await places.after(connection, [1]) is None  # type: ignore[arg-type]
     assert await places.after(connection, [1]) == [(3, 70)]  # type: ignore[arg-type]
     assert connection.asked == 2
+    clock.advance(CHECK_EVERY)
+    await places.after(connection, [1])  # type: ignore[arg-type]
+    assert connection.asked == 2, "nothing was taken since, so there is nothing to walk over"
 
 
 async def test_what_stands_before_the_place_is_taken_within_a_second_and_nothing_is_missed(
