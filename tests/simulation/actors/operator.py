@@ -86,8 +86,8 @@ class Operator:
     async def _do_again(self, engine: Engine, process: Process) -> None:
         """A run again from the start, or from one of its steps; whatever becomes of the new one, it ends."""
         wish = self._some_wish()
-        if wish is None or wish.id is None or wish.kind != "run":
-            return
+        if wish is None or wish.id is None or wish.kind != "run" or "tells" in wish.options:
+            return  # nobody would tell the new one what it waits for
         steps = await engine.store.list_steps(wish.id, None, 100)
         given = await engine.runs.inputs(await engine.runs.get_run(wish.id))
         again = {"key": f"{wish.key}+{self._history.simulation.loop.time():.3f}"} if "key" in given else {}
@@ -97,7 +97,7 @@ class Operator:
             if await self._keeps_effect(engine, wish, step.id):
                 self._history.kept_effects.add(f"{again['key']}/f")
             await engine.runs.fork(wish.id, step.id, inputs=again)
-        elif "tells" not in wish.options:  # nobody would tell the new one what it waits for
+        else:
             process.tell(f"runs {wish.key} again")
             await engine.runs.rerun(wish.id, inputs=given | again)
 
