@@ -22,9 +22,9 @@ class Sizes:
     rounds: int = 3
     drain_for: float = 6.0
     enqueue_for: float = 1.0
-    functions_for: float = 10.0
+    functions_for: float = 7.0
     samples: int = 200
-    latency_for: float = 15.0
+    latency_for: float = 13.0
     idle_for: float = 20.0
 
 
