@@ -488,7 +488,7 @@ class Worker:
         try:
             if execution.context.cancelled:
                 raise asyncio.CancelledError
-            if self._telemetry.hears_all:
+            if self._hears_all:
                 self._emit(TaskTaken(task.id, task.name, task.attempt, task.trace_id))
             if task.state == TaskState.AWAITING_APPROVAL and self._tend is not None:
                 await self._do_what_is_due(execution, self._tend, started)
@@ -572,6 +572,11 @@ class Worker:
         decided = self._decide(task, handler, outcome)
         self._ended(task, decided.move, called_at)
         return decided
+
+    @property
+    def _hears_all(self) -> bool:
+        """Whether anybody wants to know of each task that goes well."""
+        return self._emit is not self._telemetry or self._telemetry.hears_all
 
     def _measured_at(self) -> float | None:
         """The time, if anybody measures."""
@@ -666,7 +671,7 @@ class Worker:
         else:
             self.handled += 1
             self.failed += move == "fail"
-        if error is not None or self._telemetry.hears_all:
+        if error is not None or self._hears_all:
             took_ms = (self._clock.monotonic() - started) * 1000
             self._emit(TaskSettled.of(task, move, took_ms, error))
 
