@@ -57,10 +57,10 @@ async def work(count: int) -> None:
 
     engine = noop_engine(NAME)
     async with engine:
-        async with engine.worker(concurrency=500, task_lists=("none",)):
+        async with engine.worker(concurrency=2000, task_lists=("none",)):
             pass  # what is loaded when the first worker starts is not what we want to see
         calm_collector()
-        async with engine.worker(concurrency=500) as host:
+        async with engine.worker(concurrency=2000) as host:
             while host.worker.handled < count:
                 await asyncio.sleep(0.01)
 

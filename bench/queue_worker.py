@@ -39,7 +39,7 @@ async def drain(name: str, count: str) -> None:
         await told()
         first = last = time.time()
         begun, by_then, done, reported = 0.0, 0, 0, -1
-        async with engine.worker(concurrency=500) as host:
+        async with engine.worker(concurrency=2000) as host:
             while True:
                 await asyncio.sleep(0.005)
                 if host.worker.handled > done:
@@ -77,7 +77,7 @@ async def steady(name: str, every: str) -> None:
     every_, reported = int(every), 0
     async with engine:
         calm_collector()
-        async with engine.worker(concurrency=500) as host:
+        async with engine.worker(concurrency=2000) as host:
             tell_parent(handled=0, rss_mb=rss_mb())
             while True:
                 await asyncio.sleep(0.02)

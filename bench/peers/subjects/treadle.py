@@ -10,7 +10,7 @@ from treadle import Engine, TaskSpec
 from treadle.cli.serving import calm_collector
 from treadle.settings import Settings
 
-CONCURRENCY = 500
+CONCURRENCY = 2000
 
 
 def _engine(url: str) -> Engine:

@@ -52,7 +52,8 @@ from treadle.workers.handlers import Fallback, Handler, Isolation, Registry, Set
 from treadle.workers.keeper import LeaseKeeper
 
 CLAIM_LIMIT = 250
-"""Tasks that one claim takes at most: more would only make others wait behind this worker's room."""
+"""Tasks that one claim takes at most, or a quarter of the concurrency if that is more: with more, claims, handlers and commits would
+take turns instead of going on side by side, and others would wait behind this worker's room."""
 
 POLL_EVERY = 5.0
 """Seconds after which a worker looks by itself, whatever signals it heard or missed."""
@@ -419,7 +420,8 @@ class Worker:
 
     def _room(self, group: _Group) -> int:
         """How many more of the group's tasks may be taken: no more than can start now, so that others get the rest."""
-        room = min(group.limit - group.running, self._options.concurrency - self.running, CLAIM_LIMIT)
+        most = max(CLAIM_LIMIT, self._options.concurrency // 4)
+        room = min(group.limit - group.running, self._options.concurrency - self.running, most)
         if group.isolation == "loop":
             return room
         stuck = self._executor.abandoned(group.handlers)
