@@ -52,8 +52,8 @@ from treadle.workers.handlers import Fallback, Handler, Isolation, Registry, Set
 from treadle.workers.keeper import LeaseKeeper
 
 CLAIM_LIMIT = 250
-"""Tasks that one claim takes at most, or a quarter of the concurrency if that is more: with more, claims, handlers and commits would
-take turns instead of going on side by side, and others would wait behind this worker's room."""
+"""Tasks that one claim takes at most, or a quarter of the concurrency if that is more: with more, claims, handlers and commits
+would take turns instead of going on side by side, and others would wait behind this worker's room."""
 
 POLL_EVERY = 5.0
 """Seconds after which a worker looks by itself, whatever signals it heard or missed."""
