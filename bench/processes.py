@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -88,6 +88,14 @@ def listen() -> None:
         os._exit(0)
 
     threading.Thread(target=hear, daemon=True).start()
+
+
+def run_lasting(running: Coroutine[Any, Any, None]) -> None:
+    """Run it on the event loop that `treadle worker` has."""
+    from treadle.cli.loops import lasting_loop
+
+    with asyncio.Runner(loop_factory=lasting_loop()) as runner:
+        runner.run(running)
 
 
 def stop_at_sigterm() -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from bench.processes import listen, own_store, rss_mb, tell_parent, told
+from bench.processes import listen, own_store, rss_mb, run_lasting, tell_parent, told
 from treadle import Engine
 from treadle.settings import Settings
 
@@ -117,4 +117,4 @@ def count_statements() -> Counter[str]:
 if __name__ == "__main__":
     listen()
     roles: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"drain": drain, "idle": idle, "steady": steady}
-    asyncio.run(roles[sys.argv[1]](*sys.argv[2:]))
+    run_lasting(roles[sys.argv[1]](*sys.argv[2:]))

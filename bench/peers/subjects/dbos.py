@@ -1,8 +1,9 @@
 """DBOS on PostgreSQL and on SQLite: workflows on a queue, as its documentation shows them, enqueued by its client.
 
 Its queues poll, and a poll takes as many workflows as there is room for. For throughput it polls every 50 ms; waiting for work,
-every second, its default. Room is without limit, its default: limits of 20 and 50 at once did fewer no-op workflows, and about as
-many of ten steps. Workflows, steps and results stay. A workflow that was given to another execution cannot record its outcome.
+every second, its default. Room is without limit, its default: limits of 20 and 50 at once did fewer no-op workflows, and of ten
+steps about as many or, in some rounds, up to a third more. Workflows, steps and results stay. A workflow that was given to another
+execution cannot record its outcome.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Huey on SQLite: `SqliteHuey` with fsync on and no results kept; its consumer with worker threads.
 
-Write-ahead log is its default. THREADS did best of 1, 2, 4, 8 and 16, though from 4 on they hardly differ: the file has one lock.
+Write-ahead log is its default. THREADS did best of 1, 2, 4, 8 and 16, though 4 came close in some rounds: the file has one lock.
 When nothing is there a worker looks every 0.1 s, and less often up to every 10 s (its default); it is woken by nobody. A task is
 deleted when it is taken: it is lost when the worker dies.
 """

@@ -267,8 +267,11 @@ def command(body: Body[P], *, quiet: bool = True, store_only: str = "") -> Calla
         if running is not None:
             import asyncio
 
+            from treadle.cli.loops import lasting_loop
+
             try:
-                asyncio.run(running)
+                with asyncio.Runner(loop_factory=None if quiet else lasting_loop()) as runner:
+                    runner.run(running)
             except asyncio.CancelledError:
                 raise KeyboardInterrupt from None
 
