@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.outside import Outside
-from tests.simulation.crew import OFTEN, TOPOLOGY
+from tests.simulation.crew.flows import TOPOLOGY
+from tests.simulation.crew.handlers import OFTEN
 
 from treadle import Context, Engine, ExternalProductionHandle, Specialist, Waiting
 

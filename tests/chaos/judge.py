@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from tests.chaos.crew import COUNTED
 from tests.chaos.evidence import Evidence
 from tests.chaos.wishes import Wish
-from tests.simulation.invariants import ENDED_STEPS, GIVEN_UP
+from tests.simulation.invariants import ENDED_STEPS
+from tests.simulation.judging import GIVEN_UP
 
 from treadle.kernel.effects import UNKNOWN
 from treadle.kernel.settle import TAKEOVER_LIMIT

@@ -24,7 +24,7 @@ from tests.chaos.stage import Plan, is_running
 from tests.chaos.storms import CLIENT, CUT, DATABASE, FAST, HUNG, IMMEDIATE, LEFT, LOCKED, LOST, RESTARTED, STOPPED
 from tests.chaos.wishes import Wish
 from tests.nursery import ROOT
-from tests.simulation.invariants import GIVEN_UP
+from tests.simulation.judging import GIVEN_UP
 
 from treadle.kernel.effects import UNKNOWN
 from treadle.kernel.settle import TAKEOVER_LIMIT
