@@ -1,12 +1,12 @@
 """Enqueueing, draining, latency and idling, beside what the same database can do at most.
 
 *Drain*: no-op tasks per second through real worker processes, full history kept. It counts from the moment in which the
-process, with its store open, begins to start its worker, so registration, recovery and the first look at the lanes are in
-it, to the last settle; *start* is how much of it passes before the first tasks are done. The two *limits* are measured
-beside it, in every round, in the same database by a bare loop of one connection: `bare` takes 100 rows and completes 100
-rows of a table of two columns; `with history` does the same with copies of the very task rows and the tables that the drain
-has: claimed by the same index, ended by a row in `finished` (which is the log entry) with payload and result, and gone from
-the live table. Neither runs handlers, renews leases or fences.
+process, with its code loaded and its store open, begins to start its worker, so registration, recovery and the first look
+at the lanes are in it, to the last settle; *start* is how much of it passes before the first tasks are done. The two
+*limits* are measured beside it, in every round, in the same database by a bare loop of one connection: `bare` takes 100
+rows and completes 100 rows of a table of two columns; `with history` does the same with copies of the very task rows and
+the tables that the drain has: claimed by the same index, ended by a row in `finished` (which is the log entry) with payload
+and result, and gone from the live table. Neither runs handlers, renews leases or fences.
 
 *Latency* is from the call of `enqueue` in one process to the first line of the handler in another one that was idle, on a
 store that has nothing else. *Idle queries* are the statements that the process of one resting worker sends, without `begin`
