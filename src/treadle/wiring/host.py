@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.ports import LATER
 from treadle.kernel.queue import PATIENCE
@@ -34,7 +34,7 @@ from treadle.workers.lines import LineWriter
 from treadle.workers.loop import POLL_EVERY, Settle, Worker, WorkerOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from treadle.wiring.engine import Engine
 
@@ -186,10 +186,7 @@ class WorkerHost:
             self._keep()
             engine.committer.on_ready.append(self.worker.heard)
             engine.committer.on_fenced.append(self.worker.fenced)
-            self._unsubscribe = await engine.store.subscribe(self._stirred)
-            await self._recover()
-            await self._see_to_pruning()
-            await self._see_to_deadlines()
+            await self._at_once(self._listen(), self._recover(), self._see_to_pruning(), self._see_to_deadlines())
             self._state = "running"
             await engine.store.save_server(self.describe())
         except BaseException:
@@ -232,6 +229,16 @@ class WorkerHost:
         if self._registry.specialists:
             self._emit(PollingStopped())
         engine.emit(WorkerStopped(self.owner_id, self.worker.handled, self.worker.released))
+
+    @staticmethod
+    async def _at_once(*parts: Coroutine[Any, Any, None]) -> None:
+        """Do what does not depend on one another; when this raises, nothing of it goes on."""
+        for came in await asyncio.gather(*parts, return_exceptions=True):
+            if isinstance(came, BaseException):
+                raise came
+
+    async def _listen(self) -> None:
+        self._unsubscribe = await self._engine.store.subscribe(self._stirred)
 
     async def _recover(self) -> None:
         """See to what those before have left, before anything is claimed here."""

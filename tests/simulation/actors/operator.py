@@ -94,6 +94,7 @@ class Operator:
         if steps and self._dice.random() < 0.5:
             step = self._dice.choice(steps)
             process.tell(f"forks {wish.key} at {step.name}")
+            wish.retried = True  # steps that it keeps may hand on the old key, and then the fork has a job of that key too
             if await self._keeps_effect(engine, wish, step.id):
                 self._history.kept_effects.add(f"{again['key']}/f")
             await engine.runs.fork(wish.id, step.id, inputs=again)
