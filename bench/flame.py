@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from bench.processes import run_lasting
 from bench.queue_worker import noop_engine
 from bench.servers import temporary_store
 from treadle import TaskSpec
@@ -163,7 +162,7 @@ def main() -> None:
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.work:
-        run_lasting(work(chosen.tasks))
+        asyncio.run(work(chosen.tasks))  # on Python's own event loop: of uvloop nothing could be seen
         return
     with temporary_store(chosen.store) as url, tempfile.TemporaryDirectory() as folder:
         asyncio.run(fill(url, chosen.tasks))
