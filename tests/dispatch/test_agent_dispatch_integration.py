@@ -482,8 +482,8 @@ async def test_a_server_that_stops_is_survived_by_callers_and_by_worker_loops():
                 with suppress(StorageError):
                     accepted.append(await hurried(clock, caller.enqueue(issue(3), idempotency_key="3")))
             await until(lambda: 3 in done, 45)
-            while [await status(worker, task_id) for task_id in accepted] != [TaskStatus.COMPLETED] * 2:
-                await asyncio.sleep(0)  # noqa: ASYNC110  # the last settle is on its way
+            while [await status(worker, task_id) for task_id in accepted] != [TaskStatus.COMPLETED] * 2:  # noqa: ASYNC110
+                await asyncio.sleep(0)  # the last settle is on its way
             await caller.engine.close()
     assert sorted(done) in ([1, 3], [1, 2, 3])
 
