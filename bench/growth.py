@@ -26,10 +26,10 @@ from bench.figures import LABELS, Aim, Row, by_store, judged, median, ratios, sp
 from bench.foreach import GROWTHS, measure_foreach
 from bench.results import table
 from bench.servers import connect, second_store
-from treadle.kernel.lookups import Renewal
-from treadle.kernel.ports import Store
-from treadle.kernel.system import SystemClock, SystemIds
-from treadle.kernel.units import Finish, Unit
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import Renewal
+from treadle.kernel.store.system import SystemClock, SystemIds
+from treadle.kernel.store.units import Finish, Unit
 from treadle.model.names import HANDLER, Lane
 from treadle.model.tasks import NewTask, Task
 from treadle.stores import make_store
@@ -182,7 +182,7 @@ async def renewing(store: Store, running: int) -> AsyncIterator[None]:
     ended = threading.Event()
 
     def keep() -> None:
-        line = store.lease_line()
+        line = store.lease_connection()
         turn = 0
         while not ended.wait(1.0):
             line.renew([Renewal(task.claim) for task in held[turn::20]], 600_000)

@@ -69,7 +69,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
 
 async def python_figure(engine: Engine, kind: str, seconds: float) -> Figure:
     """What as many callers do in this process."""
-    workers = engine.outside_workers
+    workers = engine.remote_workers
 
     async def enqueue() -> int:
         await engine.enqueue("bench.parked", {"n": 1}, task_list="parked")

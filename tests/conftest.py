@@ -31,7 +31,7 @@ from tests.contract.databases import DATABASES, Database, StoreTime
 from tests.contract.queueing import Line
 from tests.schemas import Schemas, new_name, schema_url
 
-from treadle.kernel.ports import Store
+from treadle.kernel.store.ports import Store
 
 settings.register_profile("treadle", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("treadle")  # no test depends on how busy the machine is
@@ -199,6 +199,6 @@ def clock(database: Database) -> StoreTime:
 async def line(store: Store) -> AsyncIterator[Line]:
     """A lease line of the store, in a thread of its own."""
     with ThreadPoolExecutor(1) as thread:
-        made = Line(store.lease_line(), thread)
+        made = Line(store.lease_connection(), thread)
         yield made
         await made.close()

@@ -3,7 +3,7 @@
 import asyncio
 
 from treadle import Engine
-from treadle.agents.llm import use_llm
+from treadle.llm import use_llm
 from treadle.model.usage import total
 from treadle.settings import Settings
 from treadle.testing.llm import MessagesServer, uses

@@ -6,7 +6,7 @@ import asyncio
 import signal
 
 from treadle import Context, Engine
-from treadle.agents.dispatch import AgentCoordinator, TaskState
+from treadle.dispatch import AgentCoordinator, TaskState
 
 
 async def solve(task: TaskState, ctx: Context) -> dict[str, str]:

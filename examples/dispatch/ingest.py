@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from treadle import Engine
-from treadle.agents.dispatch import AgentCoordinator
+from treadle.dispatch import AgentCoordinator
 
 
 async def main(issue: dict[str, Any], delivery: str = "delivery-1") -> None:

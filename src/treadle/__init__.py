@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from treadle.kernel.queue import Enqueued, TaskSpec
+    from treadle.kernel.queue.service import Enqueued, TaskSpec
     from treadle.model.approvals import ApprovalRequest
     from treadle.model.errors import (
         ApprovalDenied,
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from treadle.model.retry import RetryPolicy
     from treadle.model.tasks import Task
     from treadle.wiring.engine import Engine
-    from treadle.wiring.polling import ExternalPollingLoop
+    from treadle.wiring.polling_loop import ExternalPollingLoop
     from treadle.workers.context import Context
     from treadle.workers.functions.context import FunctionContext
     from treadle.workers.specialists import Specialist
 
 _PLACES = {
-    "treadle.kernel.queue": ("Enqueued", "TaskSpec"),
+    "treadle.kernel.queue.service": ("Enqueued", "TaskSpec"),
     "treadle.model.approvals": ("ApprovalRequest",),
     "treadle.model.errors": (
         "ApprovalDenied",
@@ -74,7 +74,7 @@ _PLACES = {
     "treadle.model.retry": ("RetryPolicy",),
     "treadle.model.tasks": ("Task",),
     "treadle.wiring.engine": ("Engine",),
-    "treadle.wiring.polling": ("ExternalPollingLoop",),
+    "treadle.wiring.polling_loop": ("ExternalPollingLoop",),
     "treadle.workers.context": ("Context",),
     "treadle.workers.functions.context": ("FunctionContext",),
     "treadle.workers.specialists": ("Specialist",),

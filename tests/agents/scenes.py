@@ -14,10 +14,10 @@ BOUND = 20.0
 PAY = """
 namespace billing {
     event facet Pay(amount: Double) => (id: String, status: String)
-    event facet Mail(to: String) => (sent: Boolean)
+    event facet Message(to: String) => (sent: Boolean)
     workflow Checkout(total: Double) => (receipt: String, sent: Boolean) andThen {
         p = Pay(amount = $.total)
-        m = Mail(to = p.id)
+        m = Message(to = p.id)
         yield Checkout(receipt = p.id, sent = m.sent)
     }
 }

@@ -6,7 +6,7 @@ from tests.agents.scenes import PAY
 
 import treadle.agents
 from treadle.agents import Evaluator, ExecutionStatus, TaskState, ToolRegistry
-from treadle.agents.llm import ClaudeAgentRunner
+from treadle.llm import ClaudeAgentRunner
 
 PUBLIC = [
     "AgentPoller",
@@ -44,7 +44,7 @@ def test_the_public_names_of_the_specification_are_there():
 def test_it_drives_a_workflow_in_process_without_registering_a_server(persistence):
     tools = ToolRegistry()
     tools.register("billing.Pay", lambda payload: {"id": f"t-{payload['amount']}", "status": ""})
-    tools.register("Mail", lambda payload: {"sent": payload["to"] == "t-1.0"})  # by its short name
+    tools.register("Message", lambda payload: {"sent": payload["to"] == "t-1.0"})  # by its short name
     result = a_runner(persistence, tools).run("billing.Checkout", {"total": 1.0}, PAY)
     assert (result.status, result.outputs) == (ExecutionStatus.COMPLETED, {"receipt": "t-1.0", "sent": True})
     assert persistence.list_servers() == []

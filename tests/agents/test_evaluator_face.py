@@ -44,7 +44,7 @@ def test_a_workflow_goes_from_claim_to_continue_to_resume_to_its_end(persistence
     evaluator.continue_step(pay.step_id, {"id": "t-1", "status": "ok"})
     assert persistence.get_task(pay.uuid).state == TaskState.COMPLETED
     assert evaluator.resume(run_id).status is ExecutionStatus.PAUSED
-    mail = persistence.claim_task(["billing.Mail"])
+    mail = persistence.claim_task(["billing.Message"])
     assert mail.data == {"to": "t-1"}
     evaluator.continue_step(mail.step_id, {"sent": True})
     result = evaluator.resume(run_id)
@@ -146,7 +146,7 @@ def test_continuing_without_resuming_leaves_nothing_behind(evaluator):
 def test_a_dispatcher_handles_steps_in_the_calling_thread(evaluator):
     tools, threads = ToolRegistry(), set()
     tools.register("Pay", lambda payload: threads.add(threading.get_ident()) or {"id": f"t-{payload['amount']}", "status": ""})
-    tools.register("billing.Mail", lambda _: {"sent": True})
+    tools.register("billing.Message", lambda _: {"sent": True})
     result = evaluator.execute(PAY, {"total": 3.0}, dispatcher=tools)
     assert (result.status, result.outputs) == (ExecutionStatus.COMPLETED, {"receipt": "t-3.0", "sent": True})
     assert threads == {threading.get_ident()}

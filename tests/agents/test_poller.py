@@ -48,8 +48,8 @@ def test_a_configuration_that_makes_no_sense_is_refused(memory, name):
 def test_registered_names_are_those_that_were_registered(memory):
     poller = a_poller(memory)
     poller.register("billing.Pay", pay)
-    poller.register("Mail", mail)
-    assert poller.registered_names() == ["Mail", "billing.Pay"]
+    poller.register("Message", mail)
+    assert poller.registered_names() == ["Message", "billing.Pay"]
 
 
 def test_bad_registrations_are_refused_at_once(memory):
@@ -90,7 +90,7 @@ def test_poll_once_must_not_start_threads_or_leave_tasks_behind(persistence):
     evaluator = Evaluator(persistence)
     poller = AgentPoller(persistence, evaluator)
     poller.register("billing.Pay", pay)
-    poller.register("billing.Mail", mail)
+    poller.register("billing.Message", mail)
     run_id = evaluator.execute(PAY, {"total": 1.0}).workflow_id
 
     async def tasks() -> int:
@@ -263,7 +263,7 @@ def test_start_blocks_and_handles_tasks_until_stop_and_a_workflow_finishes_with_
     evaluator = Evaluator(persistence)
     poller = AgentPoller(persistence, evaluator)
     poller.register("billing.Pay", pay)
-    poller.register("Mail", mail)
+    poller.register("Message", mail)
     failing = evaluator.execute(PAY, {"total": 0.0}).workflow_id
     with started(poller):
         run_id = evaluator.execute(PAY, {"total": 4.0}).workflow_id

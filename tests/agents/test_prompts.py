@@ -11,7 +11,7 @@ from tests.interfaces.engines import ALL, url_of
 from tests.interfaces.llm_scene import FLOW, GOOD, OUTPUTS, TARGET, settings_for
 
 from treadle.agents import AgentPoller, AgentPollerConfig, Evaluator, Persistence, RegistryRunner, RunnerService, ToolRegistry
-from treadle.agents.llm import use_llm
+from treadle.llm import use_llm
 from treadle.testing.llm import MessagesServer, status, uses
 
 TEXT = FLOW[0][1]

@@ -191,7 +191,7 @@ def test_start_up_messages_name_idle_topics_and_unserved_facets(memory):
     assert service.check() == [
         "the topic pattern 'nothing.*' matches no registered handler",
         "the topic pattern 'billing.*' matches no registered handler",
-        "no handler for the event facet billing.Mail",
+        "no handler for the event facet billing.Message",
     ]
 
 

@@ -27,7 +27,7 @@ from treadle.testing import ManualClock
 def a_poller(store: Persistence, **config: object) -> AgentPoller:
     poller = AgentPoller(store, Evaluator(store), AgentPollerConfig(**config))  # type: ignore[arg-type]
     poller.register("billing.Pay", lambda payload: {"id": str(1 // payload["n"])})
-    poller.register("Mail", lambda _: {})
+    poller.register("Message", lambda _: {})
     return poller
 
 
@@ -46,7 +46,7 @@ def test_the_handlers_of_a_server_must_be_the_names_that_it_can_process(persiste
     poller = a_poller(persistence, service_name="pay-service", server_group="eu", server_name="box-1")
     with started(poller):
         server = persistence.get_server(poller.server_id)
-        assert server.handlers == ["Mail", "billing.Pay"]
+        assert server.handlers == ["Message", "billing.Pay"]
         assert (server.service_name, server.server_group, server.server_name) == ("pay-service", "eu", "box-1")
         assert server.state == ServerState.RUNNING
         assert server.start_time > 0
@@ -79,7 +79,7 @@ def test_a_server_beats_at_its_interval_and_counts_what_it_handled(persistence):
         until(lambda: persistence.get_task(bad).state == TaskState.FAILED)
         until(lambda: persistence.get_server(poller.server_id).ping_time > first)
         until(lambda: persistence.get_server(poller.server_id).handled == [HandledCount("billing.Pay", 1, 1)])
-        assert poller.registered_names() == ["Mail", "billing.Pay"]
+        assert poller.registered_names() == ["Message", "billing.Pay"]
 
 
 def test_a_server_that_stops_beating_is_shown_as_lost_and_its_work_is_taken_over():

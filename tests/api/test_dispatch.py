@@ -9,9 +9,9 @@ import httpx
 import pytest
 from tests.api.conftest import Scene
 
-from treadle.agents.dispatch import AgentCoordinator, coordinator_of
-from treadle.agents.dispatch.patience import DELAYS
 from treadle.api.dispatch import Issue, IssueOwner, IssueRepository
+from treadle.dispatch import AgentCoordinator, coordinator_of
+from treadle.dispatch.storage_retry import DELAYS
 from treadle.http.app import make_app
 from treadle.model.access import OPEN, Access, Scope
 from treadle.model.errors import ClaimLost, Forbidden, InvalidInput, ListForbidden, StoreUnavailable, TreadleError

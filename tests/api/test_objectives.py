@@ -8,8 +8,8 @@ import pytest
 from tests.api.conftest import Scene
 from tests.interfaces.goal_scene import GATE, OK, READINESS, RUN, SCHEDULE, play, play_all, settle, take, use_topology
 
+from treadle.goals.records import ObjectiveNotFound
 from treadle.model.errors import IllegalMove, InvalidInput
-from treadle.model.goals import ObjectiveNotFound
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
 

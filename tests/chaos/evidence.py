@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 from tests.chaos.wishes import Wish
 
 from treadle import Engine
-from treadle.kernel.entities import RecordFilter
-from treadle.kernel.goal_reads import ObjectiveTrail
-from treadle.kernel.lookups import RunFilter, TaskFilter
-from treadle.kernel.verify import check_history
+from treadle.goals.reads import ObjectiveTrail
+from treadle.kernel.store.queries import RunFilter, TaskFilter
+from treadle.kernel.store.records import RecordFilter
+from treadle.kernel.store.verify import check_history
 from treadle.model.runs import Run, Step
 from treadle.model.states import EXTERNAL
 from treadle.model.tasks import Task

@@ -18,8 +18,8 @@ from tests.chaos.wishes import Wish
 from tests.simulation.invariants import ENDED_STEPS
 from tests.simulation.judging import GIVEN_UP
 
-from treadle.kernel.effects import UNKNOWN
-from treadle.kernel.settle import TAKEOVER_LIMIT
+from treadle.kernel.effects.decide import UNKNOWN
+from treadle.kernel.queue.decide import TAKEOVER_LIMIT
 from treadle.model.names import GOAL_KINDS, PRUNE
 from treadle.model.tasks import Task
 from treadle.model.values import decode

@@ -27,7 +27,7 @@ from tests.crash.private_server import PrivateServer, private_server
 from tests.simulation.auditor import LIVE
 
 from treadle import Engine
-from treadle.kernel.system import SystemClock
+from treadle.kernel.store.system import SystemClock
 from treadle.model.errors import StoreError, TreadleError
 from treadle.model.names import PRUNE
 from treadle.settings import Settings

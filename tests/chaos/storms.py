@@ -14,7 +14,7 @@ import apsw
 import asyncpg
 from tests.chaos.stage import Stage, Worker
 
-from treadle.kernel.system import SystemClock
+from treadle.kernel.store.system import SystemClock
 
 RESTARTED, LEFT, STOPPED = "killed, and started again", "killed, and left to its lease", "stopped for over a lease"
 CLIENT, ALL = "client killed", "all workers killed at once"

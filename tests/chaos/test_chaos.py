@@ -26,8 +26,8 @@ from tests.chaos.wishes import Wish
 from tests.nursery import ROOT
 from tests.simulation.judging import GIVEN_UP
 
-from treadle.kernel.effects import UNKNOWN
-from treadle.kernel.settle import TAKEOVER_LIMIT
+from treadle.kernel.effects.decide import UNKNOWN
+from treadle.kernel.queue.decide import TAKEOVER_LIMIT
 from treadle.model.tasks import Task
 
 pytestmark = pytest.mark.xdist_group("chaos")  # one run on each store, which several tests look at

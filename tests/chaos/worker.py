@@ -18,8 +18,8 @@ from tests.chaos.crew import furnish
 from tests.chaos.outside import Outside
 
 from treadle import Engine
-from treadle.kernel.system import SystemClock
-from treadle.kernel.telemetry import Event, ExternalHint, LeaseLost, ResultDropped, TaskSettled, TaskTaken
+from treadle.kernel.store.system import SystemClock
+from treadle.kernel.telemetry.events import Event, ExternalHint, LeaseLost, ResultDropped, TaskSettled, TaskTaken
 from treadle.model.errors import StoreError
 
 AGAIN = 0.2

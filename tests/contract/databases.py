@@ -16,7 +16,7 @@ import pytest
 from psycopg.rows import dict_row
 from tests.schemas import schema_url
 
-from treadle.kernel.ports import Store
+from treadle.kernel.store.ports import Store
 from treadle.testing import ManualClock
 from treadle.testing.clock import START_AT
 

@@ -9,8 +9,8 @@ from typing import Any
 from tests.contract.databases import Database, SqliteMemory, StoreTime
 
 from treadle import Engine, ExternalPollingLoop
-from treadle.kernel.entities import RecordFilter
-from treadle.kernel.externals import ShownJob
+from treadle.kernel.external.service import ShownJob
+from treadle.kernel.store.records import RecordFilter
 from treadle.model.tasks import Task
 from treadle.settings import Settings
 
@@ -39,7 +39,7 @@ class Stage:
         return await self.engine.get_task(task_id)
 
     async def job(self, task_id: str) -> ShownJob:
-        return await self.engine.externals.show(task_id)
+        return await self.engine.external_jobs.show(task_id)
 
     async def kinds(self, task_id: str) -> list[str]:
         return [event.kind for event in (await self.job(task_id)).events]

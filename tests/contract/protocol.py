@@ -11,8 +11,8 @@ import pytest
 from tests.contract.databases import Database, StoreTime
 
 from treadle import Engine
-from treadle.kernel.outside_workers import OutsideWorkers
-from treadle.model.outside import ClaimedTask
+from treadle.kernel.remote_workers.service import RemoteWorkers
+from treadle.model.remote_workers import ClaimedTask
 from treadle.model.tasks import Task
 from treadle.settings import Settings
 from treadle.testing import ManualClock
@@ -39,8 +39,8 @@ class Bench:
         engine.store.wake = count  # type: ignore[method-assign]
 
     @property
-    def workers(self) -> OutsideWorkers:
-        return self.engine.outside_workers
+    def workers(self) -> RemoteWorkers:
+        return self.engine.remote_workers
 
     def now(self) -> int:
         return self._clock.now()

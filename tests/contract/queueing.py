@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from typing import Any
 
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.ports import LeaseLine, Store
-from treadle.kernel.units import Answer, Finish, Park, Seen, Settlement, Unit, Verdict
+from treadle.kernel.store.ports import LeaseConnection, Store
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import Answer, Finish, Park, Seen, Settlement, Unit, Verdict
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, NewTask, Task
@@ -116,7 +116,7 @@ def moves_of(moves: Iterable[Any]) -> list[str]:
 class Line:
     """A lease line in a thread of its own, as the keeper uses it, with methods that a test can await."""
 
-    def __init__(self, line: LeaseLine, thread: Executor) -> None:
+    def __init__(self, line: LeaseConnection, thread: Executor) -> None:
         self._line, self._thread = line, thread
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:

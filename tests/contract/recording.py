@@ -7,10 +7,10 @@ from typing import Any
 from tests.contract.queueing import claim_one, ids, park
 from tests.contract.running import begin, get_run, new_task
 
-from treadle.kernel.entities import Await, ChangeRecord, PutMail, PutRecord
-from treadle.kernel.ports import Store
-from treadle.kernel.units import Answer, Park, Row, RunGuard, Unit
-from treadle.model.records import EffectOutcome, Mail, Record
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
+from treadle.kernel.store.units import Answer, Park, Row, RunGuard, Unit
+from treadle.model.records import EffectOutcome, Message, Record
 from treadle.model.runs import Run
 from treadle.model.tasks import Task
 
@@ -47,12 +47,12 @@ def approve(record: Record, **fields: Any) -> ChangeRecord:
     return ChangeRecord(**{"record_id": record.id, "version": record.version, "body": '{"by":"ann"}'} | values | fields)
 
 
-def new_mail(run: Run, **fields: Any) -> Mail:
-    return Mail(**{"id": ids.new_id(), "run_id": run.id, "body": '{"told":1}'} | fields)
+def new_mail(run: Run, **fields: Any) -> Message:
+    return Message(**{"id": ids.new_id(), "run_id": run.id, "body": '{"told":1}'} | fields)
 
 
-async def tell(store: Store, *mail: Mail) -> Answer:
-    return await write(store, *(PutMail(each) for each in mail))
+async def tell(store: Store, *mail: Message) -> Answer:
+    return await write(store, *(PutMessage(each) for each in mail))
 
 
 async def begin_function(store: Store, **fields: Any) -> tuple[Run, Task]:

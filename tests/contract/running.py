@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.contract.queueing import WORK, claim, ids, new_task
 
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.ports import Store
-from treadle.kernel.units import Answer, Finish, MoveRun, PutRun, PutSteps, Row, RunGuard, Unit
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import Answer, Finish, MoveRun, PutRun, PutSteps, Row, RunGuard, Unit
 from treadle.model.ids import derived_id
 from treadle.model.runs import Run, Step
 from treadle.model.tasks import Claim, NewTask, Task

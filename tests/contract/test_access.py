@@ -9,16 +9,16 @@ from tests.contract.databases import Database, StoreTime
 from tests.contract.queueing import UNKNOWN_ID, ids, moves_of
 
 from treadle.codecs import Zlib
-from treadle.kernel import credentials
-from treadle.kernel.access import Tokens
-from treadle.kernel.committer import Committer
-from treadle.kernel.credentials import Credential
-from treadle.kernel.ports import Store
-from treadle.kernel.retention import KEEP_RECORDS_FOR, Retention
-from treadle.kernel.sealing import sealed_store
-from treadle.kernel.sessions import Sessions
-from treadle.kernel.system import SystemClock
-from treadle.kernel.verify import verify
+from treadle.kernel.access import credentials
+from treadle.kernel.access.credentials import Credential
+from treadle.kernel.access.sessions import Sessions
+from treadle.kernel.access.tokens import Tokens
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.retention import KEEP_RECORDS_FOR, Retention
+from treadle.kernel.store.sealed import sealed_store
+from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.verify import verify
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput, InvalidName, InvalidPolicy, TokenExists, TokenNotFound, Unauthorized
 from treadle.testing import ManualClock

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from tests.contract.queueing import MINUTE, claim, claim_one, get, ids, moves_of, put_and_claim
 
-from treadle.kernel.approvals import Approvals, ShownApproval
-from treadle.kernel.committer import Committer
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.ports import Store
-from treadle.kernel.queue import Queue
-from treadle.kernel.retention import Retention
-from treadle.kernel.settle import Ask, settlement
-from treadle.kernel.system import SystemClock
-from treadle.kernel.units import Finish, Park, Seen, Unit, Verdict
-from treadle.kernel.vault import Vault
-from treadle.kernel.verify import verify
+from treadle.kernel.approvals.service import Approvals, ShownApproval
+from treadle.kernel.queue.decide import Ask, settlement
+from treadle.kernel.queue.service import Queue
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.retention import Retention
+from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.units import Finish, Park, Seen, Unit, Verdict
+from treadle.kernel.store.value_store import ValueStore
+from treadle.kernel.store.verify import verify
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import (
     AlreadyDecided,
@@ -37,15 +37,15 @@ from treadle.model.tasks import Task
 from treadle.model.values import decode
 
 
-class Desk:
+class RequestContext:
     """The services around one store."""
 
     def __init__(self, store: Store, *, notifies: bool = False) -> None:
         self.store = store
         self.committer = Committer(store, SystemClock())
-        self.vault = Vault(store)
-        self.approvals = Approvals(store, self.committer, self.vault, ids, notifies=notifies)
-        self.queue = Queue(store, self.committer, ids, self.vault)
+        self.value_store = ValueStore(store)
+        self.approvals = Approvals(store, self.committer, self.value_store, ids, notifies=notifies)
+        self.queue = Queue(store, self.committer, ids, self.value_store)
         self.queue.closing = self.approvals.rows_for_end
 
     async def ask(self, **options: Any) -> tuple[Task, ShownApproval]:
@@ -79,16 +79,16 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(store: Store) -> AsyncIterator[Desk]:
-    made = Desk(store)
+async def desk(store: Store) -> AsyncIterator[RequestContext]:
+    made = RequestContext(store)
     yield made
     await made.committer.drain()
 
 
 @pytest.fixture
-async def telling_desk(store: Store) -> AsyncIterator[Desk]:
+async def telling_desk(store: Store) -> AsyncIterator[RequestContext]:
     """One where somebody is to be told."""
-    made = Desk(store, notifies=True)
+    made = RequestContext(store, notifies=True)
     yield made
     await made.committer.drain()
 
@@ -411,7 +411,7 @@ async def test_lists_are_paged_and_filtered(desk):
 
 async def test_an_approval_of_another_namespace_is_not_there(desk, store):
     _, shown = await desk.ask()
-    other = Approvals(store, desk.committer, desk.vault, ids, namespace="other")
+    other = Approvals(store, desk.committer, desk.value_store, ids, namespace="other")
     assert await other.list(states=()) == []
     with pytest.raises(ApprovalNotFound):
         await other.decide(shown.id, "approve", actor="ada")

@@ -9,8 +9,8 @@ from tests.contract.queueing import claim, get, park, put_and_claim, seen, settl
 from tests.contract.recording import begin_function, write
 from tests.contract.running import get_run, new_step, new_task
 
-from treadle.kernel.units import DONE, HoldRun, Keep, PutSteps, RunGuard, Unit
-from treadle.kernel.verify import verify
+from treadle.kernel.store.units import DONE, HoldRun, Keep, PutSteps, RunGuard, Unit
+from treadle.kernel.store.verify import verify
 from treadle.model.tasks import Claim
 
 reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)

@@ -30,7 +30,7 @@ from tests.contract.queueing import (
     succeed,
 )
 
-from treadle.kernel.units import Finish, Keep, Revive, Seen, Unit, Verdict
+from treadle.kernel.store.units import Finish, Keep, Revive, Seen, Unit, Verdict
 from treadle.model.errors import InvalidInput
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Claim, NewTask

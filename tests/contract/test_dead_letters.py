@@ -23,10 +23,10 @@ from tests.contract.queueing import (
     succeed,
 )
 
-from treadle.kernel.lookups import DeadFilter
-from treadle.kernel.ports import Store
-from treadle.kernel.units import Amend, Finish, PutBlob, Revive, Seen, Unit, Verdict
-from treadle.kernel.verify import verify
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import DeadFilter
+from treadle.kernel.store.units import Amend, Finish, PutBlob, Revive, Seen, Unit, Verdict
+from treadle.kernel.store.verify import verify
 from treadle.model.names import Lane
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task

@@ -19,12 +19,12 @@ from treadle import (
     TreadleError,
     UnexpectedSpecialistResultError,
 )
-from treadle.kernel.entities import ChangeRecord, RecordFilter
-from treadle.kernel.external_deciding import GRACE_FOR
-from treadle.kernel.externals import RAISES_IN_ROW
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.telemetry import PollsFailing
-from treadle.kernel.units import Unit
+from treadle.kernel.external.decide import GRACE_FOR
+from treadle.kernel.external.service import RAISES_IN_ROW
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.records import ChangeRecord, RecordFilter
+from treadle.kernel.store.units import Unit
+from treadle.kernel.telemetry.events import PollsFailing
 from treadle.model.errors import (
     CallbackRefused,
     ExternalAlreadyResolved,
@@ -60,7 +60,7 @@ async def test_a_canceled_job_is_resolved_and_its_service_told_by_a_task_of_its_
     stub = StubExternalSpecialist()
     stage.engine.specialist("render", stub)
     task_id = await stage.dispatch()
-    done = await stage.engine.externals.cancel(task_id, actor="ada", reason="not wanted")
+    done = await stage.engine.external_jobs.cancel(task_id, actor="ada", reason="not wanted")
     assert (done.state, done.record.error_code) == ("canceled", "canceled")
     assert (await stage.task(task_id)).state == "canceled"
     assert stub.canceled == []
@@ -69,7 +69,7 @@ async def test_a_canceled_job_is_resolved_and_its_service_told_by_a_task_of_its_
     (told,) = await stage.engine.store.list_tasks(TaskFilter(kind=EXTERNAL_CANCEL, task_list=ENGINE_LIST), 10)
     assert (told.state, decode(told.result)) == ("completed", {"canceled": True, "external_job_id": "job-1"})
     with pytest.raises(ExternalAlreadyResolved):
-        await stage.engine.externals.cancel(task_id, actor="ada")
+        await stage.engine.external_jobs.cancel(task_id, actor="ada")
 
 
 async def test_a_service_that_cannot_be_told_is_told_again_later(stage: Stage) -> None:
@@ -115,16 +115,16 @@ async def test_a_call_back_resolves_at_once_and_only_once(stage: Stage) -> None:
     stub = Listening()
     stage.engine.specialist("render", stub)
     task_id = await stage.dispatch()
-    externals = stage.engine.externals
-    progressed = await externals.resolve(stub.callback_token, ExternalProductionHandle("job-1", 60, "half", 0.5))
+    external_jobs = stage.engine.external_jobs
+    progressed = await external_jobs.resolve(stub.callback_token, ExternalProductionHandle("job-1", 60, "half", 0.5))
     assert (progressed.record.progress_hint, progressed.record.polls) == ("half", 1)
     assert (await stage.task(task_id)).wake_at == stage.clock.now() + 60 * SECOND
-    done = await externals.resolve(stub.callback_token, {"url": "x.png"})
+    done = await external_jobs.resolve(stub.callback_token, {"url": "x.png"})
     task = await stage.task(task_id)
     assert (done.state, task.state, decode(task.result), task.actor) == ("completed", "completed", {"url": "x.png"}, "callback")
     assert [event.kind for event in done.events] == [DISPATCHED, POLLED, RESOLVED]
     with pytest.raises(ExternalAlreadyResolved):
-        await externals.resolve(stub.callback_token, {"url": "y.png"})
+        await external_jobs.resolve(stub.callback_token, {"url": "y.png"})
 
 
 async def test_a_call_back_with_another_token_changes_nothing(stage: Stage) -> None:
@@ -133,11 +133,11 @@ async def test_a_call_back_with_another_token_changes_nothing(stage: Stage) -> N
     task_id = await stage.dispatch()
     for wrong in ("", "nonsense", stub.callback_token[:-1] + "0", f"{task_id}.", stub.started[0][1]):
         with pytest.raises(CallbackRefused):
-            await stage.engine.externals.resolve(str(wrong)[:-1] + "x", {"url": "x.png"})
+            await stage.engine.external_jobs.resolve(str(wrong)[:-1] + "x", {"url": "x.png"})
     assert (await stage.task(task_id)).state == "awaiting_external"
     with pytest.raises(InvalidInput, match="call-back brings"):
-        await stage.engine.externals.resolve(stub.callback_token, "done")  # type: ignore[arg-type]
-    failed = await stage.engine.externals.resolve(stub.callback_token, ExternalProductionFailure("melted"))
+        await stage.engine.external_jobs.resolve(stub.callback_token, "done")  # type: ignore[arg-type]
+    failed = await stage.engine.external_jobs.resolve(stub.callback_token, ExternalProductionFailure("melted"))
     assert (failed.state, failed.record.failure_detail, failed.record.error_code) == ("failed", "melted", None)
     assert (await stage.task(task_id)).error_code == "external_production_failed"
 
@@ -228,7 +228,7 @@ async def test_a_task_past_its_own_deadline_ends_its_job_too(stage: Stage) -> No
 
 async def test_polls_that_raise_again_and_again_are_told_of(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Any] = []
-    monkeypatch.setattr(stage.engine.externals, "_emit", said.append)
+    monkeypatch.setattr(stage.engine.external_jobs, "_emit", said.append)
     stage.engine.specialist("render", StubExternalSpecialist([OSError("no")] * RAISES_IN_ROW))
     task_id = await stage.dispatch()
     for _ in range(RAISES_IN_ROW):
@@ -269,13 +269,13 @@ async def test_poll_now_makes_a_job_due(stage: Stage) -> None:
     task_id = await stage.dispatch()
     await stage.tick(1)
     assert stub.polled == []
-    await stage.engine.externals.poll_now(task_id, actor="ada")
+    await stage.engine.external_jobs.poll_now(task_id, actor="ada")
     await stage.tick()
     assert (await stage.task(task_id)).state == "completed"
     with pytest.raises(ExternalAlreadyResolved):
-        await stage.engine.externals.poll_now(task_id, actor="ada")
+        await stage.engine.external_jobs.poll_now(task_id, actor="ada")
     with pytest.raises(ExternalJobNotFound):
-        await stage.engine.externals.show("00000000-0000-7000-8000-000000000000")
+        await stage.engine.external_jobs.show("00000000-0000-7000-8000-000000000000")
 
 
 async def test_an_operators_retry_submits_under_another_token(stage: Stage) -> None:
@@ -288,7 +288,7 @@ async def test_an_operators_retry_submits_under_another_token(stage: Stage) -> N
     await stage.tick(1)
     assert (await stage.task(task_id)).state == "completed"
     assert len({token for _, token in stub.started}) == 2
-    assert [job.state for job in await stage.engine.externals.list(live=None)] == ["completed", "failed"]
+    assert [job.state for job in await stage.engine.external_jobs.list(live=None)] == ["completed", "failed"]
 
 
 async def test_specialists_are_found_by_scope_and_name(stage: Stage) -> None:
@@ -374,7 +374,7 @@ async def test_jobs_wait_out_the_grace_period_where_servers_come_and_go(stage: S
     for each in (server("a", "render", "render@"), server("b", "other")):
         await stage.engine.store.save_server(each)
     task = await stage.engine.enqueue("render")
-    await stage.engine.externals.append_dispatched(task.id, HANDLE)
+    await stage.engine.external_jobs.append_dispatched(task.id, HANDLE)
     await stage.tick(2)
     assert (await stage.task(task.id)).state == "awaiting_external"
     assert (await stage.engine.why(task.id)).code == "no_worker"
@@ -390,7 +390,7 @@ async def test_a_handler_of_the_same_name_never_stands_for_a_specialist(stage: S
         called.append(payload)
 
     task = await stage.engine.enqueue("render")
-    await stage.engine.externals.append_dispatched(task.id, HANDLE)
+    await stage.engine.external_jobs.append_dispatched(task.id, HANDLE)
     await stage.tick(1)
     assert called == []
     assert (await stage.task(task.id)).error_code == "specialist_unregistered"
@@ -410,7 +410,7 @@ async def test_direct_dispatch_is_refused_for_what_is_not_pending(stage: Stage) 
     stage.engine.specialist("render", StubExternalSpecialist())
     task_id = await stage.dispatch()
     with pytest.raises(Refused):
-        await stage.engine.externals.append_dispatched(task_id, HANDLE)
+        await stage.engine.external_jobs.append_dispatched(task_id, HANDLE)
 
 
 async def test_the_view_has_the_columns_of_the_seed(stage: Stage) -> None:

@@ -19,7 +19,7 @@ from treadle import (
     RenderEvent,
     Specialist,
 )
-from treadle.kernel.entities import RecordFilter
+from treadle.kernel.store.records import RecordFilter
 from treadle.model.external import DISPATCHED, POLLED, RESOLVED
 from treadle.model.values import decode
 from treadle.testing import StubExternalRenderSpecialist
@@ -153,7 +153,7 @@ async def test_specialist_failure_marks_job_failed(stage: Stage) -> None:
 async def test_specialist_unregistered_marks_job_failed(stage: Stage) -> None:
     stage.engine.specialist("other", StubExternalRenderSpecialist())
     task = await stage.engine.enqueue("render")
-    await stage.engine.externals.append_dispatched(task.id, ExternalProductionHandle("job-1", 1))
+    await stage.engine.external_jobs.append_dispatched(task.id, ExternalProductionHandle("job-1", 1))
     await stage.tick(0.5)
     assert (await stage.task(task.id)).state == "awaiting_external"  # it is not due
     await stage.tick(0.5)
@@ -184,7 +184,7 @@ async def test_poll_raising_does_not_terminate_loop(stage: Stage, caplog: pytest
 
 async def test_loop_resumes_in_flight_polls_after_restart(stage: Stage) -> None:
     task = await stage.engine.enqueue("render")
-    await stage.engine.externals.append_dispatched(task.id, ExternalProductionHandle("job-9", 5))
+    await stage.engine.external_jobs.append_dispatched(task.id, ExternalProductionHandle("job-9", 5))
     assert await stage.kinds(task.id) == [DISPATCHED]
     assert (await stage.task(task.id)).wake_at == stage.clock.now() + 5 * SECOND
     stub = StubExternalRenderSpecialist([RenderEvent({"url": "d.png"})])

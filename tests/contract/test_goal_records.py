@@ -6,7 +6,7 @@ import pytest
 from tests.contract.recording import get_record, new_record, put_record, write
 from tests.contract.test_records import reachable
 
-from treadle.kernel.entities import ChangeRecord
+from treadle.kernel.store.records import ChangeRecord
 from treadle.model.states import GOAL_MACHINES, MACHINES, Machine
 
 WRITTEN_ONCE = [machine for machine in GOAL_MACHINES if not machine.moves]

@@ -11,9 +11,9 @@ import pytest
 from tests.contract.databases import Database
 from tests.contract.queueing import OTHER, new_task, put_and_claim, put_one, settle, succeed
 
-from treadle.kernel.health import findings
-from treadle.kernel.lookups import Health, TableHealth
-from treadle.kernel.verify import verify
+from treadle.kernel.store.health import findings
+from treadle.kernel.store.queries import Health, TableHealth
+from treadle.kernel.store.verify import verify
 from treadle.model.errors import Refused, Unsupported
 from treadle.testing import ManualClock
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.contract.queueing import ids, moves_of, put_and_claim, put_one, settle, succeed
 
-from treadle.kernel.ports import Store
-from treadle.kernel.units import MoveRun, PutRun, Unit, Verdict
-from treadle.kernel.verify import check_history, verify
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import MoveRun, PutRun, Unit, Verdict
+from treadle.kernel.store.verify import check_history, verify
 from treadle.model.runs import Run
 
 reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)

@@ -22,8 +22,8 @@ from tests.contract.queueing import (
     succeed,
 )
 
-from treadle.kernel.retention import DAY_FOR, Retention
-from treadle.kernel.units import PutBlob, Unit, Verdict
+from treadle.kernel.store.retention import DAY_FOR, Retention
+from treadle.kernel.store.units import PutBlob, Unit, Verdict
 from treadle.model.names import Lane
 from treadle.model.tasks import Claim, NewTask
 

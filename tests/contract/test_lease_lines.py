@@ -19,8 +19,8 @@ from tests.contract.queueing import (
 )
 from tests.contract.test_servers import a_server
 
-from treadle.kernel.lookups import Renewal
-from treadle.kernel.units import Keep
+from treadle.kernel.store.queries import Renewal
+from treadle.kernel.store.units import Keep
 from treadle.model.tasks import Claim
 
 
@@ -198,7 +198,7 @@ async def test_a_line_may_be_made_in_the_thread_that_uses_it(store):
     taken = await put_and_claim(store)
 
     def keep():
-        line = store.lease_line()
+        line = store.lease_connection()
         try:
             return line.renew([Renewal(taken.claim)], MINUTE)
         finally:

@@ -27,8 +27,8 @@ from tests.contract.queueing import (
     succeed,
 )
 
-from treadle.kernel.ports import Store
-from treadle.kernel.units import CancelRunTasks, HoldRun, Keep, Revive, Unit, Verdict
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import CancelRunTasks, HoldRun, Keep, Revive, Unit, Verdict
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import NewTask, Task

@@ -24,8 +24,8 @@ from tests.contract.queueing import (
     succeed,
 )
 
-from treadle.kernel.ports import Store
-from treadle.kernel.units import Revive, Unit, Verdict
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import Revive, Unit, Verdict
 from treadle.model.errors import BacklogFull, ListDraining
 from treadle.model.lists import TaskList
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, Lane

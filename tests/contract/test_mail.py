@@ -1,4 +1,4 @@
-"""Mail: told once to runs that live, in the order of arrival; it wakes a function when it has what it waits for."""
+"""Message: told once to runs that live, in the order of arrival; it wakes a function when it has what it waits for."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tests.contract.queueing import MINUTE, UNKNOWN_ID, WORK, claim, get, new_ta
 from tests.contract.recording import asleep, begin_function, new_mail, tell, wait_for_mail, write
 from tests.contract.running import begin, get_run, new_step, step_task, unit_of
 
-from treadle.kernel.entities import Await, PutMail, TakeMail
-from treadle.kernel.units import CancelRunTasks, HoldRun, MoveRun, PutSteps, RunGuard, Unit
-from treadle.kernel.verify import verify
+from treadle.kernel.store.records import Await, PutMessage, TakeMessages
+from treadle.kernel.store.units import CancelRunTasks, HoldRun, MoveRun, PutSteps, RunGuard, Unit
+from treadle.kernel.store.verify import verify
 
 reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 
@@ -27,16 +27,16 @@ async def test_mail_is_there_as_it_was_told_in_the_order_of_arrival(store, clock
     await tell(store, second)
     await clock.advance(3)
     await tell(store, first)
-    found = await store.list_mail(run.id, 10)
+    found = await store.list_messages(run.id, 10)
     assert [(m.id, m.step_id, m.name, m.body) for m in found] == [
         (second.id, None, "signal", '{"ü":2}'),
         (first.id, step.id, None, '{"told":1}'),
     ]
     assert [mail.at for mail in found] == [clock.now() - 3, clock.now()]
     assert 0 < found[0].seq < found[1].seq
-    assert await store.list_mail(run.id, 1) == found[:1]
-    assert await store.list_mail(run.id, 10, found[0].seq) == found[1:]
-    assert await store.list_mail(UNKNOWN_ID, 10) == []
+    assert await store.list_messages(run.id, 1) == found[:1]
+    assert await store.list_messages(run.id, 10, found[0].seq) == found[1:]
+    assert await store.list_messages(UNKNOWN_ID, 10) == []
 
 
 async def test_each_piece_raises_the_version_and_is_told_once(store):
@@ -46,7 +46,7 @@ async def test_each_piece_raises_the_version_and_is_told_once(store):
     assert (await get_run(store, run.id)).version == run.version + 2
     assert (await tell(store, mail)).verdict == "done"
     assert (await get_run(store, run.id)).version == run.version + 2
-    assert len(await store.list_mail(run.id, 10)) == 2
+    assert len(await store.list_messages(run.id, 10)) == 2
 
 
 async def test_mail_in_one_unit_twice_is_told_once(store):
@@ -54,7 +54,7 @@ async def test_mail_in_one_unit_twice_is_told_once(store):
     mail = new_mail(run)
     await tell(store, mail, mail)
     assert (await get_run(store, run.id)).version == run.version + 1
-    assert len(await store.list_mail(run.id, 10)) == 1
+    assert len(await store.list_messages(run.id, 10)) == 1
 
 
 async def test_mail_to_a_run_that_is_finished_or_gone_is_dropped(store):
@@ -63,15 +63,15 @@ async def test_mail_to_a_run_that_is_finished_or_gone_is_dropped(store):
     before = await get_run(store, run.id)
     answer = await tell(store, new_mail(run), new_mail(run, run_id=UNKNOWN_ID))
     assert answer.verdict == "done"
-    assert await store.list_mail(run.id, 10) == await store.list_mail(UNKNOWN_ID, 10) == []
+    assert await store.list_messages(run.id, 10) == await store.list_messages(UNKNOWN_ID, 10) == []
     assert await get_run(store, run.id) == before
 
 
 async def test_a_run_that_ends_in_the_same_call_is_not_told(store):
     run = await begin(store)
-    units = [Unit(rows=(PutMail(new_mail(run)),)), Unit(rows=(MoveRun(run.id, "complete", "running", "completed"),))]
+    units = [Unit(rows=(PutMessage(new_mail(run)),)), Unit(rows=(MoveRun(run.id, "complete", "running", "completed"),))]
     assert [answer.verdict for answer in await store.commit(units)] == ["done", "done"]
-    assert await store.list_mail(run.id, 10) == []
+    assert await store.list_messages(run.id, 10) == []
 
 
 async def test_who_did_not_see_the_mail_is_deferred(store):
@@ -127,7 +127,7 @@ async def test_mail_and_the_wait_for_it_in_one_call_leave_the_function_ready(sto
     for order in (1, -1):
         run, task = await begin_function(store)
         waits = Unit(task.claim, asleep(task), run=RunGuard(run.id, run.version), rows=(Await(run.id, 1),))
-        units = [waits, Unit(rows=(PutMail(new_mail(run)),))][::order]
+        units = [waits, Unit(rows=(PutMessage(new_mail(run)),))][::order]
         assert [answer.verdict for answer in await store.commit(units)] == ["done", "done"]
         found = await get_run(store, run.id)
         assert (found.version, found.awaiting) == (run.version + 2, 0)
@@ -185,20 +185,20 @@ async def test_mail_goes_with_the_settlement_that_it_follows_from(store):
     (step,) = await store.list_steps(steps[0].id, None, 1)
     await store.commit([Unit(tasks=(step_task(step),))])
     (child,) = await claim(store)
-    mail = PutMail(new_mail(run, id=child.id, body='{"done":1}'))
+    mail = PutMessage(new_mail(run, id=child.id, body='{"done":1}'))
     unit = Unit(child.claim, succeed(), rows=(mail,))
-    lost = Unit(child.claim, succeed(), rows=(PutMail(new_mail(run)),))
+    lost = Unit(child.claim, succeed(), rows=(PutMessage(new_mail(run)),))
     answers = await store.commit([unit, lost])
     assert [answer.verdict for answer in answers] == ["done", "claim_lost"]
     assert [answer.verdict for answer in await store.commit([unit])] == ["done"]
-    assert [each.id for each in await store.list_mail(run.id, 10)] == [child.id]
+    assert [each.id for each in await store.list_messages(run.id, 10)] == [child.id]
     assert (await get_run(store, run.id)).awaiting == 1
 
 
 async def test_many_units_of_a_call_tell_many_runs(store):
     begun = [await begin_function(store) for _ in range(3)]
     runs = [await wait_for_mail(store, run, task, count) for count, (run, task) in enumerate(begun, start=1)]
-    units = [Unit(rows=tuple(PutMail(new_mail(run)) for run in runs)) for _ in range(2)]
+    units = [Unit(rows=tuple(PutMessage(new_mail(run)) for run in runs)) for _ in range(2)]
     answers = await store.commit(units)
     assert {answer.lane_ids for answer in answers} == {(await lane_of_work(store),)}
     assert [(await get_run(store, run.id)).awaiting for run in runs] == [0, 0, 1]
@@ -210,11 +210,11 @@ async def test_taken_mail_is_gone_and_only_that(store):
     first, second, third = new_mail(run), new_mail(run), new_mail(other)
     await tell(store, first, second, third)
     run = await get_run(store, run.id)
-    late = unit_of(run, version=run.version - 1, rows=(TakeMail(run.id, (first.id, second.id)),))
-    good = unit_of(run, rows=(TakeMail(run.id, (first.id, third.id)),))
+    late = unit_of(run, version=run.version - 1, rows=(TakeMessages(run.id, (first.id, second.id)),))
+    good = unit_of(run, rows=(TakeMessages(run.id, (first.id, third.id)),))
     assert [answer.verdict for answer in await store.commit([late, good])] == ["deferred", "done"]
-    assert [each.id for each in await store.list_mail(run.id, 10)] == [second.id]
-    assert [each.id for each in await store.list_mail(other.id, 10)] == [third.id]
+    assert [each.id for each in await store.list_messages(run.id, 10)] == [second.id]
+    assert [each.id for each in await store.list_messages(other.id, 10)] == [third.id]
 
 
 async def test_steps_and_mail_are_taken_in_together(store):
@@ -222,10 +222,10 @@ async def test_steps_and_mail_are_taken_in_together(store):
     await tell(store, mail := new_mail(run))
     run = await get_run(store, run.id)
     step = new_step(run, "pay")
-    rows = (TakeMail(run.id, (mail.id,)), PutSteps(run.id, (step,), 1), Await(run.id, 0))
+    rows = (TakeMessages(run.id, (mail.id,)), PutSteps(run.id, (step,), 1), Await(run.id, 0))
     unit = Unit(task.claim, succeed(), run=RunGuard(run.id, run.version), rows=rows)
     assert [(await store.commit([unit]))[0].verdict for _ in range(2)] == ["done", "done"]
-    assert await store.list_mail(run.id, 10) == []
+    assert await store.list_messages(run.id, 10) == []
     assert [each.id for each in await store.list_steps(run.id, None, 10)] == [step.id]
     assert (await get_run(store, run.id)).steps == 1
 
@@ -241,7 +241,7 @@ async def test_mail_from_many_at_once_is_counted_once_each(database, store):
     found = await get_run(store, run.id)
     assert (found.version, found.awaiting) == (run.version + 20, 0)
     assert sum(bool(answer.lane_ids) for answer in answers) == 1
-    listed = await store.list_mail(run.id, 100)
+    listed = await store.list_messages(run.id, 100)
     assert {each.id for each in listed} == {each.id for each in mail}
     assert len(await claim(store)) == 1
 
@@ -296,8 +296,8 @@ async def test_those_who_tell_one_another_do_not_block_one_another(database, sto
     other = await database.open_store()
     for _ in range(10):
         (one, own), (two, its) = await begin_function(store), await begin_function(store)
-        first = Unit(own.claim, asleep(own), rows=(PutMail(new_mail(two)),))
-        second = Unit(its.claim, asleep(its), rows=(PutMail(new_mail(one)),))
+        first = Unit(own.claim, asleep(own), rows=(PutMessage(new_mail(two)),))
+        second = Unit(its.claim, asleep(its), rows=(PutMessage(new_mail(one)),))
         answers = await asyncio.gather(store.commit([first]), other.commit([second]))
         assert [answer.verdict for (answer,) in answers] == ["done", "done"]
         for task in await claim(store):

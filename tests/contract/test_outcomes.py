@@ -7,8 +7,8 @@ from tests.contract.queueing import put_and_claim, succeed
 from tests.contract.recording import outcome, write
 from tests.contract.running import new_run
 
-from treadle.kernel.entities import PutOutcome
-from treadle.kernel.units import Unit
+from treadle.kernel.store.records import PutOutcome
+from treadle.kernel.store.units import Unit
 
 RUN = new_run().id
 

@@ -259,7 +259,7 @@ async def test_a_job_is_handed_off_where_a_specialist_can_poll_it(bench: Bench) 
             await bench.workers.hand_off(worker_id, task_id, 1, handle)
     task = await bench.task(task_id)
     assert (task.state, task.wake_at) == ("awaiting_external", bench.now() + 30_000)
-    assert (await bench.engine.externals.show(task_id)).record.external_job_id == "farm/7"
+    assert (await bench.engine.external_jobs.show(task_id)).record.external_job_id == "farm/7"
     await bench.pass_(30)
     await ExternalPollingLoop(bench.engine).tick()
     assert await bench.engine.result(task_id) == {"url": "a.png"}
@@ -427,7 +427,7 @@ async def test_a_worker_that_heartbeats_through_another_process_is_alive(bench: 
 
 
 async def test_workers_that_were_forgotten_are_looked_up_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.kernel.outside_workers._MOST_KNOWN", 2)
+    monkeypatch.setattr("treadle.kernel.remote_workers.service._MOST_KNOWN", 2)
     workers = [await bench.worker("job", actor=f"actor-{number}") for number in range(4)]
     assert list(bench.workers._known) == workers[2:]
     assert [await bench.workers.registered_by(each) for each in workers] == [f"actor-{number}" for number in range(4)]

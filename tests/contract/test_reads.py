@@ -24,9 +24,9 @@ from tests.contract.queueing import (
     succeed,
 )
 
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.units import Finish, Revive
-from treadle.kernel.verify import check_history, verify
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import Finish, Revive
+from treadle.kernel.store.verify import check_history, verify
 from treadle.model.names import Lane
 from treadle.model.states import Hold
 

@@ -10,10 +10,10 @@ from tests.contract.queueing import UNKNOWN_ID, put_and_claim, put_one, succeed
 from tests.contract.recording import approve, get_record, new_record, new_schedule, put_record, write
 from tests.contract.running import begin, unit_of
 
-from treadle.kernel.entities import ChangeRecord, PutItems, PutRecord, RecordFilter
-from treadle.kernel.retention import KEEP_RECORDS_FOR
-from treadle.kernel.units import Unit
-from treadle.kernel.verify import verify
+from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
+from treadle.kernel.store.retention import KEEP_RECORDS_FOR
+from treadle.kernel.store.units import Unit
+from treadle.kernel.store.verify import verify
 from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.states import MACHINES
 

@@ -26,13 +26,13 @@ from tests.contract.queueing import (
 )
 from tests.contract.recording import new_mail, new_record, outcome, tell, write
 
-from treadle.kernel import retention
-from treadle.kernel.entities import ChangeRecord, PutItems, PutOutcome, PutRecord
-from treadle.kernel.lookups import Rules
-from treadle.kernel.ports import Store
-from treadle.kernel.retention import DAY_FOR, PruneReport, Retention
-from treadle.kernel.units import MoveRun, PutBlob, PutRun, PutSteps, Revive, Unit, Verdict
-from treadle.kernel.verify import verify
+from treadle.kernel.store import retention
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import Rules
+from treadle.kernel.store.records import ChangeRecord, PutItems, PutOutcome, PutRecord
+from treadle.kernel.store.retention import DAY_FOR, PruneReport, Retention
+from treadle.kernel.store.units import MoveRun, PutBlob, PutRun, PutSteps, Revive, Unit, Verdict
+from treadle.kernel.store.verify import verify
 from treadle.model.errors import NotFound, Refused
 from treadle.model.names import Lane
 from treadle.model.runs import Run, Step
@@ -123,10 +123,10 @@ async def test_with_a_tree_go_its_records_mail_and_outcomes_and_no_others(databa
     assert [await store.find_record(record.id) for record in records] == [None] * 3
     assert await store.list_moves(records[0].id) == []
     assert await store.list_items(records[0].id, None, 10) == []
-    assert await store.list_mail(run.id, 10) == []
+    assert await store.list_messages(run.id, 10) == []
     assert await store.find_outcomes([f"of-run-{n}" for n in range(3)]) == []
     assert (await store.find_record(of_live.id)) is not None
-    assert len(await store.list_mail(live.id, 10)) == 1
+    assert len(await store.list_messages(live.id, 10)) == 1
     assert len(await store.find_outcomes(["key-1"])) == 1
     assert (await verify(store)).problems == ()
 

@@ -20,9 +20,9 @@ from tests.contract.running import (
     unit_of,
 )
 
-from treadle.kernel.lookups import RunFilter
-from treadle.kernel.ports import Store
-from treadle.kernel.units import (
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import RunFilter
+from treadle.kernel.store.units import (
     CancelRunTasks,
     ClearInbox,
     HoldRun,
@@ -36,7 +36,7 @@ from treadle.kernel.units import (
     Unit,
     Verdict,
 )
-from treadle.kernel.verify import verify
+from treadle.kernel.store.verify import verify
 from treadle.model.errors import IllegalMove
 from treadle.model.states import Hold
 from treadle.model.tasks import Claim

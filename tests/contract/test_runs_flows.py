@@ -7,8 +7,8 @@ import asyncio
 from tests.contract.databases import Database, StoreTime
 from tests.contract.running import begin, new_run
 
-from treadle.kernel.ports import Store
-from treadle.kernel.units import PutBlob, PutFlow, Unit
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import PutBlob, PutFlow, Unit
 from treadle.model.runs import Flow
 
 

@@ -17,22 +17,22 @@ from tests.contract.databases import Database, Postgres, SqliteInline
 from tests.contract.queueing import MINUTE, OTHER, WORK, Line, cancel, fail, park, seen, succeed
 from tests.contract.running import new_step
 
-from treadle.kernel.entities import (
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import Renewal, RunFilter, TaskFilter
+from treadle.kernel.store.records import (
     Await,
     ChangeRecord,
     PutItems,
-    PutMail,
+    PutMessage,
     PutOutcome,
     PutRecord,
     RecordFilter,
-    TakeMail,
+    TakeMessages,
 )
-from treadle.kernel.lookups import Renewal, RunFilter, TaskFilter
-from treadle.kernel.ports import Store
-from treadle.kernel.units import Amend, HoldRun, Keep, MoveRun, PutRun, PutSteps, Revive, Row, RunGuard, Unit
-from treadle.kernel.verify import verify
+from treadle.kernel.store.units import Amend, HoldRun, Keep, MoveRun, PutRun, PutSteps, Revive, Row, RunGuard, Unit
+from treadle.kernel.store.verify import verify
 from treadle.model.names import Lane
-from treadle.model.records import EffectOutcome, Mail, Record
+from treadle.model.records import EffectOutcome, Message, Record
 from treadle.model.runs import Run
 from treadle.model.states import MACHINES
 from treadle.model.tasks import NewTask, Task
@@ -51,7 +51,7 @@ class Twins:
         self.lanes: list[dict[int, Lane]] = [{}, {}]
 
     async def open(self, threads: list[ThreadPoolExecutor]) -> None:
-        self.lines = [Line(store.lease_line(), thread) for store, thread in zip(self.stores, threads, strict=True)]
+        self.lines = [Line(store.lease_connection(), thread) for store, thread in zip(self.stores, threads, strict=True)]
         for number, store in enumerate(self.stores):
             found = await store.lane_ids(LANES)
             self.lanes[number] = {lane_id: lane for lane, lane_id in found.items()}
@@ -266,7 +266,7 @@ class Operator:
         runs, units = await self.runs(), []
         for _ in range(self.dice.randint(1, 3) if runs else 0):
             chosen = [self.dice.choice(runs).id for _ in range(self.dice.randint(1, 3))]
-            rows: list[Row] = [PutMail(Mail(id=self.ids.new_id(), run_id=run_id, name="s", body="{}")) for run_id in chosen]
+            rows: list[Row] = [PutMessage(Message(id=self.ids.new_id(), run_id=run_id, name="s", body="{}")) for run_id in chosen]
             units.append(Unit(rows=tuple(rows + self.dice.sample(rows, self.dice.randint(0, 1)))))
         self.units += units
         await self.twins.commit(units)
@@ -283,7 +283,7 @@ class Operator:
     async def executed(self, task: Task, run: Run) -> Unit:
         step = PutSteps(run.id, (new_step(run, f"{task.id}/{self.dice.choice('ab')}", body=f'{{"n":{self.dice.random()}}}'),), 1)
         guard = RunGuard(run.id, run.version)
-        taken = TakeMail(run.id, tuple(mail.id for mail in await self.twins.stores[0].list_mail(run.id, 2)))
+        taken = TakeMessages(run.id, tuple(mail.id for mail in await self.twins.stores[0].list_messages(run.id, 2)))
         status = self.dice.choice(("unknown", "succeeded", "failed"))
         effect = EffectOutcome(
             idempotency_key=self.dice.choice("pq"), tool_call_id="c", status=status, response="{}", root_id=run.root_id

@@ -10,10 +10,10 @@ import pytest
 from tests.contract.databases import Database, StoreTime
 from tests.contract.timing import DAY, HOUR, MINUTE, SECOND, Timing
 
-from treadle.kernel.calendar import make_cron
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.ports import Store
-from treadle.kernel.starting import Occasion, Prepared
+from treadle.kernel.schedules.ticks import make_cron
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.triggers.target import Occasion, Prepared
 from treadle.model.clock import as_text
 from treadle.model.errors import (
     IllegalMove,
@@ -453,7 +453,7 @@ async def test_a_schedule_whose_task_was_canceled_gets_another(timing: Timing) -
 async def test_a_start_up_takes_in_that_the_rules_of_a_zone_have_changed(timing: Timing, monkeypatch: pytest.MonkeyPatch) -> None:
     made = await timing.schedules.create("report", cron="0 12 * * *", zone="Europe/Berlin", task="job")
     assert await timing.schedules.repair() == []
-    monkeypatch.setattr("treadle.kernel.schedules.make_calendar", lambda _: make_cron("0 11 * * *", "Europe/Berlin"))
+    monkeypatch.setattr("treadle.kernel.schedules.service.make_calendar", lambda _: make_cron("0 11 * * *", "Europe/Berlin"))
     assert await timing.schedules.repair() == ["report"]
     assert await timing.schedules.repair() == []
     schedule = await timing.schedules.get("report")

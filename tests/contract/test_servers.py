@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.contract.queueing import new_task, put_and_claim, put_one
 
-from treadle.kernel.lookups import Touch
+from treadle.kernel.store.queries import Touch
 from treadle.model.tasks import LogLine, Server
 
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from tests.contract.queueing import new_task
 
-from treadle.kernel.system import SystemIds
-from treadle.kernel.units import PutRun, Unit
+from treadle.kernel.store.system import SystemIds
+from treadle.kernel.store.units import PutRun, Unit
 from treadle.model.names import HANDLER
 from treadle.model.runs import Run
 from treadle.model.usage import Budget, Usage, total

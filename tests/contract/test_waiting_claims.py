@@ -79,7 +79,7 @@ async def test_who_waits_for_something_else_does_not_look(bench: Bench) -> None:
         await bench.put("other")
         await bench.waits(10)
     assert bench.claims == before
-    await bench.engine.outside_workers.close()
+    await bench.engine.remote_workers.close()
     assert await asyncio.gather(*waiting) == [[]] * 10
 
 
@@ -134,7 +134,7 @@ async def test_a_worker_that_waits_is_alive(bench: Bench) -> None:
 
 
 async def test_a_worker_that_has_left_elsewhere_waits_no_longer(bench: Bench) -> None:
-    from treadle.kernel.lookups import Touch
+    from treadle.kernel.store.queries import Touch
 
     worker_id = await bench.worker("job")
     waiting = bench.waiting_claim(worker_id, 60)

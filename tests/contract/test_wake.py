@@ -25,8 +25,8 @@ from tests.contract.queueing import (
     succeed,
 )
 
-from treadle.kernel.lookups import Woken
-from treadle.kernel.units import Keep, Verdict
+from treadle.kernel.store.queries import Woken
+from treadle.kernel.store.units import Keep, Verdict
 from treadle.model.states import Hold, TaskState
 
 
@@ -213,7 +213,7 @@ async def test_concurrent_callers_never_wake_the_same_task_twice(store, clock):
 
 
 async def test_a_renewed_lease_does_not_expire_at_its_first_end(store, clock, line):
-    from treadle.kernel.lookups import Renewal
+    from treadle.kernel.store.queries import Renewal
 
     taken = await put_and_claim(store, lease_for=30_000)
     await clock.advance(20_000)

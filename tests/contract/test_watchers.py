@@ -12,18 +12,18 @@ import pytest
 from tests.contract.databases import StoreTime
 from tests.contract.timing import HOUR, MINUTE, SECOND, InThisThread, Timing
 
-from treadle.kernel.looking import PAGE, ROTATE
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.noticing import Content, Fetched, Scan
-from treadle.kernel.ports import Store
-from treadle.kernel.system import SystemClock
-from treadle.kernel.telemetry import WatcherBack, WatcherTrouble
-from treadle.kernel.why import why
+from treadle.kernel.queue.why import why
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.system import SystemClock
+from treadle.kernel.telemetry.events import WatcherBack, WatcherTrouble
+from treadle.kernel.watchers.decide import Content, Fetched, Scan
+from treadle.kernel.watchers.scan import PAGE, ROTATE
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, WatcherExists, WatcherNotFound
 from treadle.model.names import WATCHER
 from treadle.model.values import decode
 from treadle.model.watchers import Item, Source
-from treadle.workers.scanning import Scanner
+from treadle.workers.scan import Scanner
 
 EVERY = 30 * SECOND
 
@@ -215,8 +215,8 @@ async def test_one_file_is_watched_from_before_it_is_there(timing: Timing, inbox
 async def test_a_big_directory_is_taken_in_page_by_page_and_a_crash_between_repeats_nothing(
     timing: Timing, clock: StoreTime, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("treadle.kernel.looking.PAGE", 50)
-    monkeypatch.setattr("treadle.kernel.looking.STARTS", 20)
+    monkeypatch.setattr("treadle.kernel.watchers.scan.PAGE", 50)
+    monkeypatch.setattr("treadle.kernel.watchers.scan.STARTS", 20)
     await timing.watchers.create("inbox", directory=str(inbox), settle=0, changes=["created", "deleted"], task="job")
     await timing.look()
     for number in range(180):

@@ -8,23 +8,23 @@ from typing import Any
 
 from tests.contract.databases import StoreTime
 
-from treadle.kernel.advancer import Advancer
-from treadle.kernel.committer import Committer
-from treadle.kernel.firing import Firer
-from treadle.kernel.flows import Flows
-from treadle.kernel.looking import Looker, Looks
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.ports import Store
-from treadle.kernel.queue import Queue
-from treadle.kernel.runs import Runs
-from treadle.kernel.schedules import Schedules
-from treadle.kernel.starting import Starters
-from treadle.kernel.system import SystemClock, SystemIds
-from treadle.kernel.telemetry import Event
-from treadle.kernel.units import Answer, Finish, Unit
-from treadle.kernel.vault import Vault
-from treadle.kernel.verify import verify
-from treadle.kernel.watchers import Watchers
+from treadle.kernel.queue.service import Queue
+from treadle.kernel.runs.advancer import Advancer
+from treadle.kernel.runs.flows import Flows
+from treadle.kernel.runs.service import Runs
+from treadle.kernel.schedules.fire import Firer
+from treadle.kernel.schedules.service import Schedules
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.system import SystemClock, SystemIds
+from treadle.kernel.store.units import Answer, Finish, Unit
+from treadle.kernel.store.value_store import ValueStore
+from treadle.kernel.store.verify import verify
+from treadle.kernel.telemetry.events import Event
+from treadle.kernel.triggers.target import Starters
+from treadle.kernel.watchers.scan import Looker, Looks
+from treadle.kernel.watchers.service import Watchers
 from treadle.model.names import HANDLER, SCHEDULE, WATCHER
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
@@ -32,7 +32,7 @@ from treadle.model.values import decode
 from treadle.testing import ManualClock
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler
-from treadle.workers.scanning import Scanner
+from treadle.workers.scan import Scanner
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 
@@ -58,11 +58,11 @@ class Timing:
         self.store, self.clock = store, clock
         self.owner_id = owner_id or ids.new_id()
         self.committer = Committer(store, waiting)
-        vault = Vault(store, None)
-        self.queue = Queue(store, self.committer, ids, vault)
-        self.flows = Flows(store, self.committer, vault)
-        advancer = Advancer(store, self.committer, self.flows, vault, waiting.now, lambda _: None)
-        self.runs = Runs(store, self.committer, advancer, self.flows, vault, ids)
+        value_store = ValueStore(store, None)
+        self.queue = Queue(store, self.committer, ids, value_store)
+        self.flows = Flows(store, self.committer, value_store)
+        advancer = Advancer(store, self.committer, self.flows, value_store, waiting.now, lambda _: None)
+        self.runs = Runs(store, self.committer, advancer, self.flows, value_store, ids)
         self.starters = Starters(store, self.queue, lambda: self.runs)
         self.schedules = Schedules(store, self.committer, ids, self.starters)
         self.firer = Firer(store, self.committer, self.schedules, self.starters)

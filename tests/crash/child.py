@@ -23,8 +23,8 @@ from typing import Any
 from tests.unit.workers import isolated
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, Specialist, TaskSpec
-from treadle.kernel.crashpoints import arm
-from treadle.kernel.telemetry import Event, TaskSettled, TaskTaken
+from treadle.kernel.store.crashpoints import arm
+from treadle.kernel.telemetry.events import Event, TaskSettled, TaskTaken
 from treadle.model.clock import Duration
 
 
@@ -292,7 +292,7 @@ async def run_starter(options: argparse.Namespace) -> None:
 async def run_gateway(options: argparse.Namespace) -> None:
     """What an HTTP server does for one outside worker: its claims wait here, and its results are taken in here."""
     async with Engine(emit=emit) as engine:
-        workers = engine.outside_workers
+        workers = engine.remote_workers
         worker = await workers.register("shell", handlers=["note"])
         while True:
             tell("waiting", worker_id=worker.id)

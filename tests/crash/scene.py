@@ -13,7 +13,7 @@ from typing import Any
 from tests.nursery import start
 
 from treadle import Engine, Task
-from treadle.kernel.lookups import TaskFilter
+from treadle.kernel.store.queries import TaskFilter
 from treadle.model.errors import StoreError
 from treadle.model.names import ENGINE_LIST
 from treadle.settings import Settings, child_environment

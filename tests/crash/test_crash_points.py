@@ -12,7 +12,7 @@ from tests.crash.test_effects import EFFECT_POINTS
 from tests.crash.test_external import EXTERNAL_POINTS
 
 from treadle import TaskSpec
-from treadle.kernel.crashpoints import POINTS
+from treadle.kernel.store.crashpoints import POINTS
 from treadle.model.values import decode
 
 ENQUEUE_POINTS = ("enqueue.before_commit", "enqueue.after_commit")

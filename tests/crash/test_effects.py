@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.crash.scene import BOUND, Scene
 
-from treadle.kernel.effects import Effect
+from treadle.kernel.effects.decide import Effect
 from treadle.model.tasks import Move
 from treadle.model.values import decode
 

@@ -15,11 +15,11 @@ import pytest
 from tests.crash.scene import Child, Scene, until
 
 from treadle import Engine
-from treadle.kernel.entities import RecordFilter
-from treadle.kernel.goal_reads import ObjectiveTrail
-from treadle.kernel.goal_schemas import check_document
+from treadle.goals.reads import ObjectiveTrail
+from treadle.goals.records import Objective
+from treadle.goals.schemas import check_document
+from treadle.kernel.store.records import RecordFilter
 from treadle.model.errors import StoreError
-from treadle.model.goals import Objective
 from treadle.model.values import decode
 
 KILLED = -signal.SIGKILL

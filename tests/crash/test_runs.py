@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.crash.scene import BOUND, Scene, until
 
-from treadle.kernel.lookups import TaskFilter
+from treadle.kernel.store.queries import TaskFilter
 
 KILLED = -signal.SIGKILL
 

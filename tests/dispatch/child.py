@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 from treadle import Engine
-from treadle.agents.dispatch import AgentCoordinator, TaskState
+from treadle.dispatch import AgentCoordinator, TaskState
 
 
 def tell(task: TaskState) -> None:

@@ -10,7 +10,7 @@ from tests.dispatch.scenes import Scene
 from tests.interfaces.engines import ALL, SHARED
 
 from treadle import Engine
-from treadle.agents.dispatch import AgentCoordinator
+from treadle.dispatch import AgentCoordinator
 
 
 @pytest.fixture(params=ALL)

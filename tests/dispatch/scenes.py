@@ -12,7 +12,7 @@ import pytest
 from tests.interfaces.engines import url_of
 
 from treadle import Engine
-from treadle.kernel.telemetry import Emit, log_event
+from treadle.kernel.telemetry.events import Emit, log_event
 from treadle.settings import Settings
 from treadle.testing import ManualClock
 

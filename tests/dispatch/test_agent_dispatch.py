@@ -8,7 +8,7 @@ import logging
 import pytest
 from tests.dispatch.scenes import issue
 
-from treadle.agents.dispatch import (
+from treadle.dispatch import (
     AgentCoordinator,
     DispatchConfig,
     GitHubIssue,

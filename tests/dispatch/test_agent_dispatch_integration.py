@@ -20,8 +20,8 @@ from tests.dispatch.scenes import Scene, issue, sleeping, until
 from tests.interfaces.engines import SHARED, url_of
 
 from treadle import Engine
-from treadle.agents.dispatch import AgentCoordinator, DispatchConfig, StorageError, TaskState, TaskStatus
-from treadle.kernel.telemetry import Event, LoopError, StoreTrouble
+from treadle.dispatch import AgentCoordinator, DispatchConfig, StorageError, TaskState, TaskStatus
+from treadle.kernel.telemetry.events import Event, LoopError, StoreTrouble
 from treadle.model.errors import ClaimLost, NonRetryable, StoreError
 from treadle.model.outcomes import Waiting
 from treadle.settings import Settings, child_environment

@@ -18,8 +18,8 @@ from tests.interfaces.engines import ALL, SHARED, url_of
 
 from treadle import Engine
 from treadle.agents import Persistence, WrongThread
-from treadle.agents.dispatch import AgentCoordinator, BlockingCoordinator, TaskState, TaskStatus
 from treadle.codecs import Zlib
+from treadle.dispatch import AgentCoordinator, BlockingCoordinator, TaskState, TaskStatus
 from treadle.settings import Settings
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.dispatch.scenes import issue
 
-from treadle.agents.dispatch import (
+from treadle.dispatch import (
     AgentCoordinator,
     GitHubIssue,
     InvalidIssue,
@@ -20,7 +20,7 @@ from treadle.agents.dispatch import (
     TaskStatus,
     make_issue,
 )
-from treadle.agents.dispatch.issues import issue_json
+from treadle.dispatch.issues import issue_json
 from treadle.model.errors import InvalidPayload
 
 REPOSITORY = issue()["repository"]

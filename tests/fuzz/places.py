@@ -13,17 +13,17 @@ from urllib.parse import quote
 
 from tests.fuzz.language import text_of
 
-from treadle.agents.llm.prices import parse_prices
 from treadle.agents.requirements import check_requirement, missing_requirements
+from treadle.goals.gates import Gates
+from treadle.goals.topology import InvalidTopology
+from treadle.goals.topology_file import load_topology, with_roles
+from treadle.llm.prices import parse_prices
 from treadle.model.errors import InvalidInput, InvalidStoreUrl, TreadleError
 from treadle.model.globs import compile_pattern
-from treadle.model.topology import InvalidTopology
 from treadle.settings import load_settings
 from treadle.stores import make_store
 from treadle.testing import ManualClock
 from treadle.wiring.metrics_port import parse_address
-from treadle.wiring.topology import load_topology, with_roles
-from treadle.workers.gates import Gates
 
 SECRET = "hunter2"
 SECRETS = ("TREADLE_STORE", "TREADLE_WEBHOOK_SECRET", "TREADLE_GITHUB_SECRET", "ANTHROPIC_API_KEY")

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from tests.fuzz.language import text_of
 
 from treadle.cli import inputs
-from treadle.kernel.calendar import Calendar, describe, last_ticks, make_calendar, make_cron, ticks_after
-from treadle.kernel.catchup import BATCH, plan
-from treadle.kernel.schedule_options import make_body
+from treadle.kernel.schedules.decide import BATCH, plan
+from treadle.kernel.schedules.options import make_body
+from treadle.kernel.schedules.ticks import Calendar, describe, last_ticks, make_calendar, make_cron, ticks_after
 from treadle.model.clock import LATEST_AT, instant, milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, InvalidSchedule, TreadleError
 from treadle.testing.clock import START_AT

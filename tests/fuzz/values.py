@@ -11,8 +11,8 @@ from typing import Any
 from tests.fuzz.language import text_of
 
 from treadle.codecs import Zlib
-from treadle.kernel.sealing import sealed_store
-from treadle.kernel.vault import UnreadableValue, Vault
+from treadle.kernel.store.sealed import sealed_store
+from treadle.kernel.store.value_store import UnreadableValue, ValueStore
 from treadle.model.errors import InvalidPayload, InvalidPlan, PayloadTooLarge
 from treadle.model.plans import read_plan, resolve
 from treadle.model.tasks import LogLine
@@ -27,7 +27,7 @@ NOW = 1_800_000_000
 def payload(data: bytes) -> None:
     """Any JSON: a store's text that reads back as the same value, types and all, or refused with `InvalidPayload`.
 
-    Packed in a vault, with a codec and without, it comes back too, whatever its keys are called.
+    Packed in a value_store, with a codec and without, it comes back too, whatever its keys are called.
     """
     try:
         value = json.loads(data)
@@ -41,9 +41,9 @@ def payload(data: bytes) -> None:
     assert same(decode(text), value)
     assert "\\u0000" not in text.replace("\\\\", "")
     if isinstance(value, dict):
-        for vault in (Vault(Nothing()), Vault(Nothing(), Zlib(from_size=1))):  # type: ignore[arg-type]
-            packed, blobs = vault.pack(value, "root")[:2]
-            assert same(done(Vault(Nothing(blobs), Zlib()).unpack(packed)), value)  # type: ignore[arg-type]
+        for value_store in (ValueStore(Nothing()), ValueStore(Nothing(), Zlib(from_size=1))):  # type: ignore[arg-type]
+            packed, blobs = value_store.pack(value, "root")[:2]
+            assert same(done(ValueStore(Nothing(blobs), Zlib()).unpack(packed)), value)  # type: ignore[arg-type]
 
 
 def same(left: Any, right: Any) -> bool:
@@ -119,7 +119,7 @@ def sealed(data: bytes) -> None:
         found = done(_there_and_back(store, line))
         assert [each.message for each in found] == [text]
     try:
-        Vault(Nothing(), Zlib()).plain(text)  # type: ignore[arg-type]
+        ValueStore(Nothing(), Zlib()).plain(text)  # type: ignore[arg-type]
     except UnreadableValue as error:
         assert str(error)
 

@@ -8,8 +8,8 @@ from tests.http.conftest import Stage
 
 from treadle.http.access import COOKIE, LOOK_EVERY
 from treadle.http.app import make_app
-from treadle.kernel.credentials import RECENT_FOR
-from treadle.kernel.logins import PER_ADDRESS
+from treadle.kernel.access.credentials import RECENT_FOR
+from treadle.kernel.access.login_throttle import PER_ADDRESS
 from treadle.model.access import Scope
 
 TASK = {"name": "greet"}

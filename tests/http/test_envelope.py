@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.http.conftest import Stage
 
-from treadle.http.envelope import BODY_OVERHEAD, SAFE
+from treadle.http.middleware import BODY_OVERHEAD, SAFE
 from treadle.model.errors import StoreUnavailable
 
 

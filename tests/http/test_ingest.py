@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from treadle.agents.dispatch import AgentCoordinator
+from treadle.dispatch import AgentCoordinator
 from treadle.http.app import make_app
-from treadle.http.envelope import BODY_OVERHEAD
 from treadle.http.ingest import is_signed
+from treadle.http.middleware import BODY_OVERHEAD
 from treadle.model.access import Scope
 from treadle.settings import Settings
 from treadle.wiring.engine import Engine

@@ -14,13 +14,13 @@ from tests.interfaces.test_engine_events import Late
 from treadle.api.events import Event
 from treadle.client import Client
 from treadle.http.app import make_app
-from treadle.http.front import Front, front_of
+from treadle.http.app_state import AppState, front_of
 from treadle.http.live import BEAT_EVERY, Live
-from treadle.http.serving import HttpOptions, HttpServer
+from treadle.http.long_poll import LOOK_EVERY
+from treadle.http.server import HttpOptions, HttpServer
 from treadle.http.stream import LAG_GRACE
-from treadle.http.waiting import LOOK_EVERY
-from treadle.kernel.event_pages import EventFilter
-from treadle.kernel.events import GIVE_UP_FOR
+from treadle.kernel.reads.event_pages import EventFilter
+from treadle.kernel.reads.events import GIVE_UP_FOR
 from treadle.model.access import Scope
 from treadle.model.errors import Forbidden
 from treadle.settings import Settings
@@ -102,7 +102,7 @@ async def test_who_is_slow_is_let_go_and_neither_the_engine_nor_others_wait(monk
 class Caller:
     """A caller of the application as a server sees it, who may stop to take what it is sent."""
 
-    def __init__(self, front: Front, app: Any, query: str = "") -> None:
+    def __init__(self, front: AppState, app: Any, query: str = "") -> None:
         self.front, self.app, self.query = front, app, query
         self.sent: list[bytes] = []
         self.taking = asyncio.Event()

@@ -14,8 +14,8 @@ from tests.http.conftest import Stage, described
 from treadle.cli.mcp_mount import add_mcp
 from treadle.http.access import COOKIE
 from treadle.http.app import make_app
-from treadle.http.front import front_of
-from treadle.kernel.logins import FailedLogins
+from treadle.http.app_state import front_of
+from treadle.kernel.access.login_throttle import FailedLogins
 from treadle.model.access import Scope, granted
 from treadle.testing import ManualClock
 from treadle.web.site import add_pages

@@ -11,7 +11,7 @@ from tests.http.conftest import Stage, described
 
 from treadle.api.contract import PREFIX, Call
 from treadle.api.face import all_calls
-from treadle.http.page import page
+from treadle.http.docs_page import page
 from treadle.http.problems import DOCUMENTED, problem
 from treadle.http.reference import operations
 from treadle.model.access import Scope

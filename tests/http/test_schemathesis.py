@@ -27,7 +27,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from tests.http.conftest import described
 
-from treadle.http.serving import HttpOptions, HttpServer
+from treadle.http.server import HttpOptions, HttpServer
 from treadle.model.access import Scope
 from treadle.wiring.engine import Engine
 

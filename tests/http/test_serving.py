@@ -16,9 +16,9 @@ import pytest
 from tests.interfaces.commands import Treadle
 
 from treadle.client import Client
-from treadle.http.binding import MAX_PORT_ATTEMPTS, CannotListen, is_loopback, listen
+from treadle.http.address import MAX_PORT_ATTEMPTS, CannotListen, is_loopback, listen
 from treadle.http.connections import HEAD_LIMIT
-from treadle.http.serving import HttpOptions, HttpServer, NeedsToken
+from treadle.http.server import HttpOptions, HttpServer, NeedsToken
 from treadle.model.access import Scope
 from treadle.wiring.engine import Engine
 
@@ -50,7 +50,7 @@ def test_a_taken_port_is_passed_over_and_too_many_are_an_error():
 
 
 def test_when_all_ports_are_taken_it_is_said(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("treadle.http.binding.MAX_PORT_ATTEMPTS", 0)
+    monkeypatch.setattr("treadle.http.address.MAX_PORT_ATTEMPTS", 0)
     with taken() as port, pytest.raises(CannotListen, match=str(port)):
         listen("127.0.0.1", port)
 

@@ -13,8 +13,8 @@ import pytest
 from tests.http.conftest import Stage
 
 from treadle.http.app import make_app
-from treadle.http.front import front_of
-from treadle.http.waiting import LOOK_EVERY
+from treadle.http.app_state import front_of
+from treadle.http.long_poll import LOOK_EVERY
 from treadle.model.access import Scope
 from treadle.settings import Settings
 from treadle.testing import ManualClock

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from treadle import Engine
-from treadle.kernel.ports import Store
+from treadle.kernel.store.ports import Store
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreUnavailable
 from treadle.settings import Settings

@@ -13,9 +13,9 @@ from typing import Any
 from tests.interfaces.engines import BOUND
 
 from treadle import Engine
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.settle import failure, settlement
-from treadle.kernel.units import Answer, Unit
+from treadle.kernel.queue.decide import failure, settlement
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import Answer, Unit
 from treadle.model.names import FUNCTION, HANDLER
 from treadle.model.outcomes import Problem, Succeeded
 from treadle.model.retry import RetryPolicy
@@ -72,7 +72,7 @@ class Process:
             Runtime(
                 engine.store,
                 self.committer,  # type: ignore[arg-type]
-                engine.vault,
+                engine.value_store,
                 engine.clock,
                 engine.ids,
                 self.executor,
@@ -111,7 +111,7 @@ class Process:
         return len(tasks) + len(handled)
 
     async def answer(self, task: Task, answer: Any) -> None:
-        payload = await self.engine.vault.unpack(task.payload)
+        payload = await self.engine.value_store.unpack(task.payload)
         try:
             result = answer(task.name, payload)
         except ValueError as error:

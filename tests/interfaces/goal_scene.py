@@ -11,9 +11,9 @@ from typing import Any
 from tests.interfaces.engines import BOUND, make_engine
 
 from treadle import Engine, Task
-from treadle.kernel.goal_reads import ObjectiveTrail
-from treadle.kernel.units import Answer, Finish, Unit, Verdict
-from treadle.model.goals import Objective
+from treadle.goals.reads import ObjectiveTrail
+from treadle.goals.records import Objective
+from treadle.kernel.store.units import Answer, Finish, Unit, Verdict
 from treadle.model.states import TaskState
 from treadle.model.tasks import NewTask
 from treadle.model.values import Json, encode
@@ -103,7 +103,7 @@ async def again(engine: Engine, task: Task) -> Task:
 
 async def image(engine: Engine) -> list[tuple[Any, ...]]:
     """All records as they are stored, versions too: what a no-op leaves as it was."""
-    from treadle.kernel.entities import RecordFilter
+    from treadle.kernel.store.records import RecordFilter
     from treadle.model.states import GOAL_MACHINES
 
     pages = [await engine.store.list_records(RecordFilter(machine.entity), 1000) for machine in GOAL_MACHINES]

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from treadle import Engine
-from treadle.agents.llm import use_llm
+from treadle.llm import use_llm
 from treadle.settings import Settings
 from treadle.testing.llm import MessagesServer
 

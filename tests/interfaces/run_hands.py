@@ -10,10 +10,10 @@ from typing import Any
 from tests.interfaces.engines import make_engine
 
 from treadle import Engine
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.run_rows import PARAM
-from treadle.kernel.settle import failure, settlement
-from treadle.kernel.units import Answer
+from treadle.kernel.queue.decide import failure, settlement
+from treadle.kernel.runs.rows import PARAM
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import Answer
 from treadle.model.names import ADVANCE, HANDLER, SCRIPT
 from treadle.model.outcomes import Problem, Succeeded
 from treadle.model.retry import RetryPolicy
@@ -48,7 +48,7 @@ class Hands:
         return task
 
     async def payload(self, task: Task) -> dict[str, Any]:
-        return await self.engine.vault.unpack(task.payload)
+        return await self.engine.value_store.unpack(task.payload)
 
     async def settle(self, task: Task, result: dict[str, Any] | None = None) -> Answer:
         decided = settlement(task, Succeeded(result or {}), RetryPolicy())

@@ -8,8 +8,8 @@ import pytest
 from tests.interfaces.commands import Treadle
 
 from treadle import Engine
-from treadle.kernel.credentials import Credential
-from treadle.kernel.system import SystemClock
+from treadle.kernel.access.credentials import Credential
+from treadle.kernel.store.system import SystemClock
 from treadle.model.access import Scope
 from treadle.model.errors import Unauthorized
 from treadle.settings import Settings

@@ -74,7 +74,7 @@ class Quick(Treadle):
             contextlib.chdir(self.folder),
         ):
             patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-            patch.setattr("treadle.kernel.log_lines.set_up_logging", lambda *_: None)
+            patch.setattr("treadle.kernel.telemetry.log_format.set_up_logging", lambda *_: None)
             patch.setenv("TREADLE_STORE", self.store)
             code = run_command(list(arguments))
         return Ended(code, out.getvalue(), err.getvalue())

@@ -15,13 +15,13 @@ from tests.interfaces.engines import ALL, BOUND, url_of
 
 from treadle import Context, Engine, NonRetryable, TaskFailed, Waiting
 from treadle.codecs import Zlib
-from treadle.kernel.entities import ChangeRecord, PutItems, PutMail, PutOutcome, PutRecord, RecordFilter
-from treadle.kernel.system import SystemIds
-from treadle.kernel.units import Keep, PutRun, Unit
-from treadle.kernel.vault import UnreadableValue
+from treadle.kernel.store.records import ChangeRecord, PutItems, PutMessage, PutOutcome, PutRecord, RecordFilter
+from treadle.kernel.store.system import SystemIds
+from treadle.kernel.store.units import Keep, PutRun, Unit
+from treadle.kernel.store.value_store import UnreadableValue
 from treadle.model.errors import TreadleError
 from treadle.model.names import Lane
-from treadle.model.records import EffectOutcome, Mail, Record
+from treadle.model.records import EffectOutcome, Message, Record
 from treadle.model.runs import Run
 from treadle.model.tasks import LogLine, NewTask
 from treadle.settings import Settings
@@ -125,9 +125,9 @@ async def write_entities(engine: Engine) -> None:
     store, ids, text = engine.store, SystemIds(), f'{{"text":"{MARKER}"}}'
     run = Run(id=(run_id := ids.new_id()), flow_id="1", workflow="pay", root_id=run_id)
     record = Record(id=ids.new_id(), entity="approval", name=f"n{run_id}", state="pending", body=text)
-    mail = Mail(id=ids.new_id(), run_id=run_id, body=text)
+    mail = Message(id=ids.new_id(), run_id=run_id, body=text)
     outcome = EffectOutcome(idempotency_key=run_id, tool_call_id="c", status="succeeded", response=text, root_id=run_id)
-    rows = (PutRun(run), PutRecord(record), PutItems(record.id, (("k", text),)), PutMail(mail), PutOutcome(outcome))
+    rows = (PutRun(run), PutRecord(record), PutItems(record.id, (("k", text),)), PutMessage(mail), PutOutcome(outcome))
     await store.commit([Unit(rows=rows)])
     vote = ChangeRecord(record.id, 0, text, "vote", "pending", "pending", actor="ann", data=text)
     await store.commit([Unit(rows=(vote,))])
@@ -140,7 +140,7 @@ async def write_entities(engine: Engine) -> None:
     assert [each.body for each in found if each] == [text] * 3
     assert await store.list_items(record.id, None, 10) == [("k", text)]
     assert await store.find_items(record.id, ["k"]) == {"k": text}
-    assert [each.body for each in await store.list_mail(run_id, 10)] == [text]
+    assert [each.body for each in await store.list_messages(run_id, 10)] == [text]
     assert [each.response for each in await store.find_outcomes([run_id])] == [text]
     line = LogLine(task_id=task.id, at=1, level="info", message=text, details=text, run_id=run_id)
     await store.append_lines([line])
@@ -203,7 +203,7 @@ async def test_a_codec_that_cannot_read_an_old_value_says_so_and_changes_nothing
         with pytest.raises(UnreadableValue, match="codec"):
             await stranger.result(done)
         with pytest.raises(UnreadableValue):
-            await stranger.vault.unpack(stored)
+            await stranger.value_store.unpack(stored)
     async with make(url, Secret("key")) as engine:
         assert (await engine.get_task(done)).payload == stored
         assert await engine.result(done) == {"back": {"text": MARKER}}

@@ -12,8 +12,8 @@ from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
 from tests.interfaces.receivers import Receiver
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, RunFailed, TaskFailed, TaskSpec, Waiting
-from treadle.kernel.approvals import ShownApproval
-from treadle.kernel.why import Reason
+from treadle.kernel.approvals.service import ShownApproval
+from treadle.kernel.queue.why import Reason
 from treadle.model.errors import AlreadyDecided, DecidedTooLate, StoreUnavailable
 from treadle.model.names import APPROVAL, NOTIFY
 from treadle.model.webhooks import verify

@@ -13,7 +13,7 @@ from tests.interfaces.engines import ALL, BOUND, Refusing, make_engine, url_of
 
 from treadle import Context, EffectFailed, EffectUnknown, Engine, NonRetryable, RetryPolicy, TaskFailed, Waiting
 from treadle.codecs import Zlib
-from treadle.kernel.effects import Effect
+from treadle.kernel.effects.decide import Effect
 from treadle.settings import Settings
 
 AT_ONCE = RetryPolicy.of(3, first=0)

@@ -12,7 +12,7 @@ import pytest
 from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
 
 from treadle import Engine
-from treadle.kernel.events import GIVE_UP_FOR, LOOK_BACK, Events
+from treadle.kernel.reads.events import GIVE_UP_FOR, LOOK_BACK, Events
 from treadle.model.errors import InvalidInput
 from treadle.settings import Settings
 from treadle.testing import ManualClock
@@ -105,7 +105,7 @@ async def test_the_seq_to_resume_at_is_never_past_what_was_not_delivered(engine)
 
 
 async def test_many_pages_are_delivered_whole(engine, monkeypatch):
-    monkeypatch.setattr("treadle.kernel.events.PAGE", 7)
+    monkeypatch.setattr("treadle.kernel.reads.events.PAGE", 7)
     ids = [await cancel_one(engine) for _ in range(30)]
     assert [move.entity_id for move in await take(engine.events(after=0), 30)] == ids
 

@@ -24,8 +24,8 @@ from treadle import (
     TaskFailed,
 )
 from treadle.codecs import Zlib
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.vault import UnreadableValue
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.value_store import UnreadableValue
 from treadle.model.names import EXTERNAL_CANCEL
 from treadle.settings import Settings
 from treadle.testing import StubExternalSpecialist
@@ -90,7 +90,7 @@ async def test_a_workflow_uses_a_specialist_without_knowing_it(engine: Engine) -
         run = await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": "dawn"})
         assert await engine.run_result(run, timeout=BOUND) == {"url": "a.png"}
     assert [payload for payload, _ in stub.started] == [{"scene": "dawn"}]
-    (job,) = await engine.externals.list(live=None)
+    (job,) = await engine.external_jobs.list(live=None)
     assert (job.run_id, job.state) == (run.id, "completed")
 
 
@@ -114,7 +114,7 @@ async def test_a_function_awaits_an_outside_job(engine: Engine) -> None:
         run = await engine.start_function("film", {"scene": "dusk"})
         result = await engine.run_result(run, timeout=BOUND)
     assert "f.png" in str(result)
-    (job,) = await engine.externals.list(live=None)
+    (job,) = await engine.external_jobs.list(live=None)
     assert job.run_id == run.id
 
 
@@ -129,7 +129,7 @@ async def test_jobs_of_a_paused_run_are_polled_and_resolved_but_the_run_does_not
         gate.done = True
 
         async def resolved() -> bool:
-            return [job.state for job in await engine.externals.list(live=None)] == ["completed"]
+            return [job.state for job in await engine.external_jobs.list(live=None)] == ["completed"]
 
         await until(resolved)
         assert (await engine.runs.get_run(run.id)).state == "paused"
@@ -149,7 +149,7 @@ async def test_canceling_a_run_cancels_its_jobs_at_their_services(engine: Engine
             return gate.canceled == ["job-1"]
 
         await until(told)
-    (job,) = await engine.externals.list(live=None)
+    (job,) = await engine.external_jobs.list(live=None)
     assert (job.state, job.record.error_code) == ("canceled", "canceled")
 
 
@@ -201,7 +201,7 @@ async def test_a_poll_that_takes_too_long_is_a_poll_that_raised(engine: Engine) 
     async with engine.worker():
         task = await engine.enqueue("render")
         assert await engine.result(task, timeout=BOUND) == {"n": 1}
-    (job,) = await engine.externals.list(live=None)
+    (job,) = await engine.external_jobs.list(live=None)
     assert job.record.raised == 1
 
 
@@ -218,10 +218,10 @@ async def test_a_call_back_resolves_the_job_of_a_workflow(engine: Engine) -> Non
         run = await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": "dawn"})
 
         async def handed_off() -> bool:
-            return len(await engine.externals.list()) == 1
+            return len(await engine.external_jobs.list()) == 1
 
         await until(handed_off)
-        await engine.externals.resolve(tokens[0], {"url": "called.png"})
+        await engine.external_jobs.resolve(tokens[0], {"url": "called.png"})
         assert await engine.run_result(run, timeout=BOUND) == {"url": "called.png"}
 
 
@@ -277,10 +277,10 @@ async def test_the_render_farm_of_the_examples(engine: Engine, tmp_path: Path) -
                 await engine.result(bad, timeout=BOUND)
 
             async def dispatched() -> bool:
-                return bool(await engine.externals.list())
+                return bool(await engine.external_jobs.list())
 
             await until(dispatched)
-            (job,) = await engine.externals.list()
+            (job,) = await engine.external_jobs.list()
             farm.forget(job.record.external_job_id)
             with pytest.raises(TaskFailed, match="does not know"):
                 await engine.result(lost, timeout=BOUND)
@@ -303,14 +303,14 @@ async def test_jobs_behind_a_codec_work_and_are_only_told_of_without_it(
             await polled(gate, 2)
             gate.done = True
             assert await sealed.result(task, timeout=BOUND) == {"url": "done.png"}
-        (job,) = await sealed.externals.list(live=None)
+        (job,) = await sealed.external_jobs.list(live=None)
         assert job.record.external_job_id == "job-1"
         assert (await sealed.verify()).problems == ()
     async with Engine(url, settings=Settings(), tolerant=True) as bare:
         assert (await bare.verify()).problems == ()
         assert await bare.external_upkeep.rebuild() == (1, 0)
         with pytest.raises(UnreadableValue):
-            await bare.externals.list(live=None)
+            await bare.external_jobs.list(live=None)
 
 
 async def test_a_function_is_found_although_servers_offer_specialists_too(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ async def test_a_store_that_cannot_be_read_is_no_failure_of_a_specialist() -> No
         made = await engine.enqueue("film.Render", {})
         (lane_id,) = await engine.store.list_lanes()
         (task,) = await engine.store.claim([lane_id], "dead", 60_000, 1)
-        await engine.externals.begin(task, task.claim)  # a worker that dies before it has submitted the job
+        await engine.external_jobs.begin(task, task.claim)  # a worker that dies before it has submitted the job
         await engine.store.expire_leases_of(["dead"])
         engine.specialist("film.Render", specialist)
         async with engine.worker():

@@ -12,9 +12,9 @@ import pytest
 from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
 
 from treadle import Engine, TaskSpec
-from treadle.kernel.locks import Locks
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.telemetry import Event, Operated
+from treadle.kernel.queue.locks import Locks
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.telemetry.events import Event, Operated
 from treadle.model.errors import BacklogFull, InvalidInput, InvalidName, InvalidPolicy, ListDraining, ListNotFound, TaskIgnored
 from treadle.settings import Settings
 

@@ -17,10 +17,10 @@ import pytest
 from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine
-from treadle.kernel.effects import Begin, Effect
+from treadle.kernel.effects.decide import Begin, Effect
 from treadle.kernel.recovery import Place
-from treadle.kernel.telemetry import Event, Recovered
-from treadle.kernel.units import Unit
+from treadle.kernel.store.units import Unit
+from treadle.kernel.telemetry.events import Event, Recovered
 from treadle.model.tasks import Server, Task
 from treadle.settings import Settings
 

@@ -10,8 +10,8 @@ import pytest
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 
 from treadle import Engine, TaskSpec
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.retention import DAY_FOR, FIRST_PRUNE_FOR, PRUNE_EVERY_FOR
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.retention import DAY_FOR, FIRST_PRUNE_FOR, PRUNE_EVERY_FOR
 from treadle.model.names import ENGINE_LIST, PRUNE
 from treadle.settings import Settings
 from treadle.testing import ManualClock

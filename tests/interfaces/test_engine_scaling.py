@@ -11,7 +11,7 @@ from tests.dispatch.scenes import Scene
 from tests.interfaces.engines import ALL
 
 from treadle import Engine, TaskSpec
-from treadle.kernel.units import Finish, Unit
+from treadle.kernel.store.units import Finish, Unit
 from treadle.model.errors import InvalidInput, InvalidName, InvalidPolicy
 from treadle.model.tasks import Server
 

@@ -12,7 +12,7 @@ import pytest
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 
 from treadle import Context, Engine, Enqueued, NonRetryable, RetryPolicy, TaskCanceled, TaskFailed, TaskSpec
-from treadle.kernel.units import Finish
+from treadle.kernel.store.units import Finish
 from treadle.model.clock import as_text
 from treadle.model.errors import IllegalMove, InvalidInput, RetriesUsedUp
 

@@ -13,9 +13,9 @@ from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 
 from treadle import Engine
 from treadle.codecs import Zlib
-from treadle.kernel.schedules import Schedule
-from treadle.kernel.system import SystemClock
-from treadle.kernel.vault import UnreadableValue
+from treadle.kernel.schedules.service import Schedule
+from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.value_store import UnreadableValue
 from treadle.settings import Settings
 
 T = TypeVar("T")

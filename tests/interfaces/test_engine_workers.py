@@ -16,7 +16,7 @@ from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
 from tests.unit.workers import isolated
 
 from treadle import Context, Engine, TaskCanceled, TaskSpec
-from treadle.kernel.telemetry import Event, LeaseLost, LeasesExpired, ShortLease
+from treadle.kernel.telemetry.events import Event, LeaseLost, LeasesExpired, ShortLease
 from treadle.model.errors import StoreError, StoreUnavailable
 from treadle.settings import Settings
 

@@ -332,7 +332,7 @@ async def test_the_end_of_a_childs_task_after_the_end_of_the_run_is_nobodys_busi
     (task,) = await process.claim("handler")
     await scene.engine.runs.cancel(started.id)
     assert (await process.settle(task)).verdict == "claim_lost"
-    assert await scene.engine.store.list_mail(started.id, 10) == []
+    assert await scene.engine.store.list_messages(started.id, 10) == []
 
 
 # --- retry ---

@@ -11,7 +11,7 @@ import pytest
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 from tests.interfaces.function_hands import Process, Scene, function_scene, until
 
-from treadle.kernel.units import PutRun
+from treadle.kernel.store.units import PutRun
 from treadle.model.errors import SignalTimeout
 
 COLD, WARM = 0, 1000
@@ -24,7 +24,7 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 class SlowMail:
-    """A store whose next answer to `list_mail` is on its way until the test lets it come."""
+    """A store whose next answer to `list_messages` is on its way until the test lets it come."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -34,8 +34,8 @@ class SlowMail:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def list_mail(self, run_id: str, limit: int, after: int = 0) -> Any:
-        found = await self._inner.list_mail(run_id, limit, after)
+    async def list_messages(self, run_id: str, limit: int, after: int = 0) -> Any:
+        found = await self._inner.list_messages(run_id, limit, after)
         if self.slow:
             self.asked.set()
             await self.may_come.wait()

@@ -36,11 +36,11 @@ from tests.interfaces.goal_scene import (
 )
 
 from treadle import Context, Engine
-from treadle.kernel.goal_schemas import check_document
-from treadle.kernel.lookups import Renewal
-from treadle.kernel.units import Verdict
+from treadle.goals.records import ReadinessEvent, RunRecord, Workorder, event_id_of, run_record_id_of, work_order_id_of
+from treadle.goals.schemas import check_document
+from treadle.kernel.store.queries import Renewal
+from treadle.kernel.store.units import Verdict
 from treadle.model.errors import IllegalMove, InvalidInput
-from treadle.model.goals import ReadinessEvent, RunRecord, Workorder, event_id_of, run_record_id_of, work_order_id_of
 from treadle.model.tasks import Claim
 
 
@@ -277,7 +277,7 @@ async def test_a_renewal_compares_the_claim_version(engine: Engine) -> None:
     assert second is not None
 
     def renew(claim: Claim) -> set[str]:
-        line = engine.store.lease_line()
+        line = engine.store.lease_connection()
         try:
             return line.renew([Renewal(claim)], 60_000)
         finally:

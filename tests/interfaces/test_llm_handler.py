@@ -11,8 +11,8 @@ from tests.interfaces.engines import BOUND, make_engine
 from tests.interfaces.llm_scene import FLOW, GOOD, TARGET
 
 from treadle.agents import AgentPoller, AgentPollerConfig, Evaluator, MemoryStore
-from treadle.agents.llm import LLMConfig, LLMError, LLMHandler
 from treadle.lang.program import NamedType, Param
+from treadle.llm import LLMConfig, LLMError, LLMHandler
 from treadle.testing.llm import MessagesServer, status, text, uses
 from treadle.testing.workflows import compile_program
 

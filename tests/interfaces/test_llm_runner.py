@@ -15,8 +15,8 @@ from tests.interfaces.engines import ALL, BOUND, url_of
 from tests.interfaces.llm_scene import FLOW, GOOD, OUTPUTS, TARGET, desk, settings_for
 
 from treadle.agents import Evaluator, ToolRegistry
-from treadle.agents.llm import ClaudeAgentRunner
 from treadle.agents.persistence import Persistence
+from treadle.llm import ClaudeAgentRunner
 from treadle.settings import Settings
 from treadle.testing.llm import MessagesServer, text, uses
 
@@ -256,7 +256,7 @@ def test_an_evaluator_that_knows_nothing_of_births_is_served_all_the_same(memory
 DYING = """
 import sys
 from treadle.agents import Evaluator, Persistence
-from treadle.agents.llm import ClaudeAgentRunner
+from treadle.llm import ClaudeAgentRunner
 from treadle.settings import Settings
 url, server, flow = sys.argv[1:]
 settings = Settings(anthropic_api_key="k", anthropic_base_url=server, lease=0.3)

@@ -17,9 +17,9 @@ from tests.interfaces.llm_scene import FLOW, GOOD, KEY, OUTPUTS, TARGET, desk, s
 from tests.interfaces.test_llm_runs import failure_of, run_of
 
 from treadle import Engine
-from treadle.agents.llm import LLMError, use_llm
-from treadle.agents.llm.ledger import TaskMeter
-from treadle.agents.llm.prices import Prices
+from treadle.llm import LLMError, use_llm
+from treadle.llm.ledger import TaskMeter
+from treadle.llm.prices import Prices
 from treadle.model.errors import InvalidInput, MissingDependency
 from treadle.model.names import HANDLER
 from treadle.model.usage import Budget
@@ -148,7 +148,7 @@ async def test_a_key_that_cannot_be_sent_is_not_told_either(server, caplog: pyte
 
 
 def test_without_the_package_or_a_key_it_says_so(monkeypatch: pytest.MonkeyPatch):
-    from treadle.agents.llm.config import make_client
+    from treadle.llm.config import make_client
 
     with pytest.raises(LLMError, match="ANTHROPIC_API_KEY") as raised:
         make_client(Settings(), 1)

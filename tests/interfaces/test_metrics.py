@@ -15,8 +15,8 @@ from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 from tests.unit.workers.workshop import Events
 
 from treadle import Engine, ExternalProductionHandle, NonRetryable, Production, TaskFailed, TaskSpec
-from treadle.kernel.observing import AttemptEnded, StoreCalled
-from treadle.kernel.telemetry import LeasesExpired, LoopError, TaskSettled, TaskTaken
+from treadle.kernel.telemetry.events import LeasesExpired, LoopError, TaskSettled, TaskTaken
+from treadle.kernel.telemetry.observer import AttemptEnded, StoreCalled
 from treadle.model.errors import StoreUnavailable
 from treadle.settings import Settings
 from treadle.testing import ManualClock, StubExternalSpecialist
@@ -402,7 +402,7 @@ async def test_an_observer_that_fails_disturbs_nobody(scene: Scene, caplog: pyte
 async def test_workers_outside_are_counted_where_they_are_served(scene: Scene):
     engine = scene.engine
     engine.metrics  # noqa: B018
-    outside = engine.outside_workers
+    outside = engine.remote_workers
     await engine.enqueue("ship", task_list="far")
     server = await outside.register("curl", handlers=["ship"], task_lists=["far"])
     (claimed,) = await outside.claim(server.id)

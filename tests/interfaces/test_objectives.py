@@ -30,10 +30,10 @@ from tests.interfaces.goal_scene import (
 )
 
 from treadle import AwaitingApproval, Context, Engine, NonRetryable, Waiting
-from treadle.kernel import goal_settler
+from treadle.goals import settler as goal_settler
+from treadle.goals.records import Objective, ObjectiveNotFound
+from treadle.goals.topology import InvalidTopology
 from treadle.model.errors import IllegalMove, InvalidInput, MissingDependency, PayloadTooLarge, Refused
-from treadle.model.goals import Objective, ObjectiveNotFound
-from treadle.model.topology import InvalidTopology
 from treadle.settings import Settings
 
 UNKNOWN = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"

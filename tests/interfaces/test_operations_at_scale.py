@@ -10,9 +10,9 @@ import pytest
 from tests.interfaces.engines import SHARED, make_engine, url_of
 
 from treadle import Engine, NonRetryable, TaskSpec
-from treadle.kernel import deadletters
-from treadle.kernel.lookups import DeadFilter
-from treadle.kernel.system import SystemClock
+from treadle.kernel.queue import dead_letters as deadletters
+from treadle.kernel.store.queries import DeadFilter
+from treadle.kernel.store.system import SystemClock
 from treadle.settings import Settings
 
 SOAK = pytest.mark.soak

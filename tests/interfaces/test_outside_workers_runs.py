@@ -34,21 +34,21 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def test_the_steps_of_a_run_are_done_through_two_processes(url: str) -> None:
     async with make_engine(url) as one, make_engine(url) as other:
         run = await one.start_run([("shop.afl", FLOW)], "shop.Buy", {"order": "o-1"})
-        worker_id = (await one.outside_workers.register("till", handlers=["shop.*"])).id
-        (first,) = await one.outside_workers.claim(worker_id, wait_for=BOUND)
+        worker_id = (await one.remote_workers.register("till", handlers=["shop.*"])).id
+        (first,) = await one.remote_workers.claim(worker_id, wait_for=BOUND)
         assert first.payload["order"] == "o-1"
         said = (worker_id, first.task.id, first.claim_version)
-        await other.outside_workers.partial(*said, {"receipt": "soon"})
+        await other.remote_workers.partial(*said, {"receipt": "soon"})
         (step,) = [row for row in await one.runs.list_steps(run.id) if row.id == first.task.step_id]
         assert step.returns == {"receipt": "soon"}
-        await other.outside_workers.complete(*said, {"receipt": "r-1"})
-        await one.outside_workers.complete(*said, {"receipt": "r-1"})
-        (second,) = await other.outside_workers.claim(worker_id, wait_for=BOUND)
+        await other.remote_workers.complete(*said, {"receipt": "r-1"})
+        await one.remote_workers.complete(*said, {"receipt": "r-1"})
+        (second,) = await other.remote_workers.claim(worker_id, wait_for=BOUND)
         assert second.payload["order"] == "r-1"
-        await one.outside_workers.complete(worker_id, second.task.id, second.claim_version, {"receipt": "r-2"})
+        await one.remote_workers.complete(worker_id, second.task.id, second.claim_version, {"receipt": "r-2"})
         assert await other.run_result(run.id, timeout=BOUND) == {"receipt": "r-2"}
         with pytest.raises(ClaimLost):
-            await one.outside_workers.fail(*said, "too late")
+            await one.remote_workers.fail(*said, "too late")
 
 
 async def test_claims_that_wait_in_two_processes_hear_what_a_third_enqueues(url: str) -> None:
@@ -56,8 +56,8 @@ async def test_claims_that_wait_in_two_processes_hear_what_a_third_enqueues(url:
         waiting = []
         for engine in (one, two):
             for number in range(10):
-                worker = await engine.outside_workers.register(f"w-{number}", handlers=["job"])
-                waiting.append(asyncio.ensure_future(engine.outside_workers.claim(worker.id, wait_for=BOUND)))
+                worker = await engine.remote_workers.register(f"w-{number}", handlers=["job"])
+                waiting.append(asyncio.ensure_future(engine.remote_workers.claim(worker.id, wait_for=BOUND)))
         ids = [(await third.enqueue("job", {"n": number})).id for number in range(20)]
         claimed = await asyncio.wait_for(asyncio.gather(*waiting), BOUND)
         assert sorted(each.task.id for found in claimed for each in found) == sorted(ids)
@@ -66,9 +66,9 @@ async def test_claims_that_wait_in_two_processes_hear_what_a_third_enqueues(url:
 async def test_a_step_that_an_outside_worker_fails_fails_its_run(tmp_path: Path) -> None:
     async with make_engine("memory://") as engine:
         run = await engine.start_run([("shop.afl", FLOW)], "shop.Buy", {"order": "o-1"})
-        worker_id = (await engine.outside_workers.register("till", handlers=["Charge"])).id
-        (first,) = await engine.outside_workers.claim(worker_id, wait_for=BOUND)
-        await engine.outside_workers.fail(worker_id, first.task.id, first.claim_version, "card refused", "refused")
+        worker_id = (await engine.remote_workers.register("till", handlers=["Charge"])).id
+        (first,) = await engine.remote_workers.claim(worker_id, wait_for=BOUND)
+        await engine.remote_workers.fail(worker_id, first.task.id, first.claim_version, "card refused", "refused")
         with pytest.raises(RunFailed, match="card refused"):
             await engine.run_result(run.id, timeout=BOUND)
 
@@ -76,13 +76,13 @@ async def test_a_step_that_an_outside_worker_fails_fails_its_run(tmp_path: Path)
 async def test_what_an_outside_worker_says_is_sealed_at_rest(tmp_path: Path) -> None:
     path = tmp_path / "sealed.db"
     async with Engine(f"sqlite:///{path}", settings=Settings(), codec=Zlib(0)) as engine:
-        worker_id = (await engine.outside_workers.register("till", handlers=["job"])).id
+        worker_id = (await engine.remote_workers.register("till", handlers=["job"])).id
         task_id = (await engine.enqueue("job", {"secret": "gooseberry"})).id
-        (claimed,) = await engine.outside_workers.claim(worker_id)
+        (claimed,) = await engine.remote_workers.claim(worker_id)
         assert claimed.payload == {"secret": "gooseberry"}
         said = (worker_id, task_id, claimed.claim_version)
-        await engine.outside_workers.progress(*said, 0.5, "half a gooseberry")
-        await engine.outside_workers.partial(*said, {"half": "gooseberry"})
+        await engine.remote_workers.progress(*said, 0.5, "half a gooseberry")
+        await engine.remote_workers.partial(*said, {"half": "gooseberry"})
         assert decode((await engine.get_task(task_id)).progress)["message"] == "half a gooseberry"
     async with Engine(f"sqlite:///{path}", settings=Settings()) as plain:
         task = await plain.get_task(task_id)

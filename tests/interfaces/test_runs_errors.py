@@ -10,9 +10,9 @@ import pytest
 from tests.interfaces.engines import BOUND, make_engine
 from tests.interfaces.run_hands import Hands, hands_on
 
-from treadle.kernel import advancer
-from treadle.kernel.telemetry import LoopError
-from treadle.kernel.units import Verdict
+from treadle.kernel.runs import advancer
+from treadle.kernel.store.units import Verdict
+from treadle.kernel.telemetry.events import LoopError
 from treadle.model.errors import RunFailed, StoreUnavailable
 from treadle.model.names import ADVANCE
 from treadle.model.values import decode

@@ -12,7 +12,7 @@ from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 from tests.interfaces.run_hands import Hands, hands_on
 
 from treadle import Context
-from treadle.kernel.units import RunGuard, Unit, Verdict
+from treadle.kernel.store.units import RunGuard, Unit, Verdict
 from treadle.model.errors import (
     FlowNotFound,
     IllegalMove,
@@ -235,7 +235,7 @@ async def test_a_paused_run_keeps_results_and_goes_on_only_when_resumed(hands: H
 
 
 async def test_a_retry_of_a_paused_run_stays_held(memory: Hands) -> None:
-    from treadle.kernel.settle import settlement
+    from treadle.kernel.queue.decide import settlement
     from treadle.model.outcomes import Problem, Retry
     from treadle.model.retry import RetryPolicy
 
@@ -646,6 +646,6 @@ async def test_resume_replaces_tasks_that_are_gone(tmp_path: Path) -> None:
 
 
 def _drop(task: Any) -> Any:
-    from treadle.kernel.units import Finish, Unit
+    from treadle.kernel.store.units import Finish, Unit
 
     return Unit(task.claim, Finish("succeed", "completed", result="{}"))

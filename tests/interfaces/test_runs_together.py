@@ -11,7 +11,7 @@ import pytest
 from tests.interfaces.engines import BOUND, SHARED, make_engine, url_of
 from tests.interfaces.run_hands import Hands, hands_on
 
-from treadle.kernel.units import Verdict
+from treadle.kernel.store.units import Verdict
 from treadle.model.errors import StoreUnavailable
 from treadle.model.names import ADVANCE
 from treadle.model.values import decode

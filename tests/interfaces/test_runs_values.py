@@ -13,7 +13,7 @@ from tests.interfaces.run_hands import Hands, hands_on
 
 from treadle import Engine
 from treadle.evaluator import BlobRef
-from treadle.kernel.units import PutBlob, PutSteps, Unit
+from treadle.kernel.store.units import PutBlob, PutSteps, Unit
 from treadle.settings import Settings
 
 ITEMS = 10_000

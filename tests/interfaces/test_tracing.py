@@ -21,7 +21,7 @@ from tests.interfaces.receivers import Receiver
 from tests.unit.workers.workshop import Events
 
 from treadle import Engine, NonRetryable, RetryPolicy, TaskFailed
-from treadle.kernel.telemetry import TaskSettled, TaskTaken
+from treadle.kernel.telemetry.events import TaskSettled, TaskTaken
 from treadle.model.errors import InvalidInput
 from treadle.model.traces import span_number, trace_number, traceparent
 from treadle.settings import Settings, load_settings
@@ -151,7 +151,7 @@ async def test_a_lost_claim_is_seen(scene: Scene):
 
 
 async def test_a_worker_outside_is_in_the_trace_and_can_go_on_with_it(scene: Scene):
-    outside = scene.engine.outside_workers
+    outside = scene.engine.remote_workers
     await scene.engine.enqueue("ship")
     server = await outside.register("curl", handlers=["ship"])
     (claimed,) = await outside.claim(server.id)

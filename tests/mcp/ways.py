@@ -16,8 +16,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine
 from treadle.cli.mcp_mount import add_mcp
-from treadle.http.serving import HttpOptions, HttpServer
-from treadle.mcp.desk import Desk
+from treadle.http.server import HttpOptions, HttpServer
+from treadle.mcp.request_context import RequestContext
 from treadle.mcp.server import Context, make_server
 from treadle.model.access import Access, Scope, granted
 from treadle.service import Service
@@ -69,9 +69,9 @@ def shop_engine(url: str = "memory://") -> Engine:
 async def at_desk(engine: Engine, *scopes: Scope, actor: str = "mcp:ada") -> AsyncIterator[Client]:
     """A client in this process, with all scopes or these."""
     access = Access(actor, granted(scopes) if scopes else frozenset(Scope))
-    desk = Desk(Service(engine, access), access.scopes)
+    desk = RequestContext(Service(engine, access), access.scopes)
 
-    async def desk_of(ctx: Context) -> Desk:
+    async def desk_of(ctx: Context) -> RequestContext:
         return desk
 
     async with Client(make_server(desk_of)) as client:

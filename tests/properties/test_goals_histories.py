@@ -13,10 +13,10 @@ import pytest
 from tests.interfaces.goal_scene import GATE, NOT_OK, OK, READINESS, RUN, SCHEDULE, again, opened, settle, take
 
 from treadle import Engine
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.units import Verdict
+from treadle.goals.records import event_id_of
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import Verdict
 from treadle.model.errors import IllegalMove, InvalidInput
-from treadle.model.goals import event_id_of
 from treadle.model.values import decode
 
 KINDS = (READINESS, SCHEDULE, RUN, GATE)

@@ -20,10 +20,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.contract.databases import Database, Postgres, SqliteMemory
 from tests.contract.queueing import OTHER, WORK, Line, cancel, park, seen
 
-from treadle.kernel.lookups import Renewal, TaskFilter
-from treadle.kernel.settle import settlement
-from treadle.kernel.units import Finish, Keep, Park, Revive, Unit, Verdict
-from treadle.kernel.verify import verify
+from treadle.kernel.queue.decide import settlement
+from treadle.kernel.store.queries import Renewal, TaskFilter
+from treadle.kernel.store.units import Finish, Keep, Park, Revive, Unit, Verdict
+from treadle.kernel.store.verify import verify
 from treadle.model.outcomes import Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import FINAL_TASK_STATES, Hold
@@ -97,7 +97,7 @@ class QueueMachine(RuleBasedStateMachine):
     def open(self) -> None:
         self.store = self.do(self.database.open_store())
         self.lane_ids = self.do(self.store.lane_ids(LANES))
-        self.line = Line(self.store.lease_line(), self.thread)
+        self.line = Line(self.store.lease_connection(), self.thread)
         self.ids = SeededIds()
         self.lanes: dict[str, Any] = {}
         self.priorities: dict[str, int] = {}

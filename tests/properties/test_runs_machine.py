@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from treadle.evaluator import Limits
-from treadle.kernel.advancer import Advancer
-from treadle.kernel.committer import Committer
-from treadle.kernel.flows import Flows
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.runs import Runs
-from treadle.kernel.settle import settlement
-from treadle.kernel.units import Answer, Finish, Unit
-from treadle.kernel.vault import Vault
-from treadle.kernel.verify import verify
+from treadle.kernel.queue.decide import settlement
+from treadle.kernel.runs.advancer import Advancer
+from treadle.kernel.runs.flows import Flows
+from treadle.kernel.runs.service import Runs
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import Answer, Finish, Unit
+from treadle.kernel.store.value_store import ValueStore
+from treadle.kernel.store.verify import verify
 from treadle.model.errors import IllegalMove, Refused, StoreUnavailable
 from treadle.model.names import ADVANCE, HANDLER
 from treadle.model.outcomes import Succeeded
@@ -122,10 +122,10 @@ class Process:
         gate: Any = self.gate
         self.name = name
         self.committer = Committer(gate, clock, lambda _: None)
-        vault = Vault(gate)
-        flows = Flows(gate, self.committer, vault)
-        self.advancer = Advancer(gate, self.committer, flows, vault, clock.now, lambda _: None, Limits(expand=2))
-        self.runs = Runs(gate, self.committer, self.advancer, flows, vault, ids)
+        value_store = ValueStore(gate)
+        flows = Flows(gate, self.committer, value_store)
+        self.advancer = Advancer(gate, self.committer, flows, value_store, clock.now, lambda _: None, Limits(expand=2))
+        self.runs = Runs(gate, self.committer, self.advancer, flows, value_store, ids)
         self.held: list[Task] = []
         self.doing: list[asyncio.Task[Any]] = []
 

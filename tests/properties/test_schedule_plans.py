@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.kernel.calendar import Calendar, Every, last_ticks, make_cron, ticks_after
-from treadle.kernel.catchup import plan
+from treadle.kernel.schedules.decide import plan
+from treadle.kernel.schedules.ticks import Calendar, Every, last_ticks, make_cron, ticks_after
 from treadle.model.schedules import ALL, LATEST, SKIP, WINDOW, CatchUp
 
 DAY = 86_400_000

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.finding import Found, find_run, find_task, read_run, read_task
 
 from treadle import Engine
-from treadle.kernel.lookups import Pruned, Rules, RunFilter, TaskFilter
+from treadle.kernel.store.queries import Pruned, Rules, RunFilter, TaskFilter
 from treadle.model.tasks import Task
 from treadle.settings import Settings
 from treadle.testing.simulation import Process, VirtualClock

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from treadle.kernel.entities import PutRecord
-from treadle.kernel.lookups import RunFilter, TaskFilter
-from treadle.kernel.units import Answer, Finish, HoldRun, Keep, MoveRun, Park, PutRun, Unit, Verdict
+from treadle.kernel.store.queries import RunFilter, TaskFilter
+from treadle.kernel.store.records import PutRecord
+from treadle.kernel.store.units import Answer, Finish, HoldRun, Keep, MoveRun, Park, PutRun, Unit, Verdict
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
 from treadle.testing.simulation import Process, Simulation

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.wishes.wish import Wish
 
-from treadle.kernel.noticing import Content, Fetched, Found, Scan
+from treadle.kernel.watchers.decide import Content, Fetched, Found, Scan
 from treadle.model.errors import LookFailed
 from treadle.model.watchers import Item, Source
 from treadle.testing.simulation import Fault, Process, Simulation
@@ -67,7 +67,7 @@ class Files:
 
 
 class FileLooks:
-    """Implements `treadle.kernel.looking.Looks` for one process: looking takes a moment, and may fail."""
+    """Implements `treadle.kernel.watchers.scan.Looks` for one process: looking takes a moment, and may fail."""
 
     def __init__(self, files: Files, process: Process) -> None:
         self._files = files

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle import Engine
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.ports import Store
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TaskFilter
 from treadle.model.runs import Run
 from treadle.model.tasks import Task
 from treadle.model.values import decode

@@ -29,7 +29,7 @@ from tests.simulation.world import World
 
 from treadle import Engine
 from treadle.codecs import Zlib
-from treadle.kernel.telemetry import ClockJumped, Event, LeaseLost, LeasesExpired, LoopError, Recovered, ResultDropped
+from treadle.kernel.telemetry.events import ClockJumped, Event, LeaseLost, LeasesExpired, LoopError, Recovered, ResultDropped
 from treadle.model.errors import StoreError
 from treadle.testing.simulation import Fault, Faults, Process, Simulation, Trace
 

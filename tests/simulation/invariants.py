@@ -9,8 +9,8 @@ from tests.simulation.auditor import LIVE
 from tests.simulation.judging import is_told, judge
 
 from treadle.evaluator.states import TERMINAL
-from treadle.kernel.entities import RecordFilter
-from treadle.kernel.lookups import RunFilter, TaskFilter
+from treadle.kernel.store.queries import RunFilter, TaskFilter
+from treadle.kernel.store.records import RecordFilter
 from treadle.model.names import PRUNE, WATCHER
 from treadle.model.states import EXTERNAL, StepState
 from treadle.model.values import decode

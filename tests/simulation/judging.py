@@ -11,9 +11,9 @@ from tests.simulation.files import HALF
 from tests.simulation.finding import Found
 from tests.simulation.wishes.wish import Wish
 
-from treadle.kernel.effects import Effect
-from treadle.kernel.entities import RecordFilter
-from treadle.kernel.schedules import tick_id
+from treadle.kernel.effects.decide import Effect
+from treadle.kernel.schedules.service import tick_id
+from treadle.kernel.store.records import RecordFilter
 from treadle.model.clock import instant
 from treadle.model.states import SCHEDULE, TaskState
 from treadle.model.values import decode

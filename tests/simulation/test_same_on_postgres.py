@@ -19,7 +19,7 @@ from tests.contract.databases import Postgres
 from tests.contract.queueing import Line
 from tests.simulation.recording import Call, Recording, record
 
-from treadle.kernel.ports import Store
+from treadle.kernel.store.ports import Store
 from treadle.model.names import Lane
 
 TABLES = (
@@ -148,7 +148,7 @@ async def test_a_history_goes_the_same_way_on_postgresql(request, tmp_path, seed
     async with AsyncExitStack() as stack:
         stack.push_async_callback(database.close)
         store = await database.open_store()
-        line = Line(store.lease_line(), stack.enter_context(ThreadPoolExecutor(1)))
+        line = Line(store.lease_connection(), stack.enter_context(ThreadPoolExecutor(1)))
         replay = Replay(recording, database, store, line)
         await replay.ask_all()
         replay.compare()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from treadle.kernel.call_times import CallTimer
-from treadle.kernel.observing import StoreCalled
-from treadle.kernel.telemetry import LoopError
+from treadle.kernel.telemetry.call_times import CallTimer
+from treadle.kernel.telemetry.events import LoopError
+from treadle.kernel.telemetry.observer import StoreCalled
 from treadle.testing import ManualClock
 
 

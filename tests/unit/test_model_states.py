@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from treadle.kernel.lookups import History
-from treadle.kernel.verify import check_history
+from treadle.kernel.store.queries import History
+from treadle.kernel.store.verify import check_history
 from treadle.model.states import FINAL_TASK_STATES, HELD_MOVES, LIVE_TASK_STATES, MACHINES, TASK, Hold, TaskState
 from treadle.model.tasks import Move, Task
 from treadle.stores.statements import load_migrations

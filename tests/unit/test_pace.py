@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from treadle.kernel import pace
-from treadle.kernel.lookups import Tally
-from treadle.kernel.pace import Hour, Pace
+from treadle.kernel.reads import throughput as pace
+from treadle.kernel.reads.throughput import Hour, Pace
+from treadle.kernel.store.queries import Tally
 from treadle.testing import ManualClock
 
 MINUTE = 60_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.kernel.settle import BACK_OFF_FOR, TAKEOVER_LIMIT, failure, fingerprint, refusal, settlement, turned_away
-from treadle.kernel.units import Finish, Park
+from treadle.kernel.queue.decide import BACK_OFF_FOR, TAKEOVER_LIMIT, failure, fingerprint, refusal, settlement, turned_away
+from treadle.kernel.store.units import Finish, Park
 from treadle.model.errors import InvalidPayload, PayloadTooLarge
 from treadle.model.outcomes import Failed, Paused, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import DISPATCH_RETRY, NO_RETRY, RetryPolicy

@@ -17,8 +17,8 @@ from typing import Any
 from tests.interfaces.goal_scene import GATE, NOT_OK, READINESS, RUN, SCHEDULE, play, play_all, take
 
 from treadle import Context, Engine, FunctionContext, NonRetryable, RetryPolicy
-from treadle.http.serving import HttpOptions, HttpServer
-from treadle.kernel.system import SystemClock
+from treadle.http.server import HttpOptions, HttpServer
+from treadle.kernel.store.system import SystemClock
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.external import ExternalProductionFailure, ExternalProductionHandle
 from treadle.model.handlers import HandlerRegistration

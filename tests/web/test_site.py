@@ -11,7 +11,7 @@ from starlette.routing import Route
 from tests.web.conftest import Visit
 
 from treadle.http.app import make_app
-from treadle.http.front import front_of
+from treadle.http.app_state import front_of
 from treadle.model.access import Scope
 from treadle.web.site import PAGES, Site
 

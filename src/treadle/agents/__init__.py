@@ -37,7 +37,7 @@ from treadle.agents.service import RunnerConfig as RunnerConfig
 from treadle.agents.service import RunnerService as RunnerService
 from treadle.agents.tools import ToolRegistry as ToolRegistry
 
-_LATER = {"ClaudeAgentRunner": "treadle.agents.llm"}
+_LATER = {"ClaudeAgentRunner": "treadle.llm"}
 """What needs packages that most agents do not."""
 
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from treadle.agents.calling import attempt
 from treadle.agents.claims import Held
 from treadle.agents.connection import LEASE_FOR, forbid_event_loop
-from treadle.agents.ending import Endings
 from treadle.agents.evaluator import Evaluator
-from treadle.agents.hosting import OWN_KINDS, AgentHost, Profile
+from treadle.agents.host import OWN_KINDS, AgentHost, Profile
+from treadle.agents.invoke import attempt
 from treadle.agents.persistence import Persistence
-from treadle.kernel.settle import refusal
+from treadle.agents.settlement import Endings
+from treadle.kernel.queue.decide import refusal
 from treadle.model.errors import InvalidPolicy, Refused, StoreError
 from treadle.model.names import HANDLER, check_name
 from treadle.model.outcomes import Failed, Outcome, Problem, Succeeded

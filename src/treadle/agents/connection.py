@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from treadle.agents.claims import Claims, Held
-from treadle.kernel.claiming import take
-from treadle.kernel.locks import Locks
-from treadle.kernel.settle import decide, refusal
-from treadle.kernel.units import Verdict
-from treadle.kernel.waker import Waker
+from treadle.kernel.claims import take
+from treadle.kernel.queue.decide import decide, refusal
+from treadle.kernel.queue.locks import Locks
+from treadle.kernel.queue.waker import Waker
+from treadle.kernel.store.units import Verdict
 from treadle.model.errors import InvalidInput, TreadleError
 from treadle.model.names import ADVANCE, HANDLER, SCRIPT, short_name
 from treadle.model.outcomes import Failed, Outcome, Released
@@ -27,8 +27,8 @@ from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.tasks import LogLine, Task
 from treadle.model.values import Json, decode
 from treadle.settings import Settings
-from treadle.wiring.blocking import BlockingEngine
 from treadle.wiring.engine import Engine
+from treadle.wiring.sync import BlockingEngine
 from treadle.workers.builtins import builtin_handlers
 from treadle.workers.call import call
 from treadle.workers.context import Context
@@ -140,7 +140,7 @@ class Connection:
 
     async def payload_of(self, task: Task) -> dict[str, Json]:
         """What the task was given, as a new object."""
-        text = await self.engine.vault.open_text(task.payload) if task.payload.startswith("@") else task.payload
+        text = await self.engine.value_store.open_text(task.payload) if task.payload.startswith("@") else task.payload
         found: dict[str, Json] = decode(text)
         return found
 
@@ -174,7 +174,7 @@ class Connection:
             if problem is not None:
                 await self.settle(each, Failed(problem))
                 continue
-            each.task.payload = await self.engine.vault.open_text(each.task.payload)
+            each.task.payload = await self.engine.value_store.open_text(each.task.payload)
             context = Context(each.task, self.engine.clock.now, lambda _: None)
             handler = handlers[each.task.kind]
             await self.settle(each, await call(handler, context, _NoExecutor()), handler.retry)
@@ -198,7 +198,7 @@ class Connection:
         handler = None if self.engine.fallback is None else self.engine.fallback.find(held.task.name)
         if handler is None:
             return None
-        held.task.payload = await self.engine.vault.open_text(held.task.payload)
+        held.task.payload = await self.engine.value_store.open_text(held.task.payload)
         bounded = handler if handler.timeout_for is not None else replace(handler, timeout_for=PROMPT_FOR)
         return await call(bounded, context, _NoExecutor())
 

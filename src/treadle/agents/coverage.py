@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from treadle.agents.connection import Connection
-from treadle.kernel.preflight import missing_handlers
+from treadle.kernel.runs.preflight import missing_handlers
 
 
 def matches_topics(name: str, topics: Sequence[str]) -> bool:

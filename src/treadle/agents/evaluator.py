@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 from treadle.agents.connection import forbid_event_loop
 from treadle.agents.persistence import Persistence
-from treadle.kernel.flows import Source, find_workflow
-from treadle.kernel.runs import ExecutionResult as KernelResult
-from treadle.kernel.runs import ExecutionStatus as KernelStatus
-from treadle.kernel.stepcodec import load_step
+from treadle.kernel.runs.flows import Source, find_workflow
+from treadle.kernel.runs.service import ExecutionResult as KernelResult
+from treadle.kernel.runs.service import ExecutionStatus as KernelStatus
+from treadle.kernel.runs.step_codec import load_step
 from treadle.model.errors import InvalidInput, Refused, StepNotFound
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER
@@ -253,7 +253,7 @@ class Evaluator:
         step = await self.persistence.engine.store.find_step(parse_id(step_id, "step id"))
         if step is None:
             raise UnknownStep(step_id)
-        return load_step(step, self.persistence.engine.vault).run_id
+        return load_step(step, self.persistence.engine.value_store).run_id
 
 
 def _name_of(workflow: object) -> str | None:

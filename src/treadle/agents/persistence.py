@@ -12,11 +12,11 @@ from typing import Any
 
 from treadle.agents.connection import Connection
 from treadle.agents.entities import TaskDefinition, TaskState, task_of
-from treadle.agents.locking import Locking
+from treadle.agents.locks import Locking
 from treadle.agents.records import Records
-from treadle.evaluator.waiting import task_id_of
-from treadle.kernel.queue import TaskSpec
-from treadle.kernel.stepcodec import load_step
+from treadle.evaluator.waits import task_id_of
+from treadle.kernel.queue.service import TaskSpec
+from treadle.kernel.runs.step_codec import load_step
 from treadle.model.errors import InvalidInput, InvalidPayload, Refused, TaskNotFound
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST
@@ -69,7 +69,7 @@ class Persistence(Records, Locking, Connection):
 
         async def get() -> TaskDefinition | None:
             step = await self.engine.store.find_step(parse_id(step_id, "step id"))
-            row = None if step is None else load_step(step, self.engine.vault)
+            row = None if step is None else load_step(step, self.engine.value_store)
             task = None if row is None else await self.engine.store.find_task(row.task_id or task_id_of(row))
             return None if task is None else await self._shown(task)
 

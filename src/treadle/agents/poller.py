@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.agents.agent import Agent
-from treadle.agents.calling import call_tool, payload_for
 from treadle.agents.evaluator import Evaluator
-from treadle.agents.narrating import narrated
+from treadle.agents.invoke import call_tool, payload_for
 from treadle.agents.persistence import Persistence
+from treadle.agents.step_log import narrated
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 from treadle.model.outcomes import Outcome

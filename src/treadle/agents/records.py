@@ -21,8 +21,8 @@ from treadle.agents.entities import (
 )
 from treadle.agents.requirements import check_requirement
 from treadle.evaluator import StepRow
-from treadle.evaluator.waiting import task_id_of
-from treadle.kernel.stepcodec import load_step
+from treadle.evaluator.waits import task_id_of
+from treadle.kernel.runs.step_codec import load_step
 from treadle.model.errors import InvalidInput, RunNotFound
 from treadle.model.ids import parse_id
 from treadle.model.names import check_name
@@ -44,7 +44,7 @@ class Records(Connection):
 
         async def get() -> StepDefinition | None:
             found = await self.engine.store.find_step(parse_id(step_id, "step id"))
-            return None if found is None else await self._step(load_step(found, self.engine.vault))
+            return None if found is None else await self._step(load_step(found, self.engine.value_store))
 
         return self.run(get())
 
@@ -96,7 +96,7 @@ class Records(Connection):
 
         async def get() -> list[dict[str, Any]]:
             step = await self.engine.store.find_step(parse_id(step_id, "step id"))
-            row = None if step is None else load_step(step, self.engine.vault)
+            row = None if step is None else load_step(step, self.engine.value_store)
             lines = [] if row is None else await self.engine.store.list_lines(row.task_id or task_id_of(row), _PAGE)
             return [
                 {"time": line.at, "level": line.level, "source": line.source, "message": line.message, "details": line.said or None}
@@ -160,7 +160,7 @@ class Records(Connection):
     async def _plain(self, attributes: dict[str, Any]) -> dict[str, Json]:
         """The attributes with their big values, nothing of it shared with anybody."""
         wanted = [value.digest for value in attributes.values() if isinstance(value, BlobRef)]
-        found = await self.engine.vault.load(wanted) if wanted else {}
+        found = await self.engine.value_store.load(wanted) if wanted else {}
         whole = {name: found[value.digest] if isinstance(value, BlobRef) else value for name, value in attributes.items()}
         copy: dict[str, Json] = decode(encode(whole, "attributes", _LIMIT))
         return copy

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.agents.agent import Agent
-from treadle.agents.calling import call_tool, payload_for
 from treadle.agents.coverage import idle_topics, matches_topics, unserved_facets
 from treadle.agents.evaluator import Evaluator
+from treadle.agents.invoke import call_tool, payload_for
 from treadle.agents.modules import IMPORT_LIMIT, Modules, OutsideRoots
-from treadle.agents.narrating import narrated
 from treadle.agents.persistence import Persistence
 from treadle.agents.records import check_registration
 from treadle.agents.requirements import missing_requirements
+from treadle.agents.step_log import narrated
 from treadle.model.errors import InvalidInput, InvalidPolicy, StoreError
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.outcomes import Outcome

@@ -57,7 +57,7 @@ class ToolRegistry:
 
     def dispatch(self, facet_name: str, payload: dict[str, Any]) -> dict[str, Any] | None:
         """Call the handler in this thread; raises `InvalidInput` if there is none."""
-        from treadle.agents.calling import call_tool
+        from treadle.agents.invoke import call_tool
 
         handler = self.find(facet_name)
         if handler is None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from treadle.cli.exits import EXIT_CODES
-from treadle.cli.helping import Group
+from treadle.cli.help import Group
 from treadle.cli.session import (
     Common,
     RootJsonOption,

@@ -8,9 +8,9 @@ import typer
 
 from treadle.api.approvals import ApprovalAnswer, ApprovalAnswers
 from treadle.cli.exits import FAILED, exit_code_of_code
+from treadle.cli.format import ago, facts, grid, ms, plain, pretty, short, state, when
 from treadle.cli.inputs import edits as parse_edits
 from treadle.cli.session import Session
-from treadle.cli.words import ago, facts, grid, ms, plain, pretty, short, state, when
 from treadle.model.approvals import APPROVE
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput

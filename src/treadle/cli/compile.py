@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treadle.cli.exits import BAD_INPUT, printable
+from treadle.cli.format import plain
 from treadle.cli.session import Session
 from treadle.cli.sources import Files, read_sources
-from treadle.cli.words import plain
 from treadle.model.errors import InvalidInput
 from treadle.model.values import Json
 

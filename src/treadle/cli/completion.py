@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from treadle.cli.format import plain
 from treadle.cli.session import Session
-from treadle.cli.words import plain
 
 _BASH = """\
 _treadle_completion() {
@@ -80,7 +80,7 @@ async def completion(
 ) -> None:
     """Print the script that completes commands, options, states and names in a shell: `source <(treadle completion bash)`."""
     if words:
-        from treadle.cli.completing import possible
+        from treadle.cli.completion_words import possible
 
         for value, meaning in await possible(session, words):
             typer.echo(f"{value}\t{meaning}" if meaning and shell is not Shell.BASH else value)

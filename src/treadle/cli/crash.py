@@ -6,7 +6,7 @@ import os
 import signal
 from itertools import count
 
-from treadle.kernel.crashpoints import POINTS, arm
+from treadle.kernel.store.crashpoints import POINTS, arm
 from treadle.model.errors import InvalidInput
 
 

@@ -22,8 +22,8 @@ from treadle.cli.demo_crew import Crew
 from treadle.cli.demo_delivery import Delivery
 from treadle.cli.demo_view import View, make_view, summary
 from treadle.cli.session import NotOverHttp, Session
-from treadle.kernel.queue import TaskSpec
-from treadle.kernel.verify import VerifyReport
+from treadle.kernel.queue.service import TaskSpec
+from treadle.kernel.store.verify import VerifyReport
 from treadle.model.errors import TreadleError
 from treadle.model.runs import Run
 from treadle.model.states import FINAL_TASK_STATES, RunState, TaskState

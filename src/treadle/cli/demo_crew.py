@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from treadle.cli.fleet import worker_command
-from treadle.cli.serving import Serving
+from treadle.cli.worker_process import Serving
 from treadle.model.errors import TreadleError
 from treadle.settings import child_environment
 from treadle.wiring.engine import Engine

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from treadle.cli.format import grid, plain, state
 from treadle.cli.session import Session
-from treadle.cli.words import grid, plain, state
 from treadle.model.clock import Clock
 from treadle.model.tasks import Move, Task
 from treadle.model.values import Json, decode

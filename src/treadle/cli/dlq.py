@@ -11,11 +11,11 @@ import typer
 
 from treadle.api.dead_letters import BATCH
 from treadle.api.wire import to_builtins
+from treadle.cli.format import ago, facts, grid, plain, short, when
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.inputs import seconds
 from treadle.cli.progress import end_progress, tell_progress
 from treadle.cli.session import Options, Session
-from treadle.cli.words import ago, facts, grid, plain, short, when
 from treadle.model.errors import InvalidInput, NothingMatches
 
 if TYPE_CHECKING:

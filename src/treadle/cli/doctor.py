@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from treadle.cli.exits import FAILED
+from treadle.cli.format import grid, plain, state
 from treadle.cli.session import Session
-from treadle.cli.words import grid, plain, state
-from treadle.kernel.health import findings
-from treadle.kernel.system import SystemClock
-from treadle.kernel.units import Keep, Unit
+from treadle.kernel.store.health import findings
+from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.units import Keep, Unit
 from treadle.model.clock import span
 from treadle.model.errors import SchemaBehind, StoreError, TreadleError
 from treadle.model.tasks import Claim

@@ -13,11 +13,11 @@ from treadle.api.face import Api
 from treadle.api.tasks import WAIT_LIMIT, TaskMade, TaskResult
 from treadle.cli.crash import arm_crash
 from treadle.cli.exits import FAILED, WaitTimedOut, tell_error, tell_warning
+from treadle.cli.format import plain, pretty
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.inputs import seconds
 from treadle.cli.session import Session
-from treadle.cli.words import plain, pretty
-from treadle.kernel.queue import TaskSpec
+from treadle.kernel.queue.service import TaskSpec
 from treadle.model.errors import Forbidden, InvalidInput, TaskFailed
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.states import TaskState

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treadle.api.wire import to_builtins
-from treadle.cli.serving import announce, stop_signal
+from treadle.cli.format import grid, ms, plain, state
 from treadle.cli.session import Session
-from treadle.cli.words import grid, ms, plain, state
+from treadle.cli.worker_process import announce, stop_signal
 from treadle.model.clock import as_text
 
 if TYPE_CHECKING:

@@ -119,7 +119,7 @@ def tell_note(message: str) -> None:
 
 def _lines_are_json() -> bool:
     """Whether what is logged is; a command that was not even begun logs nothing."""
-    told = sys.modules.get("treadle.kernel.log_lines")
+    told = sys.modules.get("treadle.kernel.telemetry.log_format")
     return told is not None and bool(told.lines_are_json())
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treadle.cli.exits import tell_note
+from treadle.cli.format import ago, facts, grid, ms, plain, short, state, when
 from treadle.cli.session import Session
-from treadle.cli.words import ago, facts, grid, ms, plain, short, state, when
 from treadle.model.clock import as_text
 
 if TYPE_CHECKING:

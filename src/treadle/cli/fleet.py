@@ -15,8 +15,8 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
 
 from treadle.cli.exits import INTERRUPTED
-from treadle.cli.serving import Serving
 from treadle.cli.session import Session
+from treadle.cli.worker_process import Serving
 from treadle.settings import child_environment
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.cli.format import ago, facts, grid, plain, when
 from treadle.cli.session import Session
 from treadle.cli.sources import read_sources
-from treadle.cli.words import ago, facts, grid, plain, when
 from treadle.model.names import check_name
 from treadle.wiring.engine import Engine
 

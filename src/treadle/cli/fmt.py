@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treadle.cli.exits import FAILED, printable
+from treadle.cli.format import plain
 from treadle.cli.session import Session
 from treadle.cli.sources import Files, read_sources
-from treadle.cli.words import plain
 from treadle.model.errors import InvalidFlow, InvalidInput
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treadle.cli.exits import FAILED, tell_note, tell_warning
+from treadle.cli.format import grid, plain, pretty
 from treadle.cli.inputs import any_json, seconds
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.session import Session
 from treadle.cli.submit import end_of, failure_of, tell_failed
-from treadle.cli.words import grid, plain, pretty
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json

@@ -12,11 +12,11 @@ import typer
 
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.cli.exits import tell_warning
+from treadle.cli.format import ago, grid, plain, pretty
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.inputs import seconds
 from treadle.cli.runner import Roots, with_roots
 from treadle.cli.session import Session
-from treadle.cli.words import ago, grid, plain, pretty
 from treadle.model.errors import InvalidInput, NonRetryable
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ def moment(text: str | None, what: str, zone: str = "UTC") -> datetime | None:
         raise InvalidPolicy(f"{what} must be a time like 2027-01-15T09:00 or 2027-01-15T09:00:00+01:00, not {text!r}.") from None
     if found.tzinfo is not None:
         return found
-    from treadle.kernel.calendar import find_zone
+    from treadle.kernel.schedules.ticks import find_zone
 
     return found.replace(tzinfo=find_zone(zone))
 

@@ -9,8 +9,8 @@ import typer
 
 from treadle.api.face import Api
 from treadle.api.wire import to_builtins
+from treadle.cli.format import ago, grid, plain, state
 from treadle.cli.session import Session
-from treadle.cli.words import ago, grid, plain, state
 from treadle.model.errors import InvalidInput
 from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, check_count, check_rate
 from treadle.model.names import DEFAULT_LIST

@@ -14,15 +14,15 @@ import typer
 from treadle.cli.exits import tell_note
 from treadle.cli.load import load_engines
 from treadle.cli.serve import Host, Port, http_options
-from treadle.cli.serving import announce, calm_collector, enable_llm, has_mcp, stop_signal
 from treadle.cli.session import Session
 from treadle.cli.worker import how_open
+from treadle.cli.worker_process import announce, calm_collector, enable_llm, has_mcp, stop_signal
 from treadle.model.access import Access, Scope, granted, parse_scopes
 from treadle.model.errors import InvalidInput, MissingDependency
 from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
-    from treadle.mcp.desk import Desk
+    from treadle.mcp.request_context import RequestContext
 
 _GRACE = 1.0
 """Seconds that running work gets when the client goes: many clients kill what has not ended two seconds later."""
@@ -80,25 +80,25 @@ async def mcp(
 
 
 @asynccontextmanager
-async def _far_desk(session: Session) -> AsyncIterator[Desk]:
+async def _far_desk(session: Session) -> AsyncIterator[RequestContext]:
     """Tools here, the work there."""
-    from treadle.mcp.desk import Desk
+    from treadle.mcp.request_context import RequestContext
 
     async with session.api() as api:
-        yield Desk(api)
+        yield RequestContext(api)
 
 
 @asynccontextmanager
 async def _near_desk(
     session: Session, scopes: Sequence[Scope] | None, engines: Sequence[Engine], work: _Work
-) -> AsyncIterator[Desk]:
-    from treadle.mcp.desk import Desk
+) -> AsyncIterator[RequestContext]:
+    from treadle.mcp.request_context import RequestContext
     from treadle.service import Service
 
     actor = f"mcp:{session.actor.removeprefix('cli:')}"
     access = Access(actor, granted(parse_scopes(scopes)) if scopes else frozenset(Scope))
     async with _working(engines, work) as engine:
-        yield Desk(Service(engine, access), access.scopes)
+        yield RequestContext(Service(engine, access), access.scopes)
 
 
 async def _over_http(
@@ -111,7 +111,7 @@ async def _over_http(
     from treadle.cli.mcp_mount import PATH, add_mcp
 
     options = http_options(session, host, port, "", False, _GRACE, needed=True)
-    from treadle.http.serving import HttpServer
+    from treadle.http.server import HttpServer
 
     stop = stop_signal()
     async with _working(load_engines(session, handlers), work) as engine:

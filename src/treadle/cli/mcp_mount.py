@@ -14,8 +14,8 @@ from fastapi import FastAPI, Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from treadle.http.envelope import BODY_OVERHEAD
-from treadle.http.front import Front, front_of
+from treadle.http.app_state import AppState, front_of
+from treadle.http.middleware import BODY_OVERHEAD
 from treadle.http.problems import problem
 from treadle.model.access import OPEN
 from treadle.service import Service
@@ -23,7 +23,7 @@ from treadle.service import Service
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-    from treadle.mcp.desk import Desk
+    from treadle.mcp.request_context import RequestContext
 
 PATH = "/mcp"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -37,7 +37,7 @@ def add_mcp(app: FastAPI) -> None:
 class McpMount:
     """The application at that path."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: AppState) -> None:
         self._front = front
         self._ready: asyncio.Future[StreamableHTTPSessionManager] | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -89,14 +89,14 @@ class McpMount:
     def _make(self) -> StreamableHTTPSessionManager:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-        from treadle.mcp.desk import Desk
+        from treadle.mcp.request_context import RequestContext
         from treadle.mcp.server import make_server
 
         front = self._front
 
-        async def desk_of(ctx: Any) -> Desk:
+        async def desk_of(ctx: Any) -> RequestContext:
             access = await front.access(ctx.request)
-            return Desk(Service(front.engine, access), access.scopes, partial(front.patiently, access))
+            return RequestContext(Service(front.engine, access), access.scopes, partial(front.patiently, access))
 
         return StreamableHTTPSessionManager(
             make_server(desk_of), stateless=True, max_request_body_size=front.engine.settings.payload_limit + BODY_OVERHEAD

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treadle.api.objectives import STATUSES, BoardColumn
+from treadle.cli.format import facts, grid, ms, plain, short
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.session import Session
-from treadle.cli.words import facts, grid, ms, plain, short
+from treadle.goals.records import ObjectiveType, Status
 from treadle.model.clock import as_text
-from treadle.model.goals import ObjectiveType, Status
 
 if TYPE_CHECKING:
     from datetime import datetime

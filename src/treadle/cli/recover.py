@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.cli.format import facts, plain
 from treadle.cli.session import Session
-from treadle.cli.words import facts, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

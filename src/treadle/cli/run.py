@@ -13,10 +13,9 @@ from treadle.api.wire import to_builtins
 from treadle.cli.crash import arm_crash
 from treadle.cli.exits import INTERRUPTED, tell_error
 from treadle.cli.load import load_engines
-from treadle.cli.serving import enable_llm, leave_threads_behind, stop_signal
 from treadle.cli.session import NotOverHttp, Session
 from treadle.cli.sources import Places
-from treadle.cli.starting import (
+from treadle.cli.start_run import (
     InputOption,
     InputsOption,
     LenientOption,
@@ -28,7 +27,8 @@ from treadle.cli.starting import (
 from treadle.cli.submit import show_outputs
 from treadle.cli.watch_run import Watcher
 from treadle.cli.worker import Llm
-from treadle.kernel.telemetry import Emit, Event, TaskSettled
+from treadle.cli.worker_process import enable_llm, leave_threads_behind, stop_signal
+from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
 from treadle.model.errors import IllegalMove
 from treadle.model.names import DEFAULT_LIST, check_name
 from treadle.wiring.engine import Engine

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treadle.cli.crash import arm_crash
-from treadle.cli.serving import announce, enable_llm, leave_threads_behind, observed
 from treadle.cli.session import Session
 from treadle.cli.worker import Llm
+from treadle.cli.worker_process import announce, enable_llm, leave_threads_behind, observed
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST
 from treadle.settings import Settings

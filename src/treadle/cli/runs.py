@@ -11,16 +11,16 @@ import typer
 
 from treadle.api.wire import to_builtins
 from treadle.cli.exits import tell_note
+from treadle.cli.format import ago, grid, plain, short, state
+from treadle.cli.format import line as shown_line
 from treadle.cli.inputs import moment, workflow_inputs
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.load import load_engines
 from treadle.cli.run import HandlersHere, opened, work_on
-from treadle.cli.serving import stop_signal
 from treadle.cli.session import NotOverHttp, Session
 from treadle.cli.show_run import is_shown, list_steps, live_tasks, show_run, steps_table
-from treadle.cli.starting import InputOption, InputsOption, texts_of
-from treadle.cli.words import ago, grid, plain, short, state
-from treadle.cli.words import line as shown_line
+from treadle.cli.start_run import InputOption, InputsOption, texts_of
+from treadle.cli.worker_process import stop_signal
 from treadle.model.errors import InvalidInput
 from treadle.model.states import StepState
 from treadle.model.values import Json

@@ -8,6 +8,7 @@ import typer
 
 from treadle.api.schedules import Backfilled, Started
 from treadle.cli.exits import tell_note
+from treadle.cli.format import ms, plain
 from treadle.cli.inputs import moment
 from treadle.cli.session import Session
 from treadle.cli.show_schedule import (
@@ -19,7 +20,6 @@ from treadle.cli.show_schedule import (
     show_schedule,
 )
 from treadle.cli.timed_options import TARGET, Options, said, takes
-from treadle.cli.words import ms, plain
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
@@ -108,7 +108,7 @@ async def add(
 
 def _check(engine: Engine, name: str, options: dict[str, Any]) -> None:
     """Bad input does not even make the database."""
-    from treadle.kernel.schedule_options import make_body
+    from treadle.kernel.schedules.options import make_body
 
     check_name(name, "schedule name")
     engine.schedules.check(make_body(options, engine.clock.now()))
@@ -116,7 +116,7 @@ def _check(engine: Engine, name: str, options: dict[str, Any]) -> None:
 
 async def _preview_new(session: Session, name: str, options: dict[str, Any]) -> None:
     """What a schedule would do that is not stored."""
-    from treadle.kernel.schedule_options import make_body
+    from treadle.kernel.schedules.options import make_body
 
     check_name(name, "schedule name")
     make_body(options, 0)  # it must say what it starts

@@ -9,13 +9,13 @@ import typer
 
 from treadle.cli.exits import tell_note
 from treadle.cli.load import load_engines
-from treadle.cli.serving import announce, calm_collector, listening, stop_signal
 from treadle.cli.session import Session
 from treadle.cli.worker import how_open
+from treadle.cli.worker_process import announce, calm_collector, listening, stop_signal
 from treadle.model.errors import MissingDependency
 
 if TYPE_CHECKING:
-    from treadle.http.serving import HttpOptions
+    from treadle.http.server import HttpOptions
 
 Host = Annotated[
     str | None,
@@ -81,7 +81,7 @@ def http_options(
 ) -> HttpOptions | None:
     """What was chosen; None where the packages for HTTP are not installed and it is not `needed`, which is said."""
     try:
-        from treadle.http.serving import GRACE, HttpOptions
+        from treadle.http.server import GRACE, HttpOptions
     except ImportError as error:
         if needed:
             raise MissingDependency(f"Serving HTTP needs {error.name}: {_HOW}.") from None

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.cli.format import ago, grid, plain, short, state
 from treadle.cli.session import Session
-from treadle.cli.words import ago, grid, plain, short, state
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

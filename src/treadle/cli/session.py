@@ -206,7 +206,7 @@ class Session:
 
 def make_session(chosen: Common, *, quiet: bool = True) -> Session:
     """The settings of the environment with the chosen options over them, and logging set up."""
-    from treadle.kernel.log_lines import set_up_logging
+    from treadle.kernel.telemetry.log_format import set_up_logging
 
     settings = load_settings()
     if chosen.store:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from treadle.cli.words import facts, grid, ms, plain, pretty, short, state, when
+from treadle.cli.format import facts, grid, ms, plain, pretty, short, state, when
 from treadle.model.clock import span
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from treadle.api.wire import to_builtins
-from treadle.cli.words import ago, facts, grid, ms, plain, pretty, short, state, when
+from treadle.cli.format import ago, facts, grid, ms, plain, pretty, short, state, when
 from treadle.model.clock import as_text, span
 from treadle.model.values import Json
 
@@ -51,7 +51,7 @@ def _text(at: datetime | None) -> str:
 
 def local(tick: datetime, zone: str) -> str:
     """What the clock of the zone shows at the tick."""
-    from treadle.kernel.calendar import find_zone
+    from treadle.kernel.schedules.ticks import find_zone
 
     return tick.astimezone(find_zone(zone)).strftime("%a %Y-%m-%d %H:%M:%S %Z (%z)")
 
@@ -82,7 +82,7 @@ def show_schedule(schedule: Schedule, moves: list[MoveMade], now: datetime) -> R
     """One schedule with all there is to say."""
     from rich.console import Group
 
-    from treadle.kernel.catchup import describe
+    from treadle.kernel.schedules.decide import describe
     from treadle.model.schedules import CatchUp
 
     said = schedule.catch_up

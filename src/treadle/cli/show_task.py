@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from treadle.cli.words import facts, grid, line, ms, plain, pretty, state, when
+from treadle.cli.format import facts, grid, line, ms, plain, pretty, state, when
 from treadle.model.clock import as_text, span
 from treadle.model.values import encode
 

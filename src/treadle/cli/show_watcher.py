@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from treadle.cli.format import facts, grid, ms, plain, pretty, short, state, when
 from treadle.cli.show_schedule import target_words
-from treadle.cli.words import facts, grid, ms, plain, pretty, short, state, when
 from treadle.model.clock import as_text, span
 from treadle.model.watchers import DIRECTORY
 

@@ -13,7 +13,7 @@ from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 
 if TYPE_CHECKING:
-    from treadle.kernel.flows import Source
+    from treadle.kernel.runs.flows import Source
 
 _SUFFIX = ".afl"
 

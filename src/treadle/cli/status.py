@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treadle.cli.exits import FAILED
+from treadle.cli.format import ago, facts, plain, when
 from treadle.cli.session import Session
-from treadle.cli.words import ago, facts, plain, when
 from treadle.model.clock import span
 
 if TYPE_CHECKING:

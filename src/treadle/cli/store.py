@@ -9,9 +9,9 @@ import typer
 
 from treadle.api.wire import to_builtins
 from treadle.cli.exits import FAILED
+from treadle.cli.format import ago, facts, grid, plain, state
 from treadle.cli.progress import end_progress, tell_progress
 from treadle.cli.session import Session
-from treadle.cli.words import ago, facts, grid, plain, state
 from treadle.model.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:

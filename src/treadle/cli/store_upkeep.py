@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from treadle.api.wire import to_builtins
+from treadle.cli.format import plain
 from treadle.cli.inputs import seconds
 from treadle.cli.progress import end_progress, tell_progress
 from treadle.cli.session import NotOverHttp, Session
-from treadle.cli.words import plain
 from treadle.model.clock import span
 from treadle.model.errors import InvalidInput
 

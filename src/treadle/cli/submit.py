@@ -10,10 +10,11 @@ import typer
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import to_builtins
 from treadle.cli.exits import FAILED, WaitTimedOut, tell_error
+from treadle.cli.format import plain, pretty
 from treadle.cli.inputs import seconds
 from treadle.cli.session import Session
 from treadle.cli.sources import Places
-from treadle.cli.starting import (
+from treadle.cli.start_run import (
     InputOption,
     InputsOption,
     LenientOption,
@@ -22,7 +23,6 @@ from treadle.cli.starting import (
     WorkflowOption,
     tell_what_is_missing,
 )
-from treadle.cli.words import plain, pretty
 from treadle.model.errors import InvalidInput, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST, check_key, check_name
 from treadle.model.values import Json

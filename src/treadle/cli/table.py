@@ -11,7 +11,7 @@ from typing import Any, cast
 import typer
 from typer.core import TyperCommand
 
-from treadle.cli.helping import Command, Group
+from treadle.cli.help import Command, Group
 from treadle.cli.session import command
 
 _STYLE: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": "markdown"}

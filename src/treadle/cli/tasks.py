@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.cli.format import ago, grid, plain, short, state
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.session import Session
 from treadle.cli.show_task import show_task
-from treadle.cli.words import ago, grid, plain, short, state
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treadle.cli.exits import tell_note
+from treadle.cli.format import ago, grid, ms, plain, state
 from treadle.cli.inputs import seconds
 from treadle.cli.session import Session
-from treadle.cli.words import ago, grid, ms, plain, state
 from treadle.model.access import check_token_name, parse_scopes
 from treadle.model.clock import as_text
 

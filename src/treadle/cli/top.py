@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.cli.format import ago, plain, state
 from treadle.cli.session import Session
-from treadle.cli.words import ago, plain, state
 from treadle.model.clock import span
 from treadle.model.errors import InvalidInput, MissingDependency, TreadleError
 

@@ -10,8 +10,8 @@ from textual.binding import BindingType
 from textual.widgets import DataTable, Footer, Static, TabbedContent, TabPane
 
 from treadle.api.face import Api
+from treadle.cli.format import plain
 from treadle.cli.top import Look, headline, list_rows, run_rows, server_rows
-from treadle.cli.words import plain
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[Look], list[tuple[object, ...]]]]] = {
     "lists": (("list", "handler", "ready", "running", "waiting", "held", "oldest", ""), list_rows),

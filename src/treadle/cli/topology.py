@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treadle.cli.exits import BAD_INPUT
+from treadle.cli.format import facts, plain
 from treadle.cli.load import load_engines
 from treadle.cli.session import Session
-from treadle.cli.words import facts, plain
-from treadle.model.topology import InvalidTopology, Topology, Trouble, suggestion
+from treadle.goals.topology import InvalidTopology, Topology, Trouble, suggestion
 from treadle.model.values import Json
 from treadle.wiring.engine import Engine
 
@@ -30,7 +30,7 @@ def check(
     ] = None,
 ) -> None:
     """Check a topology file: where something is wrong, what is wrong with it, and what would be right."""
-    from treadle.wiring.topology import load_topology
+    from treadle.goals.topology_file import load_topology
 
     try:
         topology = load_topology(path)

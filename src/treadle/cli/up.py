@@ -9,7 +9,6 @@ import typer
 from treadle.cli.crash import arm_crash
 from treadle.cli.load import load_engines
 from treadle.cli.serve import ForwardedAllow, Host, LogRequests, Port, http_options
-from treadle.cli.serving import Serving
 from treadle.cli.session import Session
 from treadle.cli.worker import (
     Concurrency,
@@ -26,6 +25,7 @@ from treadle.cli.worker import (
     run_worker,
     server_name,
 )
+from treadle.cli.worker_process import Serving
 from treadle.model.names import DEFAULT_LIST, check_name
 
 

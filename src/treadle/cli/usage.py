@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.cli.format import facts, grid, ms, plain
 from treadle.cli.session import Session
-from treadle.cli.words import facts, grid, ms, plain
 from treadle.model.clock import as_text
 
 if TYPE_CHECKING:

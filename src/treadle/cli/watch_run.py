@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from treadle.api.tasks import WAIT_LIMIT
+from treadle.cli.format import plain
 from treadle.cli.session import Session
 from treadle.cli.show_run import doing, is_shown, list_steps, live_tasks, steps_table
-from treadle.cli.words import plain
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from treadle.cli.format import plain
 from treadle.cli.session import NotOverHttp, Session
 from treadle.cli.show_watcher import seen_table, show_watcher, watchers_table
 from treadle.cli.timed_options import TARGET, Options, said, takes
-from treadle.cli.words import plain
 from treadle.model.errors import TaskNotFound
 from treadle.model.names import check_name
 from treadle.wiring.engine import Engine
@@ -95,7 +95,7 @@ def _absolute(options: dict[str, Any]) -> dict[str, str]:
 
 def _check(engine: Engine, name: str, options: dict[str, Any]) -> None:
     """Bad input does not even make the database."""
-    from treadle.kernel.watchers import make_body
+    from treadle.kernel.watchers.service import make_body
 
     check_name(name, "watcher name")
     engine.watchers.check(make_body(options))
@@ -103,10 +103,10 @@ def _check(engine: Engine, name: str, options: dict[str, Any]) -> None:
 
 def _try_out(session: Session, name: str, options: dict[str, Any]) -> None:
     """What a look would find on this machine, now."""
-    from treadle.kernel.watchers import make_body
+    from treadle.kernel.watchers.service import make_body
     from treadle.model.watchers import HTTP, NEW
-    from treadle.workers.fetching import fetch
-    from treadle.workers.scanning import scan
+    from treadle.workers.fetch import fetch
+    from treadle.workers.scan import scan
 
     if session.chosen.remote:
         raise NotOverHttp("A dry run looks at this machine, and not at the server's: leave --server (and TREADLE_SERVER) out.")

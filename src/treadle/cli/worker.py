@@ -10,15 +10,15 @@ import typer
 from treadle.cli.crash import arm_crash
 from treadle.cli.fleet import Fleet
 from treadle.cli.load import load_engines
-from treadle.cli.serving import Serving, announce, leave_threads_behind, serve
 from treadle.cli.session import Session
+from treadle.cli.worker_process import Serving, announce, leave_threads_behind, serve
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST, check_name
 from treadle.model.values import Json
 from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
-    from treadle.http.serving import HttpServer
+    from treadle.http.server import HttpServer
 
 Handlers = Annotated[
     list[str],

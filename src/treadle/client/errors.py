@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.model import errors, external, goals
+from treadle.goals import records as goals
+from treadle.model import errors, external
 from treadle.model.errors import (
     Forbidden,
     InvalidInput,

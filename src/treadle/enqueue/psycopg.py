@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from treadle.enqueue.wish import DEFAULT_SCHEMA, Wish, make_wish, statement
-from treadle.kernel.queue import Enqueued
+from treadle.kernel.queue.service import Enqueued
 from treadle.model.errors import StoreError
 from treadle.model.values import Json
 

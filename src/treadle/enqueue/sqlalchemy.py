@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from treadle.enqueue.wish import DEFAULT_SCHEMA, make_wish, refuse_sqlite, statement
-from treadle.kernel.queue import Enqueued
+from treadle.kernel.queue.service import Enqueued
 from treadle.model.values import Json
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from treadle.kernel.queue import Enqueued
-from treadle.kernel.system import SystemIds
-from treadle.kernel.vault import Codec, seal
+from treadle.kernel.queue.service import Enqueued
+from treadle.kernel.store.system import SystemIds
+from treadle.kernel.store.value_store import Codec, seal
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import BacklogFull, InvalidInput, ListDraining, SchemaBehind, StoreBusy, Unsupported
 from treadle.model.ids import parse_id

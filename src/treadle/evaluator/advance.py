@@ -33,7 +33,7 @@ from treadle.evaluator.records import (
 from treadle.evaluator.retry import retry
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.steps import begin_step, continue_after_event, continue_after_script, fail_step, part_settled
-from treadle.evaluator.waiting import is_waiting, stop_waiting, wait_again
+from treadle.evaluator.waits import is_waiting, stop_waiting, wait_again
 from treadle.lang.program import Program
 from treadle.model.states import RunState
 

@@ -9,7 +9,7 @@ from treadle.evaluator.operators import EvaluationError, describe
 from treadle.evaluator.records import LogEntry, StepError, StepRow
 from treadle.evaluator.scope import BlockScope
 from treadle.evaluator.states import State, StepKind
-from treadle.evaluator.waiting import await_script
+from treadle.evaluator.waits import await_script
 from treadle.lang.program import Block, Foreach, Schema, Step, Sys
 from treadle.model.values import Json
 

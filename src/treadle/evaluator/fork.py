@@ -20,7 +20,7 @@ from treadle.evaluator.repair import has_more
 from treadle.evaluator.retry import waits_for
 from treadle.evaluator.scope import LINK
 from treadle.evaluator.states import State, StepKind
-from treadle.evaluator.waiting import is_waiting, wait_again
+from treadle.evaluator.waits import is_waiting, wait_again
 from treadle.lang.program import Block, Facet, Program
 from treadle.model.ids import derived_id
 from treadle.model.states import RunState

@@ -8,7 +8,7 @@ from treadle.evaluator.draft import Draft
 from treadle.evaluator.plan import plan_of
 from treadle.evaluator.records import Limits, RunRef, StepRow, View
 from treadle.evaluator.states import State
-from treadle.evaluator.waiting import is_waiting
+from treadle.evaluator.waits import is_waiting
 from treadle.lang.program import Program
 
 

@@ -11,7 +11,7 @@ from treadle.evaluator.draft import Draft, Missing, Turn
 from treadle.evaluator.records import StepError, StepRow
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.steps import capture, catch_name
-from treadle.evaluator.waiting import wait_again
+from treadle.evaluator.waits import wait_again
 from treadle.model.states import RunState
 
 _BY_CHILDREN = (State.MIXIN_BLOCKS_CONTINUE, State.STATEMENT_BLOCKS_CONTINUE, State.BLOCK_EXECUTION_CONTINUE)

@@ -11,7 +11,7 @@ from treadle.evaluator.plan import is_built_in
 from treadle.evaluator.records import StepError, StepRow, Value
 from treadle.evaluator.scope import BlockScope, Scope, SignatureScope, attributes
 from treadle.evaluator.states import State, StepKind
-from treadle.evaluator.waiting import await_handler, await_script
+from treadle.evaluator.waits import await_handler, await_script
 from treadle.lang.program import Block, Mixin, Step
 
 

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from fastapi import Request
 
-from treadle.kernel.logins import FailedLogins
-from treadle.kernel.sessions import SessionAccess
+from treadle.kernel.access.login_throttle import FailedLogins
+from treadle.kernel.access.sessions import SessionAccess
 from treadle.model.access import OPEN, Access
 from treadle.model.errors import Forbidden, TreadleError, Unauthorized
 from treadle.wiring.engine import Engine

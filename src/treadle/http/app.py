@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI
 
-from treadle.http import callbacks, ingest, login, looking, stream
-from treadle.http.envelope import BODY_OVERHEAD, Envelope
-from treadle.http.front import Front
+from treadle.http import callbacks, ingest, login, stream
+from treadle.http import health as looking
+from treadle.http.app_state import AppState
+from treadle.http.middleware import BODY_OVERHEAD, RequestMiddleware
 from treadle.http.names import WholeNames
 from treadle.http.openapi import document
 from treadle.http.problems import handle_problems
@@ -30,7 +31,7 @@ def make_app(
 
     `may_be_open`: callers need no token while there is none; only for servers that nobody else reaches.
     """
-    front = Front(engine, may_be_open=may_be_open)
+    front = AppState(engine, may_be_open=may_be_open)
     app = FastAPI(title="Treadle", openapi_url=None, docs_url=None, redoc_url=None)
     app.state.front = front
     handle_problems(app)
@@ -43,7 +44,11 @@ def make_app(
         add(app)
     app.add_middleware(WholeNames)
     app.add_middleware(
-        Envelope, clock=engine.clock, ids=engine.ids, body_limit=engine.settings.payload_limit + BODY_OVERHEAD, log_level=log_level
+        RequestMiddleware,
+        clock=engine.clock,
+        ids=engine.ids,
+        body_limit=engine.settings.payload_limit + BODY_OVERHEAD,
+        log_level=log_level,
     )
     app.openapi = lambda: document(app, host_version())  # type: ignore[method-assign]
     return app

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from treadle.api.contract import PREFIX, Shape
 from treadle.api.wire import to_json
 from treadle.http.access import bearer
-from treadle.http.front import Front
+from treadle.http.app_state import AppState
 from treadle.http.problems import problem_responses
 from treadle.http.schemas import content_of
-from treadle.kernel.externals import ShownJob
+from treadle.kernel.external.service import ShownJob
 from treadle.model.errors import InvalidInput
 from treadle.model.external import ExternalProductionFailure, ExternalProductionHandle
 from treadle.model.values import Json
@@ -53,9 +53,9 @@ class CalledBack(Shape):
     """The task's: `awaiting_external`, or how it ended: `completed` or `failed`."""
 
 
-def make_router(front: Front) -> APIRouter:
+def make_router(front: AppState) -> APIRouter:
     """The call-backs of outside jobs."""
-    externals = front.engine.externals
+    external_jobs = front.engine.external_jobs
 
     class TokenFirst(APIRoute):
         """A route that looks at the token before it reads what is said."""
@@ -64,7 +64,7 @@ def make_router(front: Front) -> APIRouter:
             handle = super().get_route_handler()
 
             async def guarded(request: Request) -> Response:
-                request.state.job = await externals.find_called(request.path_params["job_id"], _token(request))
+                request.state.job = await external_jobs.find_called(request.path_params["job_id"], _token(request))
                 return await handle(request)
 
             return guarded
@@ -86,7 +86,7 @@ def make_router(front: Front) -> APIRouter:
         job_id: Annotated[str, Path(description="The job's id, or that of its task", examples=[_EXAMPLE])],
         token: Annotated[str | None, Query(description="The job's token, where it is in no header")] = None,
     ) -> Response:
-        job = await externals.resolve(_token(request), _outcome(said, request.state.job))
+        job = await external_jobs.resolve(_token(request), _outcome(said, request.state.job))
         return Response(to_json(CalledBack(job.id, job.state)), media_type="application/json")
 
     return router

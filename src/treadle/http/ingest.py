@@ -12,10 +12,10 @@ import msgspec
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import Response
 
-from treadle.agents.dispatch import GitHubIssue, InvalidIssue, coordinator_of, make_issue
 from treadle.api.contract import PREFIX, Shape
 from treadle.api.wire import to_json
-from treadle.http.front import Front
+from treadle.dispatch import GitHubIssue, InvalidIssue, coordinator_of, make_issue
+from treadle.http.app_state import AppState
 from treadle.http.problems import problem_responses
 from treadle.http.schemas import content_of
 from treadle.model.errors import Forbidden, InvalidInput, Refused, TreadleError
@@ -78,7 +78,7 @@ class _Webhook(msgspec.Struct):
     installation: dict[str, Any] | None = None
 
 
-def make_router(front: Front) -> APIRouter:
+def make_router(front: AppState) -> APIRouter:
     """The entrance for GitHub."""
     router = APIRouter(prefix=PREFIX, tags=["ingest"])
     engine = front.engine

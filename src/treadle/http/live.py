@@ -14,9 +14,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import NamedTuple
 
 from treadle.api.wire import to_json
-from treadle.kernel.event_pages import LAST_SEQ, EventFilter
-from treadle.kernel.events import GIVE_UP_FOR, Events
-from treadle.kernel.lookups import Event
+from treadle.kernel.reads.event_pages import LAST_SEQ, EventFilter
+from treadle.kernel.reads.events import GIVE_UP_FOR, Events
+from treadle.kernel.store.queries import Event
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Move
 from treadle.service.events import shaped_event

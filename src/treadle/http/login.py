@@ -13,10 +13,10 @@ from fastapi.responses import RedirectResponse, Response
 from treadle.api.contract import Shape
 from treadle.api.wire import Instant, to_json
 from treadle.http.access import COOKIE
-from treadle.http.front import Front
+from treadle.http.app_state import AppState
 from treadle.http.problems import problem_responses
 from treadle.http.schemas import content_of
-from treadle.kernel.sessions import SESSION_FOR
+from treadle.kernel.access.sessions import SESSION_FOR
 from treadle.model.errors import InvalidInput, Unauthorized
 
 _JSON = "application/json"
@@ -36,7 +36,7 @@ class Caller(Shape):
     """What a session has to send in `X-CSRF-Token` with whatever changes something; null for tokens."""
 
 
-def make_router(front: Front) -> APIRouter:
+def make_router(front: AppState) -> APIRouter:
     """`/login`, `/logout` and `/session`."""
     router = APIRouter(tags=["session"])
     callers = front.callers

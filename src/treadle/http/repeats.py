@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from fastapi import Request
 from fastapi.responses import Response
 
-from treadle.kernel.requests import Answer, Requests
+from treadle.kernel.access.requests import Answer, Requests
 
 REPLAYED = "Idempotency-Replayed"
 

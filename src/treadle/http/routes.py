@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, cr
 from treadle.api.contract import KEY, PREFIX, Call, Parameter
 from treadle.api.face import all_calls
 from treadle.api.wire import to_builtins, to_json
-from treadle.http.front import front_of
+from treadle.http.app_state import front_of
 from treadle.http.names import named
 from treadle.http.problems import DOCUMENTED, problem_responses
 from treadle.http.repeats import once

@@ -12,11 +12,11 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as WireScope
 
 from treadle.api.contract import PREFIX
-from treadle.http.front import Front
+from treadle.http.app_state import AppState
 from treadle.http.live import Follower, Told
+from treadle.http.long_poll import Waiter
 from treadle.http.problems import problem_responses
-from treadle.http.waiting import Waiter
-from treadle.kernel.event_pages import LAST_SEQ
+from treadle.kernel.reads.event_pages import LAST_SEQ
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput, RestrictedToken
 from treadle.service.events import filter_of
@@ -34,7 +34,7 @@ Needs the scope `read`.
 """
 
 
-def make_router(front: Front) -> APIRouter:
+def make_router(front: AppState) -> APIRouter:
     """The live events."""
     router = APIRouter(prefix=PREFIX, tags=["events"])
     content = {MEDIA_TYPE: {"schema": {"type": "string"}}}
@@ -76,7 +76,7 @@ class EventStream(Response):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, front: Front, access: Access, follower: Follower, after_seq: int | None) -> None:
+    def __init__(self, front: AppState, access: Access, follower: Follower, after_seq: int | None) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["Content-Length"]
         self._front = front

@@ -4,7 +4,7 @@ In this order: pending approvals are checked to have the task that waits for the
 earlier incarnation of this very server held, is made ready again; schedules and watchers see to what was missed. Then the
 loops start. The same rules hold all the time, by leases: a start-up only does at once what would come about anyway.
 
-What becomes of an effect that work was in the middle of is decided when the work is done again (`kernel.effects`).
+What becomes of an effect that work was in the middle of is decided when the work is done again (`kernel.effects.decide`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Protocol
 
 import msgspec
 
-from treadle.kernel.approvals import ENTITY as APPROVAL
-from treadle.kernel.approvals import Approvals
-from treadle.kernel.deciding import PENDING
-from treadle.kernel.entities import RecordFilter
-from treadle.kernel.lookups import TaskFilter, Woken
-from treadle.kernel.ports import Store
+from treadle.kernel.approvals.decide import PENDING
+from treadle.kernel.approvals.service import ENTITY as APPROVAL
+from treadle.kernel.approvals.service import Approvals
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TaskFilter, Woken
+from treadle.kernel.store.records import RecordFilter
 from treadle.model.errors import Refused
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from treadle.kernel.advancer import Advancer
-from treadle.kernel.approvals import Approvals
-from treadle.kernel.committer import Committer
-from treadle.kernel.externals import Externals
-from treadle.kernel.function_rows import is_function
-from treadle.kernel.functions import Functions
-from treadle.kernel.settle import Ask, HandOff, ProducedEnd
-from treadle.kernel.units import Answer, Finish, Park, Row, Seen, Unit
-from treadle.kernel.vault import Vault
+from treadle.kernel.approvals.service import Approvals
+from treadle.kernel.external.service import ExternalJobs
+from treadle.kernel.functions.rows import is_function
+from treadle.kernel.functions.service import Functions
+from treadle.kernel.queue.decide import Ask, HandOff, ProducedEnd
+from treadle.kernel.runs.advancer import Advancer
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit
+from treadle.kernel.store.value_store import ValueStore
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
 
@@ -23,20 +23,20 @@ class Settler:
     def __init__(
         self,
         committer: Committer,
-        vault: Vault,
+        value_store: ValueStore,
         advancer: Advancer,
         functions: Functions,
         approvals: Approvals,
-        externals: Externals,
+        external_jobs: ExternalJobs,
     ) -> None:
         self._committer = committer
-        self._vault = vault
+        self._value_store = value_store
         self._advancer = advancer
         self._functions = functions
         self._approvals = approvals
         self.by_kind: dict[str, Callable[[Task, Claim, Finish | Park], Awaitable[Answer]]] = {}
         """Kinds whose tasks are settled by somebody else, with what follows from them."""
-        self._externals = externals
+        self._external_jobs = external_jobs
 
     def alone(self, task: Task, token: Claim | Seen, decided: Finish | Park) -> Unit | None:
         """All that there is to commit for a task from which nothing follows; None where `settle` has to see to it."""
@@ -49,7 +49,7 @@ class Settler:
             return Unit(token, decided)
         if is_function(task.flow_id):
             return None
-        decided, blobs = self._vault.pack_end(decided, task.root_id)  # type: ignore[arg-type]
+        decided, blobs = self._value_store.pack_end(decided, task.root_id)  # type: ignore[arg-type]
         return Unit(token, decided, rows=blobs)
 
     async def settle(self, task: Task, token: Claim | Seen, decided: Finish | Park, patience: float | None = None) -> Answer:
@@ -64,12 +64,12 @@ class Settler:
             return await other(task, token, decided)
         rows: tuple[Row, ...] = ()
         if task.state == TaskState.AWAITING_EXTERNAL or isinstance(decided, HandOff | ProducedEnd):
-            decided, rows = await self._externals.prepare(task, decided)
+            decided, rows = await self._external_jobs.prepare(task, decided)
         if isinstance(decided, Finish):
             if is_function(task.flow_id):
                 return await self._functions.settle(task, token, decided, rows)
             if task.run_id is not None:
                 return await self._advancer.settle(task, token, decided, rows)
-            decided, blobs = self._vault.pack_end(decided, task.root_id)
+            decided, blobs = self._value_store.pack_end(decided, task.root_id)
             rows = (*rows, *blobs)
         return await self._committer.submit(Unit(token, decided, rows=rows), patience)

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from treadle.kernel.health import LATE_FOR
-from treadle.kernel.lookups import DeadFilter, LaneDepth
-from treadle.kernel.ports import Store
-from treadle.kernel.reads import ShownServer
-from treadle.kernel.why import LIVE_SERVER_STATES, is_own, serves, shown_server_state
+from treadle.kernel.queue.why import LIVE_SERVER_STATES, is_own, serves, shown_server_state
+from treadle.kernel.reads.service import ShownServer
+from treadle.kernel.store.health import LATE_FOR
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import DeadFilter, LaneDepth
 from treadle.model.clock import Clock
 from treadle.model.states import APPROVAL, OBJECTIVE
 
 if TYPE_CHECKING:
-    from treadle.kernel.schedules import Schedules
+    from treadle.kernel.schedules.service import Schedules
 
 SLOW_FOR = 1_000
 """Milliseconds after which an answer of the store is slow."""

@@ -11,7 +11,7 @@ import mcp_types as wire
 from pydantic import ValidationError
 
 from treadle.api.wire import to_builtins
-from treadle.mcp.desk import Desk
+from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import Tool
 from treadle.model.errors import TreadleError
 from treadle.model.values import Json
@@ -19,7 +19,7 @@ from treadle.model.values import Json
 _LOG = logging.getLogger("treadle.mcp")
 
 
-async def answer(tool: Tool, desk: Desk, given: Mapping[str, Any]) -> wire.CallToolResult:
+async def answer(tool: Tool, desk: RequestContext, given: Mapping[str, Any]) -> wire.CallToolResult:
     """What the tool comes to; errors are answers too, so that a model sees them."""
     try:
         record = await tool.call(desk, given)

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from treadle.api.approvals import Approval, ApprovalId, Reason
 from treadle.api.contract import Says, Shape
 from treadle.api.wire import Instant
-from treadle.mcp.desk import Desk
-from treadle.mcp.small import PAGE, Before, Limit, Whole, page_size, shown
+from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
+from treadle.mcp.truncate import PAGE, Before, Limit, Whole, page_size, shown
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
 from treadle.model.values import Json
@@ -74,7 +74,7 @@ def question(approval: Approval, whole: bool = False) -> Question:
 
 @tool()
 async def approval_list(
-    desk: Desk,
+    desk: RequestContext,
     state: Annotated[Sequence[str], Says("Only these states; none: those that are pending")] = (),
     run_id: Annotated[str | None, Says("Only of this run")] = None,
     every: Annotated[bool, Says("All states: those that are decided, expired or canceled too")] = False,
@@ -87,14 +87,14 @@ async def approval_list(
 
 
 @tool()
-async def approval_show(desk: Desk, approval_id: ApprovalId, whole: Whole = False) -> Question:
+async def approval_show(desk: RequestContext, approval_id: ApprovalId, whole: Whole = False) -> Question:
     """One approval: the question, its context, and how it stands."""
     return question(await desk.api.approvals.get(approval_id), whole)
 
 
 @tool(Scope.OPERATE)
 async def approval_decide(
-    desk: Desk,
+    desk: RequestContext,
     approval_id: ApprovalId,
     decision: Annotated[Literal["approve", "deny"], Says("`approve` or `deny`", "approve")],
     reason: Reason = None,

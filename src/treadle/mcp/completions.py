@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from treadle.mcp.desk import Desk
+from treadle.mcp.request_context import RequestContext
 from treadle.model.errors import TreadleError
 from treadle.model.states import RunState
 
 _MOST = 100
 
 
-async def complete(desk: Desk, name: str, typed: str) -> list[str]:
+async def complete(desk: RequestContext, name: str, typed: str) -> list[str]:
     """Values for the argument of that name that begin as typed; none where nothing is known, or may be."""
     try:
         found = await _known(desk, name)
@@ -20,7 +20,7 @@ async def complete(desk: Desk, name: str, typed: str) -> list[str]:
     return [each for each in found if each.startswith(typed)][:_MOST]
 
 
-async def _known(desk: Desk, name: str) -> Iterable[str]:
+async def _known(desk: RequestContext, name: str) -> Iterable[str]:
     match name:
         case "run_id" | "runner_id":
             return [run.id for run in (await desk.api.runs.list(limit=_MOST)).runs]

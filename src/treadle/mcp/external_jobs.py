@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from treadle.api.contract import Says, Shape
 from treadle.api.external_jobs import ExternalJob, JobId
 from treadle.api.wire import Instant
-from treadle.mcp.desk import Desk
-from treadle.mcp.small import PAGE, Before, Limit, line, page_size
+from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
+from treadle.mcp.truncate import PAGE, Before, Limit, line, page_size
 from treadle.model.access import Scope
 
 
@@ -81,7 +81,7 @@ def job_line(job: ExternalJob) -> JobLine:
 
 @tool()
 async def external_job_list(
-    desk: Desk,
+    desk: RequestContext,
     every: Annotated[bool, Says("Those that have ended too")] = False,
     run_id: Annotated[str | None, Says("Only of this run")] = None,
     limit: Limit = PAGE,
@@ -93,7 +93,7 @@ async def external_job_list(
 
 
 @tool()
-async def external_job_show(desk: Desk, job_id: JobId) -> JobView:
+async def external_job_show(desk: RequestContext, job_id: JobId) -> JobView:
     """One outside job: how far it is, the events that are kept, and what its task waits for."""
     job = await desk.api.external_jobs.get(job_id)
     brief = job_line(job)
@@ -120,7 +120,7 @@ async def external_job_show(desk: Desk, job_id: JobId) -> JobView:
 
 @tool(Scope.OPERATE, ends=True, repeatable=True)
 async def external_job_manage(
-    desk: Desk,
+    desk: RequestContext,
     job_id: JobId,
     action: Annotated[Literal["poll", "cancel"], Says("What to do", "poll")],
     reason: Annotated[str | None, Says("To cancel: kept with the task")] = None,

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from treadle.api.contract import Says, Shape
 from treadle.api.flows import FlowDetail, FlowName, FlowVersion
-from treadle.mcp.desk import Desk
 from treadle.mcp.language import Source, Sources, check, texts
-from treadle.mcp.small import PAGE, After, Limit, page_size
+from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
+from treadle.mcp.truncate import PAGE, After, Limit, page_size
 from treadle.model.access import Scope
 
 _VERSIONS = 10
@@ -27,7 +27,7 @@ class FlowVersions(Shape):
 
 @tool()
 async def flow_list(
-    desk: Desk,
+    desk: RequestContext,
     name: Annotated[str | None, Says("All versions of this flow; null: the newest of each", "shop")] = None,
     limit: Limit = PAGE,
     after: After = None,
@@ -43,7 +43,7 @@ async def flow_list(
 
 @tool()
 async def flow_show(
-    desk: Desk,
+    desk: RequestContext,
     name: FlowName,
     version: Annotated[int | None, Says("A version of it; null: the newest", 1)] = None,
     with_sources: Annotated[bool, Says("With the AFL itself")] = True,
@@ -55,7 +55,7 @@ async def flow_show(
 
 @tool(Scope.OPERATE, repeatable=True)
 async def flow_publish(
-    desk: Desk,
+    desk: RequestContext,
     name: Annotated[str, Says("The name to publish under", "shop")],
     source: Source = None,
     sources: Sources = None,

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from treadle.api.contract import Says, Shape
 from treadle.api.handlers import Handler
-from treadle.mcp.desk import Desk
-from treadle.mcp.small import PAGE, After, Limit, page_size
+from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
+from treadle.mcp.truncate import PAGE, After, Limit, page_size
 from treadle.model.errors import InvalidInput
 from treadle.model.values import Json
 
@@ -29,7 +29,7 @@ class HandlersDone(Shape):
     """Pass it as `after` for the next page; null on the last one."""
 
 
-async def listed(desk: Desk, limit: int, after: str | None) -> tuple[list[Handler], str | None]:
+async def listed(desk: RequestContext, limit: int, after: str | None) -> tuple[list[Handler], str | None]:
     """A page of registrations by name, and where the next one begins."""
     found = [each for each in (await desk.api.handlers.list()).handlers if after is None or each.facet_name > after]
     page = found[: page_size(limit)]
@@ -38,7 +38,7 @@ async def listed(desk: Desk, limit: int, after: str | None) -> tuple[list[Handle
 
 @tool(changes=True, ends=True, repeatable=True)
 async def afl_manage_handlers(
-    desk: Desk,
+    desk: RequestContext,
     action: Annotated[Literal["list", "get", "register", "delete"], Says("What to do", "list")],
     facet_name: Annotated[str | None, Says("The event facet's qualified name; not for `list`", "billing.ProcessPayment")] = None,
     module_uri: Annotated[

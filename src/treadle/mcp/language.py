@@ -8,9 +8,9 @@ from typing import Annotated
 
 from treadle.api.contract import Says, Shape
 from treadle.api.flows import FlowDiagnostic, FormattedSource, SourceText
-from treadle.mcp.desk import Desk
-from treadle.mcp.small import shown
+from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
+from treadle.mcp.truncate import shown
 from treadle.model.errors import InvalidFlow, InvalidInput, RestrictedToken
 from treadle.model.values import Json
 
@@ -134,7 +134,7 @@ def _errors(findings: Sequence[Finding]) -> list[Finding]:
     return [each for each in findings if each.severity == "error"]
 
 
-async def check(desk: Desk, sources: Sequence[SourceText]) -> None:
+async def check(desk: RequestContext, sources: Sequence[SourceText]) -> None:
     """`DoesNotCompile` unless the sources are a program; who is held to task lists may not ask, and is told by who compiles."""
     try:
         answer = await desk.api.flows.validate(sources)
@@ -145,7 +145,7 @@ async def check(desk: Desk, sources: Sequence[SourceText]) -> None:
 
 
 @tool()
-async def afl_validate(desk: Desk, source: Source = None, sources: Sources = None) -> Validation:
+async def afl_validate(desk: RequestContext, source: Source = None, sources: Sources = None) -> Validation:
     """Check AFL sources, without storing or running anything.
 
     Use it after each change of a source: every error has its line, column, the line itself and a hint. What is valid names the
@@ -159,7 +159,7 @@ async def afl_validate(desk: Desk, source: Source = None, sources: Sources = Non
 
 
 @tool()
-async def afl_compile(desk: Desk, source: Source = None, sources: Sources = None) -> Compilation:
+async def afl_compile(desk: RequestContext, source: Source = None, sources: Sources = None) -> Compilation:
     """Compile AFL sources to the JSON of the program. To find out whether they are right, `afl_validate` says the same in less."""
     given = texts(source, sources)
     answer = await desk.api.flows.compile(given)
@@ -171,7 +171,7 @@ async def afl_compile(desk: Desk, source: Source = None, sources: Sources = None
 
 
 @tool()
-async def flow_format(desk: Desk, source: Source = None, sources: Sources = None) -> Formatted:
+async def flow_format(desk: RequestContext, source: Source = None, sources: Sources = None) -> Formatted:
     """Lay AFL sources out in the one layout; comments and meaning stay. Nothing is stored."""
     given = texts(source, sources)
     answer = await desk.api.flows.format(given)
@@ -180,7 +180,7 @@ async def flow_format(desk: Desk, source: Source = None, sources: Sources = None
 
 @tool()
 async def flow_graph(
-    desk: Desk,
+    desk: RequestContext,
     name: Annotated[str | None, Says("A published flow's name or digest", "shop")] = None,
     version: Annotated[int | None, Says("A version of it; null: the newest", 1)] = None,
     run_id: Annotated[str | None, Says("A run: its workflow, with the states of its steps")] = None,

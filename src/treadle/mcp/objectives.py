@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from treadle.api.contract import Says, Shape
 from treadle.api.objectives import Criteria, Level, Metadata, Objective, ObjectiveId, Prompt, StatusWord
 from treadle.api.wire import Instant
-from treadle.mcp.desk import Desk
-from treadle.mcp.small import PAGE, Before, Limit, last, page_size, shown
+from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
+from treadle.mcp.truncate import PAGE, Before, Limit, last, page_size, shown
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
@@ -93,7 +93,7 @@ def objective_line(each: Objective) -> ObjectiveLine:
 
 @tool()
 async def objective_list(
-    desk: Desk,
+    desk: RequestContext,
     status: Annotated[Sequence[StatusWord], Says("Only with these", ["TODO"])] = (),
     limit: Limit = PAGE,
     before: Before = None,
@@ -104,7 +104,7 @@ async def objective_list(
 
 
 @tool()
-async def objective_show(desk: Desk, objective_id: ObjectiveId) -> ObjectiveView:
+async def objective_show(desk: RequestContext, objective_id: ObjectiveId) -> ObjectiveView:
     """One objective: where it stands and why, its last workorders, what they brought and how they were judged."""
     found = await desk.api.objectives.get(objective_id)
     brief = objective_line(found)
@@ -140,7 +140,7 @@ async def objective_show(desk: Desk, objective_id: ObjectiveId) -> ObjectiveView
 
 @tool(Scope.OPERATE)
 async def objective_add(
-    desk: Desk,
+    desk: RequestContext,
     title: Annotated[str, Says("What is wanted, in one line of up to 500 characters", "greet must name the person")],
     acceptance_criteria: Annotated[Sequence[str], Criteria] = (),
     type: Annotated[  # noqa: A002 - the word of the artifact
@@ -170,7 +170,7 @@ async def objective_add(
 
 @tool(Scope.OPERATE)
 async def objective_manage(
-    desk: Desk,
+    desk: RequestContext,
     objective_id: ObjectiveId,
     action: Annotated[Literal["approve", "block", "unblock"], Says("What to do", "approve")],
     reason: Annotated[str | None, Says("To block: why; until somebody unblocks it")] = None,

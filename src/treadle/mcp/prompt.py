@@ -11,7 +11,7 @@ import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 
 from treadle.api.contract import Says
-from treadle.mcp.desk import Desk
+from treadle.mcp.request_context import RequestContext
 from treadle.mcp.resource import refused
 from treadle.model.errors import TreadleError
 
@@ -44,7 +44,7 @@ class Prompt:
         """As clients are told of it."""
         return wire.Prompt(name=self.name, description=self.description, arguments=self.arguments)
 
-    async def tell(self, desk: Desk, given: Mapping[str, str]) -> wire.GetPromptResult:
+    async def tell(self, desk: RequestContext, given: Mapping[str, str]) -> wire.GetPromptResult:
         """The message; a protocol error for arguments that do not fit, and for errors of the engine."""
         known = {each.name: each.required for each in self.arguments}
         missing = [name for name, required in known.items() if required and not given.get(name)]

@@ -8,10 +8,10 @@ from treadle.api.contract import Says
 from treadle.api.flows import SourceText
 from treadle.mcp.answers import text_of
 from treadle.mcp.brief import BRIEF
-from treadle.mcp.desk import Desk
 from treadle.mcp.language import MAIN, Finding, found
 from treadle.mcp.prompt import prompt
-from treadle.mcp.small import error_line, last, shown
+from treadle.mcp.request_context import RequestContext
+from treadle.mcp.truncate import error_line, last, shown
 
 _HANDLERS = 100
 _STEPS = 10
@@ -19,14 +19,14 @@ _LINES = 30
 
 
 @prompt
-async def afl_language(desk: Desk) -> str:
+async def afl_language(desk: RequestContext) -> str:
     """AFL in brief: how a flow is written, what is easy to get wrong, and examples of each construct."""
     return BRIEF
 
 
 @prompt
 async def afl_write(
-    desk: Desk,
+    desk: RequestContext,
     goal: Annotated[str, Says("What the flow is to do")],
     namespace: Annotated[str, Says("The namespace to write it in")] = "",
 ) -> str:
@@ -59,7 +59,7 @@ Go about it like this:
 
 
 @prompt
-async def afl_fix(desk: Desk, source: Annotated[str, Says("The AFL that does not compile")]) -> str:
+async def afl_fix(desk: RequestContext, source: Annotated[str, Says("The AFL that does not compile")]) -> str:
     """Mend AFL that does not compile: its errors with lines and hints, and the language in brief."""
     sources = [SourceText(MAIN, source)]
     findings = found((await desk.api.flows.validate(sources)).diagnostics, sources)
@@ -79,7 +79,7 @@ Mend the source: change only what is wrong, and keep what it means. Then call `a
 
 
 @prompt
-async def run_debug(desk: Desk, run_id: Annotated[str, Says("The run's id")]) -> str:
+async def run_debug(desk: RequestContext, run_id: Annotated[str, Says("The run's id")]) -> str:
     """Find out why a run failed or does not go on: its error, failed steps, open tasks, log and source, and what can be done."""
     run = await desk.api.runs.get(run_id)
     failed = (await desk.api.steps.list(run.id, state=["failed"], limit=_STEPS)).steps

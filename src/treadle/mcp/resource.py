@@ -14,7 +14,7 @@ from mcp.shared.uri_template import UriTemplate
 from treadle.api.contract import Shape
 from treadle.api.wire import to_builtins
 from treadle.mcp.answers import details, text_of
-from treadle.mcp.desk import Desk
+from treadle.mcp.request_context import RequestContext
 from treadle.model.errors import InvalidInput, NotFound, TreadleError
 
 JSON, TEXT, MARKDOWN = "application/json", "text/plain", "text/markdown"
@@ -55,7 +55,7 @@ class Resource:
         """As clients are told of it, if something can be filled in."""
         return wire.ResourceTemplate(uri_template=self.uri, name=self.name, description=self.description, mime_type=self.mime_type)
 
-    async def read(self, desk: Desk, uri: str, filled: Mapping[str, Any]) -> wire.ReadResourceResult:
+    async def read(self, desk: RequestContext, uri: str, filled: Mapping[str, Any]) -> wire.ReadResourceResult:
         """What is there; errors of the engine are protocol errors with the code in their data."""
         try:
             found = await self.body(desk, **filled)

@@ -10,13 +10,13 @@ from treadle.api.servers import ServerList
 from treadle.api.steps import Step
 from treadle.api.system import Status
 from treadle.mcp.brief import BRIEF
-from treadle.mcp.desk import Desk
 from treadle.mcp.flows import flow_list, flow_show
 from treadle.mcp.handlers import listed
+from treadle.mcp.request_context import RequestContext
 from treadle.mcp.resource import MARKDOWN, TEXT, resource
 from treadle.mcp.runs import run_list, run_logs, run_show
-from treadle.mcp.small import PAGE_LIMIT, page_size, shown
 from treadle.mcp.tasks import task_list, task_show
+from treadle.mcp.truncate import PAGE_LIMIT, page_size, shown
 from treadle.model.errors import InvalidInput
 from treadle.model.values import Json
 
@@ -91,14 +91,14 @@ def _record(run_id: str, step: Step) -> StepRecord:
 
 
 @resource("afl://runners{?state,before,limit}", "runners")
-async def runners(desk: Desk, state: str | None = None, before: str | None = None, limit: str | None = None) -> Shape:
+async def runners(desk: RequestContext, state: str | None = None, before: str | None = None, limit: str | None = None) -> Shape:
     """Runs, newest first; `next_before` of a page is the `before` of the next."""
     found = await run_list.body(desk, [state] if state else (), limit=_limit(limit), before=before)
     return found
 
 
 @resource("afl://runners/{runner_id}", "runner")
-async def runner(desk: Desk, runner_id: str) -> Shape:
+async def runner(desk: RequestContext, runner_id: str) -> Shape:
     """One run: inputs, outputs, error, and what it waits for."""
     found = await run_show.body(desk, runner_id)
     return found
@@ -106,7 +106,7 @@ async def runner(desk: Desk, runner_id: str) -> Shape:
 
 @resource("afl://runners/{runner_id}/steps{?state,after,limit}", "runner steps")
 async def runner_steps(
-    desk: Desk, runner_id: str, state: str | None = None, after: str | None = None, limit: str | None = None
+    desk: RequestContext, runner_id: str, state: str | None = None, after: str | None = None, limit: str | None = None
 ) -> Shape:
     """Steps and blocks of a run with their values; `next_after` of a page is the `after` of the next."""
     page = await desk.api.steps.list(runner_id, state=[state] if state else (), after=after, limit=_limit(limit))
@@ -115,7 +115,7 @@ async def runner_steps(
 
 @resource("afl://runners/{runner_id}/logs{?before,after,limit}", "runner logs")
 async def runner_logs(
-    desk: Desk, runner_id: str, before: str | None = None, after: str | None = None, limit: str | None = None
+    desk: RequestContext, runner_id: str, before: str | None = None, after: str | None = None, limit: str | None = None
 ) -> Shape:
     """The last lines about a run, or those before or after a number."""
     found = await run_logs.body(desk, runner_id, limit=_limit(limit), before=_number(before), after=_number(after))
@@ -123,28 +123,28 @@ async def runner_logs(
 
 
 @resource("afl://steps/{step_id}", "step")
-async def step(desk: Desk, step_id: str) -> Shape:
+async def step(desk: RequestContext, step_id: str) -> Shape:
     """One step."""
     found = await desk.api.steps.find(step_id)
     return _record(found.run_id, await desk.api.steps.get(found.run_id, found.step_id))
 
 
 @resource("afl://flows{?after,limit}", "flows")
-async def flows(desk: Desk, after: str | None = None, limit: str | None = None) -> Shape:
+async def flows(desk: RequestContext, after: str | None = None, limit: str | None = None) -> Shape:
     """The newest version of each published flow."""
     found = await flow_list.body(desk, limit=_limit(limit), after=after)
     return found
 
 
 @resource("afl://flows/{flow_id}{?version}", "flow")
-async def flow(desk: Desk, flow_id: str, version: str | None = None) -> Shape:
+async def flow(desk: RequestContext, flow_id: str, version: str | None = None) -> Shape:
     """A flow by name or digest: its workflows with what they take and return, and the handlers that it needs."""
     found = await flow_show.body(desk, flow_id, _number(version), with_sources=False)
     return found
 
 
 @resource("afl://flows/{flow_id}/source{?version}", "flow source", TEXT)
-async def flow_source(desk: Desk, flow_id: str, version: str | None = None) -> str:
+async def flow_source(desk: RequestContext, flow_id: str, version: str | None = None) -> str:
     """The AFL of a flow; several sources one after another, each after a line with its name."""
     sources = (await desk.api.flows.get(flow_id, version=_number(version))).sources
     if len(sources) == 1:
@@ -153,47 +153,47 @@ async def flow_source(desk: Desk, flow_id: str, version: str | None = None) -> s
 
 
 @resource("afl://servers", "servers")
-async def servers(desk: Desk) -> Shape:
+async def servers(desk: RequestContext) -> Shape:
     """The processes that host workers, newest first, at most 100."""
     return ServerList((await desk.api.servers.list()).servers[:PAGE_LIMIT])
 
 
 @resource("afl://tasks{?state,before,limit}", "tasks")
-async def tasks(desk: Desk, state: str | None = None, before: str | None = None, limit: str | None = None) -> Shape:
+async def tasks(desk: RequestContext, state: str | None = None, before: str | None = None, limit: str | None = None) -> Shape:
     """Tasks, newest first; `next_before` of a page is the `before` of the next."""
     found = await task_list.body(desk, [state] if state else (), limit=_limit(limit), before=before)
     return found
 
 
 @resource("afl://tasks/{task_id}", "task")
-async def task(desk: Desk, task_id: str) -> Shape:
+async def task(desk: RequestContext, task_id: str) -> Shape:
     """One task: payload, result, error, what happened to it, and why it is where it is."""
     found = await task_show.body(desk, task_id)
     return found
 
 
 @resource("afl://handlers{?after,limit}", "handlers")
-async def handlers(desk: Desk, after: str | None = None, limit: str | None = None) -> Shape:
+async def handlers(desk: RequestContext, after: str | None = None, limit: str | None = None) -> Shape:
     """Handler registrations by name; `next_after` of a page is the `after` of the next."""
     page, next_after = await listed(desk, _limit(limit), after)
     return HandlerPage(page, next_after)
 
 
 @resource("afl://handlers/{facet_name}", "handler")
-async def handler(desk: Desk, facet_name: str) -> Shape:
+async def handler(desk: RequestContext, facet_name: str) -> Shape:
     """The handler registration of a facet, by its qualified name."""
     return await desk.api.handlers.get(facet_name)
 
 
 @resource("afl://status", "status")
-async def status(desk: Desk) -> Shape:
+async def status(desk: RequestContext) -> Shape:
     """How the system is: whether something is wrong, and what there is to do."""
     found: Status = await desk.api.system.status()
     return found
 
 
 @resource("afl://language", "language", MARKDOWN)
-async def language(desk: Desk) -> str:
+async def language(desk: RequestContext) -> str:
     """AFL in brief, with examples."""
     return BRIEF
 

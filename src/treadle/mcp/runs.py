@@ -12,10 +12,10 @@ from treadle.api.steps import Step
 from treadle.api.tasks import Line
 from treadle.api.wire import Instant
 from treadle.mcp.answers import text_of
-from treadle.mcp.desk import Desk
-from treadle.mcp.small import PAGE, After, Before, Limit, Whole, error_line, last, line, page_size, shown
+from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tasks import TaskLine, task_line
 from treadle.mcp.tool import tool
+from treadle.mcp.truncate import PAGE, After, Before, Limit, Whole, error_line, last, line, page_size, shown
 from treadle.mcp.workflows import StepId, WaitFor
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -156,7 +156,7 @@ def log_line(each: Line, path: str | None) -> LogLine:
 
 @tool()
 async def run_list(
-    desk: Desk,
+    desk: RequestContext,
     state: Annotated[Sequence[str], Says("Only these states", ["failed"])] = (),
     workflow: Annotated[str | None, Says("Only of this workflow (qualified name) or function", "shop.Checkout")] = None,
     flow: Annotated[str | None, Says("Only of this flow: a digest, or a name with all its versions", "shop")] = None,
@@ -170,7 +170,7 @@ async def run_list(
 
 
 @tool()
-async def run_show(desk: Desk, run_id: RunId, whole: Whole = False) -> RunView:
+async def run_show(desk: RequestContext, run_id: RunId, whole: Whole = False) -> RunView:
     """One run: inputs, outputs, error, what it waits for, and its tasks that have not ended."""
     run = await desk.api.runs.get(run_id)
     tasks = (await desk.api.runs.tasks(run_id, limit=_TASKS)).tasks
@@ -197,7 +197,7 @@ async def run_show(desk: Desk, run_id: RunId, whole: Whole = False) -> RunView:
 
 @tool()
 async def run_steps(
-    desk: Desk,
+    desk: RequestContext,
     run_id: RunId,
     state: Annotated[Sequence[str], Says("Only these states: `failed` finds what went wrong", ["failed"])] = (),
     below: Annotated[str | None, Says("Only the children of this step or block (its id)")] = None,
@@ -214,7 +214,7 @@ async def run_steps(
 
 
 @tool()
-async def step_show(desk: Desk, step_id: StepId, whole: Whole = False) -> StepView:
+async def step_show(desk: RequestContext, step_id: StepId, whole: Whole = False) -> StepView:
     """One step by its id: values, error, how often it was tried, and the lines about it."""
     found = await desk.api.steps.find(step_id)
     step = await desk.api.steps.get(found.run_id, found.step_id, whole=whole)
@@ -237,7 +237,7 @@ async def step_show(desk: Desk, step_id: StepId, whole: Whole = False) -> StepVi
 
 @tool()
 async def run_logs(
-    desk: Desk,
+    desk: RequestContext,
     run_id: RunId,
     limit: Limit = 50,
     before: Annotated[int | None, Says("Only lines before this number")] = None,
@@ -249,7 +249,7 @@ async def run_logs(
 
 
 @tool()
-async def run_outputs(desk: Desk, run_id: RunId, wait_for: WaitFor = 0.0, whole: Whole = False) -> RunOutputs:
+async def run_outputs(desk: RequestContext, run_id: RunId, wait_for: WaitFor = 0.0, whole: Whole = False) -> RunOutputs:
     """What a run came to; waits for its end if asked to. Not `finished`: `why` says what it waits for."""
     ended = await desk.patiently(lambda seconds: desk.api.runs.outputs(run_id, wait_for=seconds), wait_for)
     return RunOutputs(
@@ -267,7 +267,7 @@ async def run_outputs(desk: Desk, run_id: RunId, wait_for: WaitFor = 0.0, whole:
 
 @tool(Scope.WORK)
 async def run_signal(
-    desk: Desk,
+    desk: RequestContext,
     run_id: RunId,
     name: Annotated[str, Says("The signal's name, as the function waits for it", "approved")],
     payload: Annotated[Json, Says("What it is told", {"by": "Ada"})] = None,

@@ -14,11 +14,11 @@ from mcp.shared.exceptions import MCPError
 from treadle.mcp.answers import answer
 from treadle.mcp.catalog import PROMPTS_BY_NAME, TOOLS, find_resource
 from treadle.mcp.completions import complete
-from treadle.mcp.desk import Desk
+from treadle.mcp.request_context import RequestContext
 from treadle.mcp.resources import RESOURCES
 
 Context = ServerRequestContext[Any, Any]
-DeskOf = Callable[[Context], Awaitable[Desk]]
+DeskOf = Callable[[Context], Awaitable[RequestContext]]
 """Who knows what a request's caller may do."""
 
 INSTRUCTIONS = """Treadle is a durable work engine: tasks for handlers, workflows in AFL, approvals by people, objectives.

@@ -14,7 +14,7 @@ from typing import TextIO
 import anyio
 from mcp.server.stdio import stdio_server
 
-from treadle.mcp.desk import Desk
+from treadle.mcp.request_context import RequestContext
 from treadle.mcp.server import Context, make_server
 
 _LOG = logging.getLogger("treadle.mcp")
@@ -50,7 +50,7 @@ def kept_wire() -> Iterator[Wire]:
         os.dup2(outgoing, 1)
 
 
-async def serve_stdio(opening: AbstractAsyncContextManager[Desk], wire: Wire, stop: asyncio.Event) -> None:
+async def serve_stdio(opening: AbstractAsyncContextManager[RequestContext], wire: Wire, stop: asyncio.Event) -> None:
     """Serve until stdin ends.
 
     When told to `stop`, the desk is closed and the process ends here: a thread reads stdin, and nothing can wake it.
@@ -58,7 +58,7 @@ async def serve_stdio(opening: AbstractAsyncContextManager[Desk], wire: Wire, st
     async with AsyncExitStack() as stack:
         desk = await stack.enter_async_context(opening)
 
-        async def desk_of(ctx: Context) -> Desk:
+        async def desk_of(ctx: Context) -> RequestContext:
             return desk
 
         server = make_server(desk_of)

@@ -8,7 +8,7 @@ from typing import Annotated
 from treadle.api.contract import Says, Shape
 from treadle.api.system import Status
 from treadle.api.tasks import Why
-from treadle.mcp.desk import Desk
+from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
 
 
@@ -28,7 +28,7 @@ class Abilities(Shape):
 
 @tool()
 async def why(
-    desk: Desk,
+    desk: RequestContext,
     id: Annotated[str, Says("The id of a task, a run, an objective, an approval or an outside job")],  # noqa: A002
 ) -> Why:
     """Why something is where it is, in one line: what it waits for, or how it ended. Ask this first when nothing happens."""
@@ -36,13 +36,13 @@ async def why(
 
 
 @tool()
-async def system_status(desk: Desk) -> Status:
+async def system_status(desk: RequestContext) -> Status:
     """How the system is: whether something is wrong, and what there is to do."""
     return await desk.api.system.status()
 
 
 @tool()
-async def worker_abilities(desk: Desk) -> Abilities:
+async def worker_abilities(desk: RequestContext) -> Abilities:
     """What live workers can do: the handlers that a flow's event facets, or tasks, find somebody for."""
     fleet = await desk.api.servers.fleet()
     return Abilities(

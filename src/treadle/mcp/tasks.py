@@ -9,9 +9,9 @@ from typing import Annotated
 from treadle.api.contract import Says, Shape
 from treadle.api.tasks import Task, TaskId, TaskMade, TaskResult
 from treadle.api.wire import Instant
-from treadle.mcp.desk import LONGEST_WAIT, Desk
-from treadle.mcp.small import PAGE, Before, Limit, Whole, error_line, last, line, page_size, shown
+from treadle.mcp.request_context import LONGEST_WAIT, RequestContext
 from treadle.mcp.tool import tool
+from treadle.mcp.truncate import PAGE, Before, Limit, Whole, error_line, last, line, page_size, shown
 from treadle.model.access import Scope
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
@@ -93,7 +93,7 @@ def task_line(task: Task) -> TaskLine:
 
 @tool(Scope.WORK)
 async def task_enqueue(
-    desk: Desk,
+    desk: RequestContext,
     name: Annotated[str, Says("The handler's name", "billing.Charge")],
     payload: Annotated[dict[str, Json] | None, Says("What the handler is given", {"amount": 12})] = None,
     delay: Annotated[float | None, Says("Not before so many seconds", 5)] = None,
@@ -120,7 +120,7 @@ async def task_enqueue(
 
 @tool()
 async def task_list(
-    desk: Desk,
+    desk: RequestContext,
     state: Annotated[Sequence[str], Says("Only these states", ["failed"])] = (),
     name: Annotated[str | None, Says("Only of this handler name", "billing.Charge")] = None,
     task_list: Annotated[str | None, Says("Only of this task list")] = None,
@@ -136,7 +136,7 @@ async def task_list(
 
 
 @tool()
-async def task_show(desk: Desk, task_id: TaskId, whole: Whole = False) -> TaskView:
+async def task_show(desk: RequestContext, task_id: TaskId, whole: Whole = False) -> TaskView:
     """One task: payload, result, error, what happened to it, and why it is where it is."""
     task = await desk.api.tasks.get(task_id)
     brief = task_line(task)
@@ -165,7 +165,7 @@ async def task_show(desk: Desk, task_id: TaskId, whole: Whole = False) -> TaskVi
 
 @tool()
 async def task_result(
-    desk: Desk,
+    desk: RequestContext,
     task_id: TaskId,
     wait_for: Annotated[float, Says(f"Wait so many seconds for its end, up to {LONGEST_WAIT:g}", 10)] = 0.0,
     whole: Whole = False,
@@ -185,14 +185,16 @@ async def task_result(
 
 
 @tool(Scope.OPERATE, ends=True, repeatable=True)
-async def task_cancel(desk: Desk, task_id: TaskId, reason: Annotated[str | None, Says("Kept with the task")] = None) -> TaskLine:
+async def task_cancel(
+    desk: RequestContext, task_id: TaskId, reason: Annotated[str | None, Says("Kept with the task")] = None
+) -> TaskLine:
     """End a task now, whoever holds it; canceling twice is no error."""
     return task_line(await desk.api.tasks.cancel(task_id, reason=reason))
 
 
 @tool(Scope.OPERATE)
 async def task_retry(
-    desk: Desk,
+    desk: RequestContext,
     task_id: TaskId,
     payload: Annotated[dict[str, Json] | None, Says("A new payload; null: as it was")] = None,
 ) -> TaskLine:

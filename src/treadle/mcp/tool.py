@@ -13,7 +13,7 @@ import mcp_types as wire
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
 from treadle.api.contract import Says, Shape
-from treadle.mcp.desk import Desk
+from treadle.mcp.request_context import RequestContext
 from treadle.model.access import Scope
 
 Body = Callable[..., Awaitable[Shape]]
@@ -81,7 +81,7 @@ class Tool:
             annotations=hints,
         )
 
-    async def call(self, desk: Desk, given: Mapping[str, Any]) -> Shape:
+    async def call(self, desk: RequestContext, given: Mapping[str, Any]) -> Shape:
         """What it comes to; raises pydantic's `ValidationError` for arguments that do not fit."""
         fitting = self.arguments.model_validate(dict(given))
         return await self.body(desk, **{name: getattr(fitting, name) for name in fitting.model_fields_set})

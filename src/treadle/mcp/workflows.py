@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from treadle.api.contract import Says, Shape
 from treadle.api.runs import Inputs, RunStarted
-from treadle.mcp.desk import LONGEST_WAIT, Desk
 from treadle.mcp.language import Source, Sources, check, texts
-from treadle.mcp.small import error_line, line, shown
+from treadle.mcp.request_context import LONGEST_WAIT, RequestContext
 from treadle.mcp.tool import tool
+from treadle.mcp.truncate import error_line, line, shown
 from treadle.model.access import Scope
 from treadle.model.errors import Forbidden
 from treadle.model.names import DEFAULT_LIST
@@ -73,7 +73,7 @@ class RunnerDone(Shape):
     state: str
 
 
-async def execution(desk: Desk, run_id: str, wait_for: float, started: RunStarted | None = None) -> Execution:
+async def execution(desk: RequestContext, run_id: str, wait_for: float, started: RunStarted | None = None) -> Execution:
     """How far the run is after that time at most."""
     ended = await desk.patiently(lambda seconds: desk.api.runs.outputs(run_id, wait_for=seconds), wait_for)
     run = await desk.api.runs.get(ended.ended_as)
@@ -94,7 +94,7 @@ async def execution(desk: Desk, run_id: str, wait_for: float, started: RunStarte
 
 @tool(Scope.OPERATE)
 async def afl_execute_workflow(
-    desk: Desk,
+    desk: RequestContext,
     source: Source = None,
     workflow_name: WorkflowName = None,
     inputs: Inputs = None,
@@ -120,7 +120,7 @@ async def afl_execute_workflow(
 
 @tool(Scope.WORK)
 async def run_start(
-    desk: Desk,
+    desk: RequestContext,
     flow: Annotated[str, Says("A published flow's name, or a digest", "shop")],
     workflow_name: WorkflowName = None,
     inputs: Inputs = None,
@@ -147,7 +147,7 @@ async def run_start(
 
 @tool(Scope.OPERATE, repeatable=True)
 async def afl_resume_workflow(
-    desk: Desk,
+    desk: RequestContext,
     workflow_id: Annotated[str, Says("The run's id")],
     source: Annotated[str | None, Says("Not needed: a run keeps the flow that it was started with")] = None,
     workflow_name: Annotated[str | None, Says("Not needed")] = None,
@@ -166,7 +166,7 @@ async def afl_resume_workflow(
 
 @tool(Scope.OPERATE, repeatable=True)
 async def afl_continue_step(
-    desk: Desk,
+    desk: RequestContext,
     step_id: StepId,
     result: Annotated[dict[str, Json] | None, Says("What its handler would have returned", {"receipt": "r-1"})] = None,
 ) -> StepDone:
@@ -178,7 +178,7 @@ async def afl_continue_step(
 
 @tool(Scope.OPERATE, repeatable=True)
 async def afl_fail_step(
-    desk: Desk,
+    desk: RequestContext,
     step_id: StepId,
     message: Annotated[str, Says("Why", "out of stock")],
     code: Annotated[str, Says("The stable code of the failure")] = "failed",
@@ -190,7 +190,7 @@ async def afl_fail_step(
 
 
 @tool(Scope.OPERATE)
-async def afl_retry_step(desk: Desk, step_id: StepId) -> StepDone:
+async def afl_retry_step(desk: RequestContext, step_id: StepId) -> StepDone:
     """Do a failed step again, and let its run go on from there; what has completed is not done again."""
     found = await desk.api.steps.find(step_id)
     await desk.api.runs.retry(found.run_id, step=found.step_id)
@@ -199,7 +199,7 @@ async def afl_retry_step(desk: Desk, step_id: StepId) -> StepDone:
 
 @tool(Scope.OPERATE, ends=True, repeatable=True)
 async def afl_manage_runner(
-    desk: Desk,
+    desk: RequestContext,
     runner_id: Annotated[str, Says("The run's id")],
     action: Annotated[Literal["pause", "resume", "cancel"], Says("What to do", "pause")],
     reason: Annotated[str | None, Says("Why; kept with a run that is canceled")] = None,

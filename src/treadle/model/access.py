@@ -2,7 +2,7 @@
 
 A token has scopes. `admin` grants everything; `operate` grants what operators do, and with it `work` and `read`; `work` grants
 starting and doing work, and nothing else; `read` grants looking, and nothing else. A token may be held to some task lists.
-Nothing here is secret: of a token's secret only a digest is stored, and that is known to `kernel.credentials` alone.
+Nothing here is secret: of a token's secret only a digest is stored, and that is known to `kernel.access.credentials` alone.
 """
 
 from __future__ import annotations

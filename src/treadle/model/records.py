@@ -36,7 +36,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """When it reached a final state: it is live no longer, and its name is free."""
 
 
-class Mail(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a function run is told: what one of its steps came to (`step_id`), or a signal (`name`). JSON text."""
 
     id: str

@@ -1,1 +1,1 @@
-"""JSON Schemas of the artifacts of the goal pipeline, one file each; `treadle.kernel.goal_schemas` validates with them."""
+"""JSON Schemas of the artifacts of the goal pipeline, one file each; `treadle.goals.schemas` validates with them."""

@@ -17,8 +17,8 @@ from treadle.api.approvals import (
     Vote,
 )
 from treadle.api.tasks import Why
-from treadle.kernel.approvals import Decided, ShownApproval
-from treadle.kernel.deciding import PENDING
+from treadle.kernel.approvals.decide import PENDING
+from treadle.kernel.approvals.service import Decided, ShownApproval
 from treadle.model.approvals import APPROVE, DENY
 from treadle.model.errors import InvalidInput
 from treadle.model.values import Json

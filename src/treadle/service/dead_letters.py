@@ -15,8 +15,8 @@ from treadle.api.dead_letters import (
     LetterPage,
     LettersChanged,
 )
-from treadle.kernel.deadletters import Bulk, Walk
-from treadle.kernel.lookups import DeadFilter
+from treadle.kernel.queue.dead_letters import Bulk, Walk
+from treadle.kernel.store.queries import DeadFilter
 from treadle.model import tasks as model
 from treadle.model.errors import InvalidInput, TaskNotFound
 from treadle.model.states import TaskState

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from treadle.agents.dispatch import AgentCoordinator, JobNotFound, TaskState, TaskStatus, coordinator_of
 from treadle.api.dispatch import Dequeued, DispatchApi, DispatchedJob, DispatchedJobPage, Issue
 from treadle.api.wire import to_builtins
+from treadle.dispatch import AgentCoordinator, JobNotFound, TaskState, TaskStatus, coordinator_of
 from treadle.model.access import Scope
 from treadle.model.values import Json
 from treadle.service.group import Group

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from treadle.api.events import Event, EventPage, EventsApi
-from treadle.kernel.event_pages import EventFilter
+from treadle.kernel.reads.event_pages import EventFilter
 from treadle.model.access import Scope
 from treadle.model.errors import RestrictedToken
 from treadle.model.ids import parse_id

@@ -13,7 +13,7 @@ from treadle.api.external_jobs import (
     ExternalJobsRebuilt,
 )
 from treadle.api.tasks import Why
-from treadle.kernel.externals import ShownJob
+from treadle.kernel.external.service import ShownJob
 from treadle.service.group import Group
 from treadle.service.shaping import instant
 
@@ -24,7 +24,7 @@ class ExternalJobs(Group, ExternalJobsApi):
     async def list(
         self, *, every: bool = False, run_id: str | None = None, limit: int = 50, before: str | None = None
     ) -> ExternalJobPage:
-        found = await self.engine.externals.list(live=None if every else True, run_id=run_id, before_id=before, limit=limit)
+        found = await self.engine.external_jobs.list(live=None if every else True, run_id=run_id, before_id=before, limit=limit)
         return ExternalJobPage([_shaped(each) for each in found], found[-1].id if len(found) == limit else None)
 
     async def rebuild(self, *, limit: int = 500, before: str | None = None) -> ExternalJobsRebuilt:
@@ -32,7 +32,7 @@ class ExternalJobs(Group, ExternalJobsApi):
         return ExternalJobsRebuilt(done.looked_at, done.changed, done.next_before)
 
     async def get(self, job_id: str) -> ExternalJobDetail:
-        shown = await self.engine.externals.show(job_id)
+        shown = await self.engine.external_jobs.show(job_id)
         record = shown.record
         reason = await self.engine.why(record.render_job_id)
         return ExternalJobDetail(
@@ -42,10 +42,10 @@ class ExternalJobs(Group, ExternalJobsApi):
         )
 
     async def poll_now(self, job_id: str) -> ExternalJob:
-        return _shaped(await self.engine.externals.poll_now(job_id, actor=self.actor))
+        return _shaped(await self.engine.external_jobs.poll_now(job_id, actor=self.actor))
 
     async def cancel(self, job_id: str, *, reason: str | None = None) -> ExternalJob:
-        return _shaped(await self.engine.externals.cancel(job_id, actor=self.actor, reason=reason))
+        return _shaped(await self.engine.external_jobs.cancel(job_id, actor=self.actor, reason=reason))
 
 
 def _shaped(shown: ShownJob) -> ExternalJob:

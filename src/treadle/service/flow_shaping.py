@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from treadle.api import flows as shapes
-from treadle.kernel.flows import Source
+from treadle.kernel.runs.flows import Source
 from treadle.lang import Compiled, Diagnostic, Graph, Program
 from treadle.lang.program import Doc, Facet, Param
 from treadle.lang.signatures import literal_of, schemas_of, type_words

@@ -16,8 +16,8 @@ from treadle.api.flows import (
     FormattedSource,
     SourceText,
 )
-from treadle.kernel.flows import Source, find_workflow
-from treadle.kernel.function_rows import is_function
+from treadle.kernel.functions.rows import is_function
+from treadle.kernel.runs.flows import Source, find_workflow
 from treadle.lang import CannotFormat, Diagnostic, Program, format_source, graph
 from treadle.model.errors import InvalidInput
 from treadle.service.flow_shaping import (

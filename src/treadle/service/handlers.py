@@ -9,10 +9,10 @@ from typing import Any
 from treadle.agents.modules import Modules, OutsideRoots
 from treadle.agents.records import check_registration
 from treadle.agents.requirements import missing_requirements
-from treadle.agents.trial import try_outside
+from treadle.agents.trial_process import try_outside
 from treadle.api.handlers import Handler, HandlerList, HandlerRemoved, HandlersApi, HandlerTrial
 from treadle.api.tasks import WAIT_LIMIT
-from treadle.kernel.telemetry import Operated
+from treadle.kernel.telemetry.events import Operated
 from treadle.model.clock import milliseconds
 from treadle.model.errors import InvalidInput
 from treadle.model.handlers import HandlerRegistration

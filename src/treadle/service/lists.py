@@ -13,7 +13,7 @@ from treadle.api.lists import (
     TaskLists,
     TaskListShown,
 )
-from treadle.kernel.lists import ShownLane, ShownList
+from treadle.kernel.queue.lists import ShownLane, ShownList
 from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY
 from treadle.service.group import Group
 from treadle.service.shaping import instant

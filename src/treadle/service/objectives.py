@@ -25,8 +25,8 @@ from treadle.api.objectives import (
     WorkorderTrail,
 )
 from treadle.api.wire import from_builtins
-from treadle.kernel import goal_reads as kernel
-from treadle.model import goals as model
+from treadle.goals import reads as kernel
+from treadle.goals import records as model
 from treadle.model.values import Json
 from treadle.service.group import Group
 from treadle.service.shaping import shaped_move

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.api.runs import RunStarted
-from treadle.kernel.flows import find_workflow
-from treadle.kernel.function_rows import is_function
-from treadle.kernel.preflight import missing_handlers, needed_handlers
-from treadle.kernel.runs import StartedRun
-from treadle.kernel.why import shown_server_state
+from treadle.kernel.functions.rows import is_function
+from treadle.kernel.queue.why import shown_server_state
+from treadle.kernel.runs.flows import find_workflow
+from treadle.kernel.runs.preflight import missing_handlers, needed_handlers
+from treadle.kernel.runs.service import StartedRun
 from treadle.model import runs as model
 from treadle.model.errors import RunNotFound
 from treadle.service.group import Group

@@ -6,9 +6,9 @@ from typing import Any
 
 from treadle.api import runs as shapes
 from treadle.api import steps as step_shapes
-from treadle.kernel.function_reads import FunctionStepRow
-from treadle.kernel.run_reads import ShownStep
-from treadle.kernel.step_reads import folds
+from treadle.kernel.functions.reads import FunctionStepRow
+from treadle.kernel.runs.reads import ShownStep
+from treadle.kernel.runs.step_reads import folds
 from treadle.lang.program import Program
 from treadle.model.runs import Run
 from treadle.model.tasks import LogLine

@@ -24,11 +24,11 @@ from treadle.api.runs import (
     SignalTold,
 )
 from treadle.api.tasks import WAIT_LIMIT, TaskPage, Why
-from treadle.kernel.flows import find_workflow
-from treadle.kernel.function_rows import is_function
-from treadle.kernel.inputs import check_inputs
-from treadle.kernel.reads import PAGE_LIMIT
-from treadle.kernel.vault import UnreadableValue, ValueLost
+from treadle.kernel.functions.rows import is_function
+from treadle.kernel.reads.service import PAGE_LIMIT
+from treadle.kernel.runs.flows import find_workflow
+from treadle.kernel.runs.inputs import check_inputs
+from treadle.kernel.store.value_store import UnreadableValue, ValueLost
 from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.states import RUN, RunState
@@ -176,7 +176,7 @@ class Runs(RunGroup, RunsApi):
     async def _opened(self, stored: str | None) -> Json:
         """The values; in place of what cannot be read here, an error that says so."""
         try:
-            return await self.engine.vault.unpack(stored)
+            return await self.engine.value_store.unpack(stored)
         except (UnreadableValue, ValueLost) as error:
             return {"@unreadable": error.code, "message": str(error)}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from treadle.api import schedules as shapes
 from treadle.api.schedules import Backfilled, Schedule, ScheduleMoves, SchedulePage, SchedulePreview, SchedulesApi
-from treadle.kernel import schedules as kernel
-from treadle.kernel.schedule_options import make_body
+from treadle.kernel.schedules import service as kernel
+from treadle.kernel.schedules.options import make_body
 from treadle.model import schedules as model
 from treadle.service.group import Group
 from treadle.service.shaping import instant, shaped_move, shaped_target

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from treadle.api.servers import Fleet, HandledCount, Served, Server, ServerDetail, ServerList, ServersApi
-from treadle.kernel.reads import ShownServer
-from treadle.kernel.why import LIVE_SERVER_STATES
+from treadle.kernel.queue.why import LIVE_SERVER_STATES
+from treadle.kernel.reads.service import ShownServer
 from treadle.model.names import GOAL_KINDS
 from treadle.model.values import decode
 from treadle.service.group import Group

@@ -7,8 +7,8 @@ from typing import Any, overload
 from treadle.api import schedules as schedule_shapes
 from treadle.api import tasks as shapes
 from treadle.api.wire import Instant
-from treadle.kernel.external_intents import without_key
-from treadle.kernel.why import Reason
+from treadle.kernel.external.intents import without_key
+from treadle.kernel.queue.why import Reason
 from treadle.model.schedules import Target
 from treadle.model.states import Hold
 from treadle.model.tasks import LogLine, Move, Task

@@ -17,10 +17,10 @@ from treadle.api.steps import (
     TimeSpan,
 )
 from treadle.api.tasks import TaskDetail
-from treadle.kernel.function_rows import is_function
-from treadle.kernel.run_timeline import Span
-from treadle.kernel.step_reads import task_of
-from treadle.kernel.vault import UnreadableValue
+from treadle.kernel.functions.rows import is_function
+from treadle.kernel.runs.step_reads import task_of
+from treadle.kernel.runs.timeline import Span
+from treadle.kernel.store.value_store import UnreadableValue
 from treadle.lang.program import Program
 from treadle.model.errors import RunNotFound, StepNotFound, TaskNotFound
 from treadle.model.runs import Run

@@ -18,10 +18,10 @@ from treadle.api.store import (
     StoreTable,
     VerifyPage,
 )
-from treadle.kernel.health import findings
-from treadle.kernel.lookups import Health, LaneDepth
-from treadle.kernel.retention import START, PruneReport
-from treadle.kernel.verify import verify_page
+from treadle.kernel.store.health import findings
+from treadle.kernel.store.queries import Health, LaneDepth
+from treadle.kernel.store.retention import START, PruneReport
+from treadle.kernel.store.verify import verify_page
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import parse_id
 from treadle.service.group import Group

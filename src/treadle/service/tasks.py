@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from treadle.api.tasks import WAIT_LIMIT, Task, TaskDetail, TaskMade, TaskPage, TaskResult, TasksApi, TasksMade, TaskWish, Why
-from treadle.kernel.queue import Enqueued, TaskSpec
+from treadle.kernel.queue.service import Enqueued, TaskSpec
 from treadle.model import tasks as model
 from treadle.model.errors import InvalidInput, KeyTaken, TaskCanceled, TaskFailed, TaskIgnored, TaskNotFound
 from treadle.model.names import DEFAULT_LIST, HANDLER

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from treadle.api.watchers import Noticed, SeenItem, SeenPage, WatchedSource, Watcher, WatcherPage, WatchersApi
-from treadle.kernel import watchers as kernel
+from treadle.kernel.watchers import service as kernel
 from treadle.model.access import Scope
 from treadle.model.errors import WatchForbidden
 from treadle.model.watchers import DIRECTORY, HTTP, is_allowed

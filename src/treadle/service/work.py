@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from treadle.api.work import Beat, Claimed, ClaimedTask, ClaimState, HeldClaim, Left, NewLine, Taken, WorkApi, Worker
-from treadle.model import outside
+from treadle.model import remote_workers as outside
 from treadle.model.access import OPEN
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import milliseconds
@@ -35,7 +35,7 @@ class Work(Group, WorkApi):
     ) -> Worker:
         for task_list in task_lists:
             self.access.check_list(task_list)
-        made = await self.engine.outside_workers.register(
+        made = await self.engine.remote_workers.register(
             name,
             handlers=handlers,
             task_lists=task_lists,
@@ -58,12 +58,12 @@ class Work(Group, WorkApi):
     ) -> Beat:
         await self._own(worker_id)
         named = [(each.task_id, each.claim_version) for each in claims]
-        beaten = await self.engine.outside_workers.beat(worker_id, running=running, claims=named, lease_for=lease)
+        beaten = await self.engine.remote_workers.beat(worker_id, running=running, claims=named, lease_for=lease)
         return Beat(beaten.server.id, [_state(each) for each in beaten.claims])
 
     async def leave(self, worker_id: str) -> Left:
         await self._own(worker_id)
-        return Left(worker_id, await self.engine.outside_workers.leave(worker_id))
+        return Left(worker_id, await self.engine.remote_workers.leave(worker_id))
 
     async def claim(
         self,
@@ -76,7 +76,7 @@ class Work(Group, WorkApi):
         task_lists: Sequence[str] | None = None,
     ) -> Claimed:
         await self._own(worker_id)
-        found = await self.engine.outside_workers.claim(
+        found = await self.engine.remote_workers.claim(
             worker_id,
             limit=limit,
             wait_for=wait_for,
@@ -89,7 +89,7 @@ class Work(Group, WorkApi):
 
     async def heartbeat(self, task_id: str, worker_id: str, claim_version: int, *, lease: float | None = None) -> ClaimState:
         await self._own(worker_id)
-        return _state(await self.engine.outside_workers.heartbeat(worker_id, task_id, claim_version, lease_for=lease))
+        return _state(await self.engine.remote_workers.heartbeat(worker_id, task_id, claim_version, lease_for=lease))
 
     async def progress(
         self,
@@ -102,22 +102,22 @@ class Work(Group, WorkApi):
         lease: float | None = None,
     ) -> ClaimState:
         await self._own(worker_id)
-        workers = self.engine.outside_workers
+        workers = self.engine.remote_workers
         return _state(await workers.progress(worker_id, task_id, claim_version, fraction, message, lease_for=lease))
 
     async def partial(self, task_id: str, worker_id: str, claim_version: int, results: dict[str, Json]) -> Taken:
         await self._own(worker_id)
-        await self.engine.outside_workers.partial(worker_id, task_id, claim_version, results)
+        await self.engine.remote_workers.partial(worker_id, task_id, claim_version, results)
         return await self._taken(task_id)
 
     async def log(self, task_id: str, worker_id: str, claim_version: int, lines: Sequence[NewLine]) -> Taken:
         await self._own(worker_id)
-        await self.engine.outside_workers.log(worker_id, task_id, claim_version, [asdict(line) for line in lines])
+        await self.engine.remote_workers.log(worker_id, task_id, claim_version, [asdict(line) for line in lines])
         return await self._taken(task_id)
 
     async def complete(self, task_id: str, worker_id: str, claim_version: int, *, result: dict[str, Json] | None = None) -> Taken:
         await self._own(worker_id)
-        return await self._taken(task_id, await self.engine.outside_workers.complete(worker_id, task_id, claim_version, result))
+        return await self._taken(task_id, await self.engine.remote_workers.complete(worker_id, task_id, claim_version, result))
 
     async def fail(
         self,
@@ -133,14 +133,14 @@ class Work(Group, WorkApi):
         traceback: str | None = None,
     ) -> Taken:
         await self._own(worker_id)
-        ended = await self.engine.outside_workers.fail(
+        ended = await self.engine.remote_workers.fail(
             worker_id, task_id, claim_version, message, code, retryable=retryable, after=after, kind=kind, traceback=traceback
         )
         return await self._taken(task_id, ended)
 
     async def wait(self, task_id: str, worker_id: str, claim_version: int, seconds: float, *, checkpoint: Json = None) -> Taken:
         await self._own(worker_id)
-        await self.engine.outside_workers.wait(worker_id, task_id, claim_version, seconds, checkpoint=checkpoint)
+        await self.engine.remote_workers.wait(worker_id, task_id, claim_version, seconds, checkpoint=checkpoint)
         return await self._taken(task_id)
 
     async def ask(
@@ -157,7 +157,7 @@ class Work(Group, WorkApi):
     ) -> Taken:
         await self._own(worker_id)
         request = ApprovalRequest.of(title, context=context, deciders=deciders, expires=expires, requested_by=self.actor)
-        await self.engine.outside_workers.ask(worker_id, task_id, claim_version, request, checkpoint=checkpoint)
+        await self.engine.remote_workers.ask(worker_id, task_id, claim_version, request, checkpoint=checkpoint)
         return await self._taken(task_id)
 
     async def hand_off(
@@ -173,12 +173,12 @@ class Work(Group, WorkApi):
     ) -> Taken:
         await self._own(worker_id)
         handle = ExternalProductionHandle(external_job_id, polling_interval_seconds, progress_hint, progress)
-        await self.engine.outside_workers.hand_off(worker_id, task_id, claim_version, handle)
+        await self.engine.remote_workers.hand_off(worker_id, task_id, claim_version, handle)
         return await self._taken(task_id)
 
     async def release(self, task_id: str, worker_id: str, claim_version: int, *, reason: str = "released by its worker") -> Taken:
         await self._own(worker_id)
-        await self.engine.outside_workers.release(worker_id, task_id, claim_version, reason)
+        await self.engine.remote_workers.release(worker_id, task_id, claim_version, reason)
         return await self._taken(task_id)
 
     async def _own(self, worker_id: str) -> None:
@@ -186,7 +186,7 @@ class Work(Group, WorkApi):
 
         One that came while the server was open goes on under any token that is for all lists.
         """
-        by = await self.engine.outside_workers.registered_by(worker_id)
+        by = await self.engine.remote_workers.registered_by(worker_id)
         if by != self.actor and (by != OPEN.actor or self.access.task_lists):
             raise WorkerNotFound(worker_id)
 

@@ -1,11 +1,11 @@
-"""Where everything durable lives: SQLite (a file, or memory) and PostgreSQL, behind the ports of `treadle.kernel.ports`."""
+"""Where everything durable lives: SQLite (a file, or memory) and PostgreSQL, behind the ports of `treadle.kernel.store.ports`."""
 
 from __future__ import annotations
 
 import re
 from urllib.parse import unquote
 
-from treadle.kernel.ports import Store
+from treadle.kernel.store.ports import Store
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidStoreUrl
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.kernel.units import DONE, Answer, PutSteps, Unit, Verdict
+from treadle.kernel.store.units import DONE, Answer, PutSteps, Unit, Verdict
 from treadle.model.states import Hold
 from treadle.model.tasks import Claim
 

@@ -2,7 +2,7 @@
 specialists without a service, and crashes at every write."""
 
 from treadle.testing.clock import ManualClock
-from treadle.testing.crashing import CrashCase, CrashReport, CrashTestFailed, crash_test
+from treadle.testing.crash import CrashCase, CrashReport, CrashTestFailed, crash_test
 from treadle.testing.ids import SeededIds
 from treadle.testing.specialists import StubExternalRenderSpecialist, StubExternalSpecialist
 from treadle.testing.workflows import CompilationFailed, WorkflowFailed, run_workflow

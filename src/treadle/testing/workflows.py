@@ -33,7 +33,7 @@ from treadle.evaluator import (
     View,
     advance,
 )
-from treadle.evaluator.packing import BLOB_LIMIT, pack, unpack
+from treadle.evaluator.codec import BLOB_LIMIT, pack, unpack
 from treadle.lang import Program, compile_sources
 from treadle.model.errors import InvalidInput, NonRetryable, TreadleError
 from treadle.model.ids import uuid7

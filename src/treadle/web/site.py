@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from treadle.api.contract import PREFIX
-from treadle.http.front import Front, front_of
+from treadle.http.app_state import AppState, front_of
 from treadle.http.problems import status_of
 from treadle.model.access import Access
 from treadle.model.errors import NotFound, TreadleError, Unauthorized
@@ -100,7 +100,7 @@ class NoSuchPage(NotFound):
 class Site:
     """The pages' surroundings. Pages are registered with `page` and `action`."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: AppState) -> None:
         self.front = front
         self.router = APIRouter(include_in_schema=False)
         self.templates = _templates()

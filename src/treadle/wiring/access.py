@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from treadle.kernel.access import Tokens
-    from treadle.kernel.requests import Requests
-    from treadle.kernel.sessions import Sessions
+    from treadle.kernel.access.requests import Requests
+    from treadle.kernel.access.sessions import Sessions
+    from treadle.kernel.access.tokens import Tokens
     from treadle.wiring.engine import Engine
 
 
@@ -21,7 +21,7 @@ class AccessFace:
     def tokens(self) -> Tokens:
         """Tokens: create, list, revoke, and what who shows one may do."""
         if self._tokens is None:
-            from treadle.kernel.access import Tokens
+            from treadle.kernel.access.tokens import Tokens
 
             engine = cast("Engine", self)
             self._tokens = Tokens(engine.store, engine.committer, engine.ids, engine.clock, namespace=engine.settings.namespace)
@@ -31,7 +31,7 @@ class AccessFace:
     def sessions(self) -> Sessions:
         """Sessions of people who have shown a token once."""
         if self._sessions is None:
-            from treadle.kernel.sessions import Sessions
+            from treadle.kernel.access.sessions import Sessions
 
             engine = cast("Engine", self)
             self._sessions = Sessions(
@@ -42,7 +42,7 @@ class AccessFace:
     @property
     def requests(self) -> Requests:
         """Requests with an idempotency key, and what they were answered with."""
-        from treadle.kernel.requests import Requests
+        from treadle.kernel.access.requests import Requests
 
         engine = cast("Engine", self)
         return Requests(engine.store, engine.committer, engine.ids, namespace=engine.settings.namespace)

@@ -8,25 +8,26 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from treadle.kernel.committer import Committer
-from treadle.kernel.deadletters import DeadLetters
-from treadle.kernel.events import Events
-from treadle.kernel.function_rows import is_function
-from treadle.kernel.lists import Lists
-from treadle.kernel.observing import telemetry_of
-from treadle.kernel.ports import Store
-from treadle.kernel.queue import Enqueued, Queue, TaskSpec
-from treadle.kernel.reads import Reads
-from treadle.kernel.registrations import Registrations
-from treadle.kernel.retention import Retention
-from treadle.kernel.scaling import Scaling
-from treadle.kernel.sealing import sealed_store
-from treadle.kernel.system import SystemClock, SystemIds
-from treadle.kernel.telemetry import Emit, log_event
-from treadle.kernel.units import Finish, Row
-from treadle.kernel.vault import Codec, UnreadableValue, ValueLost, Vault
-from treadle.kernel.verify import VerifyReport, verify
-from treadle.kernel.why import Reason
+from treadle.goals.engine import GoalFace
+from treadle.kernel.functions.rows import is_function
+from treadle.kernel.queue.dead_letters import DeadLetters
+from treadle.kernel.queue.lists import Lists
+from treadle.kernel.queue.registrations import Registrations
+from treadle.kernel.queue.service import Enqueued, Queue, TaskSpec
+from treadle.kernel.queue.why import Reason
+from treadle.kernel.reads.events import Events
+from treadle.kernel.reads.scaling import Scaling
+from treadle.kernel.reads.service import Reads
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.retention import Retention
+from treadle.kernel.store.sealed import sealed_store
+from treadle.kernel.store.system import SystemClock, SystemIds
+from treadle.kernel.store.units import Finish, Row
+from treadle.kernel.store.value_store import Codec, UnreadableValue, ValueLost, ValueStore
+from treadle.kernel.store.verify import VerifyReport, verify
+from treadle.kernel.telemetry.events import Emit, log_event
+from treadle.kernel.telemetry.observer import telemetry_of
 from treadle.model.clock import Clock, Duration, milliseconds
 from treadle.model.errors import RunCanceled, RunFailed, TaskCanceled, TaskFailed, TaskIgnored, TreadleError
 from treadle.model.ids import Ids, parse_id
@@ -40,24 +41,23 @@ from treadle.model.values import Json, decode, encode
 from treadle.settings import Settings, load_settings
 from treadle.stores import make_store
 from treadle.wiring.access import AccessFace
-from treadle.wiring.blocking import BlockingEngine, NotOpen
 from treadle.wiring.functions import FunctionFace
-from treadle.wiring.goal_face import GoalFace
 from treadle.wiring.observed import ObservedFace
-from treadle.wiring.outside import OutsideFace, wire_outside
 from treadle.wiring.people import PeopleFace, wire_people
+from treadle.wiring.remote_workers import RemoteWorkersFace, wire_remote_workers
 from treadle.wiring.results import Results
 from treadle.wiring.services import ServiceFace, wire_services
+from treadle.wiring.sync import BlockingEngine, NotOpen
 from treadle.workers.functions.plans import plan_function
 from treadle.workers.functions.registry import FunctionRegistry
 from treadle.workers.handlers import Fallback, Handler, Isolation, Registry, make_handler
 
 if TYPE_CHECKING:
-    from treadle.kernel.flows import Flows, Source
-    from treadle.kernel.run_reads import RunReads
-    from treadle.kernel.runs import Runs, StartedRun
-    from treadle.kernel.schedules import Schedules
-    from treadle.kernel.watchers import Watchers
+    from treadle.kernel.runs.flows import Flows, Source
+    from treadle.kernel.runs.reads import RunReads
+    from treadle.kernel.runs.service import Runs, StartedRun
+    from treadle.kernel.schedules.service import Schedules
+    from treadle.kernel.watchers.service import Watchers
     from treadle.wiring.host import WorkerHost
     from treadle.wiring.runs import RunKernel
     from treadle.wiring.time import TimeKernel
@@ -74,7 +74,7 @@ class AlreadyOpen(TreadleError):
     code = "already_open"
 
 
-class Engine(AccessFace, FunctionFace, GoalFace, ObservedFace, OutsideFace, PeopleFace, ServiceFace):
+class Engine(AccessFace, FunctionFace, GoalFace, ObservedFace, RemoteWorkersFace, PeopleFace, ServiceFace):
     """A store and what is done with it: enqueue, wait, cancel, retry, look, and run handlers.
 
         engine = Engine("sqlite:///treadle.db")
@@ -113,7 +113,7 @@ class Engine(AccessFace, FunctionFace, GoalFace, ObservedFace, OutsideFace, Peop
         self.function_registry = FunctionRegistry()
         self.function_registry.add(plan_function(), own=True)
         self.fallback: Fallback | None = None
-        """Serves names without a handler: see `treadle.agents.llm.use_llm`."""
+        """Serves names without a handler: see `treadle.llm.use_llm`."""
         self.before_close: list[Callable[[], Awaitable[None]]] = []
         """What is done first when the engine closes, once, the last one first: for what others hold through it."""
         self._results: Results[Task] | None = None
@@ -133,9 +133,9 @@ class Engine(AccessFace, FunctionFace, GoalFace, ObservedFace, OutsideFace, Peop
             self.store = sealed_store(self.store, self._codec)
         self.committer = Committer(self.store, self.clock, self.emit)
         namespace = settings.namespace
-        self.vault = Vault(self.store, self._codec)
+        self.value_store = ValueStore(self.store, self._codec)
         self.queue = Queue(
-            self.store, self.committer, self.ids, self.vault, namespace=namespace, payload_limit=settings.payload_limit
+            self.store, self.committer, self.ids, self.value_store, namespace=namespace, payload_limit=settings.payload_limit
         )
         self.retention = Retention(
             self.store,
@@ -151,7 +151,7 @@ class Engine(AccessFace, FunctionFace, GoalFace, ObservedFace, OutsideFace, Peop
         self.queue.current_trace_id = self.telemetry.trace_id
         wire_people(self, self._follow)
         wire_services(self)
-        wire_outside(self)
+        wire_remote_workers(self)
         self._run_kernel: RunKernel | None = None
         self._time_kernel: TimeKernel | None = None
         self._goal_kernel = None
@@ -228,7 +228,7 @@ class Engine(AccessFace, FunctionFace, GoalFace, ObservedFace, OutsideFace, Peop
         """Finish what is on its way and let the store go; idempotent."""
         while self.before_close:
             await self.before_close.pop()()
-        await self.outside_workers.close()
+        await self.remote_workers.close()
         if self._results is not None:
             self.committer.on_finished.remove(self._results.finished)
             await self._results.close()
@@ -401,7 +401,7 @@ class Engine(AccessFace, FunctionFace, GoalFace, ObservedFace, OutsideFace, Peop
             except TimeoutError:
                 raise TimeoutError(f"Task {task_id} has not ended after {seconds:g} s; it goes on. `why` says more.") from None
         if found.state == TaskState.COMPLETED:
-            return await self.vault.unpack(found.result)
+            return await self.value_store.unpack(found.result)
         raise error_of(found)
 
     async def cancel(self, task: Enqueued | str, *, actor: str = "python", reason: str | None = None) -> None:
@@ -430,7 +430,7 @@ class Engine(AccessFace, FunctionFace, GoalFace, ObservedFace, OutsideFace, Peop
             stored = getattr(task, name)
             if stored is not None and stored.startswith("@"):
                 try:
-                    opened = await self.vault.open_text(stored)
+                    opened = await self.value_store.open_text(stored)
                 except (UnreadableValue, ValueLost) as error:
                     opened = encode({"@unreadable": error.code, "message": str(error)})
                 setattr(task, name, opened)
@@ -534,7 +534,7 @@ class Engine(AccessFace, FunctionFace, GoalFace, ObservedFace, OutsideFace, Peop
     ) -> Events:
         """All moves of the namespace after the seq `after` (by default from now on), as they happen: `async for move in ...`.
 
-        Each is delivered once and at once; `last_gap_free` of what is returned is where to resume (see `treadle.kernel.events`).
+        Each is delivered once and at once; `last_gap_free` of what is returned is where to resume (`kernel.reads.events`).
         """
         return Events(
             self.store,

@@ -10,8 +10,8 @@ from treadle.model.values import Json
 from treadle.workers.functions.registry import MAX_STEPS, FunctionRegistry, make_function
 
 if TYPE_CHECKING:
-    from treadle.kernel.functions import Functions
-    from treadle.kernel.runs import StartedRun
+    from treadle.kernel.functions.service import Functions
+    from treadle.kernel.runs.service import StartedRun
     from treadle.wiring.runs import RunKernel
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,7 +64,7 @@ class FunctionFace:
         The version is the newest that is registered here, else the newest that is known. With an idempotency key, a second start
         names the first run and changes nothing.
         """
-        from treadle.kernel.runs import StartedRun
+        from treadle.kernel.runs.service import StartedRun
 
         run_id, created = await self.functions.start(
             name,

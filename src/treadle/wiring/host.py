@@ -6,10 +6,12 @@ import asyncio
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from treadle.kernel.ports import LATER
-from treadle.kernel.queue import PATIENCE
+from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place
-from treadle.kernel.telemetry import (
+from treadle.kernel.store.ports import LATER
+from treadle.kernel.store.units import Unit
+from treadle.kernel.telemetry.events import (
     Emit,
     LoopError,
     PollingStarted,
@@ -19,8 +21,6 @@ from treadle.kernel.telemetry import (
     WorkerStarted,
     WorkerStopped,
 )
-from treadle.kernel.units import Unit
-from treadle.kernel.waker import Waker
 from treadle.model.errors import Refused, StoreError
 from treadle.model.tasks import Claim, LogLine, Server
 from treadle.wiring.machine import Machine, SystemMachine
@@ -29,8 +29,8 @@ from treadle.workers.effects import EffectKernel
 from treadle.workers.functions.runtime import Runtime
 from treadle.workers.functions.warm import FunctionRunner
 from treadle.workers.handlers import Registry
-from treadle.workers.keeper import LeaseKeeper
-from treadle.workers.lines import LineWriter
+from treadle.workers.lease_renewer import LeaseRenewer
+from treadle.workers.log_writer import LineWriter
 from treadle.workers.loop import POLL_EVERY, Settle, Worker, WorkerOptions
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class WorkerHost:
             Runtime(
                 engine.store,
                 engine.committer,
-                engine.vault,
+                engine.value_store,
                 engine.clock,
                 engine.ids,
                 self._executor,
@@ -131,7 +131,7 @@ class WorkerHost:
             on_line=self._line,
             settle=settle or engine.run_kernel.settler.settle,
             alone=None if settle else engine.run_kernel.settler.alone,
-            open_payload=engine.vault.open_text,
+            open_payload=engine.value_store.open_text,
             builtins=builtin_handlers(
                 self._scripts,
                 engine.retention,
@@ -141,10 +141,10 @@ class WorkerHost:
             ),
             fallback=engine.fallback,
             functions=self.functions,
-            effects=EffectKernel(engine.store, engine.committer, engine.vault, engine.clock),
+            effects=EffectKernel(engine.store, engine.committer, engine.value_store, engine.clock),
             tend=engine.approvals.tend,
             roles=(lambda kind, name: None) if self._roles is None else self._roles.find,
-            externals=engine.externals,
+            external_jobs=engine.external_jobs,
             telemetry=engine.telemetry,
         )
 
@@ -276,7 +276,7 @@ class WorkerHost:
 
     def _keep(self) -> None:
         engine = self._engine
-        keeper = LeaseKeeper(
+        keeper = LeaseRenewer(
             engine.store, engine.clock, self._options.lease_for, self._lost, self.describe, engine.emit, beat_every=self._beat_every
         )
         self.worker.keeper = keeper

@@ -8,14 +8,14 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from treadle.kernel.looking import Looks
-from treadle.kernel.telemetry import Emit
+from treadle.kernel.telemetry.events import Emit
+from treadle.kernel.watchers.scan import Looks
 from treadle.model.clock import Clock
 from treadle.workers.builtins import Scripts
 from treadle.workers.call import Executor
 from treadle.workers.executor import SystemExecutor
-from treadle.workers.keeper import KeeperThread, LeaseKeeper
-from treadle.workers.scanning import Scanner
+from treadle.workers.lease_renewer import KeeperThread, LeaseRenewer
+from treadle.workers.scan import Scanner
 from treadle.workers.scripts import ScriptRunner
 
 
@@ -48,7 +48,7 @@ class Machine(Protocol):
     def scripts(self) -> Scripts:
         """Where scripts run."""
 
-    def keep(self, keeper: LeaseKeeper, emit: Emit) -> Callable[[], Awaitable[None]]:
+    def keep(self, keeper: LeaseRenewer, emit: Emit) -> Callable[[], Awaitable[None]]:
         """Tick the keeper from now on, whatever the event loop does; returns the way to stop it, after one more beat."""
 
 
@@ -87,7 +87,7 @@ class SystemMachine:
         """Processes of their own, started with the first script."""
         return ScriptRunner()
 
-    def keep(self, keeper: LeaseKeeper, emit: Emit) -> Callable[[], Awaitable[None]]:
+    def keep(self, keeper: LeaseRenewer, emit: Emit) -> Callable[[], Awaitable[None]]:
         """A thread of its own."""
         thread = KeeperThread(keeper, emit)
         thread.start()

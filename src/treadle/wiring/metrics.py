@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from treadle.kernel.lookups import DeadFilter
-from treadle.kernel.observing import AttemptEnded, JobPolled, Measure, SettleAnswered, StoreCalled, TasksClaimed, TasksStored
-from treadle.kernel.telemetry import (
+from treadle.kernel.store.queries import DeadFilter
+from treadle.kernel.telemetry.events import (
     Event,
     LeaseLost,
     LeasesExpired,
@@ -23,6 +22,15 @@ from treadle.kernel.telemetry import (
     ResultDropped,
     TaskSettled,
     TickFailed,
+)
+from treadle.kernel.telemetry.observer import (
+    AttemptEnded,
+    JobPolled,
+    Measure,
+    SettleAnswered,
+    StoreCalled,
+    TasksClaimed,
+    TasksStored,
 )
 from treadle.model.errors import MissingDependency, StoreError
 from treadle.wiring.metric_table import BY_NAME, COUNTER, GAUGE, METRICS, BoundedLabel, outcome_of

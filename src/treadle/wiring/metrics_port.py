@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from treadle.kernel.telemetry import LoopError, MetricsServed
+from treadle.kernel.telemetry.events import LoopError, MetricsServed
 from treadle.model.access import Scope
 from treadle.model.errors import Forbidden, InvalidInput, StoreError, Unauthorized
 

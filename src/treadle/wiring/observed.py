@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from treadle.kernel.observing import Telemetry
+from treadle.kernel.telemetry.observer import Telemetry
 from treadle.settings import Settings
 
 if TYPE_CHECKING:
-    from treadle.kernel.call_times import CallTimer
-    from treadle.kernel.pace import Pace
+    from treadle.kernel.reads.throughput import Pace
+    from treadle.kernel.telemetry.call_times import CallTimer
     from treadle.wiring.engine import Engine
     from treadle.wiring.metrics import Metrics
 
@@ -37,7 +37,7 @@ class ObservedFace:
     def call_timer(self) -> CallTimer:
         """How long calls of the store take, measured from the first time that this is asked for."""
         if self._call_timer is None:
-            from treadle.kernel.call_times import CallTimer
+            from treadle.kernel.telemetry.call_times import CallTimer
 
             self._call_timer = CallTimer(cast("Engine", self).clock)
             self.telemetry.add(self._call_timer.observe)
@@ -47,7 +47,7 @@ class ObservedFace:
     def pace(self) -> Pace:
         """What tasks came to in each minute of the last hour."""
         if self._pace is None:
-            from treadle.kernel.pace import Pace
+            from treadle.kernel.reads.throughput import Pace
 
             engine = cast("Engine", self)
             self._pace = Pace(engine.store, engine.clock, namespace=self.settings.namespace)

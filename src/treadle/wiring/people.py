@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from treadle.kernel.approvals import Approvals
-from treadle.kernel.queue import Follow
+from treadle.kernel.approvals.service import Approvals
+from treadle.kernel.queue.service import Follow
 from treadle.kernel.recovery import Recoverer, Recovery
 from treadle.workers.notify import Notifier
 
@@ -33,7 +33,7 @@ def wire_people(engine: Engine, follow: Follow) -> None:
     engine.approvals = Approvals(
         engine.store,
         engine.committer,
-        engine.vault,
+        engine.value_store,
         engine.ids,
         namespace=namespace,
         follow=follow,

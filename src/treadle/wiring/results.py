@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from treadle.kernel.telemetry import Emit, LoopError, StoreTrouble
+from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 

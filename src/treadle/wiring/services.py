@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from treadle.kernel.external_upkeep import ExternalUpkeep
-from treadle.kernel.externals import Externals
-from treadle.kernel.queue import PATIENCE
-from treadle.kernel.units import Answer, Finish, Park, Row, Seen
-from treadle.kernel.why import Reason
+from treadle.kernel.external.rebuild import ExternalUpkeep
+from treadle.kernel.external.service import ExternalJobs
+from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.queue.why import Reason
+from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen
 from treadle.model.clock import Duration
 from treadle.model.runs import Run
 from treadle.model.states import TaskState
@@ -27,10 +27,10 @@ def wire_services(engine: Engine) -> None:
     async def settle(task: Task, seen: Seen, decided: Finish | Park) -> Answer:
         return await engine.run_kernel.settler.settle(task, seen, decided, PATIENCE)
 
-    engine.externals = Externals(
+    engine.external_jobs = ExternalJobs(
         engine.store,
         engine.committer,
-        engine.vault,
+        engine.value_store,
         engine.ids,
         engine.emit,
         namespace=namespace,
@@ -41,27 +41,27 @@ def wire_services(engine: Engine) -> None:
     engine.external_upkeep = ExternalUpkeep(engine.store, engine.committer, namespace=namespace)
 
     async def closing(task: Task) -> tuple[Row, ...]:
-        return (*await engine.approvals.rows_for_end(task), *await engine.externals.rows_for_end(task))
+        return (*await engine.approvals.rows_for_end(task), *await engine.external_jobs.rows_for_end(task))
 
     async def why_awaiting(task: Task) -> Reason | None:
         external = task.state == TaskState.AWAITING_EXTERNAL
-        return await (engine.externals.why(task) if external else engine.approvals.why(task))
+        return await (engine.external_jobs.why(task) if external else engine.approvals.why(task))
 
     engine.queue.closing = closing
-    engine.queue.closing_tasks = engine.externals.tasks_for_end
+    engine.queue.closing_tasks = engine.external_jobs.tasks_for_end
     engine.reads.why_awaiting = why_awaiting
 
 
 async def closing_of_run(engine: Engine, run: Run) -> tuple[Row, ...]:
     """What is stored with the cancel of a run, besides its tasks and steps."""
-    return (*await engine.approvals.rows_for_run(run), *await engine.externals.rows_for_run(run))
+    return (*await engine.approvals.rows_for_run(run), *await engine.external_jobs.rows_for_run(run))
 
 
 class ServiceFace:
     """The part of an engine that is about outside services."""
 
     registry: Registry
-    externals: Externals
+    external_jobs: ExternalJobs
     """Jobs in outside services: list, show, poll now, cancel, resolve by call-back."""
     external_upkeep: ExternalUpkeep
     """Their records against their events."""

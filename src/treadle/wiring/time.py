@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from treadle.kernel.firing import Firer
-from treadle.kernel.looking import Looker, Looks
-from treadle.kernel.schedules import Schedules
-from treadle.kernel.starting import FunctionStarter, Starters
-from treadle.kernel.watchers import Watchers
+from treadle.kernel.schedules.fire import Firer
+from treadle.kernel.schedules.service import Schedules
+from treadle.kernel.triggers.target import FunctionStarter, Starters
+from treadle.kernel.watchers.scan import Looker, Looks
+from treadle.kernel.watchers.service import Watchers
 from treadle.model.schedules import FUNCTION
 
 if TYPE_CHECKING:

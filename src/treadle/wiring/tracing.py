@@ -21,8 +21,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from treadle.kernel.observing import Measure, SettleAnswered, TasksStored
-from treadle.kernel.telemetry import Event, LeaseLost, ResultDropped, TaskSettled
+from treadle.kernel.telemetry.events import Event, LeaseLost, ResultDropped, TaskSettled
+from treadle.kernel.telemetry.observer import Measure, SettleAnswered, TasksStored
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, MissingDependency
 from treadle.model.states import TaskState

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from treadle.kernel.firing import Firer
-from treadle.kernel.looking import Looker
-from treadle.kernel.retention import PRUNE_EVERY_FOR, Retention
-from treadle.kernel.run_rows import PARAM
+from treadle.kernel.runs.rows import PARAM
+from treadle.kernel.schedules.fire import Firer
+from treadle.kernel.store.retention import PRUNE_EVERY_FOR, Retention
+from treadle.kernel.watchers.scan import Looker
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import InvalidApproval
 from treadle.model.names import ADVANCE, APPROVAL, NOTIFY, PRUNE, SCHEDULE, SCRIPT, WATCHER

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from treadle.kernel.effects import current_keys
-from treadle.kernel.externals import Externals
+from treadle.kernel.effects.decide import current_keys
+from treadle.kernel.external.service import ExternalJobs
 from treadle.model.approvals import split_checkpoint
 from treadle.model.errors import NonRetryable
 from treadle.model.external import Production
-from treadle.model.saying import line_about, progress_text
+from treadle.model.reports import line_about, progress_text
 from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import Json, decode
 from treadle.workers.effects import AttemptEffects, EffectKernel
@@ -33,7 +33,7 @@ class Context:
         "_on_progress",
         "callback_token",
         "dispatch_token",
-        "externals",
+        "external_jobs",
         "produced",
         "progress_text",
         "progressed",
@@ -48,7 +48,7 @@ class Context:
         on_line: Callable[[LogLine], None],
         on_progress: Callable[[str], None] | None = None,
         effects: EffectKernel | None = None,
-        externals: Externals | None = None,
+        external_jobs: ExternalJobs | None = None,
     ) -> None:
         self.task = task
         self.token: Claim = task.claim
@@ -60,7 +60,7 @@ class Context:
         self._cancelled: threading.Event | None = None
         self.progressed = False
         self.progress_text: str | None = None
-        self.externals = externals
+        self.external_jobs = external_jobs
         self.dispatch_token: str | None = None
         """For specialists: what the job is submitted under. Give it to the service; `find` is asked for it after a crash."""
         self.callback_token: str | None = None
@@ -117,9 +117,9 @@ class Context:
     @property
     def callback_url(self) -> str | None:
         """For specialists: where the service may send its call-back; it has the token in it. None without `TREADLE_PUBLIC_URL`."""
-        if self.callback_token is None or self.externals is None:
+        if self.callback_token is None or self.external_jobs is None:
             return None
-        return self.externals.callback_url(self.callback_token)
+        return self.external_jobs.callback_url(self.callback_token)
 
     @property
     def cancelled(self) -> bool:

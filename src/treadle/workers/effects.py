@@ -13,9 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from treadle.kernel.committer import Committer
-from treadle.kernel.crashpoints import reach
-from treadle.kernel.effects import (
+from treadle.kernel.effects.decide import (
     FAILED,
     UNKNOWN,
     Begin,
@@ -31,9 +29,11 @@ from treadle.kernel.effects import (
     succeeded,
     succeeded_without_response,
 )
-from treadle.kernel.ports import Store
-from treadle.kernel.units import Keep, Row, Unit, Verdict
-from treadle.kernel.vault import Vault
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import Keep, Row, Unit, Verdict
+from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Clock
 from treadle.model.errors import ClaimLost, InvalidInput, StoreError
 from treadle.model.records import EffectOutcome
@@ -63,10 +63,10 @@ class _Asked(NamedTuple):
 class EffectKernel:
     """What effects need of the engine; one for a worker."""
 
-    def __init__(self, store: Store, committer: Committer, vault: Vault, clock: Clock) -> None:
+    def __init__(self, store: Store, committer: Committer, value_store: ValueStore, clock: Clock) -> None:
         self.store = store
         self.committer = committer
-        self.vault = vault
+        self.value_store = value_store
         self.clock = clock
         self.loop: asyncio.AbstractEventLoop | None = None
         """The worker's, once it runs: what handlers in threads store goes through it."""
@@ -165,7 +165,7 @@ class AttemptEffects:
 
     async def _known(self, outcome: EffectOutcome) -> Json:
         """What is known to have come back, or to have gone wrong."""
-        return await self._kernel.read(lambda: read_response(outcome, self._kernel.vault))
+        return await self._kernel.read(lambda: read_response(outcome, self._kernel.value_store))
 
     async def _find(self, effect: Effect) -> dict[str, EffectOutcome]:
         """What is stored of it, the newest attempt first."""
@@ -183,12 +183,12 @@ class AttemptEffects:
         if last is None:
             return True
         moves = await self._kernel.read(partial(self._kernel.store.list_moves, self._task.id))
-        return await self._kernel.read(lambda: is_counted(last, moves, self._kernel.vault))
+        return await self._kernel.read(lambda: is_counted(last, moves, self._kernel.value_store))
 
     async def _made(self, begin: Begin, response: Json) -> Json:
         """Record the success, and give back the response as the next attempt would find it."""
         try:
-            rows: tuple[Row, ...] = succeeded(begin, response, self._kernel.vault)
+            rows: tuple[Row, ...] = succeeded(begin, response, self._kernel.value_store)
         except InvalidInput as error:
             await self._commit(Unit(self._token, rows=(succeeded_without_response(begin),)))
             raise no_response() from error
@@ -199,7 +199,7 @@ class AttemptEffects:
     async def _not_made(self, begin: Begin, asked: _Asked, error: BaseException, unknown: _Types) -> None:
         """Record a failure that is one; leave all else as it is: unknown."""
         if is_definite(error, unknown):
-            await self._commit(Unit(self._token, rows=(failed(begin, error, self._kernel.vault, self._task.version),)))
+            await self._commit(Unit(self._token, rows=(failed(begin, error, self._kernel.value_store, self._task.version),)))
             reach("effect.recorded")
         else:
             asked.alike[asked.number] = True

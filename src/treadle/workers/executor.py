@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.kernel.log_lines import lines_are_json, set_up_logging
-from treadle.kernel.telemetry import current_attempt
+from treadle.kernel.telemetry.events import current_attempt
+from treadle.kernel.telemetry.log_format import lines_are_json, set_up_logging
 from treadle.model.errors import InvalidInput, NonRetryable, TreadleError
 from treadle.model.outcomes import Failed, Outcome, Problem, Succeeded
 from treadle.model.tasks import LogLine, Task
@@ -179,7 +179,7 @@ def _child(pipe: Connection, code: bytes, arguments: int, task: bytes, json_line
 
     Outcomes go back, not exceptions: they keep the traceback, and any of them can be pickled.
     """
-    from treadle.kernel.system import SystemClock
+    from treadle.kernel.store.system import SystemClock
 
     _end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the worker decides what becomes of us

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from treadle.kernel.units import Answer
+from treadle.kernel.store.units import Answer
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.names import check_name, short_name

@@ -1,7 +1,7 @@
 """The one loop for every kind of work: woken, it claims as many tasks as it has room for, runs them, and settles them.
 
 Claims, handlers and commits overlap; nothing here waits for one task. What a handler comes to is decided by
-`kernel.settle` and committed under the task's claim by the committer; an answer `claim_lost` drops it.
+`kernel.queue.decide` and committed under the task's claim by the committer; an answer `claim_lost` drops it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from treadle.kernel.approvals import Tend
-from treadle.kernel.committer import Committer
-from treadle.kernel.crashpoints import reach
-from treadle.kernel.external_deciding import unregistered_text
-from treadle.kernel.externals import Externals
-from treadle.kernel.observing import AttemptEnded, SettleAnswered, Spans, TasksClaimed, Telemetry, telemetry_of, timed
-from treadle.kernel.ports import Store
-from treadle.kernel.settle import TAKEOVER_LIMIT, decide, failure, ignored, refusal, settlement, turned_away
-from treadle.kernel.telemetry import (
+from treadle.kernel.approvals.service import Tend
+from treadle.kernel.external.decide import unregistered_text
+from treadle.kernel.external.service import ExternalJobs
+from treadle.kernel.queue.decide import TAKEOVER_LIMIT, decide, failure, ignored, refusal, settlement, turned_away
+from treadle.kernel.queue.why import serves, shown_server_state
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import Answer, Finish, Park, Unit, Verdict
+from treadle.kernel.telemetry.events import (
     Emit,
     LeaseLost,
     LoopError,
@@ -31,8 +32,7 @@ from treadle.kernel.telemetry import (
     TaskTaken,
     current_attempt,
 )
-from treadle.kernel.units import Answer, Finish, Park, Unit, Verdict
-from treadle.kernel.why import serves, shown_server_state
+from treadle.kernel.telemetry.observer import AttemptEnded, SettleAnswered, Spans, TasksClaimed, Telemetry, telemetry_of, timed
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, StoreError, TreadleError
 from treadle.model.external import UNREGISTERED
@@ -49,7 +49,7 @@ from treadle.workers.context import Context
 from treadle.workers.effects import EffectKernel
 from treadle.workers.functions.warm import FunctionRunner
 from treadle.workers.handlers import Fallback, Handler, Isolation, Registry, Settled
-from treadle.workers.keeper import LeaseKeeper
+from treadle.workers.lease_renewer import LeaseRenewer
 
 CLAIM_LIMIT = 250
 """Tasks that one claim takes at most, or a quarter of the concurrency if that is more: with more, claims, handlers and commits
@@ -164,7 +164,7 @@ class Worker:
         effects: EffectKernel | None = None,
         tend: Tend | None = None,
         roles: Callable[[str, str], Handler | None] = lambda kind, name: None,
-        externals: Externals | None = None,
+        external_jobs: ExternalJobs | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         self._store = store
@@ -188,8 +188,8 @@ class Worker:
         self._effects = effects
         self._tend = tend
         self._roles = roles
-        self._externals = externals
-        self.keeper: LeaseKeeper | None = None
+        self._external_jobs = external_jobs
+        self.keeper: LeaseRenewer | None = None
         self._groups: dict[str, _Group] = {}
         self._lanes: dict[int, Lane] = {}
         self._executions: dict[str, _Execution] = {}
@@ -381,8 +381,8 @@ class Worker:
             self._orphans = {
                 lane_id for lane_id in unserved if self._lanes[lane_id].task_list in lists.intersection(self._options.task_lists)
             }
-            if unserved and self._externals is not None:
-                await self._externals.give_up(unserved)
+            if unserved and self._external_jobs is not None:
+                await self._external_jobs.give_up(unserved)
         if self._orphans or "orphans" in self._groups:
             self._groups.setdefault("orphans", _Group(self._options.concurrency, "loop")).lane_ids = list(self._orphans)
 
@@ -462,7 +462,7 @@ class Worker:
         return tasks
 
     def _start(self, task: Task, group: _Group, sent_at: float) -> None:
-        context = Context(task, self._clock.now, self._on_line, effects=self._effects, externals=self._externals)
+        context = Context(task, self._clock.now, self._on_line, effects=self._effects, external_jobs=self._external_jobs)
         handler = self._find(task.kind, task.name)
         execution = _Execution(task, context, group, handler)
         if (older := self._executions.get(task.id)) is not None:
@@ -591,7 +591,7 @@ class Worker:
 
     async def _without_specialist(self, task: Task) -> Finish | Park:
         """What awaits an outside job is polled by its specialist alone, not by a handler that has the same name here."""
-        if self._externals is not None and not await self._externals.is_offered(task):
+        if self._external_jobs is not None and not await self._external_jobs.is_offered(task):
             return failure(Problem(UNREGISTERED, unregistered_text(task.name, task.scope)))
         released = self._decide(task, None, Released("its specialist is not here"))
         return msgspec.structs.replace(released, wake_for=_NO_HANDLER_FOR) if isinstance(released, Park) else released

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from treadle.kernel.crashpoints import reach
-from treadle.kernel.external_deciding import problem_of, unregistered_text
-from treadle.kernel.externals import CANCEL_RETRY, Externals
+from treadle.kernel.external.decide import problem_of, unregistered_text
+from treadle.kernel.external.service import CANCEL_RETRY, ExternalJobs
+from treadle.kernel.store.crashpoints import reach
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import ClaimLost, HandlerExists, InvalidInput, InvalidPolicy, StoreError
 from treadle.model.external import (
@@ -193,25 +193,25 @@ class Specialists:
 
     async def execute(self, ctx: Context, executor: Executor, handler: Handler) -> Outcome:
         """Submit the task's job, or poll it. Raises only `CancelledError`."""
-        externals = ctx.externals
-        if externals is None:
+        external_jobs = ctx.external_jobs
+        if external_jobs is None:
             return Failed(Problem("specialist_unavailable", "Specialists need a worker of an engine, in its own process."))
         registered = self.find(ctx.task.scope)
         call = _Call(ctx, executor, handler)
         try:
             if registered is None:
-                return await self._unserved(ctx, externals)
+                return await self._unserved(ctx, external_jobs)
             if ctx.task.state == TaskState.AWAITING_EXTERNAL:
-                return await _poll(registered, ctx, externals, call)
-            return await _start(registered, ctx, externals, call)
+                return await _poll(registered, ctx, external_jobs, call)
+            return await _start(registered, ctx, external_jobs, call)
         except ClaimLost:
             return Released("the claim was lost")
         except StoreError as error:  # ours: what the specialist raises is dealt with where it is called
             return Released(f"the store could not be read: {error}")
 
-    async def _unserved(self, ctx: Context, externals: Externals) -> Outcome:
+    async def _unserved(self, ctx: Context, external_jobs: ExternalJobs) -> Outcome:
         """There is none for the scope here."""
-        if ctx.task.state != TaskState.AWAITING_EXTERNAL or await externals.is_offered(ctx.task):
+        if ctx.task.state != TaskState.AWAITING_EXTERNAL or await external_jobs.is_offered(ctx.task):
             return Waiting(LOOK_AGAIN_FOR) if ctx.task.state == TaskState.PENDING else Released("its scope is not served here")
         return Failed(Problem(UNREGISTERED, unregistered_text(ctx.task.name, ctx.task.scope)))
 
@@ -286,11 +286,11 @@ def _known(ctx: Context) -> dict[str, Any]:
 # --- start ---
 
 
-async def _start(registered: Registered, ctx: Context, externals: Externals, call: _Call) -> Outcome:
-    intent = await externals.begin(ctx.task, ctx.token)
+async def _start(registered: Registered, ctx: Context, external_jobs: ExternalJobs, call: _Call) -> Outcome:
+    intent = await external_jobs.begin(ctx.task, ctx.token)
     ctx.dispatch_token, ctx.callback_token = intent.token, intent.callback
     if intent.again:
-        outcome = await _after_a_crash(registered, ctx, externals, call, intent.token)
+        outcome = await _after_a_crash(registered, ctx, external_jobs, call, intent.token)
         if outcome is not None:
             return outcome
     payload = decode(ctx.task.payload)
@@ -304,13 +304,15 @@ async def _start(registered: Registered, ctx: Context, externals: Externals, cal
     return _started(registered, ctx, returned, intent.token)
 
 
-async def _after_a_crash(registered: Registered, ctx: Context, externals: Externals, call: _Call, token: str) -> Outcome | None:
+async def _after_a_crash(
+    registered: Registered, ctx: Context, external_jobs: ExternalJobs, call: _Call, token: str
+) -> Outcome | None:
     """An earlier attempt may have submitted the job: find it, or say that nobody knows. None: it may be submitted now."""
     if registered.find is None:
         if registered.idempotent_start:
-            await externals.note_unknown(ctx.task, ctx.token, "submitted again under the same token")
+            await external_jobs.note_unknown(ctx.task, ctx.token, "submitted again under the same token")
             return None
-        await externals.note_unknown(ctx.task, ctx.token, "given up")
+        await external_jobs.note_unknown(ctx.task, ctx.token, "given up")
         return Failed(
             Problem(
                 OUTCOME_UNKNOWN,
@@ -368,9 +370,9 @@ def _raised(error: BaseException) -> Outcome:
 # --- poll ---
 
 
-async def _poll(registered: Registered, ctx: Context, externals: Externals, call: _Call) -> Outcome:
-    record = await externals.open(ctx.task)
-    ctx.dispatch_token, ctx.callback_token = record.token, externals.callback_of(ctx.task)
+async def _poll(registered: Registered, ctx: Context, external_jobs: ExternalJobs, call: _Call) -> Outcome:
+    record = await external_jobs.open(ctx.task)
+    ctx.dispatch_token, ctx.callback_token = record.token, external_jobs.callback_of(ctx.task)
     if record.deadline_at is not None and record.deadline_at <= (ctx.task.claimed_at or 0):
         return Failed(Problem("deadline_exceeded", "The job's deadline passed before its service was done with it."))
     if registered.poll is None:

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from tests.interfaces.run_hands import Hands
 
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.ports import Store
-from treadle.kernel.units import MoveRun, PutBlob, PutFlow, PutInbox, PutRun, PutSteps, Unit
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import MoveRun, PutBlob, PutFlow, PutInbox, PutRun, PutSteps, Unit
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, Run, Step
 from treadle.model.tasks import NewTask

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.wishes.dispatch import CONFIG
 
-from treadle.agents.dispatch import AgentCoordinator, StorageError, TaskState, WorkerUnavailable
+from treadle.dispatch import AgentCoordinator, StorageError, TaskState, WorkerUnavailable
 from treadle.model.errors import ClaimLost, IllegalMove, NotFound, Refused, StoreError
 from treadle.testing.simulation import Process
 

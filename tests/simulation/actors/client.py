@@ -14,7 +14,7 @@ from tests.simulation.wishes.wish import Wish
 
 from treadle import Engine
 from treadle.http.repeats import once
-from treadle.kernel.requests import RequestBody, Requests
+from treadle.kernel.access.requests import RequestBody, Requests
 from treadle.model.errors import FunctionNotFound, ListDraining, RequestInProgress, StoreError
 from treadle.testing.simulation import Process
 

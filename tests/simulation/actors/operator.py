@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tests.simulation.wishes.wish import Wish
 
 from treadle import Engine
-from treadle.kernel.function_rows import is_after
-from treadle.kernel.lookups import RunFilter
+from treadle.kernel.functions.rows import is_after
+from treadle.kernel.store.queries import RunFilter
 from treadle.model.errors import TreadleError
 from treadle.model.states import Hold
 from treadle.testing.simulation import Process
@@ -79,9 +79,9 @@ class Operator:
             await (engine.runs.retry(wish.id) if wish.kind == "run" else engine.retry(wish.id))
 
     async def _poll(self, engine: Engine, process: Process) -> None:
-        for job in await engine.externals.list():
+        for job in await engine.external_jobs.list():
             process.tell(f"polls {job.id[-6:]}")
-            await engine.externals.poll_now(job.id, actor="operator")
+            await engine.external_jobs.poll_now(job.id, actor="operator")
 
     async def _do_again(self, engine: Engine, process: Process) -> None:
         """A run again from the start, or from one of its steps; whatever becomes of the new one, it ends."""

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tests.simulation.wire import Disconnected
 
 from treadle import ApprovalRequest, Engine
-from treadle.kernel.lookups import TaskFilter
-from treadle.kernel.outside_workers import OutsideWorkers
-from treadle.kernel.waiting_room import LOOK_EVERY
+from treadle.kernel.queue.claim_waiters import LOOK_EVERY
+from treadle.kernel.remote_workers.service import RemoteWorkers
+from treadle.kernel.store.queries import TaskFilter
 from treadle.model.errors import ClaimLost, StoreError, TaskNotFound, WorkerNotFound
 from treadle.model.names import HANDLER
-from treadle.model.outside import ClaimedTask
+from treadle.model.remote_workers import ClaimedTask
 from treadle.model.tasks import Task
 from treadle.testing.simulation import Process
 
@@ -117,7 +117,7 @@ class Outsider:
         if first == "ask" and not claimed.approval_decisions:
             await self._until_heard(lambda them: them.ask(*claim, ApprovalRequest.of("May I go on?", expires=60)))
         elif first in ("fail", "release", "wait") and world.entered[task.id] == 1:
-            sayings: dict[str, Callable[[OutsideWorkers], Awaitable[Any]]] = {
+            sayings: dict[str, Callable[[RemoteWorkers], Awaitable[Any]]] = {
                 "fail": lambda them: them.fail(*claim, "not yet", after=1),
                 "release": lambda them: them.release(*claim),
                 "wait": lambda them: them.wait(*claim, 2, checkpoint={"waited": True}),
@@ -140,16 +140,16 @@ class Outsider:
         self._heard.add(claim)
         history.world.acknowledged[task_id] = result
 
-    async def _until_heard(self, what: Callable[[OutsideWorkers], Awaitable[T]]) -> T:
+    async def _until_heard(self, what: Callable[[RemoteWorkers], Awaitable[T]]) -> T:
         while True:
             try:
                 return await self._ask(what)
             except (Disconnected, StoreError):
                 await asyncio.sleep(self._dice.random())
 
-    async def _ask(self, what: Callable[[OutsideWorkers], Awaitable[T]]) -> T:
+    async def _ask(self, what: Callable[[RemoteWorkers], Awaitable[T]]) -> T:
         async def served(engine: Engine) -> T:
-            return await what(engine.outside_workers)
+            return await what(engine.remote_workers)
 
         return await self._history.wire.call(served)
 

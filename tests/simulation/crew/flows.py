@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from treadle.model.topology import Topology
-from treadle.wiring.topology import load_topology
+from treadle.goals.topology import Topology
+from treadle.goals.topology_file import load_topology
 
 FLOW = """
 namespace out {

@@ -10,14 +10,15 @@ import msgspec
 import pytest
 from tests.simulation.plants.plant import Plants, rewrite
 
-from treadle.kernel import advancer, firing
-from treadle.kernel.committer import Committer
-from treadle.kernel.effects import Begin, EffectKeys
-from treadle.kernel.externals import Externals
-from treadle.kernel.lookups import Woken
+from treadle.kernel.effects.decide import Begin, EffectKeys
+from treadle.kernel.external.service import ExternalJobs
+from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place, Recovery
-from treadle.kernel.units import DONE, Answer, RunGuard, Unit
-from treadle.kernel.waker import Waker
+from treadle.kernel.runs import advancer
+from treadle.kernel.schedules import fire as firing
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.queries import Woken
+from treadle.kernel.store.units import DONE, Answer, RunGuard, Unit
 from treadle.model.tasks import Claim, Server
 from treadle.model.values import Json
 from treadle.stores.sqlite import SqliteStore, checkpoints, commit, limits, mail, store
@@ -123,10 +124,10 @@ def keys_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 def intents_are_not_stored(patch: pytest.MonkeyPatch) -> None:
     """A job is submitted before anything says that it will be."""
 
-    async def keep(self: Externals, token: Claim, kept: Any) -> None:
+    async def keep(self: ExternalJobs, token: Claim, kept: Any) -> None:
         return None
 
-    patch.setattr(Externals, "_keep", keep)
+    patch.setattr(ExternalJobs, "_keep", keep)
 
 
 def starting_takes_what_others_hold(patch: pytest.MonkeyPatch) -> None:

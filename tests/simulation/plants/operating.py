@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.simulation.plants.plant import Plants, rewrite
 
-from treadle.kernel import function_runs
-from treadle.kernel import functions as kernel_functions
-from treadle.kernel.units import CancelRunTasks
+from treadle.kernel.functions import operations as function_runs
+from treadle.kernel.functions import service as kernel_functions
+from treadle.kernel.store.units import CancelRunTasks
 from treadle.model import approvals
 from treadle.model.approvals import Approval
 from treadle.stores.sqlite import commit, lists, prune
@@ -66,7 +66,7 @@ def one_vote_is_enough(patch: pytest.MonkeyPatch) -> None:
         voted = real(approval, decision, *more)
         return voted._replace(move=decision)
 
-    from treadle.kernel import approvals as kernel_approvals
+    from treadle.kernel.approvals import service as kernel_approvals
 
     patch.setattr(kernel_approvals, "vote", vote)
 

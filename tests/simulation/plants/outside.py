@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from tests.simulation.plants.plant import Plants
 
-from treadle.agents.dispatch import coordinator
-from treadle.agents.dispatch.holding import Holder
-from treadle.kernel import requests
-from treadle.kernel.entities import PutItems
-from treadle.kernel.externals import Externals, ShownJob
-from treadle.kernel.functions import Functions
-from treadle.kernel.held_work import HeldWork
-from treadle.kernel.looking import Looker
-from treadle.kernel.requests import RequestBody
-from treadle.kernel.units import RunGuard, Unit
-from treadle.kernel.waiting_room import WaitingRoom
+from treadle.dispatch import coordinator
+from treadle.dispatch.held_jobs import Holder
+from treadle.kernel.access import requests
+from treadle.kernel.access.requests import RequestBody
+from treadle.kernel.external.service import ExternalJobs, ShownJob
+from treadle.kernel.functions.service import Functions
+from treadle.kernel.queue.claim_waiters import ClaimWaiters
+from treadle.kernel.remote_workers.held_work import HeldWork
+from treadle.kernel.store.records import PutItems
+from treadle.kernel.store.units import RunGuard, Unit
+from treadle.kernel.watchers.scan import Looker
 from treadle.model.outcomes import Outcome
 from treadle.model.tasks import Claim
 from treadle.testing.simulation import Fault
@@ -38,7 +38,7 @@ def late_words_count(patch: pytest.MonkeyPatch) -> None:
 
 def nobody_hears_in_the_waiting_room(patch: pytest.MonkeyPatch) -> None:
     """Claims that wait look once, and then never again."""
-    patch.setattr(WaitingRoom, "heard", lambda self, lane_ids: None)
+    patch.setattr(ClaimWaiters, "heard", lambda self, lane_ids: None)
 
 
 def what_is_seen_is_stored_before_it_is_told(patch: pytest.MonkeyPatch) -> None:
@@ -76,10 +76,10 @@ def answers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 def call_backs_are_acknowledged_and_dropped(patch: pytest.MonkeyPatch) -> None:
     """A service hears that all is well, and nothing is."""
 
-    async def resolve(self: Externals, callback_token: str, outcome: Any, *, actor: str = "callback") -> ShownJob:
+    async def resolve(self: ExternalJobs, callback_token: str, outcome: Any, *, actor: str = "callback") -> ShownJob:
         return await self.show((await self._job_of(await self._called_back(callback_token))).stored.id)
 
-    patch.setattr(Externals, "resolve", resolve)
+    patch.setattr(ExternalJobs, "resolve", resolve)
 
 
 def agents_forget_what_they_lost(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from tests.simulation.wishes.wish import Wish
 
 from treadle import Engine
-from treadle.agents.dispatch import AgentCoordinator, DispatchConfig
+from treadle.dispatch import AgentCoordinator, DispatchConfig
 
 CONFIG = DispatchConfig(task_timeout=20, poll_interval=2, max_concurrent_tasks=2)
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.agents.llm.answers import Assembler, Malformed
-from treadle.agents.llm.config import HIDDEN, scrubbed
-from treadle.agents.llm.prices import LIST_PRICES, LIST_PRICES_AS_OF, Price, Prices, most_tokens, parse_prices
-from treadle.agents.llm.prompts import fill
-from treadle.agents.llm.schemas import check_object, object_schema
-from treadle.agents.llm.toolnames import ToolNames
-from treadle.agents.llm.tools import make_toolbox
+from treadle.llm.answers import Assembler, Malformed
+from treadle.llm.config import HIDDEN, scrubbed
+from treadle.llm.prices import LIST_PRICES, LIST_PRICES_AS_OF, Price, Prices, most_tokens, parse_prices
+from treadle.llm.prompts import fill
+from treadle.llm.schemas import check_object, object_schema
+from treadle.llm.toolnames import ToolNames
+from treadle.llm.tools import make_toolbox
 from treadle.model.errors import InvalidInput
 from treadle.model.usage import micros
 from treadle.testing.workflows import compile_program

@@ -9,8 +9,8 @@ import anthropic
 import httpx2
 import pytest
 
-from treadle.agents.llm.config import LLMConfig
-from treadle.agents.llm.exchange import Exchange, SendFailed
+from treadle.llm.config import LLMConfig
+from treadle.llm.exchange import Exchange, SendFailed
 
 REQUEST = httpx2.Request("POST", "http://127.0.0.1/v1/messages")
 

@@ -53,11 +53,11 @@ workflow Load(boxes: Json) => (heaviest: Long) andThen foreach box in $.boxes {
 """,
     "E7": r"""
 // E7 implicit, default, argument.
-facet Mail(host: String = "local", retries: Long = 0, to: String)
-implicit mail = Mail(host = "relay")
+facet Message(host: String = "local", retries: Long = 0, to: String)
+implicit mail = Message(host = "relay")
 workflow Send() => (a: String, b: String, r: Long) andThen {
-    m1 = Mail(to = "x")
-    m2 = Mail(to = "y", host = "direct")
+    m1 = Message(to = "x")
+    m2 = Message(to = "y", host = "direct")
     yield Send(a = m1.host, b = m2.host, r = m2.retries)
 }
 """,

@@ -17,7 +17,7 @@ from treadle.evaluator import (
     View,
     advance,
 )
-from treadle.evaluator.packing import pack, unpack
+from treadle.evaluator.codec import pack, unpack
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.testing.workflows import SimulatedRun, compile_program

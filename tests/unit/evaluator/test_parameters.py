@@ -11,7 +11,7 @@ from treadle.testing.workflows import SimulatedRun, WorkflowFailed, compile_prog
 
 MAIL = """
 facet Budget(limit: Long, host: String = "never")
-facet Mail(host: String = "local", retries: Long = 0, to: String = "nobody") with Budget(limit = 5, retries = 3)
+facet Message(host: String = "local", retries: Long = 0, to: String = "nobody") with Budget(limit = 5, retries = 3)
 """
 
 
@@ -23,35 +23,35 @@ def params_of(call: str, before: str = MAIL, inputs: dict[str, Any] | None = Non
 
 
 def test_an_argument_wins_over_everything() -> None:
-    call = 'Mail(host = "arg", retries = 9) with Budget(host = "mixin", retries = 8)'
-    params = params_of(call, MAIL + 'implicit m = Mail(host = "implicit", retries = 7)')
+    call = 'Message(host = "arg", retries = 9) with Budget(host = "mixin", retries = 8)'
+    params = params_of(call, MAIL + 'implicit m = Message(host = "implicit", retries = 7)')
     assert (params["host"], params["retries"]) == ("arg", 9)
 
 
 def test_a_call_site_mixin_wins_over_an_implicit_and_the_first_mixin_over_the_second() -> None:
-    call = 'Mail() with Budget(host = "first") with Budget(host = "second", limit = 2)'
-    params = params_of(call, MAIL + 'implicit m = Mail(host = "implicit")')
+    call = 'Message() with Budget(host = "first") with Budget(host = "second", limit = 2)'
+    params = params_of(call, MAIL + 'implicit m = Message(host = "implicit")')
     assert (params["host"], params["limit"]) == ("first", 2)
 
 
 def test_an_implicit_wins_over_the_signature() -> None:
-    params = params_of("Mail()", MAIL + "implicit m = Mail(retries = 7)")
+    params = params_of("Message()", MAIL + "implicit m = Message(retries = 7)")
     assert params == {"retries": 7, "limit": 5, "host": "local", "to": "nobody"}
 
 
 def test_a_signature_mixin_stands_just_above_the_facets_own_defaults() -> None:
-    assert params_of("Mail()") == {"limit": 5, "retries": 3, "host": "local", "to": "nobody"}
+    assert params_of("Message()") == {"limit": 5, "retries": 3, "host": "local", "to": "nobody"}
 
 
 def test_all_implicits_are_merged_and_the_nearest_namespace_wins() -> None:
     source = """
-    namespace far { implicit one = near.Mail(host = "far", to = "far") }
+    namespace far { implicit one = near.Message(host = "far", to = "far") }
     namespace near {
-        facet Mail(host: String, to: String = "x", n: Long = 0)
-        implicit two = Mail(host = "near")
-        implicit three = Mail(n = 3)
+        facet Message(host: String, to: String = "x", n: Long = 0)
+        implicit two = Message(host = "near")
+        implicit three = Message(n = 3)
         workflow W() => (h: String, t: String, n: Long) andThen {
-            m = Mail()
+            m = Message()
             yield W(h = m.host, t = m.to, n = m.n)
         }
     }
@@ -60,7 +60,7 @@ def test_all_implicits_are_merged_and_the_nearest_namespace_wins() -> None:
 
 
 def test_an_aliased_mixin_at_the_call_is_one_parameter_without_its_facets_defaults() -> None:
-    params = params_of("Mail() with Budget(limit = 9 + $.n) as cap")
+    params = params_of("Message() with Budget(limit = 9 + $.n) as cap")
     assert params["cap"] == {"limit": 10}
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.kernel.goal_roles import Seen
-from treadle.model.goals import Objective, OutputBundle, ReadinessEvent, Workorder, bundle_id_of, event_id_of, snapshot_id_of
-from treadle.model.goals import work_order_id_of as order_id
+from treadle.goals.decide import Seen
+from treadle.goals.records import Objective, OutputBundle, ReadinessEvent, Workorder, bundle_id_of, event_id_of, snapshot_id_of
+from treadle.goals.records import work_order_id_of as order_id
+from treadle.goals.topology import Topology, read_topology
 from treadle.model.records import Record
-from treadle.model.topology import Topology, read_topology
 
 NOW = "2026-11-15T10:00:00.000Z"
 LATER = "2026-11-15T11:00:00.000Z"

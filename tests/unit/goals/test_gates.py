@@ -13,11 +13,11 @@ import pytest
 from tests.unit.goals.making import bundle, objective, workorder
 
 from treadle import Engine
-from treadle.model.goals import GateReport, OutputBundle
-from treadle.model.topology import GateSpec, InvalidTopology, read_topology
+from treadle.goals.gates import GateContext, GateError, GateExists, Gates, Judgement
+from treadle.goals.records import GateReport, OutputBundle
+from treadle.goals.topology import GateSpec, InvalidTopology, read_topology
 from treadle.settings import Settings
 from treadle.workers.executor import SystemExecutor
-from treadle.workers.gates import GateContext, GateError, GateExists, Gates, Judgement
 from treadle.workers.handlers import make_handler
 
 

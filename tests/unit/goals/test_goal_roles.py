@@ -22,7 +22,7 @@ from tests.unit.goals.making import (
     workorder_record,
 )
 
-from treadle.kernel.goal_roles import (
+from treadle.goals.decide import (
     Decision,
     blocked,
     decide_executed,
@@ -35,8 +35,7 @@ from treadle.kernel.goal_roles import (
     resolved_by,
     text_blocker,
 )
-from treadle.kernel.goal_schemas import check_document
-from treadle.model.goals import (
+from treadle.goals.records import (
     BlockerRef,
     BundleError,
     ContextSnapshot,
@@ -50,6 +49,7 @@ from treadle.model.goals import (
     Workorder,
     event_id_of,
 )
+from treadle.goals.schemas import check_document
 from treadle.model.names import Lane
 from treadle.model.values import decode
 

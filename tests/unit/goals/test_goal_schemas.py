@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 from tests.unit.goals.making import ID, LATER, NOW, OTHER_ID, bundle, event, new_objective, objective, workorder
 
-from treadle.kernel import goal_schemas
-from treadle.kernel.goal_schemas import NAMES, check_document, check_schema, first_error, load_schema
+from treadle.goals import schemas as goal_schemas
+from treadle.goals.records import BlockerRef, InvalidArtifact
+from treadle.goals.schemas import NAMES, check_document, check_schema, first_error, load_schema
 from treadle.model.errors import MissingDependency
-from treadle.model.goals import BlockerRef, InvalidArtifact
 
 BLOCKER = BlockerRef(blocker_id="b1", kind="TEXT", text="no key").as_json()
 CLAIM = {

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from treadle.goals.topology import InvalidTopology, Topology, read_topology
+from treadle.goals.topology_file import load_topology, with_roles
 from treadle.model.errors import InvalidInput, MissingDependency
-from treadle.model.topology import InvalidTopology, Topology, read_topology
-from treadle.wiring.topology import load_topology, with_roles
 
 TYPE: dict[str, Any] = {"handler": "do", "gates": []}
 

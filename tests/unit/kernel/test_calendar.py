@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from treadle.kernel.calendar import Every, Once, count_ticks, last_ticks, make_calendar, make_cron, ticks_after
+from treadle.kernel.schedules.ticks import Every, Once, count_ticks, last_ticks, make_calendar, make_cron, ticks_after
 from treadle.model.errors import InvalidSchedule
 from treadle.model.schedules import When
 

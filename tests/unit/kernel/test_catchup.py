@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.kernel.calendar import Every, Once, make_cron
-from treadle.kernel.catchup import COUNTED, Plan, admit, jitter_of, plan
+from treadle.kernel.schedules.decide import COUNTED, Plan, admit, jitter_of, plan
+from treadle.kernel.schedules.ticks import Every, Once, make_cron
 from treadle.model.schedules import ALL, ALLOW, CANCEL, LATEST, QUEUE, SKIP, WINDOW, CatchUp
 
 MINUTE = 60_000

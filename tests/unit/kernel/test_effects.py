@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from treadle.kernel.effects import (
+from treadle.kernel.effects.decide import (
     Begin,
     Effect,
     current_keys,
@@ -25,16 +25,16 @@ from treadle.kernel.effects import (
     succeeded,
     succeeded_without_response,
 )
-from treadle.kernel.entities import PutOutcome
-from treadle.kernel.ports import Store
-from treadle.kernel.vault import Vault
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.records import PutOutcome
+from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import EffectFailed, EffectUnknown, InvalidInput, InvalidPayload, NonRetryable
 from treadle.model.records import EffectOutcome
 from treadle.model.tasks import Move
 
 TASK = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
 STEP = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a78"
-VAULT = Vault(cast("Store", None))
+VAULT = ValueStore(cast("Store", None))
 
 
 def effect(action: str = "charge", request: Any = None, step_id: str | None = STEP, **more: Any) -> Effect:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from treadle.kernel.events import Events
-from treadle.kernel.lookups import Event
+from treadle.kernel.reads.events import Events
+from treadle.kernel.store.queries import Event
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Move
 from treadle.testing import ManualClock

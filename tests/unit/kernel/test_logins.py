@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.kernel import logins
-from treadle.kernel.logins import FailedLogins
+from treadle.kernel.access import login_throttle as logins
+from treadle.kernel.access.login_throttle import FailedLogins
 from treadle.model.errors import InvalidPolicy, TooManyAttempts
 from treadle.testing import ManualClock
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.kernel.noticing import (
+from treadle.kernel.watchers.decide import (
     Content,
     Fetched,
     Found,

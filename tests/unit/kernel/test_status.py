@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from treadle.kernel.lookups import LaneDepth
-from treadle.kernel.reads import ShownServer
+from treadle.kernel.reads.service import ShownServer
 from treadle.kernel.status import RECENTLY_FOR, Status, troubles
+from treadle.kernel.store.queries import LaneDepth
 from treadle.model.names import HANDLER, Lane
 from treadle.model.tasks import Server
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.evaluator import BlobRef, State, StepError, StepKind, StepRow
-from treadle.kernel.run_rows import once
-from treadle.kernel.stepcodec import load_step, store_step
-from treadle.kernel.vault import BIG, UnreadableValue, Vault
+from treadle.kernel.runs.rows import once
+from treadle.kernel.runs.step_codec import load_step, store_step
+from treadle.kernel.store.value_store import BIG, UnreadableValue, ValueStore
 from treadle.model.errors import InvalidPayload
 from treadle.model.ids import uuid7
 
@@ -49,25 +49,25 @@ def test_a_row_comes_back_as_it_was(params: dict[str, Any], returns: dict[str, A
         round=2, failed_in=State.EVENT_TRANSMIT, expanded=1, total=4,
     )  # fmt: skip
     for codec in (None, Reversed()):
-        vault = Vault(STORE, codec)
-        step, slim, blobs = store_step(row, vault, RUN)
+        value_store = ValueStore(STORE, codec)
+        step, slim, blobs = store_step(row, value_store, RUN)
         assert blobs == []
         assert slim == row
-        assert load_step(step, vault) == row
+        assert load_step(step, value_store) == row
         assert (step.kind, step.name, step.facet, step.state, step.ordinal) == ("step", "a", "n.F", State.EVENT_TRANSMIT, 3)
 
 
 @pytest.mark.parametrize(("value", "is_list"), [("x" * BIG, False), (["x" * BIG], True), ({"@blob": "x" * BIG}, False)])
 def test_a_big_value_leaves_the_row(value: Any, is_list: bool) -> None:
-    vault = Vault(STORE)
+    value_store = ValueStore(STORE)
     row = StepRow(id=RUN, run_id=RUN, place="W", statement_id="W", name="W", kind=StepKind.WORKFLOW, params={"v": value, "n": 1})
-    step, slim, blobs = store_step(row, vault, RUN)
+    step, slim, blobs = store_step(row, value_store, RUN)
     (blob,) = blobs
     assert slim.params == {"v": BlobRef(blob.digest, len(blob.value), is_list), "n": 1}
-    assert load_step(step, vault) == slim
+    assert load_step(step, value_store) == slim
     assert len(step.body) < 500
     assert row.params["v"] == value
-    assert vault.fold({"v": value}, RUN).values == {blob.digest: value}
+    assert value_store.fold({"v": value}, RUN).values == {blob.digest: value}
     assert once([blob, *blobs]) == (blob,)
 
 
@@ -75,26 +75,28 @@ def test_a_big_value_leaves_the_row(value: Any, is_list: bool) -> None:
 def test_what_no_store_takes_is_refused(value: Any) -> None:
     row = StepRow(id=RUN, run_id=RUN, place="W", statement_id="W", name="W", kind=StepKind.WORKFLOW, params={"v": value})
     with pytest.raises(InvalidPayload):
-        store_step(row, Vault(STORE), RUN)
+        store_step(row, ValueStore(STORE), RUN)
     with pytest.raises(InvalidPayload):
-        Vault(STORE).pack_known({"v": value}, RUN)
+        ValueStore(STORE).pack_known({"v": value}, RUN)
 
 
 @pytest.mark.parametrize(
     "value", [None, "null", "@refs:x", {"digest": "d", "size": 1}, {"@blob": 1}, 2**70, 1e16, -0.0, "\\u0000", (1, 2)]
 )
 def test_what_looks_odd_comes_back_as_it_was(value: Any) -> None:
-    vault = Vault(STORE)
+    value_store = ValueStore(STORE)
     row = StepRow(id=RUN, run_id=RUN, place="W", statement_id="W", name="W", kind=StepKind.WORKFLOW, returns={"v": value})
-    back = load_step(store_step(row, vault, RUN)[0], vault).returns["v"]
+    back = load_step(store_step(row, value_store, RUN)[0], value_store).returns["v"]
     assert back == (list(value) if isinstance(value, tuple) else value)
-    text, blobs = vault.pack_known({"v": value}, RUN)
-    assert (vault.unfold(text)["v"], blobs) == (back, ())
+    text, blobs = value_store.pack_known({"v": value}, RUN)
+    assert (value_store.unfold(text)["v"], blobs) == (back, ())
 
 
 def test_values_of_another_codec_are_told() -> None:
     step, _, _ = store_step(
-        StepRow(id=RUN, run_id=RUN, place="W", statement_id="W", name="W", kind=StepKind.WORKFLOW), Vault(STORE, Reversed()), RUN
+        StepRow(id=RUN, run_id=RUN, place="W", statement_id="W", name="W", kind=StepKind.WORKFLOW),
+        ValueStore(STORE, Reversed()),
+        RUN,
     )
     with pytest.raises(UnreadableValue, match="reversed"):
-        load_step(step, Vault(STORE))
+        load_step(step, ValueStore(STORE))

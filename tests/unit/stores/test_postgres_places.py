@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from treadle.kernel.units import Unit
+from treadle.kernel.store.units import Unit
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask, Task
 from treadle.stores.postgres import PostgresStore

@@ -29,11 +29,11 @@ from tests.contract.queueing import (
 )
 from tests.contract.running import begin, claim_steps, get_run, live_of, step_task, unit_of
 
-from treadle.kernel.entities import Await, PutMail
-from treadle.kernel.units import Answer, HoldRun, MoveRun, RunGuard, Unit, Verdict
-from treadle.kernel.verify import verify
+from treadle.kernel.store.records import Await, PutMessage
+from treadle.kernel.store.units import Answer, HoldRun, MoveRun, RunGuard, Unit, Verdict
+from treadle.kernel.store.verify import verify
 from treadle.model.errors import StoreUnavailable
-from treadle.model.records import Mail
+from treadle.model.records import Message
 from treadle.model.states import Hold
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres import store as store_module
@@ -200,7 +200,7 @@ async def test_a_function_that_falls_asleep_while_it_is_told_does_not_sleep(
     task = await claim_one(ann)
     gate.hold("runs", run.id)
     sleeps = Unit(task.claim, park(task, wake_for=MINUTE), run=RunGuard(run.id, run.version), rows=(Await(run.id, 1),))
-    tells = Unit(rows=(PutMail(Mail(id=ids.new_id(), run_id=run.id, name="told", body="{}")),))
+    tells = Unit(rows=(PutMessage(Message(id=ids.new_id(), run_id=run.id, name="told", body="{}")),))
     verdicts = await crossed(gate, ann.commit([sleeps]), bob.commit([tells]), ann_first=ann_first)
     now = await get(ann, task.id)
     if ann_first:

@@ -148,7 +148,7 @@ async def check_functions(connection: Connection) -> None:
     assert plan.indexes("tasks") == {"tasks_run"}
     assert plan.indexes("runs") == {"runs_pkey"}
     plan.reads_few_rows(15 * BATCH)
-    plan = await explain(connection, "mail.sql", "list_mail", RUN, "100", "0")
+    plan = await explain(connection, "mail.sql", "list_messages", RUN, "100", "0")
     assert plan.indexes("mail") == {"mail_run"}
     plan = await explain(connection, "mail.sql", "list_children", RUN)
     assert plan.indexes("runs") == {"runs_parent"}

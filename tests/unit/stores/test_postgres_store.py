@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from treadle.kernel.lookups import Renewal
-from treadle.kernel.units import Finish, Park, Revive, Seen, Unit, Verdict
+from treadle.kernel.store.queries import Renewal
+from treadle.kernel.store.units import Finish, Park, Revive, Seen, Unit, Verdict
 from treadle.model.errors import SchemaBehind, SchemaTooNew, StoreReadOnly, StoreUnavailable
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask, Server, Task
@@ -238,7 +238,7 @@ async def test_a_lease_line_renews_from_its_thread_also_after_its_connection_was
     store: PostgresStore, postgres_admin: psycopg.Connection[Any]
 ) -> None:
     (task,) = await put_and_claim(store)
-    line = store.lease_line()
+    line = store.lease_connection()
     found: list[Any] = []
 
     def keep() -> None:
@@ -274,7 +274,7 @@ async def find(store: PostgresStore, task_id: str) -> Task:
 
 async def test_the_clock_of_all_connections_can_be_moved(store: PostgresStore) -> None:
     (task,) = await put_and_claim(store)
-    before, line = await store.now(), store.lease_line()
+    before, line = await store.now(), store.lease_connection()
     assert abs(await asyncio.to_thread(line.now) - before) < 10_000
     await store.set_clock_offset(3_600_000)
     assert await store.now() - before >= 3_600_000
@@ -297,7 +297,7 @@ async def test_behind_a_transaction_pooler_nothing_is_left_to_the_session(
     assert [answer.verdict for answer in answers] == [Verdict.DONE, Verdict.DONE]
     await pooled.set_clock_offset(3_600_000)
     assert (await pooled.wake(10)).count == 1
-    line = pooled.lease_line()
+    line = pooled.lease_connection()
     assert await asyncio.to_thread(line.held, [second.claim]) == set()
     await asyncio.to_thread(line.close)
     async with pooled._hot.connection() as connection:  # type: ignore[union-attr]

@@ -143,7 +143,7 @@ async def test_a_store_that_is_not_open(tmp_path):
     await store.close()
     await store.open()
     await put_one(store)
-    line = store.lease_line()
+    line = store.lease_connection()
     await store.close()
     for use in (lambda: line.held([]), lambda: line.renew([], 1) or line.held([])):
         with pytest.raises(StoreUnavailable, match="closed"):
@@ -173,7 +173,7 @@ def test_the_file_system_of_a_directory_is_that_of_the_mount_nearest_to_it(tmp_p
 OPEN_AND_PUT = """
 import asyncio, sys
 from tests.contract.queueing import WORK
-from treadle.kernel.units import Unit
+from treadle.kernel.store.units import Unit
 from treadle.model.tasks import NewTask
 from treadle.stores.sqlite import SqliteStore
 from treadle.testing import ManualClock

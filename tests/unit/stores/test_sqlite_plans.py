@@ -102,7 +102,7 @@ INDEXES = {
         "count_dead_in": {"finished_failed_lane"},
     },
     "events": {"list_events": {"finished_seq"}, "tally": {"finished_seq"}},
-    "mail": {"wake_told": {"tasks_run"}, "list_mail": {"mail_run"}, "list_children": {"runs_parent"}},
+    "mail": {"wake_told": {"tasks_run"}, "list_messages": {"mail_run"}, "list_children": {"runs_parent"}},
     "records": {
         "find_holder": {"records_name"},
         "find_record_named": {"records_name"},

@@ -22,8 +22,8 @@ from tests.contract.queueing import (
     succeed,
 )
 
-from treadle.kernel.lookups import Renewal
-from treadle.kernel.units import Revive, Seen, Unit, Verdict
+from treadle.kernel.store.queries import Renewal
+from treadle.kernel.store.units import Revive, Seen, Unit, Verdict
 from treadle.stores.sqlite import SqliteStore, wal
 from treadle.stores.sqlite.connection import data_version
 from treadle.testing import ManualClock
@@ -62,7 +62,7 @@ async def test_an_idle_worker_takes_no_lock_and_writes_nothing(store, other, clo
     other.execute("begin immediate")
     assert await claim(store) == []
     assert (await store.wake(10)).next_for == MINUTE
-    taken = store.lease_line()
+    taken = store.lease_connection()
     assert await asyncio.to_thread(taken.renew, [], 1) == set()
     await store.notify([1])
     other.execute("rollback")
@@ -132,7 +132,7 @@ async def test_what_other_processes_do_is_heard_and_what_this_one_does_is_not(pa
 async def test_a_blocked_event_loop_costs_no_leases(store, clock):
     taken = await put_and_claim(store, lease_for=MINUTE)
     clock.advance(MINUTE / 2000)
-    line = store.lease_line()
+    line = store.lease_connection()
     renewed: list[set[str]] = []
     thread = threading.Thread(target=lambda: renewed.append(line.renew([Renewal(taken.claim)], MINUTE)))
     thread.start()

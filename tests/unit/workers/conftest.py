@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.workers.workshop import Workshop
 
-from treadle.kernel.ports import Store
+from treadle.kernel.store.ports import Store
 from treadle.stores.sqlite import SqliteStore
 from treadle.testing import ManualClock
 

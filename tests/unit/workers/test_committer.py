@@ -9,10 +9,10 @@ import pytest
 from tests.contract.queueing import cancel, new_task, succeed
 from tests.unit.workers.workshop import Events
 
-from treadle.kernel.committer import BATCH_ROWS, Committer
-from treadle.kernel.ports import LATER
-from treadle.kernel.telemetry import StoreBack, StoreTrouble
-from treadle.kernel.units import Answer, Seen, Unit, Verdict
+from treadle.kernel.store.committer import BATCH_ROWS, Committer
+from treadle.kernel.store.ports import LATER
+from treadle.kernel.store.units import Answer, Seen, Unit, Verdict
+from treadle.kernel.telemetry.events import StoreBack, StoreTrouble
 from treadle.model.errors import StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim
 from treadle.testing import ManualClock

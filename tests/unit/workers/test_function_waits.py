@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.kernel.function_rows import Recorded
+from treadle.kernel.functions.rows import Recorded
 from treadle.workers.functions.branches import Branch
 from treadle.workers.functions.waits import NEVER, NO_MAIL, Group, Need, Wait, need_of
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from tests.unit.workers.workshop import taken
 
-from treadle.kernel.lookups import Renewal
-from treadle.kernel.telemetry import Event, LoopError, StoreBack, StoreTrouble
+from treadle.kernel.store.queries import Renewal
+from treadle.kernel.telemetry.events import Event, LoopError, StoreBack, StoreTrouble
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.testing import ManualClock
 from treadle.workers.context import Context
-from treadle.workers.keeper import KeeperThread, LeaseKeeper
+from treadle.workers.lease_renewer import KeeperThread, LeaseRenewer
 
 LEASE_FOR = 60_000
 
@@ -62,7 +62,7 @@ class Bench:
         self.line = FakeLine()
         self.lost: list[tuple[Claim, str]] = []
         self.events: list[Event] = []
-        self.keeper = LeaseKeeper(
+        self.keeper = LeaseRenewer(
             self,  # type: ignore[arg-type] - a store of which nothing but the line is used
             self.clock,
             LEASE_FOR,
@@ -71,7 +71,7 @@ class Bench:
             self.events.append,
         )
 
-    def lease_line(self) -> FakeLine:
+    def lease_connection(self) -> FakeLine:
         return self.line
 
     def hold(self, number: int = 1, progress_for: int | None = None, **fields: Any) -> Context:
@@ -245,7 +245,7 @@ def test_it_beats_every_ten_seconds(bench: Bench) -> None:
 
 def test_it_ticks_often_enough_for_its_lease(bench: Bench) -> None:
     assert bench.keeper.tick_every == 1.0
-    short = LeaseKeeper(bench, bench.clock, 2000, lambda *_: None, lambda: bench.line.beats[0], bench.events.append)  # type: ignore[arg-type]
+    short = LeaseRenewer(bench, bench.clock, 2000, lambda *_: None, lambda: bench.line.beats[0], bench.events.append)  # type: ignore[arg-type]
     assert short.tick_every == 0.5
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from tests.unit.workers.workshop import Events
 
-from treadle.kernel.telemetry import LoopError, StoreBack, StoreTrouble
+from treadle.kernel.telemetry.events import LoopError, StoreBack, StoreTrouble
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import LogLine
-from treadle.workers.lines import LineWriter
+from treadle.workers.log_writer import LineWriter
 
 
 class Paper:

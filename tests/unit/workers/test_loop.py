@@ -11,8 +11,8 @@ import pytest
 from tests.contract.queueing import claim, new_task, put
 from tests.unit.workers.workshop import BOUND, Workshop, turns, until
 
-from treadle.kernel.queue import TaskSpec
-from treadle.kernel.telemetry import LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
+from treadle.kernel.queue.service import TaskSpec
+from treadle.kernel.telemetry.events import LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
 from treadle.model.errors import InvalidInput, NotFound, StoreUnavailable
 from treadle.model.names import Lane
 from treadle.model.states import TaskState

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.workers.workshop import Workshop, until
 
-from treadle.kernel.telemetry import StoreTrouble, TaskSettled
-from treadle.kernel.units import Answer, Finish, Park, Unit
+from treadle.kernel.store.units import Answer, Finish, Park, Unit
+from treadle.kernel.telemetry.events import StoreTrouble, TaskSettled
 from treadle.model.errors import NonRetryable, StoreUnavailable
 from treadle.model.outcomes import Failed, Paused, Problem, Retry, Waiting
 from treadle.model.retry import RetryPolicy

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.workers.workshop import Workshop, turns
 
-from treadle.kernel.telemetry import LoopError, TaskSettled, TaskTaken
+from treadle.kernel.telemetry.events import LoopError, TaskSettled, TaskTaken
 from treadle.model.errors import StoreUnavailable
 from treadle.model.states import TaskState
 from treadle.workers import loop

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 from tests.unit.workers.workshop import Events, taken, turns
 
-from treadle.kernel.system import SystemClock
-from treadle.kernel.telemetry import LoopError, StoreTrouble
+from treadle.kernel.store.system import SystemClock
+from treadle.kernel.telemetry.events import LoopError, StoreTrouble
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Task
 from treadle.wiring.results import Results

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from tests.unit.workers.workshop import Events, until
 
-from treadle.kernel.lookups import Woken
-from treadle.kernel.ports import Store
-from treadle.kernel.telemetry import ClockJumped, LeasesExpired, LoopError, StoreBack, StoreTrouble
-from treadle.kernel.waker import WAKE_LIMIT, JumpGuard, Waker
+from treadle.kernel.queue.waker import WAKE_LIMIT, JumpGuard, Waker
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import Woken
+from treadle.kernel.telemetry.events import ClockJumped, LeasesExpired, LoopError, StoreBack, StoreTrouble
 from treadle.model.errors import StoreUnavailable
 from treadle.testing import ManualClock
 

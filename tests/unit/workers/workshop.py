@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from treadle.kernel.committer import Committer
-from treadle.kernel.ports import Store
-from treadle.kernel.queue import Queue, TaskSpec
-from treadle.kernel.telemetry import Event, TaskSettled
-from treadle.kernel.vault import Vault
+from treadle.kernel.queue.service import Queue, TaskSpec
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.value_store import ValueStore
+from treadle.kernel.telemetry.events import Event, TaskSettled
 from treadle.model.tasks import LogLine, Task
 from treadle.testing import ManualClock, SeededIds
 from treadle.workers.context import Context
@@ -57,7 +57,7 @@ class Workshop:
         self.events = Events()
         self.ids = SeededIds(seed=7)
         self.committer = Committer(store, clock, self.events)
-        self.queue = Queue(store, self.committer, self.ids, Vault(store))
+        self.queue = Queue(store, self.committer, self.ids, ValueStore(store))
         self.registry = Registry()
         self.lines: list[LogLine] = []
         self.options = WorkerOptions(**options)

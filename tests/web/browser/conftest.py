@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import Page, async_playwright
 from tests.web.browser import chromium
 
-from treadle.http.serving import HttpOptions, HttpServer
+from treadle.http.server import HttpOptions, HttpServer
 from treadle.web.site import add_pages
 from treadle.wiring.engine import Engine
 

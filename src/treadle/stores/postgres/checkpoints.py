@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.kernel.units import CLAIM_LOST, Answer, PutSteps, Unit
+from treadle.kernel.store.units import CLAIM_LOST, Answer, PutSteps, Unit
 from treadle.model.tasks import Claim
 from treadle.stores.checkpoints import kept_answer
 from treadle.stores.postgres.connect import PACKAGE, Connection, plain, words

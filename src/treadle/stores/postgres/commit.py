@@ -15,13 +15,12 @@ from typing import NamedTuple, assert_never
 import asyncpg
 import msgspec
 
-from treadle.kernel.units import CLAIM_LOST, DONE, Amend, Answer, Finish, Keep, Park, Revive, Seen, Unit, Verdict
+from treadle.kernel.store.units import CLAIM_LOST, DONE, Amend, Answer, Finish, Keep, Park, Revive, Seen, Unit, Verdict
 from treadle.model.names import Lane
 from treadle.model.states import Hold
 from treadle.model.tasks import Claim, NewTask
-from treadle.stores.births import has_births, list_births
 from treadle.stores.checkpoints import is_checkpoint
-from treadle.stores.deduping import has_keys
+from treadle.stores.dedupe import has_keys
 from treadle.stores.postgres import settlements
 from treadle.stores.postgres.checkpoints import put_checkpoints
 from treadle.stores.postgres.connect import PACKAGE, Connection, plain
@@ -32,6 +31,7 @@ from treadle.stores.postgres.mail import told_runs
 from treadle.stores.postgres.records import RecordsSeen, see_records, write_records
 from treadle.stores.postgres.rows import RunsSeen, has_rows, insert_runs, see_runs, take_back_runs, write_rows
 from treadle.stores.postgres.settlements import End, Parking
+from treadle.stores.preclaimed import has_births, list_births
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(PACKAGE, "commit.sql")

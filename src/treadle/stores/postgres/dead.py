@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.kernel.lookups import DeadFilter, DeadGroup, DeadLetter
-from treadle.kernel.units import Seen
+from treadle.kernel.store.queries import DeadFilter, DeadGroup, DeadLetter
+from treadle.kernel.store.units import Seen
 from treadle.model.tasks import Task
 from treadle.stores.postgres.connect import PACKAGE, Connection
 from treadle.stores.postgres.reads import task_of

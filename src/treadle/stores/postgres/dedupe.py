@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.kernel.units import Answer, Unit
+from treadle.kernel.store.units import Answer, Unit
 from treadle.model.errors import StoreBusy
-from treadle.stores.deduping import Deduped, leave_out, wanted_keys
+from treadle.stores.dedupe import Deduped, leave_out, wanted_keys
 from treadle.stores.postgres.connect import PACKAGE, Connection
 from treadle.stores.postgres.prune import drop_uses
 from treadle.stores.statements import load_statements

@@ -1,12 +1,12 @@
-"""Reads of records, mail and outcomes, and the leases of the dead: what the PostgreSQL store promises in `kernel.entities`."""
+"""Reads of records, mail and outcomes, and the leases of the dead: what the PostgreSQL store promises in `kernel.store.records`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
-from treadle.kernel.entities import RecordFilter
-from treadle.model.records import EffectOutcome, Mail, Record
+from treadle.kernel.store.records import RecordFilter
+from treadle.model.records import EffectOutcome, Message, Record
 from treadle.stores.postgres.connect import PACKAGE, Connection, fetch_as, row_count
 from treadle.stores.statements import load_statements
 
@@ -58,10 +58,10 @@ class EntityMethods:
         async with self._working() as connection:
             return {row[0]: row[1] for row in await connection.fetch(_RECORDS["find_items"], record_id, list(keys))}
 
-    async def list_mail(self, run_id: str, limit: int, after_seq: int = 0) -> list[Mail]:
+    async def list_messages(self, run_id: str, limit: int, after_seq: int = 0) -> list[Message]:
         """What the run has not taken in."""
         async with self._working() as connection:
-            return await fetch_as(connection, Mail, _MAIL["list_mail"], run_id, max(limit, 0), after_seq)
+            return await fetch_as(connection, Message, _MAIL["list_messages"], run_id, max(limit, 0), after_seq)
 
     async def list_children(self, run_id: str) -> list[str]:
         """Unfinished runs that steps of this one have started."""

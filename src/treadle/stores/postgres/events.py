@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.kernel.lookups import Event, Tally
+from treadle.kernel.store.queries import Event, Tally
 from treadle.stores.postgres.connect import PACKAGE, Connection
 from treadle.stores.postgres.reads import moves_of
 from treadle.stores.statements import load_statements

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncpg
 
-from treadle.kernel.lookups import Health, TableHealth
+from treadle.kernel.store.queries import Health, TableHealth
 from treadle.stores.postgres.connect import PACKAGE, Connection
 from treadle.stores.statements import load_statements
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from treadle.kernel.units import Unit
+from treadle.kernel.store.units import Unit
 from treadle.model.errors import InvalidInput, StoreBusy
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask
-from treadle.stores.births import Birth
 from treadle.stores.postgres.connect import PACKAGE, Connection, plain, sparse, words
 from treadle.stores.postgres.limits import Key
 from treadle.stores.postgres.lists import Guarded, check_entrance, lock_guarded
+from treadle.stores.preclaimed import Birth
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(PACKAGE, "insert.sql")

@@ -9,7 +9,7 @@ from typing import TypeVar
 import asyncpg
 import msgspec
 
-from treadle.kernel.lookups import Extension, Renewal, Touch
+from treadle.kernel.store.queries import Extension, Renewal, Touch
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.stores.postgres.connect import HOT, PACKAGE, Connection, Connector, close_connection
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class PostgresLeaseLine:
-    """A `LeaseLine`; connects when first used, and again after an error."""
+    """A `LeaseConnection`; connects when first used, and again after an error."""
 
     def __init__(self, connector: Connector) -> None:
         self._connector = connector

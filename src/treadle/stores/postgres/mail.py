@@ -1,4 +1,4 @@
-"""Mail of function runs: what is told to them, what they take in, and for how much more they wait.
+"""Message of function runs: what is told to them, what they take in, and for how much more they wait.
 
 The runs, and the tasks that mail may wake, have been locked before, each in the order of their ids (D8).
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.kernel.entities import Await, PutMail, TakeMail
-from treadle.kernel.units import Unit
-from treadle.model.records import Mail
+from treadle.kernel.store.records import Await, PutMessage, TakeMessages
+from treadle.kernel.store.units import Unit
+from treadle.model.records import Message
 from treadle.stores.postgres.connect import PACKAGE, Connection, sparse
 from treadle.stores.postgres.limits import Key
 from treadle.stores.statements import load_statements
@@ -19,10 +19,10 @@ _SQL = load_statements(PACKAGE, "mail.sql")
 
 def told_runs(units: Sequence[Unit]) -> set[str]:
     """The runs that units tell something."""
-    return {row.mail.run_id for unit in units for row in unit.rows if isinstance(row, PutMail)}
+    return {row.mail.run_id for unit in units for row in unit.rows if isinstance(row, PutMessage)}
 
 
-async def put_mail(connection: Connection, told: Sequence[tuple[int, Mail]], keys: set[Key], lanes: dict[int, set[int]]) -> None:
+async def put_mail(connection: Connection, told: Sequence[tuple[int, Message]], keys: set[Key], lanes: dict[int, set[int]]) -> None:
     """Tell runs, each with the unit that tells it, and make those ready that await nothing more.
 
     Their lanes are added to those of the units in `lanes`, limit keys to `keys`.
@@ -44,7 +44,7 @@ async def put_mail(connection: Connection, told: Sequence[tuple[int, Mail]], key
                 lanes.setdefault(unit, set()).add(lane_id)
 
 
-async def take_mail(connection: Connection, taken: Sequence[TakeMail]) -> None:
+async def take_mail(connection: Connection, taken: Sequence[TakeMessages]) -> None:
     """These are gone."""
     places = sorted({(row.run_id, mail_id) for row in taken for mail_id in row.mail_ids})
     if places:

@@ -37,7 +37,7 @@ update runs set awaiting = given.count, steps = runs.steps + given.added
 from unnest($1::uuid[], $2::integer[], $3::integer[]) as given (id, count, added)
 where runs.id = given.id;
 
--- name: list_mail
+-- name: list_messages
 -- What the run has not taken in, in the order of arrival.
 select * from mail where run_id = $1::uuid and seq > $3::bigint order by seq limit $2::bigint;
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.kernel.lookups import Pruned, PrunePage, Rules
+from treadle.kernel.store.queries import Pruned, PrunePage, Rules
 from treadle.stores.postgres.connect import PACKAGE, Connection, row_count
 from treadle.stores.statements import load_statements
 

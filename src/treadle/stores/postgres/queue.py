@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from treadle.kernel.lookups import Woken
+from treadle.kernel.store.queries import Woken
 from treadle.model.names import Lane
 from treadle.model.tasks import Task
 from treadle.stores.postgres.connect import PACKAGE, Connection

@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from treadle.kernel.lookups import History, LaneDepth, TaskFilter
+from treadle.kernel.store.queries import History, LaneDepth, TaskFilter
 from treadle.model.names import Lane
 from treadle.model.tasks import LogLine, Move, Server, Task
 from treadle.stores.postgres.connect import PACKAGE, Connection

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from treadle.kernel.entities import ChangeRecord, PutItems, PutRecord
-from treadle.kernel.units import DEFERRED, DONE, Answer, Unit, Verdict
+from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord
+from treadle.kernel.store.units import DEFERRED, DONE, Answer, Unit, Verdict
 from treadle.model.errors import IllegalMove, InvalidInput, StoreBusy
 from treadle.model.records import Record
 from treadle.stores.postgres.connect import PACKAGE, Connection, sparse

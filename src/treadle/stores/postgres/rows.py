@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import msgspec
 
-from treadle.kernel.entities import Await, PutItems, PutMail, PutOutcome, TakeMail
-from treadle.kernel.units import (
+from treadle.kernel.store.records import Await, PutItems, PutMessage, PutOutcome, TakeMessages
+from treadle.kernel.store.units import (
     DEFERRED,
     DONE,
     Answer,
@@ -159,7 +159,7 @@ async def write_rows(connection: Connection, units: dict[int, Unit], keys: set[K
         await connection.execute(_SQL["clear_inbox"], cleared)
     await _move_runs(connection, _of(rows, MoveRun))
     await put_items(connection, _of(rows, PutItems))
-    await take_mail(connection, _of(rows, TakeMail))
+    await take_mail(connection, _of(rows, TakeMessages))
     await await_mail(connection, _of(rows, Await))
     await put_outcomes(connection, [row.outcome for row in _of(rows, PutOutcome)])
     lanes: dict[int, set[int]] = {}
@@ -174,7 +174,7 @@ async def write_rows(connection: Connection, units: dict[int, Unit], keys: set[K
                     continue
             lanes.setdefault(index, set()).update(each[0] for each in found if each[0] is not None)
             keys.update((each[1], each[2]) for each in found if each[2] is not None)
-    if told := [(index, row.mail) for index, unit in units.items() for row in unit.rows if isinstance(row, PutMail)]:
+    if told := [(index, row.mail) for index, unit in units.items() for row in unit.rows if isinstance(row, PutMessage)]:
         await put_mail(connection, told, keys, lanes)
     return lanes
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
-from treadle.kernel.lookups import RunFilter
+from treadle.kernel.store.queries import RunFilter
 from treadle.model.errors import StoreBusy
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.stores.postgres.connect import PACKAGE, Connection

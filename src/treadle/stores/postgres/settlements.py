@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from treadle.kernel.units import Amend, Finish, Keep, Park, Revive
+from treadle.kernel.store.units import Amend, Finish, Keep, Park, Revive
 from treadle.stores.postgres.connect import PACKAGE, Connection, plain, row_count, sparse, words
 from treadle.stores.postgres.limits import Key
 from treadle.stores.statements import load_statements

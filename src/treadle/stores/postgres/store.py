@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from treadle.kernel.lookups import (
+from treadle.kernel.store.queries import (
     DeadFilter,
     DeadGroup,
     DeadLetter,
@@ -25,7 +25,7 @@ from treadle.kernel.lookups import (
     Touch,
     Woken,
 )
-from treadle.kernel.units import Answer, Unit
+from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreUnavailable, Unsupported
 from treadle.model.handlers import HandlerRegistration
@@ -485,7 +485,7 @@ class PostgresStore(UsageMethods, EntityMethods):
             raise _not_open(self.url)
         await self._voice.notify(lane_ids)
 
-    def lease_line(self) -> PostgresLeaseLine:
+    def lease_connection(self) -> PostgresLeaseLine:
         """A new way to renew leases, for one thread."""
         return PostgresLeaseLine(self._connector)
 

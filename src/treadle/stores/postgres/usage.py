@@ -1,4 +1,4 @@
-"""Budgets and usage of models, and the tasks of one run: what the PostgreSQL store promises in `kernel.usage`."""
+"""Budgets and usage of models, and the tasks of one run: what the PostgreSQL store promises in `kernel.store.usage`."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from treadle.kernel.units import Amend, Finish, Keep, Park, Revive, Seen, Unit
+from treadle.kernel.store.units import Amend, Finish, Keep, Park, Revive, Seen, Unit
 from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Claim
 

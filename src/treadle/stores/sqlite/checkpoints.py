@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from treadle.kernel.units import CLAIM_LOST, Answer, PutSteps, Unit
+from treadle.kernel.store.units import CLAIM_LOST, Answer, PutSteps, Unit
 from treadle.model.tasks import Claim
 from treadle.stores.checkpoints import kept_answer
 from treadle.stores.sqlite.connection import read_value

@@ -14,11 +14,11 @@ from typing import Any
 import apsw
 import msgspec
 
-from treadle.kernel.units import CLAIM_LOST, DONE, Answer, Unit, Verdict
+from treadle.kernel.store.units import CLAIM_LOST, DONE, Answer, Unit, Verdict
 from treadle.model.names import Lane
 from treadle.model.tasks import Claim, NewTask
-from treadle.stores.births import has_births, list_births
 from treadle.stores.checkpoints import kept_answer, list_checkpoints
+from treadle.stores.preclaimed import has_births, list_births
 from treadle.stores.sqlite.batch import Batch, Batches
 from treadle.stores.sqlite.checkpoints import list_staying, put_checkpoints
 from treadle.stores.sqlite.connection import read_value

@@ -7,8 +7,8 @@ from typing import Any
 import apsw
 import msgspec
 
-from treadle.kernel.lookups import DeadFilter, DeadGroup, DeadLetter
-from treadle.kernel.units import Seen
+from treadle.kernel.store.queries import DeadFilter, DeadGroup, DeadLetter
+from treadle.kernel.store.units import Seen
 from treadle.model.tasks import Task
 from treadle.stores.sqlite.connection import read_row, read_value
 from treadle.stores.statements import load_statements

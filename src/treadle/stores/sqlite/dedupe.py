@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from treadle.kernel.units import Answer, Unit
-from treadle.stores.deduping import Deduped, leave_out, wanted_keys
+from treadle.kernel.store.units import Answer, Unit
+from treadle.stores.dedupe import Deduped, leave_out, wanted_keys
 from treadle.stores.sqlite.connection import read_value
 from treadle.stores.sqlite.prune import drop_uses
 from treadle.stores.statements import load_statements

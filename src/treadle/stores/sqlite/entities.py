@@ -1,4 +1,4 @@
-"""Reads of records, mail and outcomes, and the leases of the dead: what the SQLite store promises in `kernel.entities`."""
+"""Reads of records, mail and outcomes, and the leases of the dead: what the SQLite store promises in `kernel.store.records`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import apsw
 import msgspec
 
-from treadle.kernel.entities import RecordFilter
+from treadle.kernel.store.records import RecordFilter
 from treadle.model.clock import Clock
-from treadle.model.records import EffectOutcome, Mail, Record
+from treadle.model.records import EffectOutcome, Message, Record
 from treadle.stores.sqlite.channel import Channel
 from treadle.stores.sqlite.connection import fetch_as, writing
 from treadle.stores.statements import load_statements
@@ -63,10 +63,10 @@ class EntityMethods:
         """Those of the items that there are."""
         return dict(await self._pairs(_RECORDS["find_items"], {"record_id": record_id, "keys": _encode(list(keys)).decode()}))
 
-    async def list_mail(self, run_id: str, limit: int, after_seq: int = 0) -> list[Mail]:
+    async def list_messages(self, run_id: str, limit: int, after_seq: int = 0) -> list[Message]:
         """What the run has not taken in."""
         values = {"run_id": run_id, "after_seq": after_seq, "limit": max(limit, 0)}
-        return await self._reader.call(lambda connection: fetch_as(connection, Mail, _MAIL["list_mail"], values))
+        return await self._reader.call(lambda connection: fetch_as(connection, Message, _MAIL["list_messages"], values))
 
     async def list_children(self, run_id: str) -> list[str]:
         """Unfinished runs that steps of this one have started."""

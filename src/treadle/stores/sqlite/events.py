@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 import msgspec
 
-from treadle.kernel.lookups import Event, Tally
+from treadle.kernel.store.queries import Event, Tally
 from treadle.model.tasks import Move
 from treadle.stores.sqlite.connection import read_value
 from treadle.stores.statements import load_statements

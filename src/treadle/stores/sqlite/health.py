@@ -6,7 +6,7 @@ from pathlib import Path
 
 import apsw
 
-from treadle.kernel.lookups import Health, TableHealth
+from treadle.kernel.store.queries import Health, TableHealth
 from treadle.model.errors import Refused, StoreError
 from treadle.stores.sqlite.connection import connect, read_value
 from treadle.stores.statements import load_statements

@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask
-from treadle.stores.births import Birth
+from treadle.stores.preclaimed import Birth
 from treadle.stores.sqlite.connection import read_value
 from treadle.stores.statements import load_statements
 

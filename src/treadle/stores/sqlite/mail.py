@@ -1,4 +1,4 @@
-"""Mail of function runs: what is told to them, what they take in, and for how much more they wait.
+"""Message of function runs: what is told to them, what they take in, and for how much more they wait.
 
 All of it happens inside a transaction of the caller's.
 """
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from treadle.kernel.entities import Await, TakeMail
-from treadle.model.records import Mail
+from treadle.kernel.store.records import Await, TakeMessages
+from treadle.model.records import Message
 from treadle.stores.sqlite.limits import Key
 from treadle.stores.statements import load_statements
 
@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def put_mail(
-    connection: apsw.Connection, told: Sequence[tuple[int, Mail]], now: int, keys: set[Key], lanes: dict[int, set[int]]
+    connection: apsw.Connection, told: Sequence[tuple[int, Message]], now: int, keys: set[Key], lanes: dict[int, set[int]]
 ) -> None:
     """Tell runs, each with the unit that tells it, and make those ready that await nothing more.
 
@@ -43,7 +43,7 @@ def put_mail(
                 lanes.setdefault(unit, set()).add(lane_id)
 
 
-def take_mail(connection: apsw.Connection, row: TakeMail) -> None:
+def take_mail(connection: apsw.Connection, row: TakeMessages) -> None:
     """These are gone."""
     connection.execute(_SQL["take_mail"], {"run_id": row.run_id, "ids": _encode(row.mail_ids).decode()})
 

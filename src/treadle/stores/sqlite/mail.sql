@@ -31,7 +31,7 @@ delete from mail where run_id = :run_id and id in (select value from json_each(:
 -- How much mail must come before the run is woken for it, and how many steps are new.
 update runs set awaiting = :count, steps = steps + :added where id = :run_id;
 
--- name: list_mail
+-- name: list_messages
 -- What the run has not taken in, in the order of arrival.
 select * from mail where run_id = :run_id and seq > :after_seq order by seq limit :limit;
 

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from treadle.kernel.lookups import Pruned, PrunePage, Rules
+from treadle.kernel.store.queries import Pruned, PrunePage, Rules
 from treadle.stores.sqlite.connection import read_row, read_value, reading, writing
 from treadle.stores.statements import load_statements
 

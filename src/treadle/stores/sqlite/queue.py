@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from treadle.kernel.lookups import Extension, Renewal, Woken
+from treadle.kernel.store.queries import Extension, Renewal, Woken
 from treadle.model.clock import Clock
 from treadle.model.tasks import Claim, Task
 from treadle.stores.sqlite import lists

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from treadle.kernel.lookups import History, LaneDepth, TaskFilter
+from treadle.kernel.store.queries import History, LaneDepth, TaskFilter
 from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Move, Task

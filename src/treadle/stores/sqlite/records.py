@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from treadle.kernel.entities import ChangeRecord, PutItems, PutRecord
-from treadle.kernel.units import DEFERRED, DONE, Answer, Row, Unit, Verdict
+from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord
+from treadle.kernel.store.units import DEFERRED, DONE, Answer, Row, Unit, Verdict
 from treadle.model.errors import IllegalMove
 from treadle.stores.sqlite.connection import find_value, read_value
 from treadle.stores.statements import load_statements

@@ -13,8 +13,8 @@ from typing import assert_never
 import apsw
 import msgspec
 
-from treadle.kernel.entities import Await, ChangeRecord, PutItems, PutMail, PutOutcome, PutRecord, TakeMail
-from treadle.kernel.units import (
+from treadle.kernel.store.records import Await, ChangeRecord, PutItems, PutMessage, PutOutcome, PutRecord, TakeMessages
+from treadle.kernel.store.units import (
     CLAIM_LOST,
     DEFERRED,
     DONE,
@@ -37,7 +37,7 @@ from treadle.kernel.units import (
     Verdict,
 )
 from treadle.model.errors import IllegalMove
-from treadle.model.records import Mail
+from treadle.model.records import Message
 from treadle.model.runs import Run, Step
 from treadle.model.tasks import Claim
 from treadle.stores.sqlite.connection import find_value, read_value
@@ -164,10 +164,10 @@ def _refuse_run(connection: apsw.Connection, run: Run) -> Answer | None:
 def write_rows(connection: apsw.Connection, rows: Sequence[tuple[int, Row]], now: int, keys: set[Key]) -> dict[int, set[int]]:
     """Write the rows of units that happen; lanes in which that made tasks ready, by unit. Limit keys are added to `keys`.
 
-    Mail goes last: a run that ends or begins to wait in the same call has done so when it is told.
+    Message goes last: a run that ends or begins to wait in the same call has done so when it is told.
     """
     lanes: dict[int, set[int]] = {}
-    told: list[tuple[int, Mail]] = []
+    told: list[tuple[int, Message]] = []
     for index, row in rows:
         match row:
             case PutRun() | PutRecord() | ChangeRecord():
@@ -194,9 +194,9 @@ def write_rows(connection: apsw.Connection, rows: Sequence[tuple[int, Row]], now
                 _cancel_tasks(connection, row, now)
             case PutItems():
                 put_items(connection, row)
-            case PutMail(mail):
+            case PutMessage(mail):
                 told.append((index, mail))
-            case TakeMail():
+            case TakeMessages():
                 take_mail(connection, row)
             case Await():
                 await_mail(connection, row)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import apsw
 import msgspec
 
-from treadle.kernel.lookups import RunFilter
+from treadle.kernel.store.queries import RunFilter
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.stores.sqlite.connection import fetch_as, writing
 from treadle.stores.statements import load_statements

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from treadle.kernel.lookups import Touch
+from treadle.kernel.store.queries import Touch
 from treadle.model.tasks import LogLine, Server
 from treadle.stores.sqlite.connection import read_value, writing
 from treadle.stores.statements import load_statements

@@ -1,4 +1,4 @@
-"""The store itself: each promise of `treadle.kernel.ports` handed to the connection that keeps it.
+"""The store itself: each promise of `treadle.kernel.store.ports` handed to the connection that keeps it.
 
 In a file, one thread writes and one reads, each with its own connection; leases are renewed by the writing thread too,
 in its turn, which no event loop can block. In memory or inline there are no threads at all.
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import apsw
 
-from treadle.kernel.lookups import (
+from treadle.kernel.store.ports import LeaseConnection
+from treadle.kernel.store.queries import (
     DeadFilter,
     DeadGroup,
     DeadLetter,
@@ -31,15 +32,14 @@ from treadle.kernel.lookups import (
     Touch,
     Woken,
 )
-from treadle.kernel.ports import LeaseLine
-from treadle.kernel.units import Answer, Unit
+from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import Claim, LogLine, Move, Server, Task
-from treadle.stores.deduping import has_keys
+from treadle.stores.dedupe import has_keys
 from treadle.stores.sqlite import dead, dedupe, events, handlers, health, limits, lists, prune, queue, reads, runs, servers
 from treadle.stores.sqlite.channel import Channel, ClosedChannel, InlineChannel, ThreadChannel
 from treadle.stores.sqlite.commit import commit
@@ -464,7 +464,7 @@ class SqliteStore(UsageMethods, EntityMethods):
         """Tell the subscribers of this process; others see the change in the file itself."""
         self._subscribers.tell(tuple(lane_ids))
 
-    def lease_line(self) -> LeaseLine:
+    def lease_connection(self) -> LeaseConnection:
         """A way to renew leases that does not need the event loop."""
         return SqliteLine(self._writer, self._clock)
 

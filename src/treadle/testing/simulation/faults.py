@@ -19,7 +19,7 @@ class Fault(StrEnum):
     CRASH_AFTER = "crash after"
     """The store has done it, and the process dies without hearing the answer."""
     CRASH_AT = "crash at"
-    """The process dies at one of the points that the kernel names (`kernel.crashpoints`)."""
+    """The process dies at one of the points that the kernel names (`kernel.store.crashpoints`)."""
     CRASH_OUTSIDE = "crash outside"
     """The process dies while a handler waits for the answer of a service, which has done what it was asked for."""
     REFUSED = "refused"

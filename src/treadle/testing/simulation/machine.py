@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from treadle.kernel.noticing import Content, Fetched, Scan
+from treadle.kernel.watchers.decide import Content, Fetched, Scan
 from treadle.model.errors import LookFailed
 from treadle.model.values import Json, decode
 from treadle.model.watchers import Item, Source

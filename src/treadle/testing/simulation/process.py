@@ -11,15 +11,15 @@ import contextvars
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
-from treadle.kernel.looking import Looks
-from treadle.kernel.telemetry import Emit, LoopError
+from treadle.kernel.telemetry.events import Emit, LoopError
+from treadle.kernel.watchers.scan import Looks
 from treadle.model.clock import Clock
 from treadle.testing.clock import START_AT
 from treadle.testing.ids import SeededIds
 from treadle.testing.simulation.machine import NoFiles, VirtualExecutor, VirtualScripts
 from treadle.workers.builtins import Scripts
 from treadle.workers.call import Executor
-from treadle.workers.keeper import LeaseKeeper
+from treadle.workers.lease_renewer import LeaseRenewer
 
 if TYPE_CHECKING:
     from treadle.testing.simulation.simulation import Simulation
@@ -156,7 +156,7 @@ class Process:
         """Scripts that run here, all at once."""
         return VirtualScripts(self)
 
-    def keep(self, keeper: LeaseKeeper, emit: Emit) -> Callable[[], Awaitable[None]]:
+    def keep(self, keeper: LeaseRenewer, emit: Emit) -> Callable[[], Awaitable[None]]:
         """A keeper's thread that is a coroutine."""
         stopping = asyncio.Event()
         keeping = asyncio.get_running_loop().create_task(self._keep(keeper, emit, stopping))
@@ -167,7 +167,7 @@ class Process:
 
         return stop
 
-    async def _keep(self, keeper: LeaseKeeper, emit: Emit, stopping: asyncio.Event) -> None:
+    async def _keep(self, keeper: LeaseRenewer, emit: Emit, stopping: asyncio.Event) -> None:
         faults = self.simulation.faults
         while not stopping.is_set():
             try:

@@ -7,11 +7,11 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from treadle.kernel import crashpoints
-from treadle.kernel.looking import Looks
-from treadle.kernel.ports import Store
-from treadle.kernel.telemetry import Event
-from treadle.kernel.vault import Codec
+from treadle.kernel.store import crashpoints
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.value_store import Codec
+from treadle.kernel.telemetry.events import Event
+from treadle.kernel.watchers.scan import Looks
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.model.names import DEFAULT_LIST

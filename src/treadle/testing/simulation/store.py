@@ -11,9 +11,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from treadle.kernel.lookups import Renewal
-from treadle.kernel.ports import LeaseLine, Store
-from treadle.kernel.units import Answer, Unit
+from treadle.kernel.store.ports import LeaseConnection, Store
+from treadle.kernel.store.queries import Renewal
+from treadle.kernel.store.units import Answer, Unit
 from treadle.model.errors import StoreBusy, StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.stores.sqlite import SqliteStore
@@ -140,15 +140,15 @@ class SimulatedStore:
         await self._process.pass_gate()
         self._simulation.signals.tell(self._process, tuple(sorted(lane_ids)))
 
-    def lease_line(self) -> LeaseLine:
+    def lease_connection(self) -> LeaseConnection:
         """The keeper's own way."""
-        return SimulatedLine(self, self._inner.lease_line())
+        return SimulatedLine(self, self._inner.lease_connection())
 
 
 class SimulatedLine:
     """What the keeper does happens at once; it is refused, or its answer lost, as all else."""
 
-    def __init__(self, store: SimulatedStore, inner: LeaseLine) -> None:
+    def __init__(self, store: SimulatedStore, inner: LeaseConnection) -> None:
         self._store = store
         self._inner = inner
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.kernel.units import Row
+from treadle.kernel.store.units import Row
 from treadle.model.runs import Step
 from treadle.model.tasks import NewTask
 

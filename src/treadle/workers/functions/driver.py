@@ -13,16 +13,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from treadle.kernel.entities import Await
-from treadle.kernel.function_rows import Recorded, read_step
-from treadle.kernel.units import Park, RunGuard, Unit, Verdict
+from treadle.kernel.functions.rows import Recorded, read_step
+from treadle.kernel.store.records import Await
+from treadle.kernel.store.units import Park, RunGuard, Unit, Verdict
 from treadle.model.errors import StoreError, TreadleError
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import BlobRef
 from treadle.workers.context import Context
+from treadle.workers.functions.branch_ops import Branching, diverged
 from treadle.workers.functions.branches import Branch, Pending
-from treadle.workers.functions.branching import Branching, diverged
 from treadle.workers.functions.endings import Ending, ended_unit, stuck_park
 from treadle.workers.functions.history import History
 from treadle.workers.functions.runtime import Settled
@@ -75,7 +75,7 @@ class Driver(Branching):
     async def _begin(self) -> None:
         if self.task.claim_version > 1 or self.task.scope is not None:
             await self._load()
-        payload = await self.runtime.vault.unpack(self.task.payload)
+        payload = await self.runtime.value_store.unpack(self.task.payload)
         handler = self.function.handler
         code = handler.call(*(payload, self.ctx)[: handler.arguments])
         self.active += 1
@@ -96,16 +96,16 @@ class Driver(Branching):
 
     async def _load(self) -> None:
         """Read what the run has recorded, and its mail."""
-        store, vault = self.runtime.store, self.runtime.vault
+        store, value_store = self.runtime.store, self.runtime.value_store
         run = await self._look()
         recorded: list[Recorded] = []
         after: str | None = None
         while page := await store.list_steps(run.id, after, _PAGE):
-            recorded += [read_step(step, vault) for step in page]
+            recorded += [read_step(step, value_store) for step in page]
             after = page[-1].id
         wanted = [each.value.digest for each in recorded if isinstance(each.value, BlobRef)]
         if wanted:
-            found = await vault.load(wanted)
+            found = await value_store.load(wanted)
             for each in recorded:
                 if isinstance(each.value, BlobRef):
                     each.value = found[each.value.digest]

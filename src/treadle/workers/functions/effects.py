@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from treadle.kernel.crashpoints import reach
-from treadle.kernel.effects import (
+from treadle.kernel.effects.decide import (
     UNRESOLVED,
     Begin,
     Effect,
@@ -22,13 +21,14 @@ from treadle.kernel.effects import (
     succeeded,
     succeeded_without_response,
 )
-from treadle.kernel.function_rows import EFFECT, Recorded
+from treadle.kernel.functions.rows import EFFECT, Recorded
+from treadle.kernel.store.crashpoints import reach
 from treadle.model.errors import InvalidInput
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import StepState
 from treadle.model.values import Json, decode, encode
 from treadle.workers.functions.branches import Branch
-from treadle.workers.functions.letters import error_of
+from treadle.workers.functions.inbox import error_of
 from treadle.workers.functions.operations import StepOperation, is_stopped
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class EffectOperation(StepOperation):
                 await self._wait_again(branch, recorded)
             else:
                 recorded.doubtful = True
-        vault = driver.runtime.vault
+        value_store = driver.runtime.value_store
         effect = Effect.of(driver.run_id, driver.ids.at(place), driver.root_id, self.action, self.request)
         while True:
             begin = await self._begin(branch, place, name, recorded, effect)
@@ -84,7 +84,7 @@ class EffectOperation(StepOperation):
                     raise
                 recorded.doubtful = not is_definite(error, self.unknown)
                 if not recorded.doubtful:
-                    branch.later().rows.append(failed(begin[0], error, vault))
+                    branch.later().rows.append(failed(begin[0], error, value_store))
                 recorded = await self._failed(branch, place, name, recorded, error)
                 continue
             finally:
@@ -117,7 +117,7 @@ class EffectOperation(StepOperation):
         driver = self.driver
         later = branch.later()
         try:
-            rows = succeeded(begin, value, driver.runtime.vault)
+            rows = succeeded(begin, value, driver.runtime.value_store)
             text = encode(value, "response", driver.runtime.payload_limit)
         except InvalidInput as error:
             later.rows.append(succeeded_without_response(begin))

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.kernel.entities import PutMail
-from treadle.kernel.function_rows import VALUE_LIMIT, continued_id, new_run, run_mail
-from treadle.kernel.settle import failure
-from treadle.kernel.units import Finish, MoveRun, Park, Row
+from treadle.kernel.functions.rows import VALUE_LIMIT, continued_id, new_run, run_mail
+from treadle.kernel.queue.decide import failure
+from treadle.kernel.store.records import PutMessage
+from treadle.kernel.store.units import Finish, MoveRun, Park, Row
 from treadle.model.errors import InvalidInput, NonRetryable, TreadleError
 from treadle.model.ids import derived_id
 from treadle.model.outcomes import Problem
-from treadle.model.records import Mail
+from treadle.model.records import Message
 from treadle.model.runs import Run
 from treadle.model.states import RunState, TaskState
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import decode, encode
-from treadle.workers.functions.letters import blamed_steps
+from treadle.workers.functions.inbox import blamed_steps
 from treadle.workers.functions.registry import Function
 from treadle.workers.functions.runtime import Runtime
 
@@ -34,7 +34,7 @@ class Ending:
     value: Any
     error: BaseException | None
     successor: dict[str, Any] | None = None
-    mail: Sequence[Mail] = ()
+    mail: Sequence[Message] = ()
     """Signals that this run has not taken in, for the one that goes on."""
 
 
@@ -48,12 +48,12 @@ async def ended_unit(
     error = ending.error
     if error is None:
         try:
-            outputs, blobs = runtime.vault.pack({"result": ending.value}, task.root_id, "result", runtime.payload_limit)
+            outputs, blobs = runtime.value_store.pack({"result": ending.value}, task.root_id, "result", runtime.payload_limit)
         except InvalidInput as refused:
             error = NonRetryable(f"What the function returned cannot be kept: {refused}", "invalid_result")
         else:
             moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
-            told = () if run is None else run_mail(run, RunState.COMPLETED, outputs, None, runtime.vault)
+            told = () if run is None else run_mail(run, RunState.COMPLETED, outputs, None, runtime.value_store)
             return Finish("succeed", TaskState.COMPLETED), (), (*blobs, moved, *told)
     problem = problem_of(error)
     finish = failure(problem)
@@ -62,7 +62,7 @@ async def ended_unit(
     text = encode(said, "error", VALUE_LIMIT)
     first = step_ids[0] if step_ids else None
     moved = MoveRun(run_id, "fail", RunState.RUNNING, RunState.FAILED, error=text, failed_step_id=first, data=finish.error)
-    told = () if run is None else run_mail(run, RunState.FAILED, None, finish.error, runtime.vault)
+    told = () if run is None else run_mail(run, RunState.FAILED, None, finish.error, runtime.value_store)
     return finish, (), (moved, *told)
 
 
@@ -79,7 +79,7 @@ def problem_of(error: BaseException) -> Problem:
 
 
 async def _continued(
-    runtime: Runtime, task: Task, run: Run | None, function: Function, payload: dict[str, Any], mail: Sequence[Mail]
+    runtime: Runtime, task: Task, run: Run | None, function: Function, payload: dict[str, Any], mail: Sequence[Message]
 ) -> tuple[Finish, tuple[NewTask, ...], tuple[Row, ...]]:
     """The run ends, and a new one with nothing behind it goes on; whoever started the first is told of the end of the last.
 
@@ -96,16 +96,19 @@ async def _continued(
         payload=payload,
         task_list=task.task_list,
         priority=task.priority,
-        vault=runtime.vault,
+        value_store=runtime.value_store,
         payload_limit=runtime.payload_limit,
         root_id=task.root_id,
         trace_id=task.trace_id,
         parent_id=run.parent_id if run is not None and child else run_id,
         parent_step_id=run.parent_step_id if run is not None and child else None,
     )
-    outputs, _ = runtime.vault.pack({"continued_as": new.id}, task.root_id, "result")
+    outputs, _ = runtime.value_store.pack({"continued_as": new.id}, task.root_id, "result")
     moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
-    told = [PutMail(Mail(id=derived_id(new.id, f"mail/{each.id}"), run_id=new.id, name=each.name, body=each.body)) for each in mail]
+    told = [
+        PutMessage(Message(id=derived_id(new.id, f"mail/{each.id}"), run_id=new.id, name=each.name, body=each.body))
+        for each in mail
+    ]
     return Finish("succeed", TaskState.COMPLETED), (made,), (*rows, moved, *told)
 
 

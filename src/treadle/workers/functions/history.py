@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from treadle.kernel.function_rows import SIGNAL, VOID, Recorded
+from treadle.kernel.functions.rows import SIGNAL, VOID, Recorded
 from treadle.model.states import StepState
 
 

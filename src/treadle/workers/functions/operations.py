@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from treadle.kernel.function_rows import (
+from treadle.kernel.functions.rows import (
     CALL,
     RESULT,
     SLEEP,
@@ -36,7 +36,7 @@ from treadle.model.tasks import NewTask
 from treadle.model.values import Json, decode, encode
 from treadle.workers.call import outcome_of_error
 from treadle.workers.functions.branches import Branch
-from treadle.workers.functions.letters import blamed, blamed_steps, error_of
+from treadle.workers.functions.inbox import blamed, blamed_steps, error_of
 from treadle.workers.functions.waits import Group, Wait
 from treadle.workers.handlers import Handler
 
@@ -127,9 +127,9 @@ class StepOperation:
 
     def _completed(self, branch: Branch, place: str, name: str, recorded: Recorded | None, text: str, value: Any) -> Step:
         driver = self.driver
-        vault = driver.runtime.vault
+        value_store = driver.runtime.value_store
         if type(value) not in _PLAIN or len(text) > 1000:
-            text, blobs = fold_text(text, value, driver.root_id, vault)
+            text, blobs = fold_text(text, value, driver.root_id, value_store)
             if blobs:
                 branch.later().rows += blobs
         redo = recorded.redo if recorded is not None else driver.history.redo(place) if driver.history else 0
@@ -142,7 +142,7 @@ class StepOperation:
             name=name,
             facet=None,
             state=StepState.COMPLETED,
-            body=vault.seal(completed_body(place, text, redo)),
+            body=value_store.seal(completed_body(place, text, redo)),
         )
 
     async def _wait_again(self, branch: Branch, recorded: Recorded) -> None:
@@ -173,7 +173,7 @@ class StepOperation:
         recorded.state = StepState.PENDING
         if delay_for is None:
             recorded.state, recorded.wake_at = StepState.FAILED, None
-            await driver.checkpoint(branch, make_step(driver.run_id, recorded, driver.runtime.vault))
+            await driver.checkpoint(branch, make_step(driver.run_id, recorded, driver.runtime.value_store))
             failed = error_of(recorded)
             assert failed is not None
             raise failed from error
@@ -274,7 +274,7 @@ class Calling(WaitOperation):
             recorded = driver.make(place, self.kind, name, StepState.RUNNING)
             recorded.task_id = derived_id(recorded.id, "task")
             limit = driver.runtime.payload_limit
-            text, blobs = driver.runtime.vault.pack(self.payload, driver.root_id, "payload", limit)
+            text, blobs = driver.runtime.value_store.pack(self.payload, driver.root_id, "payload", limit)
             shared = driver.share(branch)
             shared.rows += blobs
             shared.tasks.append(
@@ -371,7 +371,7 @@ class StartOperation:
                 name=self.name,
                 version=version,
                 payload=self.payload,
-                vault=runtime.vault,
+                value_store=runtime.value_store,
                 payload_limit=runtime.payload_limit,
                 root_id=driver.root_id,
                 trace_id=driver.task.trace_id,
@@ -379,7 +379,7 @@ class StartOperation:
                 parent_step_id=recorded.id,
                 **self.options,
             )
-            step = make_step(driver.run_id, recorded, runtime.vault)
+            step = make_step(driver.run_id, recorded, runtime.value_store)
             branch.later().starts.append((task, rows, step))
         return ChildRun(driver, recorded)
 

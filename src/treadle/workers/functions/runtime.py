@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from treadle.kernel.committer import Committer
-from treadle.kernel.ports import Store
-from treadle.kernel.vault import Vault
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Clock
 from treadle.model.ids import Ids
 from treadle.workers.call import Executor
@@ -19,7 +19,7 @@ class Runtime:
 
     store: Store
     committer: Committer
-    vault: Vault
+    value_store: ValueStore
     clock: Clock
     ids: Ids
     executor: Executor

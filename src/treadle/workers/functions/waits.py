@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.kernel.function_rows import Recorded
+from treadle.kernel.functions.rows import Recorded
 from treadle.workers.functions.branches import Branch
 
 NEVER = 2**62

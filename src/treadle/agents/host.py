@@ -1,0 +1,86 @@
+"""The worker of an agent, in its store's process, registered as what the agent says it is."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
+from treadle.model.tasks import Server
+from treadle.wiring.engine import Engine
+from treadle.wiring.host import WorkerHost
+
+OWN_KINDS = 16
+"""Room for the engine's own work beside that of handlers, so that neither keeps the other from running."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Tasks handled by name: completed, and not. Safe in threads."""
+
+    by_name: dict[str, list[int]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, name: str, done: bool) -> None:
+        """Count one."""
+        with self._lock:
+            self.by_name.setdefault(name, [0, 0])[0 if done else 1] += 1
+
+    def copy(self) -> dict[str, list[int]]:
+        """As of now."""
+        with self._lock:
+            return {name: list(counts) for name, counts in self.by_name.items()}
+
+
+@dataclass(slots=True)
+class Profile:
+    """What an agent says of itself in the server registry."""
+
+    server_group: str
+    service_name: str
+    server_name: str
+    topics: tuple[str, ...]
+    max_concurrent: int
+    counts: Counts = field(default_factory=Counts)
+    error: dict[str, Any] | None = None
+    renew_every: float | None = None
+    """Seconds between renewals of a claim; None: a third of its lease."""
+
+
+class AgentHost(WorkerHost):
+    """A `WorkerHost` that registers with an agent's profile and counts what it handles by name."""
+
+    def __init__(self, engine: Engine, profile: Profile, *, emit: Emit | None = None, **options: Any) -> None:
+        self._profile = profile
+        super().__init__(engine, emit=_counting(emit or engine.emit, profile.counts), name=profile.server_name, **options)
+
+    def _keep(self) -> None:
+        super()._keep()
+        if self._profile.renew_every is not None and self.worker.keeper is not None:
+            self.worker.keeper.renew_every = self._profile.renew_every
+
+    def describe(self) -> Server:
+        """This agent as its row in `servers` has it."""
+        profile = self._profile
+        return msgspec.structs.replace(
+            super().describe(),
+            state="error" if profile.error is not None else self._state,
+            concurrency=profile.max_concurrent,
+            server_group=profile.server_group,
+            service_name=profile.service_name,
+            topics=list(profile.topics),
+            counts=profile.counts.copy(),
+            error=None if profile.error is None else msgspec.json.encode(profile.error).decode(),
+        )
+
+
+def _counting(emit: Emit, counts: Counts) -> Emit:
+    def heard(event: Event) -> None:
+        if isinstance(event, TaskSettled) and event.move in ("succeed", "fail"):
+            counts.add(event.name, event.move == "succeed")
+        emit(event)
+
+    return heard

@@ -1,0 +1,104 @@
+"""Trying a registered handler in a process of its own: what it breaks, blocks or prints stays there.
+
+The child is a fresh interpreter that loads the module (from the allowed roots alone), calls the entry point once and writes what
+came of it; all else that it writes is kept as its output, the end of it. Past its time it is killed with all that it started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgspec
+
+from treadle.model.handlers import HandlerRegistration
+from treadle.model.values import Json
+from treadle.settings import child_environment
+
+OUTPUT_LIMIT = 16 * 1024
+"""Bytes of output that are kept, the last ones."""
+
+ANSWER_LIMIT = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a trial came to: a result, or the code and message of the error that a task would fail with."""
+
+    result: dict[str, Json] | None
+    error_code: str | None = None
+    error: str | None = None
+    output: str = ""
+
+
+async def try_outside(registration: HandlerRegistration, payload: dict[str, Json], roots: Sequence[str], within: float) -> Trial:
+    """Call the handler once in a process of its own, for `within` seconds at most."""
+    asked = {"registration": asdict(registration), "payload": payload, "roots": list(roots)}
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", __name__, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=child_environment(), start_new_session=True
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    assert child.stderr is not None
+    late = False
+    reading = asyncio.gather(_tail(child.stdout, ANSWER_LIMIT), _tail(child.stderr, OUTPUT_LIMIT), child.wait())
+    try:
+        child.stdin.write(msgspec.json.encode(asked))
+        child.stdin.close()
+        async with asyncio.timeout(within):
+            await asyncio.shield(reading)
+    except TimeoutError:
+        late = True
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # it leads a group of its own: what it started goes with it
+    answer, written, code = await reading
+    output = written.decode(errors="replace")
+    if late:
+        return Trial(None, "timeout", f"The handler had not answered after {within:g} s and was stopped.", output)
+    try:
+        told = msgspec.json.decode(answer, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return Trial(None, "handler_error", f"The process of the handler ended with {code} before it answered.", output)
+    return Trial(told.get("result"), told.get("error_code"), told.get("error"), output)
+
+
+async def _tail(stream: asyncio.StreamReader, limit: int) -> bytes:
+    """All that comes, the last `limit` bytes of it."""
+    kept = b""
+    while part := await stream.read(65536):
+        kept = (kept + part)[-limit:]
+    return kept
+
+
+def main() -> None:
+    """The child: reads what to call, calls it, and writes what came of it where nobody else writes."""
+    from treadle.agents.trial_call import try_handler
+    from treadle.kernel.store.system import SystemClock
+    from treadle.model.errors import NonRetryable
+
+    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=dict[str, Any])
+    answer = os.dup(1)
+    os.set_inheritable(answer, False)
+    os.dup2(2, 1)  # what the handler prints is output, not an answer
+    try:
+        result = try_handler(HandlerRegistration(**asked["registration"]), asked["payload"], asked["roots"], SystemClock().now)
+        told: dict[str, Any] = {"result": result}
+    except NonRetryable as error:
+        told = {"error_code": error.error_code, "error": str(error)}
+    with os.fdopen(answer, "wb") as out:
+        out.write(msgspec.json.encode(told))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads that the handler left behind are not waited for
+
+
+if __name__ == "__main__":
+    main()

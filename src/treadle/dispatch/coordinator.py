@@ -1,0 +1,465 @@
+"""`AgentCoordinator`: jobs for agents, each a task of the one queue, claimed, renewed, settled and retried like all others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any, Self
+
+from treadle.dispatch.config import DispatchConfig
+from treadle.dispatch.errors import JobNotFound, MaxRetriesExceeded, StorageError, WorkerUnavailable
+from treadle.dispatch.held_jobs import Holder, Holding
+from treadle.dispatch.host import DispatchHost, JobHandler
+from treadle.dispatch.issues import GitHubIssue, InvalidIssue, issue_json, make_issue
+from treadle.dispatch.jobs import Jobs
+from treadle.dispatch.log_lines import done_line, error_line
+from treadle.dispatch.records import WORKER_ID, TaskState, TaskStatus, notes_of, status_of
+from treadle.dispatch.storage_retry import Patience
+from treadle.kernel.queue.decide import failure, refusal, settlement
+from treadle.kernel.queue.service import Enqueued, Queue, TaskSpec, policy_of
+from treadle.kernel.queue.waker import Waker
+from treadle.kernel.reads.scaling import Scaling
+from treadle.kernel.reads.service import PAGE_LIMIT
+from treadle.kernel.store.units import Finish, Keep, Park, Unit, Verdict
+from treadle.kernel.telemetry.events import LoopError, StoreTrouble
+from treadle.model.clock import Duration, milliseconds
+from treadle.model.errors import ClaimLost, InvalidInput, Refused, RetriesUsedUp, StoreError
+from treadle.model.names import HANDLER, Lane, check_key
+from treadle.model.outcomes import Failed, Outcome, Problem, Released, Retry, Succeeded
+from treadle.model.tasks import LogLine, Task
+from treadle.model.values import Json, encode
+from treadle.wiring.engine import Engine
+from treadle.wiring.machine import Machine, SystemMachine
+
+_log = logging.getLogger("treadle.dispatch")
+
+ACTOR = "dispatch"
+"""Who the log says did what was done by nobody in particular."""
+LOOP_PAUSE = 10.0
+"""Seconds that a worker loop waits after an error of its own."""
+
+
+class AgentCoordinator:
+    """Enqueue issues, hand them to workers, and keep track of them; `async with` it, or `stop` it at the end.
+
+    What it dequeues it holds: it renews the claims and settles under them. One object belongs to its engine's loop. Each
+    call tries a store that fails three times more, after 1, 2 and 4 s, and then raises `StorageError`.
+    """
+
+    def __init__(self, engine: Engine, config: DispatchConfig | None = None, *, machine: Machine | None = None) -> None:
+        self.engine = engine
+        self._machine = machine or SystemMachine()
+        self.config = config or DispatchConfig()
+        settings = engine.settings
+        self._lane = Lane(settings.namespace, HANDLER, self.config.task_list, self.config.name)
+        self._lane_id: int | None = None
+        self._queue = Queue(  # the same queue, for callers who try again themselves
+            engine.store,
+            engine.committer,
+            engine.ids,
+            engine.value_store,
+            namespace=settings.namespace,
+            payload_limit=settings.payload_limit,
+            patience=0,
+        )
+        self._stored = Patience(engine.clock, engine.emit)
+        self._jobs = Jobs(engine, self._lane, self._stored)
+        self._holder = Holder(engine, self.config, self._time_out, self._machine)
+        self._waker = Waker(engine.store, engine.clock, self._holder.lease_for, engine.committer.tell, engine.emit)
+        self._taking = 0
+        self._draining = False
+        self._host: DispatchHost | None = None
+        self._ended = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        self._draining = False
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # the queue
+
+    async def enqueue(
+        self,
+        issue: GitHubIssue | Mapping[str, Any],
+        *,
+        priority: int = 0,
+        delay: Duration | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        unique_key: str | None = None,
+        idempotency_key: str | None = None,
+        trace_id: str | None = None,
+    ) -> str:
+        """Store a job for the issue, pending; its id. Smaller priorities run first.
+
+        With a `unique_key` that a live job has, or an `idempotency_key` that stands for one (for seven days), the id is that one's.
+        """
+        return (
+            await self.submit(
+                issue,
+                priority=priority,
+                delay=delay,
+                metadata=metadata,
+                unique_key=unique_key,
+                idempotency_key=idempotency_key,
+                trace_id=trace_id,
+            )
+        ).id
+
+    async def submit(
+        self,
+        issue: GitHubIssue | Mapping[str, Any],
+        *,
+        priority: int = 0,
+        delay: Duration | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        unique_key: str | None = None,
+        idempotency_key: str | None = None,
+        trace_id: str | None = None,
+    ) -> Enqueued:
+        """As `enqueue`, and whether the job is new."""
+        config = self.config
+        spec = TaskSpec(
+            id=self.engine.ids.new_id(),  # one for all tries: what is stored twice is stored once
+            name=config.name,
+            task_list=config.task_list,
+            payload={"issue": issue_json(make_issue(issue)), "metadata": _checked_metadata(metadata)},
+            priority=priority,
+            delay=delay,
+            unique_key=unique_key,
+            idempotency_key=idempotency_key,
+            limit_key=config.limit_key,
+            limit=config.max_concurrent_tasks,
+            retry=config.retry,
+            timeout=config.task_timeout,
+            trace_id=trace_id,
+        )
+        self._queue.check([spec])
+        return (await self._stored("enqueueing a job", lambda: self._queue.enqueue([spec])))[0]
+
+    async def dequeue(self, worker_id: str) -> TaskState | None:
+        """The next job, now running and held by this object for that worker; None if there is none.
+
+        Raises `WorkerUnavailable` while this coordinator drains, and when as many jobs run as may: ask again later.
+        """
+        check_key(worker_id, "worker id")
+        if self._draining:
+            raise WorkerUnavailable("This coordinator is draining and hands out no more jobs; ask another one, or later.")
+        if len(self._holder) + self._taking >= self.config.max_concurrent_tasks:
+            raise WorkerUnavailable(f"{len(self._holder)} jobs run here, which is the limit; ask again when one has ended.")
+        self._taking += 1
+        try:
+            while (holding := await self._stored("dequeueing a job", lambda: self._take(worker_id))) is not None:
+                if (job := await self._assign(holding, worker_id)) is not None:
+                    return job
+        finally:
+            self._taking -= 1
+        if await self._stored("looking at the limit", self._is_full):
+            raise WorkerUnavailable("As many jobs run as may, on all machines together; ask again when one has ended.")
+        return None
+
+    async def update_status(
+        self,
+        task_id: str,
+        status: TaskStatus | str,
+        error: str | None = None,
+        *,
+        result: Mapping[str, Json] | None = None,
+        retry: bool = False,
+        worker_id: str | None = None,
+    ) -> None:
+        """Say what became of a job: completed, failed (for good, or with `retry` by its policy), pending (given back), canceled.
+
+        Under the claim, if this object dequeued the job; `ClaimLost` if it has lost it since. Otherwise whoever holds it loses
+        it; but with a `worker_id`, only if that worker had it last, else `ClaimLost`. A job that is so already is left as it is,
+        which is logged. Raises `JobNotFound`, and `IllegalMove` for what cannot be.
+        """
+        wanted = TaskStatus.of(status)
+        if error is not None and wanted not in (TaskStatus.FAILED, TaskStatus.CANCELED):
+            raise InvalidInput(f"An error is given with failed or canceled, not with {wanted}.")
+        if wanted is TaskStatus.CANCELED:
+            await self.cancel(task_id, reason=error)
+            return
+        task = await self._jobs.get(task_id)
+        _check_worker(task, worker_id)
+        if status_of(task) is wanted:
+            _log.info("task %s is %s already: nothing was done", task.id, wanted)
+            return
+        held = self._holder.find(task.id)
+        if held is None and (lost := self._holder.find_lost(task.id)) is not None:
+            raise ClaimLost(lost.task_id, lost.version)
+        match wanted:
+            case TaskStatus.COMPLETED:
+                outcome: Outcome = Succeeded(dict(result or {}))
+            case TaskStatus.FAILED:
+                problem = Problem("failed", error or "failed")
+                outcome = Retry(problem) if retry else Failed(problem)
+            case TaskStatus.PENDING if held is not None:
+                outcome = Released("given back")
+            case TaskStatus.PENDING:
+                raise Refused(f"Task {task.id} is {status_of(task)} and not held here; `retry` makes a failed one pending.")
+            case _:
+                raise Refused(f"Task {task.id} is {status_of(task)}; a job becomes running by `dequeue`, and only so.")
+        if held is not None:
+            await self._settle(held, outcome)
+        else:
+            await self._end(task, outcome, worker_id)
+
+    async def retry(self, task_id: str, *, actor: str = ACTOR) -> None:
+        """Make a failed (or canceled) job pending again, due after the delay of its policy; one more attempt is counted.
+
+        Raises `MaxRetriesExceeded` when it has been retried as often as it may, and changes nothing then. One that is pending
+        already is left as it is, which is logged.
+        """
+        before = await self._jobs.get(task_id)
+        if before.failures >= policy_of(before).retries:
+            raise MaxRetriesExceeded(before.id, before.failures)
+        if status_of(before) is TaskStatus.PENDING:
+            _log.info("task %s is pending already: nothing was done", before.id)
+            return
+
+        async def again() -> None:
+            found = await self.engine.store.find_task(before.id)
+            if found is not None and not found.finished and found.failures == before.failures + 1:
+                return  # the answer to an earlier try was lost
+            await self._queue.try_again(before.id, actor=actor)
+
+        try:
+            await self._stored("retrying a job", again)
+        except RetriesUsedUp as error:
+            raise MaxRetriesExceeded(before.id, error.retries) from None
+
+    async def cancel(self, task_id: str, *, reason: str | None = None, actor: str = ACTOR) -> None:
+        """End a job that has not ended, whoever holds it; again is a no-op. One that has ended otherwise raises `IllegalMove`."""
+        task = await self._jobs.get(task_id)
+        await self._stored("canceling a job", lambda: self._queue.cancel(task.id, actor=actor, reason=reason))
+
+    # looking
+
+    async def get_task(self, task_id: str) -> TaskState | None:
+        """The job, whatever has become of it, or None."""
+        try:
+            task = await self._jobs.get(task_id)
+        except JobNotFound:
+            return None
+        return await self._jobs.read(task)
+
+    async def get_all_tasks(
+        self, *, status: TaskStatus | str | None = None, before_id: str | None = None, limit: int = PAGE_LIMIT
+    ) -> list[TaskState]:
+        """Jobs, newest first, at most `limit` of them (1000); the last one's id is the `before_id` of the next page."""
+        return (await self.list_jobs(status=status, before_id=before_id, limit=limit))[0]
+
+    async def list_jobs(
+        self, *, status: TaskStatus | str | None = None, before_id: str | None = None, limit: int = PAGE_LIMIT
+    ) -> tuple[list[TaskState], str | None, bool]:
+        """A page of jobs, newest first, the `before_id` of the next one, and whether there may be one."""
+        return await self._jobs.page(status, before_id, limit)
+
+    async def iter_tasks(self, *, status: TaskStatus | str | None = None) -> AsyncIterator[TaskState]:
+        """All jobs, newest first, read a page at a time; one that is enqueued meanwhile is not met."""
+        before_id: str | None = None
+        more = True
+        while more:
+            page, before_id, more = await self.list_jobs(status=status, before_id=before_id, limit=100)
+            for each in page:
+                yield each
+
+    async def get_logs(self, task_id: str, limit: int = 100) -> list[LogLine]:
+        """What was written about the job, oldest first: how its executions ended, and what its handler said."""
+        return await self._jobs.lines(task_id, limit)
+
+    def holds(self, task_id: str) -> bool:
+        """Whether this object holds the job now: a caller who works for long may look whether it still has it."""
+        return self._holder.find(task_id) is not None
+
+    async def desired_workers(self, **options: Any) -> Scaling:
+        """How many worker processes like this one the jobs could use; options as for `Reads.desired_workers`."""
+        options = {"concurrency": self.config.max_concurrent_tasks, **options}
+        return await self._stored(
+            "measuring the load", lambda: self.engine.desired_workers(self.config.task_list, name=self.config.name, **options)
+        )
+
+    # working
+
+    async def start(self, handler: JobHandler, *, worker_id: str | None = None, grace: Duration = 30) -> None:
+        """Run the handler for jobs in this process until `stop`: on the one loop, up to `max_concurrent_tasks` at once.
+
+        It takes (task) or (task, ctx), sync or async. What it returns completes the job; what it raises is retried by the job's
+        policy, then the job has failed. Store trouble is told and survived.
+        """
+        if self._host is not None:
+            raise WorkerUnavailable("This coordinator runs a handler already; stop it first, or make another coordinator.")
+        name = check_key(worker_id, "worker id") if worker_id is not None else f"{self._machine.host}-{self._machine.pid}"
+        seconds = milliseconds(grace, "grace") / 1000
+
+        async def begin() -> DispatchHost:
+            host = DispatchHost(self.engine, self.config, name, handler, seconds, self._machine)
+            await host.start()
+            return host
+
+        self._draining = False
+        self._ended.clear()
+        self._host = await self._stored("starting a worker", begin)
+
+    async def run(self, handler: JobHandler, *, worker_id: str | None = None, grace: Duration = 30) -> None:
+        """`start`, and return when `stop` was called or this is canceled; a store that is away at the start is waited for."""
+        self._ended.clear()
+        while self._host is None and not self._ended.is_set():
+            try:
+                await self.start(handler, worker_id=worker_id, grace=grace)
+            except StorageError as error:
+                self.engine.emit(LoopError("dispatch", f"{error}; again in {LOOP_PAUSE:g} s"))
+                await self.engine.clock.sleep(LOOP_PAUSE)
+        try:
+            await self._ended.wait()
+        finally:
+            await self.stop()
+
+    def drain(self) -> None:
+        """From now on hand out nothing; what is held goes on, and can be settled."""
+        self._draining = True
+        if self._holder.state == "running":
+            self._holder.state = "draining"
+
+    async def stop(self) -> None:
+        """Stop gracefully: no more jobs, running handlers get their grace, what is still held is given back. Idempotent."""
+        self.drain()
+        host, self._host = self._host, None
+        if host is not None:
+            await host.stop()
+        for holding in self._holder.all():
+            with suppress(StorageError, ClaimLost):  # then its lease runs out
+                await self._settle(holding, Released("its coordinator stopped"))
+        await self._holder.close()
+        self._ended.set()
+
+    # inside
+
+    async def _take(self, worker_id: str) -> Holding | None:
+        """Claim one that may be executed, and hold it; what is due is made ready first, as nobody else may be there to do it."""
+        store, clock = self.engine.store, self.engine.clock
+        await self._holder.open(worker_id)
+        if self._lane_id is None:
+            self._lane_id = (await store.lane_ids([self._lane]))[self._lane]
+        woken = False
+        while True:
+            sent_at = clock.monotonic()
+            tasks = await store.claim([self._lane_id], self._holder.owner_id, self._holder.lease_for, 1)
+            if tasks and (problem := refusal(tasks[0])) is not None:
+                await self.engine.run_kernel.settler.settle(tasks[0], tasks[0].claim, failure(problem), 0)
+                await self._say_error(tasks[0], problem)
+            elif tasks:
+                return self._holder.hold(tasks[0], sent_at)
+            elif woken:
+                return None
+            else:
+                woken = True
+                await self._waker.tick()
+
+    async def _assign(self, holding: Holding, worker_id: str) -> TaskState | None:
+        """Store who has the job; None if it is not ours any more, or was never one. What cannot be stored is left to its lease."""
+        task = holding.task
+        task.checkpoint = encode({**notes_of(task), WORKER_ID: worker_id}, "metadata")
+        unit = Unit(task.claim, Keep(task.checkpoint))
+        try:
+            answer = await self._stored("assigning a job", lambda: self.engine.committer.submit(unit, 0))
+            if answer.verdict is Verdict.DONE:
+                return await self._jobs.read(task)
+        except InvalidIssue as error:
+            with suppress(ClaimLost):
+                await self._settle(holding, Failed(Problem(error.code, str(error))))
+            return None
+        except BaseException:
+            self._holder.lose(holding)
+            raise
+        self._holder.lose(holding)
+        return None
+
+    async def _is_full(self) -> bool:
+        limits = await self.engine.store.list_limits(self._lane.namespace)
+        return any(limit.key == self.config.limit_key and limit.admitted >= limit.max_running for limit in limits)
+
+    async def _settle(self, holding: Holding, outcome: Outcome, *, forever: bool = False) -> None:
+        """Commit what became of a held job under its claim; on `StorageError` it is still held, and can be settled again."""
+        task = holding.task
+        decided = self._decide(task, outcome)
+        holding.settling = True
+        try:
+            if forever:
+                answer = await self.engine.run_kernel.settler.settle(task, task.claim, decided)
+            else:
+                answer = await self._stored(
+                    "settling a job", lambda: self.engine.run_kernel.settler.settle(task, task.claim, decided, 0)
+                )
+        finally:
+            holding.settling = False
+        if answer.verdict is not Verdict.DONE:
+            self._holder.lose(holding)
+            raise ClaimLost(task.id, task.claim_version)
+        if isinstance(decided, Finish):
+            self._holder.drop(holding)
+        else:
+            self._holder.lose(holding)  # somebody else may have it next: what a late caller says of this execution is refused
+        await self._note(task, outcome)
+
+    def _decide(self, task: Task, outcome: Outcome) -> Finish | Park:
+        policy = policy_of(task)
+        dice = self.engine.ids.random() if policy.jitter else 0.0
+        return settlement(task, outcome, policy, dice, self.engine.settings.payload_limit)
+
+    async def _end(self, task: Task, outcome: Outcome, worker_id: str | None) -> None:
+        """End a job that is not held here, by what was seen of it; with a worker's id, only if that one still has it then."""
+        decided = self._decide(task, outcome)
+        if not isinstance(decided, Finish):
+            raise Refused(f"Task {task.id} is not held here: only who dequeued it can have it retried by its policy.")
+        finish = Finish(decided.move, decided.state, decided.result, decided.error, decided.error_code, decided.fingerprint, ACTOR)
+        await self._stored("ending a job", lambda: self._queue.end(task.id, finish, lambda found: _check_worker(found, worker_id)))
+        await self._note(task, outcome)
+
+    async def _time_out(self, holding: Holding) -> None:
+        """The execution took too long: it counts as failed."""
+        seconds = (holding.task.timeout_for or 0) / 1000
+        problem = Problem("timeout", f"The attempt took longer than {seconds:g} s and was stopped.")
+        with suppress(ClaimLost):
+            await self._settle(holding, Retry(problem), forever=True)
+
+    async def _note(self, task: Task, outcome: Outcome) -> None:
+        """Count the end of an execution, and write its line."""
+        match outcome:
+            case Succeeded():
+                self._holder.handled += 1
+                await self._say(done_line(task.id, self.engine.clock.now(), task.attempt, _worker_of(task)))
+            case Failed(problem) | Retry(problem):
+                self._holder.handled += 1
+                self._holder.failed += 1
+                await self._say_error(task, problem)
+
+    async def _say_error(self, task: Task, problem: Problem) -> None:
+        await self._say(error_line(task.id, self.engine.clock.now(), problem.message, task.attempt, _worker_of(task)))
+
+    async def _say(self, line: LogLine) -> None:
+        """Write a line about a job, if the store takes it: the job itself does not depend on that."""
+        try:
+            await self.engine.store.append_lines([line])
+        except StoreError as error:
+            self.engine.emit(StoreTrouble("writing a line", str(error), 0.0))
+
+
+def _worker_of(task: Task) -> str | None:
+    return notes_of(task).get(WORKER_ID)
+
+
+def _check_worker(task: Task, worker_id: str | None) -> None:
+    """`ClaimLost` for a worker who is not the one that had the job last."""
+    if worker_id is not None and _worker_of(task) != worker_id:
+        raise ClaimLost(task.id, task.claim_version)
+
+
+def _checked_metadata(metadata: Mapping[str, Json] | None) -> dict[str, Json]:
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InvalidInput(f"metadata is a JSON object, not {type(metadata).__name__}.")
+    return dict(metadata or {})

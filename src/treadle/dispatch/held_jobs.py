@@ -1,0 +1,177 @@
+"""What a coordinator has dequeued: claims that a lease keeper renews, until they are settled, lost, or take too long.
+
+The process is registered as a server while it holds anything, like every other worker. When it dies, nobody renews, and the
+leases run out; that is all that a crash takes to repair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from treadle.dispatch.config import DispatchConfig
+from treadle.kernel.telemetry.events import LeaseLost, LoopError
+from treadle.model.tasks import Claim, LogLine, Server, Task
+from treadle.wiring.engine import Engine
+from treadle.wiring.host import host_version
+from treadle.wiring.machine import Machine
+from treadle.workers.context import Context
+from treadle.workers.lease_renewer import LeaseRenewer
+
+_LOST_KEPT = 1000
+"""Lost claims that are remembered, so that a late caller does not settle what somebody else has by now."""
+
+
+_LOOK_AGAIN = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class Holding:
+    """A claim that is held here."""
+
+    task: Task
+    watch: asyncio.Task[None] | None = None
+    """Ends the execution when its time is over."""
+    settling: bool = False
+
+
+class Holder:
+    """The claims of one coordinator; all methods are called on the engine's loop."""
+
+    def __init__(
+        self, engine: Engine, config: DispatchConfig, timed_out: Callable[[Holding], Awaitable[None]], machine: Machine
+    ) -> None:
+        self._engine = engine
+        self._machine = machine
+        self._config = config
+        self._timed_out = timed_out
+        self.owner_id = engine.ids.new_id()
+        self.lease_for = round(engine.settings.lease * 1000)
+        self.state = "starting"
+        self.handled = self.failed = 0
+        self._name = f"{machine.host}-{machine.pid}"
+        self._held: dict[str, Holding] = {}
+        self._lost: OrderedDict[str, Claim] = OrderedDict()
+        self._keeper: LeaseRenewer | None = None
+        self._stop_keeping: Callable[[], Awaitable[None]] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening = asyncio.Lock()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    async def open(self, worker_id: str) -> None:
+        """Register and start to keep leases, if that was not done yet."""
+        async with self._opening:
+            if self._keeper is not None:
+                return
+            engine = self._engine
+            self._name, self.state = worker_id, "running"
+            await engine.store.save_server(self.describe())
+            self._loop = asyncio.get_running_loop()
+            self._keeper = LeaseRenewer(engine.store, engine.clock, self.lease_for, self._tell_lost, self.describe, engine.emit)
+            self._stop_keeping = self._machine.keep(self._keeper, engine.emit)
+            engine.committer.on_fenced.append(self._fenced)
+
+    async def close(self) -> None:
+        """Keep nothing any more; what is still held is free when its lease runs out. Idempotent."""
+        async with self._opening:
+            if self._stop_keeping is None:
+                return
+            self.state = "stopped"
+            self._engine.committer.on_fenced.remove(self._fenced)
+            await self._stop_keeping()
+            self._keeper = self._stop_keeping = None
+            for holding in list(self._held.values()):
+                self.lose(holding)
+            self.owner_id = self._engine.ids.new_id()
+
+    def describe(self) -> Server:
+        """This coordinator as its row in `servers` has it; read in the keeper's thread too."""
+        return Server(
+            id=self.owner_id,
+            name=self._name,
+            host=self._machine.host,
+            pid=self._machine.pid,
+            version=host_version(),
+            state=self.state,
+            handlers=[self._config.name],
+            task_lists=[self._config.task_list],
+            concurrency=self._config.max_concurrent_tasks,
+            handled=self.handled,
+            failed=self.failed,
+            running=len(self._held),
+            service_name="dispatch",
+        )
+
+    def hold(self, task: Task, claimed_at: float) -> Holding:
+        """Keep the claim from now on; `claimed_at` is the monotonic time at which it was sent."""
+        holding = Holding(task)
+        self._held[task.id] = holding
+        self._lost.pop(task.id, None)
+        if self._keeper is not None:
+            self._keeper.hold(Context(task, self._engine.clock.now, _no_line), claimed_at)
+        if task.timeout_for is not None:
+            holding.watch = asyncio.get_running_loop().create_task(self._watch(holding, task.timeout_for / 1000))
+        return holding
+
+    def find(self, task_id: str) -> Holding | None:
+        """The claim, if it is held here."""
+        return self._held.get(task_id)
+
+    def find_lost(self, task_id: str) -> Claim | None:
+        """The claim that was held here and was lost since."""
+        return self._lost.get(task_id)
+
+    def all(self) -> list[Holding]:
+        """Everything that is held."""
+        return list(self._held.values())
+
+    def drop(self, holding: Holding) -> None:
+        """Forget a claim that was settled."""
+        if self._held.get(holding.task.id) is holding:
+            del self._held[holding.task.id]
+        if self._keeper is not None:
+            self._keeper.drop(holding.task.claim)
+        if holding.watch is not None and holding.watch is not asyncio.current_task():
+            holding.watch.cancel()
+
+    def lose(self, holding: Holding) -> None:
+        """Forget a claim that is no longer ours, but remember that it was."""
+        self.drop(holding)
+        self._lost[holding.task.id] = holding.task.claim
+        while len(self._lost) > _LOST_KEPT:
+            self._lost.popitem(last=False)
+
+    async def _watch(self, holding: Holding, seconds: float) -> None:
+        await self._engine.clock.sleep(seconds)
+        while holding.settling:  # what is on its way decides; if that fails, the time is over all the same
+            await self._engine.clock.sleep(_LOOK_AGAIN)
+        if self._held.get(holding.task.id) is holding:
+            try:
+                await self._timed_out(holding)
+            except Exception as error:
+                self._engine.emit(LoopError("dispatch", f"task {holding.task.id} could not be timed out: {error!r}"))
+
+    def _fenced(self, task_ids: list[str]) -> None:
+        """An operator in this process took these tasks from whoever held them."""
+        for task_id in task_ids:
+            if (holding := self._held.get(task_id)) is not None and not holding.settling:
+                self._told_lost(holding.task.claim, "it was canceled, or settled by somebody else")
+
+    def _tell_lost(self, claim: Claim, reason: str) -> None:
+        """Called in the keeper's thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._told_lost, claim, reason)
+
+    def _told_lost(self, claim: Claim, reason: str) -> None:
+        holding = self._held.get(claim.task_id)
+        if holding is not None and holding.task.claim == claim and not holding.settling:
+            self._engine.emit(LeaseLost(claim.task_id, holding.task.name, reason, holding.task.trace_id))
+            self.lose(holding)
+
+
+def _no_line(_: LogLine) -> None:
+    """Nobody writes lines through the keeper's context."""

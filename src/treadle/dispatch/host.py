@@ -1,0 +1,104 @@
+"""The worker of a coordinator: the one loop, with a handler of issues; what jobs come to is written to their lines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from treadle.agents.host import OWN_KINDS, AgentHost, Profile
+from treadle.dispatch.config import DispatchConfig
+from treadle.dispatch.issues import InvalidIssue
+from treadle.dispatch.log_lines import done_line, error_line
+from treadle.dispatch.records import CHECKPOINT, WORKER_ID, TaskState, notes_of, state_of
+from treadle.kernel.store.units import Keep, Unit, Verdict
+from treadle.kernel.telemetry.events import Event, TaskSettled
+from treadle.model.clock import milliseconds
+from treadle.model.errors import ClaimLost, InvalidPolicy, NonRetryable
+from treadle.model.outcomes import Waiting
+from treadle.model.values import decode, encode
+from treadle.wiring.engine import Engine
+from treadle.wiring.machine import Machine
+from treadle.workers.context import Context
+from treadle.workers.handlers import Handler, Registry, make_handler
+
+JobHandler = Callable[..., Any]
+"""Takes (task: TaskState) or (task, ctx); what it returns and raises means what it means for every handler."""
+
+
+class DispatchHost(AgentHost):
+    """Runs one handler for the jobs of a coordinator, and says in their lines what they came to."""
+
+    def __init__(
+        self, engine: Engine, config: DispatchConfig, worker_id: str, handler: JobHandler, grace: float, machine: Machine
+    ) -> None:
+        self._worker_id = worker_id
+        registry = Registry()
+        registry.add(_wrapped(engine, config, worker_id, handler))
+        super().__init__(
+            engine,
+            Profile("default", "dispatch", worker_id, (), config.max_concurrent_tasks),
+            emit=self._heard,
+            concurrency=config.max_concurrent_tasks + OWN_KINDS,
+            threads=config.max_concurrent_tasks,
+            processes=1,
+            task_lists=(config.task_list,),
+            lease_for=round(engine.settings.lease * 1000),
+            grace=grace,
+            registry=registry,
+            poll_every=milliseconds(config.poll_interval) / 1000,
+            machine=machine,
+        )
+
+    def _heard(self, event: Event) -> None:
+        self._engine.emit(event)
+        if not isinstance(event, TaskSettled):
+            return
+        place = (event.task_id, self._engine.clock.now())
+        if event.move == "succeed":
+            self._line(done_line(*place, event.attempt, self._worker_id))
+        elif event.move in ("fail", "retry"):
+            message = str((decode(event.error) or {}).get("message", "failed"))
+            self._line(error_line(*place, message, event.attempt, self._worker_id))
+
+
+def _wrapped(engine: Engine, config: DispatchConfig, worker_id: str, handler: JobHandler) -> Handler:
+    """The kernel's handler for a user's: it notes who has the job, and hands it over typed."""
+    made = make_handler(config.name, handler, concurrency=config.max_concurrent_tasks)
+    if made.arguments == 0:
+        raise InvalidPolicy("A handler of jobs takes (task) or (task, ctx).")
+    loop = asyncio.get_running_loop()
+
+    async def on_loop(payload: dict[str, Any], ctx: Context) -> Any:
+        job = await _taken(engine, worker_id, payload, ctx)
+        return _kept(await made.call(*(job, ctx)[: made.arguments]), ctx)
+
+    def in_thread(payload: dict[str, Any], ctx: Context) -> Any:
+        job = asyncio.run_coroutine_threadsafe(_taken(engine, worker_id, payload, ctx), loop).result()
+        return _kept(made.call(*(job, ctx)[: made.arguments]), ctx)
+
+    call: Callable[..., Any] | Callable[..., Awaitable[Any]] = on_loop if made.isolation == "loop" else in_thread
+    return replace(made, call=call, arguments=2)
+
+
+async def _taken(engine: Engine, worker_id: str, payload: dict[str, Any], ctx: Context) -> TaskState:
+    """The job, with who has it stored under the claim; the store is waited for."""
+    task = ctx.task
+    try:
+        job = state_of(task, payload)
+    except InvalidIssue as error:
+        raise NonRetryable(str(error), error.code) from None
+    job.metadata[WORKER_ID] = worker_id
+    task.checkpoint = encode({**notes_of(task), WORKER_ID: worker_id}, "metadata")
+    answer = await engine.committer.submit(Unit(ctx.token, Keep(task.checkpoint)))
+    if answer.verdict is not Verdict.DONE:
+        raise ClaimLost(task.id, ctx.token.version)
+    return job
+
+
+def _kept(returned: Any, ctx: Context) -> Any:
+    """What a handler returned; a checkpoint for its next time is kept beside who has the job."""
+    if isinstance(returned, Waiting) and returned.checkpoint is not None:
+        return Waiting(returned.wait_for, {**notes_of(ctx.task), CHECKPOINT: returned.checkpoint})
+    return returned

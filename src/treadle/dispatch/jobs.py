@@ -1,0 +1,78 @@
+"""Reading jobs: the tasks of one lane, as their callers see them."""
+
+from __future__ import annotations
+
+import logging
+
+from treadle.dispatch.errors import JobNotFound
+from treadle.dispatch.issues import InvalidIssue
+from treadle.dispatch.records import SHOWN_STATES, TaskState, TaskStatus, state_of
+from treadle.dispatch.storage_retry import Patience
+from treadle.model.errors import InvalidInput, TaskNotFound
+from treadle.model.ids import parse_id
+from treadle.model.names import Lane
+from treadle.model.tasks import LogLine, Task
+from treadle.model.values import decode
+from treadle.wiring.engine import Engine
+
+_log = logging.getLogger("treadle.dispatch")
+
+
+class Jobs:
+    """The jobs of a lane; nothing here changes anything."""
+
+    def __init__(self, engine: Engine, lane: Lane, stored: Patience) -> None:
+        self._engine = engine
+        self._lane = lane
+        self._stored = stored
+
+    async def get(self, task_id: str) -> Task:
+        """The job's task, or `JobNotFound`; a task of another lane is none."""
+        try:
+            wanted = parse_id(task_id, "task id")
+        except InvalidInput:
+            raise JobNotFound(str(task_id)) from None
+        try:
+            task = await self._stored("reading a job", lambda: self._engine.reads.get_task(wanted))
+        except TaskNotFound:
+            raise JobNotFound(wanted) from None
+        if task.lane != self._lane:
+            raise JobNotFound(wanted)
+        return task
+
+    async def read(self, task: Task) -> TaskState:
+        """The job with its issue; raises `InvalidIssue` for what somebody else put there."""
+        return await self._stored("reading a job", lambda: self._shown(task))
+
+    async def page(
+        self, status: TaskStatus | str | None, before_id: str | None, limit: int
+    ) -> tuple[list[TaskState], str | None, bool]:
+        """A page of jobs, newest first, where the next one begins, and whether there may be one."""
+        states = () if status is None else SHOWN_STATES[TaskStatus.of(status)]
+        _, kind, task_list, name = self._lane
+
+        async def look() -> tuple[list[TaskState], str | None, bool]:
+            tasks = await self._engine.reads.list_tasks(
+                states=states, name=name, task_list=task_list, kind=kind, before_id=before_id, limit=limit
+            )
+            jobs = [job for task in tasks if (job := await self._shown_if_one(task)) is not None]
+            return jobs, tasks[-1].id if tasks else None, len(tasks) == limit
+
+        return await self._stored("listing jobs", look)
+
+    async def lines(self, task_id: str, limit: int) -> list[LogLine]:
+        """What was written about the job, oldest first."""
+        task = await self.get(task_id)
+        return await self._stored("reading lines", lambda: self._engine.store.list_lines(task.id, limit))
+
+    async def _shown(self, task: Task) -> TaskState:
+        text = await self._engine.value_store.open_text(task.payload) if task.payload.startswith("@") else task.payload
+        return state_of(task, decode(text))
+
+    async def _shown_if_one(self, task: Task) -> TaskState | None:
+        """The job; one that is none must not hide all others."""
+        try:
+            return await self._shown(task)
+        except InvalidIssue as error:
+            _log.warning("task %s is left out: %s", task.id, error)
+            return None

@@ -1,0 +1,176 @@
+"""Between artifacts and records: what the goal pipeline keeps is read from and written to the one table of records.
+
+Every document is checked against its schema before it is written. An objective's record belongs to no tree and stays; all
+that followed from it is one tree with its tasks (`root_id` is the objective's id), and is pruned with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from treadle.goals.decide import Changed, Decision, Document, Seen
+from treadle.goals.records import (
+    ContextSnapshot,
+    Objective,
+    OutputBundle,
+    PauseState,
+    ReadinessEvent,
+    RunRecord,
+    Workorder,
+    artifact_of,
+)
+from treadle.goals.schemas import check_document
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
+from treadle.kernel.store.units import PutBlob, Row
+from treadle.kernel.store.value_store import ValueStore
+from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.records import Record
+from treadle.model.states import (
+    CONTEXT_SNAPSHOT,
+    OBJECTIVE,
+    OUTPUT_BUNDLE,
+    PAUSE_STATE,
+    READINESS_EVENT,
+    RUN_RECORD,
+    WORKORDER,
+    Machine,
+)
+from treadle.model.values import encode
+
+_MACHINES: dict[type[Document], Machine] = {
+    Objective: OBJECTIVE,
+    ReadinessEvent: READINESS_EVENT,
+    ContextSnapshot: CONTEXT_SNAPSHOT,
+    Workorder: WORKORDER,
+    OutputBundle: OUTPUT_BUNDLE,
+    RunRecord: RUN_RECORD,
+    PauseState: PAUSE_STATE,
+}
+_SCHEMAS = {READINESS_EVENT.entity: "event"}
+"""Schemas that have another name than their entity."""
+
+_LIMIT = 2**31
+
+D = TypeVar("D", Objective, ReadinessEvent, ContextSnapshot, Workorder, OutputBundle, RunRecord, PauseState)
+
+
+class Artifacts:
+    """The artifacts of one namespace."""
+
+    def __init__(self, store: Store, value_store: ValueStore, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self._store = store
+        self._value_store = value_store
+        self._namespace = namespace
+
+    async def find(self, kind: type[D], record_id: str) -> D | None:
+        """The artifact of that id."""
+        found = await self.find_with_record(kind, record_id)
+        return None if found is None else found[1]
+
+    async def find_with_record(self, kind: type[D], record_id: str) -> tuple[Record, D] | None:
+        """The artifact and the record that it was read from."""
+        record = await self._store.find_record(record_id)
+        if record is None or record.namespace != self._namespace or record.entity != _MACHINES[kind].entity:
+            return None
+        return record, await self._open(kind, record)
+
+    async def find_objective(self, objective_id: str) -> Seen | None:
+        """The objective as it is now."""
+        found = await self.find_with_record(Objective, objective_id)
+        return None if found is None else Seen(*found)
+
+    async def list_objectives(
+        self, states: tuple[str, ...], before_id: str | None, limit: int, live: bool | None = None
+    ) -> list[Seen]:
+        """A page of objectives, newest first."""
+        which = RecordFilter(OBJECTIVE.entity, self._namespace, states=states, live=live, before_id=before_id)
+        return [Seen(record, await self._open(Objective, record)) for record in await self._store.list_records(which, limit)]
+
+    async def _open(self, kind: type[D], record: Record) -> D:
+        return artifact_of(kind, await self._value_store.unpack(record.body))
+
+    def rows(self, decision: Decision) -> tuple[Row, ...]:
+        """What a decision writes; raises `InvalidArtifact` for a document that does not fit its schema."""
+        rows: list[Row] = []
+        for document in decision.new:
+            rows += self._put(document)
+        for changed in decision.changed:
+            rows += self._change(changed)
+        return tuple(rows)
+
+    def _put(self, document: Document) -> Iterable[Row]:
+        machine = _MACHINES[type(document)]
+        is_objective = isinstance(document, Objective)
+        root_id = _objective_id(document)
+        body, blobs = self._body(document, root_id)
+        record = Record(
+            id=_id(document),
+            namespace=self._namespace,
+            entity=machine.entity,
+            name=document.key if isinstance(document, Objective) else None,
+            state=machine.initial,
+            body=body,
+            root_id=None if is_objective else root_id,
+        )
+        return (*blobs, PutRecord(record))
+
+    def _change(self, changed: Changed) -> Iterable[Row]:
+        machine = _MACHINES[type(changed.document)]
+        state = _state(changed.document)
+        body, blobs = self._body(changed.document, _objective_id(changed.document))
+        change = ChangeRecord(changed.record.id, changed.record.version, body)
+        if changed.move is not None:
+            change = ChangeRecord(
+                changed.record.id,
+                changed.record.version,
+                body,
+                move=changed.move,
+                from_state=changed.record.state,
+                to_state=state,
+                ended=state in machine.final,
+                actor=changed.actor,
+                data=None if changed.data is None else encode(changed.data, "data"),
+            )
+        return (*blobs, change)
+
+    def _body(self, document: Document, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:
+        made = document.as_json()
+        entity = _MACHINES[type(document)].entity
+        check_document(_SCHEMAS.get(entity, entity), made)
+        if isinstance(document, Objective):  # it outlives its tree, so nothing of it may stand elsewhere
+            return self._value_store.seal(encode(made, "objective", _LIMIT)), ()
+        return self._value_store.pack(made, root_id, entity, _LIMIT)
+
+
+def _id(document: Document) -> str:
+    match document:
+        case Objective():
+            return document.objective_id
+        case ReadinessEvent():
+            return document.event_id
+        case ContextSnapshot():
+            return document.snapshot_id
+        case Workorder():
+            return document.work_order_id
+        case OutputBundle():
+            return document.bundle_id
+        case RunRecord():
+            return document.run_record_id
+        case PauseState():
+            return document.pause_state_id
+
+
+def _objective_id(document: Document) -> str:
+    return document.resource_id if isinstance(document, ReadinessEvent) else document.objective_id
+
+
+def _state(document: Document) -> str:
+    match document:
+        case Objective() | Workorder():
+            return str(document.status)
+        case ReadinessEvent():
+            return "processed" if document.processed else "unprocessed"
+        case _:
+            return "written"

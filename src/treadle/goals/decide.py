@@ -1,0 +1,499 @@
+"""What the roles of the goal pipeline decide: from what was read to what is written, in one unit each. Pure.
+
+A decision names artifacts that are new, and artifacts that were seen and change; nothing of it happens unless all of it
+does, under the claim of the role's task. Ids are derived, so that a decision made twice names the same things (D11).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from string import Template
+
+import msgspec
+
+from treadle.goals.records import (
+    BUDGET_CODE,
+    FAIL,
+    PASS,
+    PAST_KEPT,
+    SCHEDULED,
+    STALE,
+    UNSERVED,
+    BlockerRef,
+    BundleError,
+    ContextSnapshot,
+    Digest,
+    GateReport,
+    NextAction,
+    Objective,
+    OutputBundle,
+    PastWorkorder,
+    PauseReason,
+    PauseState,
+    ReadinessEvent,
+    RunRecord,
+    Status,
+    Workorder,
+    bundle_id_of,
+    event_id_of,
+    gate_task_id,
+    overdue_pause_id_of,
+    pause_state_id_of,
+    run_record_id_of,
+    run_task_id,
+    schedule_task_id,
+    snapshot_id_of,
+    work_order_id_of,
+)
+from treadle.goals.topology import Topology, TypeRules
+from treadle.model.ids import derived_id
+from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, GOAL_GATE, GOAL_READINESS, GOAL_RUN, GOAL_SCHEDULE, Lane
+from treadle.model.records import Record
+from treadle.model.tasks import NewTask
+from treadle.model.values import Json, encode
+
+Document = Objective | ReadinessEvent | ContextSnapshot | Workorder | OutputBundle | RunRecord | PauseState
+
+_replace = msgspec.structs.replace
+_BUNDLE_KEYS = frozenset({"title", "metadata", "content", "notes"})
+BLOCKERS_KEPT = 20
+"""Resolved blockers that an objective remembers."""
+
+_LONGEST_REASON = 2000
+_LONGEST_BLOCKER = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A record as it was read, and the artifact in it."""
+
+    record: Record
+    objective: Objective
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """An artifact that was seen becomes this; with a `move` by its state machine, or without one."""
+
+    record: Record
+    document: Document
+    move: str | None = None
+    actor: str | None = None
+    data: dict[str, Json] | None = None
+
+
+@dataclass(slots=True)
+class Decision:
+    """What is written together; `result` says in the task what it was."""
+
+    result: dict[str, Json]
+    new: list[Document] = field(default_factory=list)
+    changed: list[Changed] = field(default_factory=list)
+    tasks: list[NewTask] = field(default_factory=list)
+
+
+# --- tasks ---
+
+
+def readiness_task(namespace: str, objective: Objective, occasion: str) -> NewTask:
+    """The task that looks whether the objective is executable now; `occasion` tells one look from another."""
+    return NewTask(
+        id=derived_id(objective.objective_id, f"readiness/{occasion}"),
+        lane=Lane(namespace, GOAL_READINESS, ENGINE_LIST, GOAL_READINESS),
+        payload=encode({"objective_id": objective.objective_id}),
+        root_id=objective.objective_id,
+    )
+
+
+def dependants_task(namespace: str, objective_id: str, after_key: str | None = None) -> NewTask:
+    """The task that looks at all objectives that this one blocked, once it is DONE; a page at a time."""
+    return NewTask(
+        id=derived_id(objective_id, f"dependants/{after_key or ''}"),
+        lane=Lane(namespace, GOAL_READINESS, ENGINE_LIST, GOAL_READINESS),
+        payload=encode({"dependants_of": objective_id, "after_key": after_key}),
+        root_id=objective_id,
+    )
+
+
+# --- readiness ---
+
+
+def decide_readiness(
+    seen: Seen, done: Collection[str], now: str, review: dict[str, Json] | None = None, namespace: str = DEFAULT_NAMESPACE
+) -> Decision:
+    """Take in resolved blockers and a review, and emit the readiness event of this status, once, if it is executable.
+
+    `done` are the objectives among its blockers that are DONE. A BLOCKED objective whose last blocker is one of these is TODO.
+    """
+    objective, move, actor = seen.objective, None, "readiness"
+    resolved = [
+        _resolve(each, now, actor) if each.objective_id in done and not each.resolved else each for each in objective.blockers
+    ]
+    if resolved != objective.blockers:
+        objective, move = _replace(objective, blockers=resolved), "resolve"
+    if objective.status == Status.NEW and review is not None:
+        actor = f"reviewer:{review['by']}"
+        move = "approve" if review["approved"] else "review"
+        objective = approved(objective, actor, now) if review["approved"] else objective
+    elif objective.status == Status.BLOCKED and move == "resolve" and not objective.open_blockers:
+        objective, move = unblocked(objective), "unblock"
+    decision = Decision({"objective_id": objective.objective_id, "status": objective.status, "emitted": False})
+    if objective.executable and (objective.emitted_version is None or objective.emitted_version < objective.status_version):
+        event = ReadinessEvent(
+            event_id=event_id_of(objective.objective_id, objective.status_version),
+            resource_id=objective.objective_id,
+            status_version=objective.status_version,
+            created_at=now,
+        )
+        objective = _replace(objective, emitted_version=objective.status_version)
+        decision.new.append(event)
+        decision.tasks.append(_schedule_task(namespace, event))
+        decision.result |= {"emitted": True, "event_id": event.event_id}
+    if objective != seen.objective or move is not None:
+        data = None if review is None else {"approved": review["approved"], "reason": review.get("reason")}
+        decision.changed.append(Changed(seen.record, _replace(objective, updated_at=now), move, actor, data))
+    return decision
+
+
+def _schedule_task(namespace: str, event: ReadinessEvent) -> NewTask:
+    return NewTask(
+        id=schedule_task_id(event.event_id),
+        lane=Lane(namespace, GOAL_SCHEDULE, ENGINE_LIST, GOAL_SCHEDULE),
+        payload=encode({"event_id": event.event_id}),
+        root_id=event.resource_id,
+    )
+
+
+def approved(objective: Objective, actor: str, now: str) -> Objective:
+    """The objective as a person (or the topology's reviewer) lets it go on."""
+    version = objective.status_version + 1
+    return _replace(objective, status=Status.TODO, status_version=version, approved_by=actor, approved_at=now)
+
+
+def unblocked(objective: Objective) -> Objective:
+    """The objective without what kept it BLOCKED: its tries start anew."""
+    return _replace(objective, status=Status.TODO, status_version=objective.status_version + 1, failed_workorders=0)
+
+
+def _resolve(blocker: BlockerRef, now: str, actor: str) -> BlockerRef:
+    return _replace(blocker, resolved=True, resolved_at=now, resolved_by=actor)
+
+
+def resolved_by(objective: Objective, actor: str, now: str) -> Objective:
+    """The objective with all its blockers resolved."""
+    return _replace(objective, blockers=[each if each.resolved else _resolve(each, now, actor) for each in objective.blockers])
+
+
+def blocked(objective: Objective, blocker: BlockerRef) -> Objective:
+    """The objective, BLOCKED by that."""
+    resolved = [each for each in objective.blockers if each.resolved][-BLOCKERS_KEPT:]
+    kept = [each for each in objective.blockers if not each.resolved or each in resolved]
+    return _replace(objective, status=Status.BLOCKED, status_version=objective.status_version + 1, blockers=[*kept, blocker])
+
+
+def text_blocker(objective: Objective, text: str) -> BlockerRef:
+    """A blocker that only a person resolves."""
+    return BlockerRef(blocker_id=next_blocker_id(objective), kind="TEXT", text=text[:_LONGEST_REASON])
+
+
+def next_blocker_id(objective: Objective) -> str:
+    """An id that no blocker of the objective has."""
+    return f"b{max((int(each.blocker_id[1:]) for each in objective.blockers), default=0) + 1}"
+
+
+# --- scheduler ---
+
+
+def decide_schedule(
+    event: ReadinessEvent, event_record: Record, seen: Seen | None, topology: Topology, now: str, namespace: str = DEFAULT_NAMESPACE
+) -> Decision:
+    """Make the context snapshot and the workorder of the event, set the objective IN_PROGRESS, and process the event.
+
+    An event that is processed already changes nothing; one whose objective has moved on since is processed as STALE.
+    """
+    if event.processed:
+        return Decision({"event_id": event.event_id, "reason": event.processed_reason, "repeated": True})
+    objective = None if seen is None else seen.objective
+    if objective is None or seen is None or not objective.executable or objective.status_version != event.status_version:
+        return _processed(event, event_record, STALE, now)
+    rules = topology.types.get(objective.type)
+    if rules is None:
+        decision = _processed(event, event_record, UNSERVED, now)
+        why = f"The topology {topology.name} has nothing for objectives of type {objective.type}."
+        after = _replace(blocked(objective, text_blocker(objective, why)), updated_at=now)
+        decision.changed.append(Changed(seen.record, after, "block", "scheduler", {"reason": why}))
+        return decision
+    workorder = Workorder(
+        work_order_id=work_order_id_of(event.event_id),
+        objective_id=objective.objective_id,
+        event_id=event.event_id,
+        diazotroph_type=rules.handler,
+        snapshot_id=snapshot_id_of(event.event_id),
+        budget_ms=rules.budget_for,
+        created_at=now,
+    )
+    decision = _processed(event, event_record, SCHEDULED, now)
+    decision.result |= {"work_order_id": workorder.work_order_id}
+    decision.new += [_snapshot(objective, event, rules, topology, now), workorder]
+    after = _replace(
+        objective,
+        status=Status.IN_PROGRESS,
+        status_version=objective.status_version + 1,
+        work_order_id=workorder.work_order_id,
+        updated_at=now,
+    )
+    decision.changed.append(Changed(seen.record, after, "schedule", "scheduler", {"work_order_id": workorder.work_order_id}))
+    decision.tasks.append(_run_task(namespace, workorder, rules))
+    return decision
+
+
+def _processed(event: ReadinessEvent, record: Record, reason: str, now: str) -> Decision:
+    after = _replace(event, processed=True, processed_reason=reason, processed_at=now)
+    return Decision(
+        {"event_id": event.event_id, "reason": reason}, changed=[Changed(record, after, "process", "scheduler", {"reason": reason})]
+    )
+
+
+def _snapshot(objective: Objective, event: ReadinessEvent, rules: TypeRules, topology: Topology, now: str) -> ContextSnapshot:
+    past = objective.workorders
+    return ContextSnapshot(
+        snapshot_id=snapshot_id_of(event.event_id),
+        event_id=event.event_id,
+        objective_id=objective.objective_id,
+        objective=objective,
+        blockers=objective.blockers,
+        run_records=[Digest(id=run_record_id_of(each.work_order_id), digest=each.run_record_digest) for each in past],
+        output_bundles=[Digest(id=bundle_id_of(each.work_order_id), digest=each.output_bundle_digest) for each in past],
+        topology_name=topology.name,
+        topology_digest=topology.digest,
+        prompt=prompt_of(objective, rules),
+        created_at=now,
+    )
+
+
+def prompt_of(objective: Objective, rules: TypeRules) -> str:
+    """The text for the handler: the objective's own, or that of the topology (`$title`, `$acceptance_criteria`), or a plain one."""
+    criteria = "\n".join(f"- {each}" for each in objective.acceptance_criteria)
+    words = {"title": objective.title, "acceptance_criteria": criteria, "type": objective.type, "id": objective.objective_id}
+    template = objective.prompt or rules.prompt
+    if template is not None:
+        return Template(template).safe_substitute(words)
+    return f"{objective.title}\n\nIt is done when:\n{criteria}" if criteria else objective.title
+
+
+def _run_task(namespace: str, workorder: Workorder, rules: TypeRules) -> NewTask:
+    return NewTask(
+        id=run_task_id(workorder.work_order_id),
+        lane=Lane(namespace, GOAL_RUN, rules.task_list, workorder.diazotroph_type),
+        payload=encode({"work_order_id": workorder.work_order_id}),
+        root_id=workorder.objective_id,
+    )
+
+
+# --- runner ---
+
+
+def decide_executed(
+    workorder: Workorder,
+    record: Record,
+    title: str,
+    result: dict[str, Json] | None,
+    error: dict[str, Json] | None,
+    now: str,
+    namespace: str = DEFAULT_NAMESPACE,
+) -> Decision:
+    """Keep what the handler brought, or why it brought nothing (D42), as the output bundle; the workorder is EXECUTED.
+
+    A workorder that is EXECUTED already changes nothing.
+    """
+    said: dict[str, Json] = {"work_order_id": workorder.work_order_id, "bundle_id": bundle_id_of(workorder.work_order_id)}
+    if workorder.status != "CREATED":
+        return Decision({**said, "repeated": True})
+    bundle = _bundle(workorder, title, result or {}, error, now)
+    decision = Decision({**said, "error": None if error is None else error.get("code")}, new=[bundle])
+    after = _replace(workorder, status="EXECUTED", executed_at=now)
+    decision.changed.append(Changed(record, after, "execute", "runner", None if error is None else {"error": error.get("code")}))
+    decision.tasks.append(
+        NewTask(
+            id=gate_task_id(workorder.work_order_id),
+            lane=Lane(namespace, GOAL_GATE, ENGINE_LIST, GOAL_GATE),
+            payload=encode({"work_order_id": workorder.work_order_id}),
+            root_id=workorder.objective_id,
+        )
+    )
+    return decision
+
+
+def _bundle(workorder: Workorder, title: str, result: dict[str, Json], error: dict[str, Json] | None, now: str) -> OutputBundle:
+    """The bundle of what was returned: its parts if they are named as a bundle's, else all of it as the content."""
+    parts: dict[str, Json] = {} if error is not None else {"content": result}
+    if result and set(result) <= _BUNDLE_KEYS and _fits(result):
+        parts = result
+    notes = parts.get("notes") or []
+    notes = [notes] if isinstance(notes, str) else list(notes)
+    failed = None
+    if error is not None:
+        failed = BundleError(code=str(error.get("code") or "failed"), message=str(error.get("message") or ""))
+        notes.append(f"{failed.code}: {failed.message}")
+    return OutputBundle(
+        bundle_id=bundle_id_of(workorder.work_order_id),
+        work_order_id=workorder.work_order_id,
+        objective_id=workorder.objective_id,
+        title=parts.get("title") or title,
+        metadata=parts.get("metadata") or {},
+        content=parts.get("content"),
+        notes=notes,
+        error=failed,
+        created_at=now,
+    )
+
+
+def _fits(result: dict[str, Json]) -> bool:
+    notes = result.get("notes", [])
+    return (
+        isinstance(result.get("title", ""), str)
+        and isinstance(result.get("metadata", {}), dict)
+        and (isinstance(notes, str) or (isinstance(notes, list) and all(isinstance(note, str) for note in notes)))
+    )
+
+
+# --- gate ---
+
+
+def decide_gate(
+    workorder: Workorder,
+    bundle: OutputBundle,
+    seen: Seen | None,
+    reports: Sequence[GateReport],
+    rules: TypeRules | None,
+    now: str,
+    namespace: str = DEFAULT_NAMESPACE,
+) -> Decision:
+    """Judge the workorder: its one run record, its one terminal pause state, and where its objective goes on from here."""
+    record = _judged(workorder, bundle, reports, rules, now)
+    decision = Decision({"work_order_id": workorder.work_order_id, "gate_result": record.gate_result}, new=[record])
+    after: Objective | None = None
+    if seen is not None and seen.objective.status == Status.IN_PROGRESS and seen.objective.work_order_id == workorder.work_order_id:
+        after, move = _after(seen.objective, record, bundle, rules)
+        after = _replace(after, updated_at=now)
+        decision.changed.append(
+            Changed(seen.record, after, move, "gate", {"gate_result": record.gate_result, "reason": record.reason})
+        )
+        if after.status == Status.TODO:
+            decision.tasks.append(readiness_task(namespace, after, f"status/{after.status_version}"))
+        if after.status == Status.DONE:
+            decision.tasks.append(dependants_task(namespace, after.objective_id))
+    decision.new.append(_pause(workorder, record, bundle, after, now))
+    return decision
+
+
+def _judged(
+    workorder: Workorder, bundle: OutputBundle, reports: Sequence[GateReport], rules: TypeRules | None, now: str
+) -> RunRecord:
+    failed = [report for report in reports if report.result == FAIL]
+    if bundle.error is not None:
+        result, reason = FAIL, f"nothing was brought: {bundle.error.code}: {bundle.error.message}"
+    elif failed:
+        result, reason = FAIL, "; ".join(f"{report.gate}: {report.reason}" for report in failed)
+    elif rules is None:
+        result, reason = FAIL, "the gate's topology has nothing for objectives of this type"
+    elif missing := {gate.name for gate in rules.gates} - {report.gate for report in reports}:
+        result, reason = FAIL, f"not judged by {', '.join(sorted(missing))}"
+    else:
+        result, reason = PASS, f"{len(reports)} of {len(reports)} gates passed" if reports else "there are no gates for its type"
+    return RunRecord(
+        run_record_id=run_record_id_of(workorder.work_order_id),
+        work_order_id=workorder.work_order_id,
+        objective_id=workorder.objective_id,
+        bundle_id=bundle.bundle_id,
+        gate_result=result,
+        reason=reason[:_LONGEST_REASON],
+        gates=list(reports),
+        created_at=now,
+    )
+
+
+def _after(objective: Objective, record: RunRecord, bundle: OutputBundle, rules: TypeRules | None) -> tuple[Objective, str]:
+    """Where the verdict leads, and the move: DONE, TODO for another try, or BLOCKED when the policy allows no more (D42)."""
+    past = PastWorkorder(
+        work_order_id=record.work_order_id,
+        gate_result=record.gate_result,
+        run_record_digest=digest_of(record),
+        output_bundle_digest=digest_of(bundle),
+    )
+    passed = record.gate_result == PASS
+    objective = _replace(
+        objective,
+        workorders=[*objective.workorders, past][-PAST_KEPT:],
+        work_order_id=None,
+        failed_workorders=objective.failed_workorders + (not passed),
+    )
+    if passed:
+        return _replace(objective, status=Status.DONE, status_version=objective.status_version + 1), "pass"
+    tries = objective.failed_workorders
+    if rules is not None and rules.on_fail == Status.TODO and tries < rules.max_workorders:
+        return _replace(objective, status=Status.TODO, status_version=objective.status_version + 1), "fail"
+    why = f"{tries} workorder{'s' if tries > 1 else ''} failed; the last: {' '.join(record.reason.split())}"[:_LONGEST_BLOCKER]
+    return blocked(objective, text_blocker(objective, why)), "give_up"
+
+
+def _pause(workorder: Workorder, record: RunRecord, bundle: OutputBundle, after: Objective | None, now: str) -> PauseState:
+    objective_id = workorder.objective_id
+    if record.gate_result == PASS:
+        reason = PauseReason.RUN_COMPLETE
+        actions = [f"Use the result: `treadle objectives show {objective_id}`."]
+    else:
+        spent = bundle.error is not None and bundle.error.code == BUDGET_CODE
+        reason = PauseReason.BUDGET_EXHAUSTED if spent else PauseReason.GATE_FAILED
+        actions = [f"See what was brought and why it failed: `treadle objectives show {objective_id}`."]
+        if spent:
+            actions.append(f"Raise the budget of its type in the topology (now {workorder.budget_ms} ms), or ask for less.")
+        if after is not None and after.status == Status.BLOCKED:
+            actions.append(f"Remove the cause, then `treadle objectives unblock {objective_id}`.")
+        elif after is not None:
+            actions.append("Nothing, if another try may help: a new workorder follows.")
+    return PauseState(
+        pause_state_id=pause_state_id_of(workorder.work_order_id),
+        objective_id=objective_id,
+        work_order_id=workorder.work_order_id,
+        reason=reason,
+        terminal=True,
+        actions=[NextAction(priority=number, action=action) for number, action in enumerate(actions[:3], 1)],
+        created_at=now,
+    )
+
+
+# --- deadline monitor ---
+
+
+def decide_overdue(seen: Seen, now: str) -> Decision:
+    """Flag the objective as overdue, once, with a pause state that says what to do."""
+    objective = seen.objective
+    actions = {
+        Status.BLOCKED: f"Resolve what blocks it: `treadle objectives show {objective.objective_id}`.",
+        Status.IN_PROGRESS: "Wait for its workorder, or look whether its worker gets on.",
+    }
+    first = actions.get(
+        Status(objective.status), "See to workers for its type, or to what it waits for: `treadle objectives show`."
+    )
+    pause = PauseState(
+        pause_state_id=overdue_pause_id_of(objective.objective_id),
+        objective_id=objective.objective_id,
+        reason=PauseReason.DEADLINE_PASSED,
+        terminal=False,
+        actions=[
+            NextAction(priority=1, action=first),
+            NextAction(priority=2, action=f"Lower its urgency: `treadle objectives edit {objective.objective_id} --urgency N`."),
+        ],
+        created_at=now,
+    )
+    after = _replace(objective, overdue_at=now, updated_at=now)
+    return Decision({}, new=[pause], changed=[Changed(seen.record, after, "overdue", "deadline")])
+
+
+def digest_of(document: Document) -> str:
+    """The digest of an artifact: of its document, in one order of keys."""
+    text = msgspec.json.encode(document.as_json(), order="sorted")
+    return hashlib.sha256(text).hexdigest()

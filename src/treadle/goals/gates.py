@@ -1,0 +1,241 @@
+"""Gates: what a workorder brought is judged by functions that are registered by name, and by three that are shipped.
+
+A gate takes (bundle) or (bundle, ctx) and returns True, False, or a `Judgement` with a reason. Sync ones run in threads. What
+it raises is no judgement: the gates are asked again, and in the end the workorder fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from treadle.goals.records import FAIL, PASS, GateReport, Objective, OutputBundle, Workorder
+from treadle.goals.schemas import first_error
+from treadle.goals.topology import SHIPPED_GATES, GateSpec, InvalidTopology, Topology, Trouble, suggestion
+from treadle.model.errors import Refused, TreadleError
+from treadle.model.values import Json
+from treadle.workers.call import Executor
+from treadle.workers.handlers import Handler, make_handler
+
+GATE_FOR = 600_000
+"""Milliseconds that a gate may take, unless it says otherwise."""
+
+_TAIL = 700
+_CHUNK = 64 * 1024
+_LONGEST_REASON = 1000
+
+
+class GateExists(Refused):
+    """Two gates of one name in one process."""
+
+    code = "gate_exists"
+
+
+class GateError(TreadleError):
+    """A gate did not come to a judgement."""
+
+    code = "gate_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a gate says, and why."""
+
+    passed: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GateContext:
+    """What a gate is given beside the bundle: what was wanted, its options in the topology, and the topology's folder."""
+
+    objective: dict[str, Json]
+    workorder: dict[str, Json]
+    options: Mapping[str, Json]
+    folder: Path
+
+
+class Gates:
+    """The gates of a process, by name."""
+
+    def __init__(self) -> None:
+        self._gates: dict[str, Handler] = {}
+
+    def add(self, gate: Handler) -> None:
+        """Add it; a second one of the same name, or of a shipped one's, raises `GateExists`."""
+        if gate.name in self._gates or gate.name in SHIPPED_GATES:
+            raise GateExists(f"There is a gate {gate.name} already; each name has one gate in a process.")
+        self._gates[gate.name] = gate
+
+    def find(self, name: str) -> Handler | None:
+        """The gate of that name, shipped ones among them."""
+        return _SHIPPED.get(name) or self._gates.get(name)
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted([*SHIPPED_GATES, *self._gates])
+
+    def __iter__(self) -> Any:
+        return iter(self._gates.values())
+
+    def check(self, topology: Topology) -> None:
+        """Raise `InvalidTopology` if it names a gate that nobody registered here."""
+        unknown = [
+            Trouble(
+                f"types.{name}.gates[{number}]",
+                f"there is no gate {gate.use} here; there are {', '.join(self.names())}{suggestion(gate.use, self.names())}",
+            )
+            for name, rules in topology.types.items()
+            for number, gate in enumerate(rules.gates)
+            if self.find(gate.use) is None
+        ]
+        if unknown:
+            raise InvalidTopology(topology.name, tuple(unknown))
+
+    async def judge(
+        self,
+        specs: tuple[GateSpec, ...],
+        bundle: OutputBundle,
+        objective: Objective,
+        workorder: Workorder,
+        folder: Path,
+        executor: Executor,
+    ) -> list[GateReport]:
+        """What all of the gates say, one after another; raises what one of them raised."""
+        reports = []
+        for spec in specs:
+            gate = self.find(spec.use)
+            if gate is None:
+                raise GateError(f"There is no gate {spec.use} in this process; there are {', '.join(self.names())}.")
+            context = GateContext(objective.as_json(), workorder.as_json(), spec.options, folder)
+            said = await _ask(gate, spec, bundle.as_json(), context, executor)
+            reason = _storable(said.reason) or ("passed" if said.passed else "did not pass")
+            reports.append(GateReport(gate=spec.name, result=PASS if said.passed else FAIL, reason=reason))
+        return reports
+
+
+async def _ask(gate: Handler, spec: GateSpec, bundle: dict[str, Json], context: GateContext, executor: Executor) -> Judgement:
+    timeout_for = spec.timeout_for or gate.timeout_for or GATE_FOR
+    arguments = (bundle, context)[: gate.arguments]
+    try:
+        async with asyncio.timeout(timeout_for / 1000) as limit:
+            said = await (executor.in_thread(gate, arguments) if gate.isolation == "thread" else gate.call(*arguments))
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return Judgement(False, f"took longer than {timeout_for / 1000:g} s")
+    if isinstance(said, bool):
+        return Judgement(said)
+    if isinstance(said, Judgement) and isinstance(said.passed, bool) and isinstance(said.reason, str):
+        return said
+    raise GateError(f"The gate {spec.name} returned a {type(said).__name__}; it must return True, False or a Judgement.")
+
+
+def _storable(text: str) -> str:
+    """The text cut to a sane length, without what stores cannot keep."""
+    return text[:_LONGEST_REASON].replace("\x00", "\\0").encode("utf-8", "replace").decode()
+
+
+# --- shipped ---
+
+
+async def _exit_code(bundle: dict[str, Json], ctx: GateContext) -> Judgement:
+    """Whether a command ends with the expected code: an argument list, no shell; the bundle is its stdin, as JSON.
+
+    `{objective_id}` and `{work_order_id}` in its words and its folder are replaced. It runs in the topology's folder or below.
+    """
+    words = {"{objective_id}": str(bundle["objective_id"]), "{work_order_id}": str(bundle["work_order_id"])}
+    root = ctx.folder.resolve()
+    cwd = (root / _filled(str(ctx.options.get("cwd", ".")), words)).resolve()
+    if not cwd.is_relative_to(root):
+        return Judgement(False, f"its folder {cwd} is outside of that of the topology")
+    if not cwd.is_dir():
+        return Judgement(False, f"there is no folder {cwd}")
+    argv = [_filled(word, words) for word in ctx.options["argv"]]
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            cwd=cwd,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Judgement(False, f"{argv[0]} could not be started: {error}")
+    try:
+        _, said = await asyncio.gather(_tell(process, json.dumps(bundle).encode()), _listen(process))
+        code = await process.wait()
+    finally:
+        await _end(process)
+    tail = said.decode("utf-8", "replace")[-_TAIL:].strip()
+    wanted = ctx.options.get("expect", 0)
+    return Judgement(code == wanted, f"{argv[0]} ended with {code}" + (f": {tail}" if tail else ""))
+
+
+async def _tell(process: asyncio.subprocess.Process, text: bytes) -> None:
+    """Give the command its input; one that does not read it all is not wrong."""
+    if process.stdin is None:
+        return
+    try:
+        process.stdin.write(text)
+        await process.stdin.drain()
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    process.stdin.close()
+
+
+async def _listen(process: asyncio.subprocess.Process) -> bytes:
+    """The end of what the command says, however much that is."""
+    said = b""
+    while process.stdout is not None and (more := await process.stdout.read(_CHUNK)):
+        said = (said + more)[-4 * _TAIL :]
+    return said
+
+
+def _filled(text: str, words: Mapping[str, str]) -> str:
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill the command and whatever it started, if it still runs, and leave nothing of it open."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    try:
+        await process.wait()
+    finally:
+        process._transport.close()  # type: ignore[attr-defined]  # what it started may hold its pipes, wherever it has gone
+
+
+def _json_schema(bundle: dict[str, Json], ctx: GateContext) -> Judgement:
+    """Whether a part of the bundle (its content) fits a JSON Schema."""
+    wrong = first_error(ctx.options["schema"], bundle[str(ctx.options.get("of", "content"))])
+    return Judgement(wrong is None, "it fits the schema" if wrong is None else wrong)
+
+
+def _regex(bundle: dict[str, Json], ctx: GateContext) -> Judgement:
+    """Whether a regular expression is found in a part of the bundle (its content), or with `forbid` is not."""
+    part = bundle[str(ctx.options.get("of", "content"))]
+    text = part if isinstance(part, str) else json.dumps(part, ensure_ascii=False)
+    found = re.search(str(ctx.options["pattern"]), text) is not None
+    return Judgement(
+        found is not bool(ctx.options.get("forbid", False)), f"{ctx.options['pattern']} was {'' if found else 'not '}found"
+    )
+
+
+_SHIPPED = {
+    "exit_code": make_handler("exit_code", _exit_code),
+    "json_schema": make_handler("json_schema", _json_schema),
+    "regex": make_handler("regex", _regex),
+}

@@ -1,0 +1,187 @@
+"""What interfaces show of the goal pipeline: an objective with all that followed from it, and the claims that are held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from treadle.goals.artifacts import Artifacts
+from treadle.goals.records import (
+    BlockerRef,
+    ClaimRecord,
+    ContextSnapshot,
+    Objective,
+    ObjectiveNotFound,
+    OutputBundle,
+    PauseState,
+    ReadinessEvent,
+    RunRecord,
+    Status,
+    Workorder,
+    bundle_id_of,
+    event_id_of,
+    gate_task_id,
+    overdue_pause_id_of,
+    pause_state_id_of,
+    run_record_id_of,
+    run_task_id,
+    schedule_task_id,
+    snapshot_id_of,
+    work_order_id_of,
+)
+from treadle.goals.schemas import check_document
+from treadle.kernel.reads.service import Reads
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TaskFilter
+from treadle.model.clock import as_text
+from treadle.model.ids import parse_id
+from treadle.model.names import DEFAULT_NAMESPACE, GOAL_GATE, GOAL_RUN, GOAL_SCHEDULE
+from treadle.model.states import TaskState
+from treadle.model.tasks import Move, Task
+from treadle.model.values import decode
+
+CLAIMS_SHOWN = 1000
+_RESOURCES = {
+    GOAL_SCHEDULE: ("EVENT", "event_id"),
+    GOAL_RUN: ("WORKORDER", "work_order_id"),
+    GOAL_GATE: ("WORKORDER", "work_order_id"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkorderTrail:
+    """A workorder with what it was given, what it brought and how it was judged; None for what is not there (yet, or any more)."""
+
+    workorder: Workorder
+    snapshot: ContextSnapshot | None
+    bundle: OutputBundle | None
+    run_record: RunRecord | None
+    pause_state: PauseState | None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveTrail:
+    """An objective, its readiness events and workorders in their order, its moves, and why it is where it is."""
+
+    objective: Objective
+    events: list[ReadinessEvent]
+    workorders: list[WorkorderTrail]
+    overdue: PauseState | None
+    moves: list[Move]
+    why: str
+
+
+class GoalReads:
+    """Reads of one namespace; nothing here changes anything."""
+
+    def __init__(self, store: Store, artifacts: Artifacts, reads: Reads, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self._store = store
+        self._artifacts = artifacts
+        self._reads = reads
+        self._namespace = namespace
+
+    async def show(self, objective_id: str) -> ObjectiveTrail:
+        """The objective and all that followed from it."""
+        seen = await self._artifacts.find_objective(parse_id(objective_id, "objective id"))
+        if seen is None:
+            raise ObjectiveNotFound(objective_id)
+        objective = seen.objective
+        events: list[ReadinessEvent] = []
+        trails: list[WorkorderTrail] = []
+        for event_id in _event_ids(objective):
+            event = await self._artifacts.find(ReadinessEvent, event_id)
+            if event is None:
+                continue
+            events.append(event)
+            trail = await self.find_trail(work_order_id_of(event_id))
+            trails += [] if trail is None else [trail]
+        return ObjectiveTrail(
+            objective,
+            events,
+            trails,
+            await self._artifacts.find(PauseState, overdue_pause_id_of(objective.objective_id)),
+            await self._store.list_moves(objective.objective_id),
+            await self.why(objective),
+        )
+
+    async def find_trail(self, work_order_id: str) -> WorkorderTrail | None:
+        """The workorder and all that belongs to it."""
+        workorder = await self._artifacts.find(Workorder, work_order_id)
+        if workorder is None:
+            return None
+        return WorkorderTrail(
+            workorder,
+            await self._artifacts.find(ContextSnapshot, snapshot_id_of(workorder.event_id)),
+            await self._artifacts.find(OutputBundle, bundle_id_of(work_order_id)),
+            await self._artifacts.find(RunRecord, run_record_id_of(work_order_id)),
+            await self._artifacts.find(PauseState, pause_state_id_of(work_order_id)),
+        )
+
+    async def why(self, objective: Objective) -> str:
+        """Why the objective is where it is, in one line."""
+        if objective.status == Status.DONE:
+            return "done"
+        if objective.status == Status.NEW:
+            return f"waits for its approval: treadle objectives approve {objective.objective_id}"
+        if waits := objective.open_blockers:
+            return f"blocked: {'; '.join([await self._said(each) for each in waits])}"
+        for task_id, what in self._tasks_of(objective):
+            task = await self._store.find_task(task_id)
+            if task is not None and not task.finished:
+                return f"{what}: {(await self._reads.why(task_id)).text}"
+        return "a role is looking at it"
+
+    async def _said(self, blocker: BlockerRef) -> str:
+        """What blocks; of an objective also where that is, as one that is BLOCKED itself waits for a person."""
+        if blocker.objective_id is None:
+            return str(blocker.text)
+        said = f"objective {blocker.objective_id} ({blocker.text})"
+        seen = await self._artifacts.find_objective(blocker.objective_id)
+        if seen is None:
+            return said
+        other = seen.objective
+        reasons = "; ".join(str(each.text) for each in other.open_blockers)
+        return f"{said}, which is {other.status}{f': {reasons}' if other.status == Status.BLOCKED and reasons else ''}"
+
+    async def blocking_statuses(self, objectives: Sequence[Objective]) -> dict[str, str]:
+        """By id the status of each objective that one of these waits for."""
+        wanted = {
+            each.objective_id for objective in objectives for each in objective.open_blockers if each.objective_id is not None
+        }
+        found = [await self._artifacts.find_objective(objective_id) for objective_id in sorted(wanted)]
+        return {seen.objective.objective_id: seen.objective.status for seen in found if seen is not None}
+
+    @staticmethod
+    def _tasks_of(objective: Objective) -> Iterator[tuple[str, str]]:
+        if objective.work_order_id is not None:
+            yield run_task_id(objective.work_order_id), "being worked on"
+            yield gate_task_id(objective.work_order_id), "being judged"
+        else:
+            yield schedule_task_id(event_id_of(objective.objective_id, objective.status_version)), "to be scheduled"
+
+    async def claims(self, kind: str | None = None) -> list[ClaimRecord]:
+        """The claims that are held now, each a valid `claim_record`: of events, of workorders, and of all other tasks (D40)."""
+        which = TaskFilter(states=(TaskState.RUNNING,), namespace=self._namespace, kind=kind)
+        found = [claim_of(task) for task in await self._store.list_tasks(which, CLAIMS_SHOWN)]
+        for claim in found:
+            check_document("claim_record", claim.as_json())
+        return found
+
+
+def claim_of(task: Task) -> ClaimRecord:
+    """The claim of a task that is held."""
+    resource_type, name = _RESOURCES.get(task.kind, ("TASK", ""))
+    return ClaimRecord(
+        resource_type=resource_type,
+        resource_id=decode(task.payload)[name] if name else task.id,
+        owner_id=task.owner_id or "",
+        lease_expires_at=as_text(task.wake_at) or "",
+        heartbeat_at=as_text(task.heartbeat_at) or "",
+        claim_version=task.claim_version,
+        task_id=task.id,
+    )
+
+
+def _event_ids(objective: Objective) -> Iterator[str]:
+    for version in range(1, objective.status_version + 1):
+        yield event_id_of(objective.objective_id, version)

@@ -1,0 +1,249 @@
+"""The roles of the goal pipeline as handlers of their kinds of task: they do what is outside, and settling the task does the rest.
+
+The readiness role asks the reviewer, if the topology names one; the runner calls the handler that the workorder names, within
+its budget; the gate role asks the gates; the monitor looks for what is overdue. Scheduling is nothing but a decision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from treadle.goals.artifacts import Artifacts
+from treadle.goals.gates import Gates
+from treadle.goals.monitor import Monitor
+from treadle.goals.records import (
+    BUDGET_CODE,
+    ContextSnapshot,
+    OutputBundle,
+    RunRecord,
+    Status,
+    Workorder,
+    bundle_id_of,
+    run_record_id_of,
+)
+from treadle.goals.schemas import need_jsonschema
+from treadle.goals.topology import MONITOR_EVERY_FOR, InvalidTopology, Topology, Trouble, suggestion
+from treadle.model.clock import Clock
+from treadle.model.errors import StoreError
+from treadle.model.names import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_RUN, GOAL_SCHEDULE
+from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Problem, Released, Retry, Succeeded, Waiting
+from treadle.model.retry import RetryPolicy
+from treadle.model.values import Json, decode, encode
+from treadle.workers.call import Executor, call
+from treadle.workers.context import Context
+from treadle.workers.handlers import Handler, Registry, make_handler
+
+THREADS = 16
+PROCESSES = 4
+"""Workorders at once of a handler that runs in threads or in processes, unless it says otherwise."""
+
+_PERSISTENT = RetryPolicy(retries=1_000_000, first_for=1_000, cap_for=300_000)
+_NO_SPECIALIST = "{} is a specialist; workorders need a plain handler, which may enqueue a specialist's task and wait for it"
+_GATE_RETRY = RetryPolicy(retries=2, first_for=1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What the roles of a process work with."""
+
+    topology: Topology
+    artifacts: Artifacts
+    monitor: Monitor
+    registry: Registry
+    gates: Gates
+    executor: Executor
+    clock: Clock
+
+
+class Roles:
+    """The handlers of the roles that a topology gives to this process, by kind and name."""
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+        self._kinds = outside.topology.kinds()
+        self._own = {
+            GOAL_READINESS: make_handler(GOAL_READINESS, self._review, retry=_PERSISTENT),
+            GOAL_SCHEDULE: make_handler(GOAL_SCHEDULE, _nothing),
+            GOAL_GATE: make_handler(GOAL_GATE, self._judge, retry=_GATE_RETRY),
+            GOAL_DEADLINE: make_handler(GOAL_DEADLINE, self._look, retry=_PERSISTENT),
+        }
+        self._runners: dict[str, Handler] = {}
+        need_jsonschema()
+
+    def check(self) -> None:
+        """Raise `InvalidTopology` for what this process needs and does not have: gates, a reviewer, handlers that will do."""
+        topology, registry = self._outside.topology, self._outside.registry
+        for name, rules in topology.types.items():
+            if (handler := registry.find(rules.handler)) is not None and handler.executes is not None:
+                raise InvalidTopology(topology.name, (Trouble(f"types.{name}.handler", _NO_SPECIALIST.format(rules.handler)),))
+        if GOAL_GATE in self._kinds:
+            self._outside.gates.check(topology)
+        reviewer = topology.reviewer
+        if reviewer is not None and GOAL_READINESS in self._kinds and registry.find(reviewer) is None:
+            names = registry.names()
+            known = f"there are {', '.join(names) or 'none'}{suggestion(reviewer, names)}"
+            raise InvalidTopology(topology.name, (Trouble("reviewer", f"there is no handler {reviewer} here; {known}"),))
+
+    def find(self, kind: str, name: str) -> Handler | None:
+        """The handler for tasks of that kind and name, if this process plays that role and can."""
+        if kind not in self._kinds:
+            return None
+        return self._runner(name) if kind == GOAL_RUN else self._own.get(kind)
+
+    def _runner(self, name: str) -> Handler | None:
+        user = self._outside.registry.find(name)
+        if user is None:
+            return None
+        known = self._runners.get(name)
+        if known is None:
+            bound = {"thread": THREADS, "process": PROCESSES}.get(user.isolation)
+            known = self._runners[name] = replace(
+                user,
+                name=f"{GOAL_RUN}/{user.name}",
+                call=_running(self._outside, user),
+                arguments=2,
+                isolation="loop",
+                timeout_for=None,
+                concurrency=user.concurrency or bound,
+                executes=None,
+                cancels=None,
+            )
+        return known
+
+    async def _review(self, payload: dict[str, Any], ctx: Context) -> Outcome:
+        """Ask the reviewer about a NEW objective, if there is one to ask."""
+        reviewer = self._outside.topology.reviewer
+        if reviewer is None or "objective_id" not in payload:
+            return Succeeded()
+        try:
+            seen = await self._outside.artifacts.find_objective(payload["objective_id"])
+        except StoreError as error:
+            return Released(f"the objective could not be read: {error}")
+        handler = self._outside.registry.find(reviewer)
+        if seen is None or handler is None or seen.objective.status != Status.NEW:
+            return Succeeded()
+        inner = _inner(ctx, handler, {"objective": seen.objective.as_json()})
+        outcome = await call(handler, inner, self._outside.executor)
+        if isinstance(outcome, Retry | Failed | Waiting | Released):
+            return outcome
+        if not isinstance(outcome, Succeeded):
+            kind = type(outcome).__name__
+            return Failed(Problem("unexpected_result", f"The reviewer {reviewer} came to {kind}; it must return a dict."))
+        said = outcome.result
+        if not isinstance(said.get("approved"), bool):
+            return Failed(
+                Problem("unexpected_result", f"The reviewer {reviewer} must return {{'approved': true or false}}, not {said!r}.")
+            )
+        return Succeeded({"review": {"by": reviewer, "approved": said["approved"], "reason": str(said.get("reason") or "")}})
+
+    async def _judge(self, payload: dict[str, Any]) -> Outcome:
+        """Ask the gates, unless the workorder was judged already or brought nothing."""
+        artifacts, topology = self._outside.artifacts, self._outside.topology
+        work_order_id = payload["work_order_id"]
+        try:
+            workorder = await artifacts.find(Workorder, work_order_id)
+            bundle = await artifacts.find(OutputBundle, bundle_id_of(work_order_id))
+            judged = await artifacts.find(RunRecord, run_record_id_of(work_order_id))
+            seen = None if workorder is None else await artifacts.find_objective(workorder.objective_id)
+        except StoreError as error:
+            return Released(f"the workorder could not be read: {error}")
+        if workorder is None or bundle is None or seen is None or judged is not None or bundle.error is not None:
+            return Succeeded()
+        rules = topology.types.get(seen.objective.type)
+        specs = () if rules is None else rules.gates
+        reports = await self._outside.gates.judge(
+            specs, bundle, seen.objective, workorder, Path(topology.folder), self._outside.executor
+        )
+        return Succeeded({"gates": [report.as_json() for report in reports]})
+
+    async def _look(self, _: dict[str, Any], ctx: Context) -> Outcome:
+        """One pass over all objectives, and another after the interval."""
+        topology = self._outside.topology
+        try:
+            await self._outside.monitor.look(ctx.token, topology)
+        except StoreError as error:
+            return Released(f"objectives could not be read: {error}")
+        role = topology.roles.get("deadline")
+        return Waiting((role.interval_for if role is not None else None) or MONITOR_EVERY_FOR)
+
+
+async def _nothing(_: dict[str, Any]) -> None:
+    """Nothing by itself: settling the task is what does it."""
+
+
+def _running(outside: Outside, user: Handler) -> Callable[[dict[str, Any], Context], Any]:
+    async def run(payload: dict[str, Any], ctx: Context) -> Outcome:
+        """Call the workorder's handler within what is left of its budget; a workorder that is executed is left alone."""
+        try:
+            workorder = await outside.artifacts.find(Workorder, payload["work_order_id"])
+            snapshot = None if workorder is None else await outside.artifacts.find(ContextSnapshot, workorder.snapshot_id)
+        except StoreError as error:
+            return Released(f"the workorder could not be read: {error}")
+        if workorder is None or workorder.status != "CREATED":
+            return Succeeded()
+        if user.executes is not None:
+            return Failed(Problem("unexpected_result", _NO_SPECIALIST.format(user.name)))
+        if snapshot is None:
+            return Failed(Problem("value_lost", "The context snapshot of the workorder is not in the store any more."))
+        spent, kept = _spent(ctx)
+        left = workorder.budget_ms - spent
+        if left <= 0:
+            return _out_of_budget(workorder)
+        given = {
+            "objective": snapshot.objective.as_json(),
+            "workorder": workorder.as_json(),
+            "snapshot": snapshot.as_json(),
+            "prompt": snapshot.prompt,
+        }
+        timeout_for = left if user.timeout_for is None else min(left, user.timeout_for)
+        inner = _inner(ctx, user, given, timeout_for, kept)
+        started = outside.clock.monotonic()
+        outcome = await call(user, inner, outside.executor)
+        spent += math.ceil((outside.clock.monotonic() - started) * 1000)
+        if isinstance(outcome, Retry) and spent >= workorder.budget_ms:
+            return _out_of_budget(workorder)
+        if isinstance(outcome, AwaitingApproval):
+            message = "A workorder's handler cannot ask for an approval; people approve objectives."
+            return Failed(Problem("unexpected_result", message))
+        after = {"spent_ms": spent, "checkpoint": decode(kept)}
+        ctx.task.checkpoint = encode(after, "checkpoint")  # what a retry or a pause keeps
+        if isinstance(outcome, Waiting):
+            return Waiting(
+                outcome.wait_for, {**after, "checkpoint": outcome.checkpoint} if outcome.checkpoint is not None else after
+            )
+        return outcome
+
+    return run
+
+
+def _inner(
+    ctx: Context,
+    handler: Handler,
+    payload: dict[str, Json],
+    timeout_for: int | None = None,
+    checkpoint: str | None = None,
+) -> Context:
+    """The same attempt as the user's handler sees it: its name, what it is given, and its own time."""
+    task = msgspec.structs.replace(
+        ctx.task, name=handler.name, payload=encode(payload, "workorder", 2**31), timeout_for=timeout_for, checkpoint=checkpoint
+    )
+    return ctx.standing_in(task)
+
+
+def _spent(ctx: Context) -> tuple[int, str | None]:
+    """Milliseconds of the budget that earlier attempts took, and the checkpoint that the handler left."""
+    kept = decode(ctx.task.checkpoint)
+    if not isinstance(kept, dict) or "spent_ms" not in kept:
+        return 0, None
+    inner = kept.get("checkpoint")
+    return int(kept["spent_ms"]), None if inner is None else encode(inner, "checkpoint")
+
+
+def _out_of_budget(workorder: Workorder) -> Failed:
+    return Failed(Problem(BUDGET_CODE, f"The budget of {workorder.budget_ms} ms was spent before the handler came to an end."))

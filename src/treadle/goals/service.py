@@ -1,0 +1,385 @@
+"""What people do with objectives: add, approve, block, unblock, edit. Every change commits with the task that looks what follows.
+
+The boundary: an objective goes from NEW to TODO only by somebody who is named (or by the reviewer that a topology names).
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from treadle.goals.artifacts import Artifacts
+from treadle.goals.decide import (
+    Changed,
+    Decision,
+    Seen,
+    approved,
+    blocked,
+    next_blocker_id,
+    readiness_task,
+    resolved_by,
+    text_blocker,
+    unblocked,
+)
+from treadle.goals.reads import GoalReads, ObjectiveTrail
+from treadle.goals.records import LEVELS, BlockerRef, ClaimRecord, Objective, ObjectiveNotFound, ObjectiveType, Status
+from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.records import PutItems
+from treadle.kernel.store.units import Answer, Row, Unit, Verdict
+from treadle.model.clock import as_text
+from treadle.model.errors import IllegalMove, InvalidInput
+from treadle.model.ids import Ids, parse_id
+from treadle.model.names import DEFAULT_NAMESPACE, check_key
+from treadle.model.states import OBJECTIVE
+from treadle.model.values import Json, encode
+
+BODY_LIMIT = 64 * 1024
+"""Bytes that an objective may take: it is read and written often, and copied into every context snapshot."""
+
+_PAGE_LIMIT = 1000
+_TRIES = 10
+_REVIEWER = "reviewer:"
+_replace = msgspec.structs.replace
+
+
+class Objectives:
+    """The objectives of one namespace."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        artifacts: Artifacts,
+        reads: GoalReads,
+        ids: Ids,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._artifacts = artifacts
+        self._reads = reads
+        self._ids = ids
+        self._namespace = namespace
+
+    async def add(
+        self,
+        title: str,
+        *,
+        actor: str,
+        acceptance_criteria: Sequence[str] = (),
+        type: str = ObjectiveType.TICKET,  # noqa: A002 - the word of the artifact
+        importance: int = 2,
+        urgency: int = 2,
+        blocked_by: Sequence[str] = (),
+        metadata: Mapping[str, Json] | None = None,
+        prompt: str | None = None,
+        key: str | None = None,
+    ) -> Objective:
+        """Store a NEW objective, which waits for its approval.
+
+        `blocked_by` are ids of objectives that must be DONE first, or texts that a person resolves. While an objective with the
+        same `key` is not DONE, that one is returned and nothing is stored.
+        """
+        objective_id = self._ids.new_id()
+        check_actor(actor)
+        for _ in range(_TRIES):
+            now = await self._now()
+            blockers, waited_for = await self._blockers(blocked_by, now)
+            objective = Objective(
+                objective_id=objective_id,
+                title=_text(title, "title", 500),
+                acceptance_criteria=[_text(each, "acceptance criterion", 4000) for each in acceptance_criteria],
+                type=_one_of(type, tuple(ObjectiveType), "type"),
+                importance=_level(importance, "importance"),
+                urgency=_level(urgency, "urgency"),
+                blockers=blockers,
+                metadata=_metadata(metadata),
+                prompt=None if prompt is None else _text(prompt, "prompt", 32_000),
+                key=None if key is None else check_key(key),
+                created_by=actor,
+                created_at=now,
+                updated_at=now,
+            )
+            _check_size(objective)
+            decision = Decision({}, new=[objective], tasks=[readiness_task(self._namespace, objective, "added")])
+            answer = await self._commit(decision, _waits(objective_id, waited_for))
+            if objective.key is not None and (taken := answer.existing.get(objective.key)) not in (None, objective_id):
+                return await self.get(str(taken))
+            if answer.verdict is Verdict.DONE:
+                return objective
+        raise _too_fast(objective_id, "add")
+
+    async def get(self, objective_id: str) -> Objective:
+        """The objective, or `ObjectiveNotFound`."""
+        return (await self._see(objective_id)).objective
+
+    async def show(self, objective_id: str) -> ObjectiveTrail:
+        """The objective, all that followed from it, and why it is where it is."""
+        return await self._reads.show(objective_id)
+
+    async def blocking_statuses(self, objectives: Sequence[Objective]) -> dict[str, str]:
+        """By id the status of each objective that one of these waits for: one that is BLOCKED waits for a person in turn."""
+        return await self._reads.blocking_statuses(objectives)
+
+    async def claims(self, kind: str | None = None) -> builtins.list[ClaimRecord]:
+        """The claims that are held now, of events, of workorders and of all other tasks, as `claim_record` describes them."""
+        return await self._reads.claims(kind)
+
+    async def list(
+        self, *, statuses: Sequence[str] = (), before_id: str | None = None, limit: int = 50
+    ) -> builtins.list[Objective]:
+        """A page of objectives, newest first; the last one's id is the `before_id` of the next page."""
+        _check_limit(limit)
+        states = tuple(_one_of(each, tuple(Status), "status") for each in statuses)
+        before = None if before_id is None else parse_id(before_id, "cursor")
+        return [seen.objective for seen in await self._artifacts.list_objectives(states, before, limit)]
+
+    async def board(self, limit: int = 20) -> dict[str, tuple[int, builtins.list[Objective]]]:
+        """For each status how many objectives have it, and the newest of these, the most important first."""
+        _check_limit(limit)
+        counts = await self._store.count_records(self._namespace, OBJECTIVE.entity)
+        board = {}
+        for status in Status:
+            found = await self.list(statuses=[status], limit=limit) if counts.get(status) else []
+            found.sort(key=lambda each: (-each.importance, -each.urgency))
+            board[str(status)] = (counts.get(status, 0), found)
+        return board
+
+    async def approve(self, objective_id: str, *, actor: str) -> Objective:
+        """Let a NEW objective be worked on; `actor` is who says so, and is recorded. Approved ones are returned as they are."""
+        check_actor(actor)
+
+        def decide(objective: Objective, now: str) -> tuple[Objective, str] | None:
+            return None if objective.approved_by is not None else (approved(objective, actor, now), "approve")
+
+        return await self._operate(objective_id, actor, "approve", decide)
+
+    async def block(self, objective_id: str, *, actor: str, reason: str | None = None, on: str | None = None) -> Objective:
+        """Keep a TODO objective from being worked on: until a person unblocks it, or until the objective `on` is DONE."""
+        check_actor(actor)
+        if (reason is None) == (on is None):
+            raise InvalidInput("Say what blocks it: either a reason, or the objective that it waits for.")
+        waited_for: builtins.list[Seen] = []
+        if on is not None:
+            other = await self._see(on)
+            if other.objective.objective_id == parse_id(objective_id, "objective id"):
+                raise InvalidInput("An objective cannot wait for itself.")
+            await self._check_no_circle(parse_id(objective_id, "objective id"), other)
+            if other.objective.status == Status.DONE:
+                raise InvalidInput(f"The objective {on} is DONE already: it blocks nothing.")
+            waited_for.append(other)
+
+        def decide(objective: Objective, now: str) -> tuple[Objective, str] | None:
+            blocker = (
+                text_blocker(objective, _text(reason, "reason", 2000))
+                if reason is not None
+                else _objective_blocker(objective, waited_for[0])
+            )
+            return blocked(objective, blocker), "block"
+
+        return await self._operate(objective_id, actor, "block", decide, waited_for)
+
+    async def unblock(self, objective_id: str, *, actor: str) -> Objective:
+        """Resolve all that blocks the objective, whatever it is; a BLOCKED one is TODO again, and its tries start anew."""
+        check_actor(actor)
+
+        def decide(objective: Objective, now: str) -> tuple[Objective, str] | None:
+            after = resolved_by(objective, actor, now)
+            if objective.status == Status.BLOCKED:
+                return unblocked(after), "unblock"
+            return None if after == objective else (after, "resolve")
+
+        return await self._operate(objective_id, actor, "unblock", decide)
+
+    async def edit(
+        self,
+        objective_id: str,
+        *,
+        actor: str,
+        title: str | None = None,
+        acceptance_criteria: Sequence[str] | None = None,
+        importance: int | None = None,
+        urgency: int | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        prompt: str | None = None,
+    ) -> Objective:
+        """Change what is not None, of an objective that is not DONE. A workorder that is under way keeps its snapshot."""
+        check_actor(actor)
+        given: dict[str, Any] = {}
+        if title is not None:
+            given["title"] = _text(title, "title", 500)
+        if acceptance_criteria is not None:
+            given["acceptance_criteria"] = [_text(each, "acceptance criterion", 4000) for each in acceptance_criteria]
+        if importance is not None:
+            given["importance"] = _level(importance, "importance")
+        if urgency is not None:
+            given["urgency"] = _level(urgency, "urgency")
+        if metadata is not None:
+            given["metadata"] = _metadata(metadata)
+        if prompt is not None:
+            given["prompt"] = _text(prompt, "prompt", 32_000)
+
+        def decide(objective: Objective, now: str) -> tuple[Objective, str] | None:
+            after = _replace(objective, **given)
+            _check_size(after)
+            return None if after == objective else (after, "edit")
+
+        return await self._operate(objective_id, actor, "edit", decide)
+
+    # inside
+
+    async def _operate(
+        self,
+        objective_id: str,
+        actor: str,
+        move: str,
+        decide: Callable[[Objective, str], tuple[Objective, str] | None],
+        waited_for: Sequence[Seen] = (),
+    ) -> Objective:
+        """Read, decide, commit under what was seen, with a task that looks what follows; look again when somebody was faster."""
+        for _ in range(_TRIES):
+            seen = await self._see(objective_id)
+            now = await self._now()
+            decided = decide(seen.objective, now)
+            if decided is None:
+                return seen.objective
+            after, made = _replace(decided[0], updated_at=now), decided[1]
+            if OBJECTIVE.target(seen.record.state, made) is None:
+                raise IllegalMove("objective", objective_id, seen.record.state, move, OBJECTIVE.possible(seen.record.state))
+            changed = [Changed(seen.record, after, made, actor)]
+            tasks = (
+                [readiness_task(self._namespace, after, f"version/{seen.record.version}")]
+                if made != "edit" or after.status == Status.NEW
+                else []
+            )
+            others = [await self._see(each.objective.objective_id) for each in waited_for]
+            if any(other.objective.status == Status.DONE for other in others):
+                raise InvalidInput(f"The objective {others[0].objective.objective_id} is DONE already: it blocks nothing.")
+            answer = await self._commit(Decision({}, changed=changed, tasks=tasks), _waits(after.objective_id, others))
+            if answer.verdict is Verdict.DONE:
+                return after
+        raise _too_fast(objective_id, move)
+
+    async def _commit(self, decision: Decision, waits: tuple[Decision, tuple[Row, ...]]) -> Answer:
+        touched, items = waits
+        rows = (*self._artifacts.rows(decision), *self._artifacts.rows(touched), *items)
+        reach("operate.before_commit")
+        answer = await self._committer.submit(Unit(tasks=tuple(decision.tasks), rows=rows), PATIENCE)
+        reach("operate.after_commit")
+        return answer
+
+    async def _see(self, objective_id: str) -> Seen:
+        seen = await self._artifacts.find_objective(parse_id(objective_id, "objective id"))
+        if seen is None:
+            raise ObjectiveNotFound(objective_id)
+        return seen
+
+    async def _now(self) -> str:
+        return as_text(await self._store.now()) or ""
+
+    async def _blockers(self, given: Sequence[str], now: str) -> tuple[builtins.list[BlockerRef], builtins.list[Seen]]:
+        """The blockers of a new objective, and the objectives among them that are not DONE."""
+        blockers: builtins.list[BlockerRef] = []
+        waited_for: builtins.list[Seen] = []
+        for number, text in enumerate(given, 1):
+            try:
+                other = await self._see(text)
+            except InvalidInput:
+                blockers.append(BlockerRef(blocker_id=f"b{number}", kind="TEXT", text=_text(text, "blocker", 2000)))
+                continue
+            done = other.objective.status == Status.DONE
+            blockers.append(
+                BlockerRef(
+                    blocker_id=f"b{number}",
+                    kind="OBJECTIVE",
+                    objective_id=other.objective.objective_id,
+                    text=other.objective.title,
+                    resolved=done,
+                    resolved_at=now if done else None,
+                    resolved_by="readiness" if done else None,
+                )
+            )
+            if not done:
+                waited_for.append(other)
+        return blockers, waited_for
+
+    async def _check_no_circle(self, objective_id: str, other: Seen) -> None:
+        """Whoever waits for itself in the end waits for ever: refuse it while it is easy to see why."""
+        frontier, met = [other.objective], {other.objective.objective_id}
+        while frontier:
+            each = frontier.pop()
+            for blocker in each.open_blockers:
+                if blocker.objective_id == objective_id:
+                    raise InvalidInput(f"That would be a circle: {each.objective_id} waits for {objective_id} already.")
+                if blocker.objective_id is not None and blocker.objective_id not in met:
+                    met.add(blocker.objective_id)
+                    seen = await self._artifacts.find_objective(blocker.objective_id)
+                    frontier += [] if seen is None else [seen.objective]
+
+
+def check_actor(actor: str) -> str:
+    """Who acts, by name; the name of the reviewer is the engine's own."""
+    check_key(actor, "actor")
+    if actor.startswith(_REVIEWER) or not actor.strip():
+        raise InvalidInput(f"{actor!r} is not the name of a person: say who does it, such as ada or cli:ada.")
+    return actor
+
+
+def _waits(objective_id: str, waited_for: Sequence[Seen]) -> tuple[Decision, tuple[Row, ...]]:
+    """That this objective waits for those is kept with those; their version moves on, so that none is DONE unnoticed meanwhile."""
+    touched = [Changed(seen.record, seen.objective) for seen in waited_for]
+    items = tuple(PutItems(seen.record.id, ((objective_id, "{}"),)) for seen in waited_for)
+    return Decision({}, changed=touched), items
+
+
+def _objective_blocker(objective: Objective, other: Seen) -> BlockerRef:
+    return BlockerRef(
+        blocker_id=next_blocker_id(objective),
+        kind="OBJECTIVE",
+        objective_id=other.objective.objective_id,
+        text=other.objective.title,
+    )
+
+
+def _too_fast(objective_id: str, move: str) -> IllegalMove:
+    return IllegalMove("objective", objective_id, "changing too fast", move)
+
+
+def _text(value: object, what: str, limit: int) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > limit:
+        raise InvalidInput(f"A {what} is text of 1 to {limit} characters, not {value!r}."[:300])
+    return value
+
+
+def _check_limit(limit: int) -> None:
+    if not 0 < limit <= _PAGE_LIMIT:
+        raise InvalidInput(f"limit must be from 1 to {_PAGE_LIMIT}, not {limit}.")
+
+
+def _level(value: object, what: str) -> int:
+    if type(value) is not int or value not in LEVELS:
+        raise InvalidInput(f"{what} is a whole number from 0 to 4 (4 is the highest), not {value!r}.")
+    return value
+
+
+def _one_of(value: object, choices: tuple[str, ...], what: str) -> str:
+    if value not in choices:
+        raise InvalidInput(f"{what} must be one of {', '.join(choices)}, not {value!r}.")
+    return str(value)
+
+
+def _metadata(value: Mapping[str, Json] | None) -> dict[str, Json]:
+    if value is not None and not isinstance(value, Mapping):
+        raise InvalidInput(f"metadata is a dict (a JSON object), not {type(value).__name__}.")
+    return dict(value or {})
+
+
+def _check_size(objective: Objective) -> None:
+    encode(objective.as_json(), "objective", BODY_LIMIT)

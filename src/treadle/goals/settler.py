@@ -1,0 +1,241 @@
+"""Settles the tasks of the goal pipeline's roles: what a role decides commits with the end of its task, under its claim.
+
+Read, decide in pure code, commit with the versions that were seen; when one has moved on meanwhile, look again. So each role
+is idempotent: whatever was done before is found, and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from treadle.goals.artifacts import Artifacts
+from treadle.goals.decide import (
+    Decision,
+    Seen,
+    decide_executed,
+    decide_gate,
+    decide_readiness,
+    decide_schedule,
+    dependants_task,
+    readiness_task,
+)
+from treadle.goals.records import (
+    FAIL,
+    BundleError,
+    GateReport,
+    Objective,
+    OutputBundle,
+    ReadinessEvent,
+    RunRecord,
+    Status,
+    Workorder,
+    artifact_of,
+    bundle_id_of,
+    run_record_id_of,
+)
+from treadle.goals.topology import Topology
+from treadle.kernel.queue.decide import settlement
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict
+from treadle.kernel.telemetry.events import Emit, StoreTrouble
+from treadle.model import names
+from treadle.model.clock import Clock, as_text
+from treadle.model.errors import Refused, StoreError, StoreUnavailable, TreadleError
+from treadle.model.names import DEFAULT_NAMESPACE, GOAL_DEADLINE, GOAL_RUN
+from treadle.model.outcomes import Released
+from treadle.model.retry import RetryPolicy
+from treadle.model.states import TaskState
+from treadle.model.tasks import Claim, NewTask, Task
+from treadle.model.values import Json, decode, encode
+
+DEPENDANTS_PAGE = 200
+"""Objectives that one unit looks at of those that waited for one."""
+
+_TRIES = 10
+_AGAIN_FOR = 1_000
+_CODE = "not_judged"
+
+
+class NoTopology(TreadleError):
+    """A role of the goal pipeline was to decide in a process that has no topology."""
+
+    code = "no_topology"
+
+
+class GoalSettler:
+    """Decides for the roles; `topology` is that of this process."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        artifacts: Artifacts,
+        topology: Callable[[], Topology | None],
+        clock: Clock,
+        emit: Emit,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._artifacts = artifacts
+        self._topology = topology
+        self._clock = clock
+        self._emit = emit
+        self._namespace = namespace
+
+    async def settle(self, task: Task, token: Claim, decided: Finish | Park) -> Answer:
+        """Commit what a role's task came to, and what follows from it, in one unit; a Park leaves all as it is."""
+        if isinstance(decided, Park) or task.kind == GOAL_DEADLINE:
+            return await self._committer.submit(Unit(token, decided))
+        for _ in range(_TRIES):
+            decision = await self._decide_at_last(task, decided)
+            finish = decided if decision is None else _finished(decision)
+            tasks, rows = ((), ()) if decision is None else (tuple(decision.tasks), self._artifacts.rows(decision))
+            answer = await self._committer.submit(Unit(token, finish, tasks, rows=rows))
+            if answer.verdict is Verdict.CLAIM_LOST or (
+                answer.verdict is Verdict.DONE and not await self._was_beaten(token, decision)
+            ):
+                return answer
+        released = settlement(task, Released("what it is about changes too fast"), RetryPolicy())
+        return await self._committer.submit(
+            Unit(token, msgspec.structs.replace(released, wake_for=_AGAIN_FOR) if isinstance(released, Park) else released)
+        )
+
+    async def _decide_at_last(self, task: Task, finish: Finish) -> Decision | None:
+        """Decide when the store can be read: what was done under a claim is not lost because of an outage."""
+        while True:
+            try:
+                return await self.decide(task, finish)
+            except StoreUnavailable as error:
+                self._emit(StoreTrouble(f"reading for {task.kind}", str(error), _AGAIN_FOR / 1000))
+                await self._clock.sleep(_AGAIN_FOR / 1000)
+
+    async def _was_beaten(self, token: Claim, decision: Decision | None) -> bool:
+        """Whether nothing was done, as another task had written the same just before: then the claim is still held."""
+        if decision is None or not decision.new:
+            return False
+        try:
+            task = await self._store.find_task(token.task_id)
+        except StoreError:  # it was done, or its lease runs out and it is looked at again
+            return False
+        return task is not None and not task.finished and task.claim == token
+
+    async def decide(self, task: Task, finish: Finish) -> Decision | None:
+        """What the role makes of the end of its task; None where the task just ends so."""
+        payload: dict[str, Json] = decode(task.payload)
+        match task.kind:
+            case names.GOAL_READINESS:
+                return await self._readiness(payload, finish)
+            case names.GOAL_SCHEDULE:
+                return None if _failed(finish) else await self._schedule(payload["event_id"])
+            case names.GOAL_RUN:
+                return await self._executed(payload["work_order_id"], finish)
+            case names.GOAL_GATE:
+                return await self._gate(payload["work_order_id"], finish)
+            case _:
+                return None
+
+    async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
+        """What an operator's end of a role's task brings: a canceled workorder is EXECUTED without a result.
+
+        The others' ends would leave an objective where nobody looks any more, so they are refused.
+        """
+        if task.kind != GOAL_RUN:
+            raise Refused(
+                f"Task {task.id} is a role of the goal pipeline ({task.kind}) and is not canceled by itself; "
+                "`treadle objectives` operates what it is about."
+            )
+        decision = await self.decide(task, finish)
+        return ((), ()) if decision is None else (tuple(decision.tasks), self._artifacts.rows(decision))
+
+    async def _now(self) -> str:
+        return as_text(await self._store.now()) or ""
+
+    async def _readiness(self, payload: dict[str, Json], finish: Finish) -> Decision | None:
+        if (objective_id := payload.get("dependants_of")) is not None:
+            return await self._dependants(objective_id, payload.get("after_key"))
+        if _failed(finish):
+            return None
+        seen = await self._artifacts.find_objective(payload["objective_id"])
+        if seen is None:
+            return Decision({"objective_id": payload["objective_id"], "emitted": False})
+        review = (decode(finish.result) or {}).get("review")
+        return decide_readiness(seen, await self._done_blockers(seen), await self._now(), review, self._namespace)
+
+    async def _done_blockers(self, seen: Seen) -> set[str]:
+        wanted = {each.objective_id for each in seen.objective.open_blockers if each.objective_id is not None}
+        found = [await self._artifacts.find(Objective, objective_id) for objective_id in sorted(wanted)]
+        return {each.objective_id for each in found if each is not None and each.status == Status.DONE}
+
+    async def _dependants(self, objective_id: str, after_key: str | None) -> Decision:
+        """A look for each objective that waited for this one, and another such task while there are more."""
+        items = await self._store.list_items(objective_id, after_key, DEPENDANTS_PAGE)
+        decision = Decision({"dependants_of": objective_id, "looked_at": len(items)})
+        for key, _ in items:
+            seen = await self._artifacts.find_objective(key)
+            if seen is not None and seen.objective.status != Status.DONE:
+                decision.tasks.append(readiness_task(self._namespace, seen.objective, f"after/{objective_id}"))
+        if len(items) == DEPENDANTS_PAGE:
+            decision.tasks.append(dependants_task(self._namespace, objective_id, items[-1][0]))
+        return decision
+
+    async def _schedule(self, event_id: str) -> Decision:
+        topology = self._need_topology()
+        found = await self._artifacts.find_with_record(ReadinessEvent, event_id)
+        if found is None:
+            return Decision({"event_id": event_id, "reason": "GONE"})
+        record, event = found
+        seen = await self._artifacts.find_objective(event.resource_id)
+        return decide_schedule(event, record, seen, topology, await self._now(), self._namespace)
+
+    async def _executed(self, work_order_id: str, finish: Finish) -> Decision:
+        found = await self._artifacts.find_with_record(Workorder, work_order_id)
+        if found is None:
+            return Decision({"work_order_id": work_order_id, "reason": "GONE"})
+        record, workorder = found
+        seen = await self._artifacts.find_objective(workorder.objective_id)
+        title = workorder.diazotroph_type if seen is None else seen.objective.title
+        error = decode(finish.error) or {"code": "failed", "message": "It failed."} if _failed(finish) else None
+        result = None if error is not None else decode(finish.result)
+        return decide_executed(workorder, record, title, result, error, await self._now(), self._namespace)
+
+    async def _gate(self, work_order_id: str, finish: Finish) -> Decision:
+        topology = self._need_topology()
+        workorder = await self._artifacts.find(Workorder, work_order_id)
+        bundle = await self._artifacts.find(OutputBundle, bundle_id_of(work_order_id))
+        if workorder is None or bundle is None or workorder.status != "EXECUTED":
+            return Decision({"work_order_id": work_order_id, "reason": "GONE" if workorder is None else "NOT_EXECUTED"})
+        if (judged := await self._artifacts.find(RunRecord, run_record_id_of(work_order_id))) is not None:
+            return Decision({"work_order_id": work_order_id, "gate_result": judged.gate_result, "repeated": True})
+        seen = await self._artifacts.find_objective(workorder.objective_id)
+        rules = None if seen is None else topology.types.get(seen.objective.type)
+        if _failed(finish):  # the gates could not be asked: whatever kept them from answering is the reason of a FAIL
+            problem = artifact_of(BundleError, {"code": _CODE, "message": "", **_problem(finish)})
+            reports = [GateReport(gate="gates", result=FAIL, reason=f"{problem.code}: {problem.message}"[:1000])]
+        else:
+            reports = [artifact_of(GateReport, each) for each in (decode(finish.result) or {}).get("gates", [])]
+        return decide_gate(workorder, bundle, seen, reports, rules, await self._now(), self._namespace)
+
+    def _need_topology(self) -> Topology:
+        topology = self._topology()
+        if topology is None:
+            raise NoTopology("This process plays no role of the goal pipeline; give its worker a topology: `--topology FILE`.")
+        return topology
+
+
+def _failed(finish: Finish) -> bool:
+    return finish.state != TaskState.COMPLETED
+
+
+def _problem(finish: Finish) -> dict[str, Json]:
+    said = decode(finish.error) or {}
+    return {name: str(said[name]) for name in ("code", "message") if said.get(name)}
+
+
+def _finished(decision: Decision) -> Finish:
+    """A role that has decided has succeeded, whatever it decided about."""
+    return Finish("succeed", TaskState.COMPLETED, result=encode(decision.result, "result"))

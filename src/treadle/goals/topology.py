@@ -1,0 +1,368 @@
+"""A topology: which roles of the goal pipeline a worker plays, and how: handlers, budgets, gates, deadlines, policies.
+
+It comes as a mapping (from a YAML file). `read_topology` checks all of it and tells everything that is wrong at once: where
+in the file, what is there, and what would be right.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from treadle.goals.records import LEVELS, ObjectiveType, Status
+from treadle.model.errors import InvalidInput, TreadleError
+from treadle.model.names import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_RUN, GOAL_SCHEDULE, check_name
+from treadle.model.values import Json, encode
+
+ROLES = {
+    "readiness": GOAL_READINESS,
+    "scheduler": GOAL_SCHEDULE,
+    "runner": GOAL_RUN,
+    "gate": GOAL_GATE,
+    "deadline": GOAL_DEADLINE,
+}
+"""The roles, and the kind of task that each claims."""
+
+BUDGET_FOR = 600_000
+MAX_WORKORDERS = 3
+MONITOR_EVERY_FOR = 60_000
+SHIPPED_GATES = ("exit_code", "json_schema", "regex")
+_DAY_FOR = 86_400_000
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": _DAY_FOR}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)\s*")
+_PARTS = ("title", "content", "metadata", "notes")
+
+
+class InvalidTopology(InvalidInput):
+    """A topology file that cannot be used; `problems` says where and why."""
+
+    code = "invalid_topology"
+
+    def __init__(self, name: str, problems: tuple[Trouble, ...]) -> None:
+        lines = "".join(f"\n  {problem.render()}" for problem in problems)
+        many = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__(f"The topology {name} cannot be used, {many}:{lines}")
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that is wrong: the path in the file, and what would be right."""
+
+    path: str
+    message: str
+    line: int | None = None
+
+    def render(self) -> str:
+        """For people, on one line."""
+        where = f"line {self.line}, " if self.line is not None else ""
+        return f"{where}{self.path or 'the file'}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """How a role polls; None means as the worker does by itself."""
+
+    interval_for: int | None = None
+    lease_for: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GateSpec:
+    """A gate by its name, with what it is told: a registered one, or one of the shipped ones (`use`)."""
+
+    name: str
+    use: str
+    options: Mapping[str, Json] = field(default_factory=dict)
+    timeout_for: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRules:
+    """What is done with objectives of a type."""
+
+    handler: str
+    gates: tuple[GateSpec, ...]
+    budget_for: int = BUDGET_FOR
+    on_fail: str = Status.TODO
+    max_workorders: int = MAX_WORKORDERS
+    prompt: str | None = None
+    task_list: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A checked topology; `digest` is that of what it says, and `folder` is where its commands may run."""
+
+    name: str
+    roles: Mapping[str, Role]
+    types: Mapping[str, TypeRules]
+    deadlines: Mapping[int, int] = field(default_factory=dict)
+    """Milliseconds from approval until an objective of that urgency is overdue."""
+    reviewer: str | None = None
+    digest: str = ""
+    folder: str = "."
+
+    def kinds(self) -> frozenset[str]:
+        """The kinds of task that its roles claim."""
+        return frozenset(ROLES[name] for name in self.roles)
+
+    def lease_for(self) -> int | None:
+        """A process has one length of leases: the shortest that its roles name."""
+        return min((role.lease_for for role in self.roles.values() if role.lease_for is not None), default=None)
+
+    def interval_for(self) -> int | None:
+        """A process looks after one interval: the shortest that its roles name; the monitor has its own."""
+        named = [role.interval_for for name, role in self.roles.items() if name != "deadline" and role.interval_for is not None]
+        return min(named, default=None)
+
+
+def read_topology(
+    document: Json, *, name: str = "topology", folder: str = ".", line_of: Callable[[str], int | None] = lambda _: None
+) -> Topology:
+    """The topology of a mapping, or `InvalidTopology` with everything that is wrong with it."""
+    reader = _Reader(line_of)
+    topology = reader.topology(document, name, folder)
+    if reader.troubles or topology is None:
+        raise InvalidTopology(name, tuple(reader.troubles))
+    return topology
+
+
+def suggestion(word: object, known: Iterable[str]) -> str:
+    """`; did you mean X?`, if something known is near."""
+    near = difflib.get_close_matches(str(word), list(known), 1, 0.6)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+class _Reader:
+    """Reads part by part and goes on after what is wrong."""
+
+    def __init__(self, line_of: Callable[[str], int | None]) -> None:
+        self._line_of = line_of
+        self.troubles: list[Trouble] = []
+
+    def _wrong(self, path: str, message: str) -> None:
+        self.troubles.append(Trouble(path, message, self._line_of(path)))
+
+    def _mapping(self, value: Json, path: str, known: Iterable[str], required: Iterable[str] = ()) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            self._wrong(path, f"must be a mapping with {', '.join(known)}, not {_kind(value)}")
+            return {}
+        for key in value:
+            if key not in known:
+                self._wrong(_join(path, key), f"is not known here; there are {', '.join(known)}{suggestion(key, known)}")
+        for key in required:
+            if key not in value:
+                self._wrong(path, f"needs {key}")
+        return value
+
+    def topology(self, document: Json, name: str, folder: str) -> Topology | None:
+        known = ("name", "roles", "types", "deadlines", "reviewer")
+        top = self._mapping(document, "", known, ("types",))
+        roles = self._roles(top.get("roles"))
+        types = self._types(top["types"] or {}) if "types" in top else {}
+        deadlines = self._deadlines(top.get("deadlines"))
+        reviewer = top.get("reviewer")
+        if reviewer is not None:
+            self._name(reviewer, "reviewer", "handler name")
+        given = top.get("name", name)
+        if not isinstance(given, str) or not given.strip():
+            self._wrong("name", f"must be text, not {_kind(given)}")
+        if self.troubles:
+            return None
+        digest = hashlib.sha256(encode(_plain(document), "topology").encode()).hexdigest()
+        return Topology(given, roles, types, deadlines, reviewer, digest, folder)
+
+    def _roles(self, value: Json) -> dict[str, Role]:
+        if value is None:
+            return {name: Role() for name in ROLES}
+        if isinstance(value, list):
+            value = {name: None for name in value if isinstance(name, str)} if all(isinstance(n, str) for n in value) else value
+        roles = {}
+        for name, given in self._mapping(value, "roles", tuple(ROLES)).items():
+            path = _join("roles", name)
+            parts = self._mapping({} if given is None else given, path, ("interval", "lease"))
+            interval_for = self._duration(parts.get("interval"), _join(path, "interval"), 10, _DAY_FOR)
+            lease_for = self._duration(parts.get("lease"), _join(path, "lease"), 1_000, 3_600_000)
+            if name in ROLES:
+                roles[name] = Role(interval_for, lease_for)
+        return roles
+
+    def _types(self, value: Json) -> dict[str, TypeRules]:
+        known = tuple(str(each) for each in ObjectiveType)
+        types = {}
+        given = self._mapping(value, "types", known)
+        if isinstance(value, dict) and not value:
+            self._wrong("types", f"needs at least one of {', '.join(known)}")
+        for name, rules in given.items():
+            if name in known and (made := self._type(rules, _join("types", name))) is not None:
+                types[name] = made
+        return types
+
+    def _type(self, value: Json, path: str) -> TypeRules | None:
+        known = ("handler", "gates", "budget", "budget_ms", "on_fail", "max_workorders", "prompt", "task_list")
+        rules = self._mapping(value, path, known, ("handler", "gates"))
+        if not rules:
+            return None
+        handler = rules.get("handler")
+        if "handler" in rules:
+            self._name(handler, _join(path, "handler"), "handler name")
+        budget_for = self._budget(rules, path)
+        on_fail = rules.get("on_fail", str(Status.TODO))
+        if on_fail not in ("TODO", "BLOCKED"):
+            self._wrong(
+                _join(path, "on_fail"), f"must be TODO or BLOCKED, not {on_fail!r}{suggestion(on_fail, ('TODO', 'BLOCKED'))}"
+            )
+        most = rules.get("max_workorders", MAX_WORKORDERS)
+        if type(most) is not int or not 1 <= most <= 1000:
+            self._wrong(_join(path, "max_workorders"), f"must be a whole number from 1 to 1000, not {most!r}")
+        prompt = rules.get("prompt")
+        if prompt is not None and (not isinstance(prompt, str) or not prompt.strip()):
+            self._wrong(_join(path, "prompt"), f"must be text, not {_kind(prompt)}")
+        task_list = rules.get("task_list", "default")
+        self._name(task_list, _join(path, "task_list"), "task list")
+        gates = self._gates(rules.get("gates", []), _join(path, "gates"))
+        return TypeRules(str(handler), gates, budget_for, str(on_fail), most, prompt, str(task_list))
+
+    def _budget(self, rules: dict[str, Any], path: str) -> int:
+        if "budget" in rules and "budget_ms" in rules:
+            self._wrong(_join(path, "budget"), "give either budget or budget_ms, not both")
+        if "budget_ms" in rules:
+            given = rules["budget_ms"]
+            if type(given) is not int or not 1 <= given <= 30 * _DAY_FOR:
+                self._wrong(_join(path, "budget_ms"), f"must be a whole number of milliseconds from 1, not {given!r}")
+                return BUDGET_FOR
+            return given
+        return self._duration(rules.get("budget"), _join(path, "budget"), 1, 30 * _DAY_FOR) or BUDGET_FOR
+
+    def _gates(self, value: Json, path: str) -> tuple[GateSpec, ...]:
+        if not isinstance(value, list):
+            self._wrong(path, f"must be a list of gates ([] lets everything pass that brought no error), not {_kind(value)}")
+            return ()
+        gates = [self._gate(each, f"{path}[{number}]") for number, each in enumerate(value)]
+        names = [gate.name for gate in gates if gate is not None]
+        for number, gate in enumerate(gates):
+            if gate is not None and names.index(gate.name) != number and names.count(gate.name) > 1:
+                self._wrong(f"{path}[{number}]", f"there is a gate {gate.name} before it already; give it another name")
+        return tuple(gate for gate in gates if gate is not None)
+
+    def _gate(self, value: Json, path: str) -> GateSpec | None:
+        if isinstance(value, str):
+            value = {"use": value}
+        if not isinstance(value, dict) or not isinstance(value.get("use"), str):
+            self._wrong(path, f"must be the name of a gate, or a mapping with use: NAME, not {_kind(value)}")
+            return None
+        use = value["use"]
+        options = {key: each for key, each in value.items() if key not in ("use", "name", "timeout")}
+        name = value.get("name", use)
+        self._name(name, _join(path, "name") if "name" in value else path, "gate name")
+        check = {"exit_code": self._exit_code, "json_schema": self._json_schema, "regex": self._regex}.get(use)
+        if check is not None:
+            check(options, path)
+        timeout_for = self._duration(value.get("timeout"), _join(path, "timeout"), 1, _DAY_FOR)
+        return GateSpec(str(name), use, options, timeout_for)
+
+    def _exit_code(self, options: dict[str, Any], path: str) -> None:
+        self._mapping(options, path, ("argv", "cwd", "expect"), ("argv",))
+        argv = options.get("argv", ["x"])
+        if not isinstance(argv, list) or not argv or not all(isinstance(word, str) and word for word in argv):
+            wrong = "there is no shell here" if isinstance(argv, str) else f"not {argv!r}"
+            self._wrong(_join(path, "argv"), f"must be a list of words, such as [python, -m, pytest]; {wrong}")
+        cwd = options.get("cwd", ".")
+        if not isinstance(cwd, str) or cwd.startswith(("/", "~")) or ".." in cwd.split("/"):
+            self._wrong(_join(path, "cwd"), f"must be a folder within that of the topology file, such as work, not {cwd!r}")
+        expect = options.get("expect", 0)
+        if type(expect) is not int or not 0 <= expect <= 255:
+            self._wrong(_join(path, "expect"), f"must be an exit code from 0 to 255, not {expect!r}")
+
+    def _json_schema(self, options: dict[str, Any], path: str) -> None:
+        self._mapping(options, path, ("schema", "of"), ("schema",))
+        if not isinstance(options.get("schema", {}), dict | bool):
+            self._wrong(_join(path, "schema"), f"must be a JSON Schema, not {_kind(options['schema'])}")
+        self._part(options, path)
+
+    def _regex(self, options: dict[str, Any], path: str) -> None:
+        self._mapping(options, path, ("pattern", "of", "forbid"), ("pattern",))
+        pattern = options.get("pattern", "")
+        try:
+            re.compile(pattern if isinstance(pattern, str) else repr(pattern))
+            if not isinstance(pattern, str):
+                self._wrong(_join(path, "pattern"), f"must be text, not {_kind(pattern)}")
+        except (re.error, OverflowError, RecursionError) as error:
+            self._wrong(_join(path, "pattern"), f"is not a regular expression: {error}")
+        if not isinstance(options.get("forbid", False), bool):
+            self._wrong(_join(path, "forbid"), f"must be true or false, not {options['forbid']!r}")
+        self._part(options, path)
+
+    def _part(self, options: dict[str, Any], path: str) -> None:
+        part = options.get("of", "content")
+        if part not in _PARTS:
+            self._wrong(_join(path, "of"), f"must be one of {', '.join(_PARTS)}, not {part!r}{suggestion(part, _PARTS)}")
+
+    def _deadlines(self, value: Json) -> dict[int, int]:
+        deadlines: dict[int, int] = {}
+        if value is None:
+            return deadlines
+        if not isinstance(value, dict):
+            self._wrong("deadlines", f"must map urgencies (0 to 4) to durations, such as 4: 1h, not {_kind(value)}")
+            return deadlines
+        for urgency, given in value.items():
+            path = _join("deadlines", urgency)
+            if type(urgency) is not int or urgency not in LEVELS:
+                self._wrong(path, "an urgency is a whole number from 0 to 4")
+            elif (span := self._duration(given, path, 1, 3650 * _DAY_FOR)) is not None:
+                deadlines[urgency] = span
+            elif given is None:
+                self._wrong(path, "needs a duration, such as 1h")
+        return deadlines
+
+    def _duration(self, value: Json, path: str, least: int, most: int) -> int | None:
+        if value is None:
+            return None
+        found: float | None = None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            found = value * 1000
+        elif isinstance(value, str) and (match := _DURATION.fullmatch(value)):
+            found = float(match[1]) * _UNITS[match[2]]
+        if found is None:
+            self._wrong(path, f"must be a duration, such as 30 (seconds), 500ms, 10m, 8h or 2d, not {value!r}")
+            return None
+        if not least <= found <= most:
+            self._wrong(path, f"must be from {_span(least)} to {_span(most)}, not {value!r}")
+            return None
+        return round(found)
+
+    def _name(self, value: Json, path: str, what: str) -> None:
+        try:
+            check_name(value, what)
+        except TreadleError as error:
+            self._wrong(path, str(error).rstrip("."))
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _span(for_ms: int) -> str:
+    for unit, size in (("d", _DAY_FOR), ("h", 3_600_000), ("s", 1000)):
+        if for_ms % size == 0 and for_ms >= size:
+            return f"{for_ms // size}{unit}"
+    return f"{for_ms}ms"
+
+
+def _kind(value: Json) -> str:
+    names = {dict: "a mapping", list: "a list", str: f"the text {value!r}", type(None): "nothing", bool: str(value).lower()}
+    return names.get(type(value), repr(value))
+
+
+def _plain(value: Json) -> Json:
+    """The document with text for keys, in one order: what its digest is of."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in sorted(value.items(), key=lambda pair: str(pair[0]))}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

@@ -1,0 +1,139 @@
+"""What every request and answer has around it: a limit of size and time, an id, headers that keep browsers safe, a line in the log.
+
+The log has the route as it is written (`/v1/tasks/{task_id}`), never what stood in its place nor the query: both may be secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from contextlib import suppress
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from treadle.http.problems import problem
+from treadle.model.clock import Clock
+from treadle.model.ids import Ids
+
+BODY_OVERHEAD = 1024 * 1024
+"""Bytes that a body may have beside the largest payload."""
+
+BODY_WITHIN = 20.0
+"""Seconds in which a body has to come, and one more for each `BODY_PACE` bytes that did."""
+
+BODY_PACE = 16 * 1024
+
+REQUEST_ID = "X-Request-Id"
+SAFE = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+"""Headers of every answer that has none of its own of that name."""
+
+_LOG = logging.getLogger("treadle.http")
+_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
+
+
+class RequestMiddleware:
+    """The outermost layer of the application."""
+
+    def __init__(self, app: ASGIApp, *, clock: Clock, ids: Ids, body_limit: int, log_level: int = logging.DEBUG) -> None:
+        self._app = app
+        self._clock = clock
+        self._ids = ids
+        self._body_limit = body_limit
+        self._log_level = log_level
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get(REQUEST_ID, "")
+        request_id = given if _ID.fullmatch(given) else self._ids.new_id()
+        scope.setdefault("state", {})["request_id"] = request_id
+        begun = self._clock.monotonic()
+        status = 0
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                out = MutableHeaders(scope=message)
+                out[REQUEST_ID] = request_id
+                for name, value in SAFE.items():
+                    out.setdefault(name, value)
+            await send(message)
+
+        try:
+            if (length := headers.get("Content-Length", "")).isdigit() and int(length) > self._body_limit:
+                await self._refuse(scope, receive, sent)
+            else:
+                await self._app(scope, self._bounded(receive), sent)
+        except Exception as error:  # a loop's edge: the server goes on with other requests
+            _LOG.error("request %s failed: %s %s", request_id, scope["method"], _route(scope), exc_info=error)
+            if status == 0:
+                answer = problem(500, "internal_error", "This is a bug in Treadle; the server's log says more.")
+                await answer(scope, receive, sent)
+        finally:
+            took_ms = (self._clock.monotonic() - begun) * 1000
+            _LOG.log(self._log_level, "%s %s %d %.1f ms %s", scope["method"], _route(scope), status, took_ms, request_id)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Say that the body is too large, after reading some of it: who is still sending does not hear."""
+        left, deadline = 4 * self._body_limit, self._clock.monotonic() + BODY_WITHIN
+        with suppress(HTTPException):
+            while left > 0:
+                message = await self._soon(receive, deadline)
+                left -= len(message.get("body", b""))
+                if message["type"] != "http.request" or not message.get("more_body"):
+                    break
+        await problem(413, "payload_too_large", self._too_large())(scope, receive, send)
+
+    def _bounded(self, receive: Receive) -> Receive:
+        """The same, for bodies that do not say how long they are; and none may take forever to come."""
+        count, whole, begun = 0, False, self._clock.monotonic()
+
+        async def bounded() -> Message:
+            nonlocal count, whole
+            if whole:
+                return await receive()  # until the caller goes
+            message = await self._soon(receive, begun + BODY_WITHIN + count / BODY_PACE)
+            count += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
+            if count > self._body_limit:
+                raise HTTPException(413, self._too_large())
+            return message
+
+        return bounded
+
+    async def _soon(self, receive: Receive, deadline: float) -> Message:
+        """The next part of the body; answers 408 where it has not come by then."""
+        coming = asyncio.ensure_future(receive())
+        try:
+            await asyncio.sleep(0)  # nearly always it is there already
+            if not coming.done():
+                late = asyncio.ensure_future(self._clock.sleep(deadline - self._clock.monotonic()))
+                try:
+                    await asyncio.wait({coming, late}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    late.cancel()
+            if not coming.done():
+                raise HTTPException(408, "The body of the request came too slowly.", {"Connection": "close"})
+            return coming.result()
+        finally:
+            coming.cancel()
+
+    def _too_large(self) -> str:
+        return f"The body may have {self._body_limit} bytes; TREADLE_PAYLOAD_LIMIT of the server says how large a payload may be."
+
+
+def _route(scope: Scope) -> str:
+    """The route as it is written; `-` where there is none."""
+    return getattr(scope.get("route"), "path", "-")

@@ -1,0 +1,124 @@
+"""A server in the event loop of its engine: `async with HttpServer(engine) as server: print(server.url)`.
+
+Leaving it stops: no new connections, long polls and live events end at once, requests that are being answered get a grace.
+Signals are the business of whoever started the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Self
+
+import uvicorn
+from fastapi import FastAPI
+
+from treadle.http.address import is_loopback, listen, url_of
+from treadle.http.app import make_app
+from treadle.http.app_state import front_of
+from treadle.http.connections import HEAD_WITHIN, connections
+from treadle.model.errors import MissingDependency, Refused
+from treadle.wiring.engine import Engine
+
+GRACE = 10.0
+"""Seconds that requests get to come to their end when the server stops."""
+
+_KEEP_ALIVE = 30
+
+
+class NeedsToken(Refused):
+    """A server without a token was to listen where others reach it."""
+
+    code = "needs_token"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """Where and how a server listens."""
+
+    host: str = "127.0.0.1"
+    port: int = 8787
+    """0: any free one."""
+    grace: float = GRACE
+    forwarded_allow: str = ""
+    """Addresses of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, joined by commas; `*`: all."""
+    head_within: float = HEAD_WITHIN
+    """Seconds in which the first lines and headers of a request have to come; else the connection is closed."""
+    log_requests: bool = False
+    """A line for each request at the level INFO, and not only at DEBUG."""
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpServer:
+    """The HTTP interface of an open engine, served while the context lasts."""
+
+    url: str
+    """Where it is reached from this machine."""
+    open: bool
+    """Whether callers need no token: on loopback, while there is none."""
+
+    def __init__(
+        self, engine: Engine, options: HttpOptions | None = None, *, more: Sequence[Callable[[FastAPI], None]] = ()
+    ) -> None:
+        self._engine = engine
+        self._options = options or HttpOptions()
+        self._more = more
+        self._listener: socket.socket | None = None
+        self._server: _Server | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    async def listen(self) -> None:
+        """Take the address; raises `NeedsToken` or `CannotListen`. Callers are answered once the server is entered."""
+        options = self._options
+        self._local = is_loopback(options.host)
+        self.open = not await self._engine.tokens.any_live()
+        if self.open and not self._local:
+            raise NeedsToken(
+                f"Others would reach {options.host or 'every address'}, and there is no token: anybody could do anything. "
+                "Make one first (`treadle token create NAME --scope admin`), or listen on 127.0.0.1."
+            )
+        self._listener = listen(options.host, options.port)
+        self.url = url_of(self._listener)
+
+    async def __aenter__(self) -> Self:
+        if self._listener is None:
+            await self.listen()
+        assert self._listener is not None
+        options = self._options
+        level = logging.INFO if options.log_requests else logging.DEBUG
+        app = make_app(self._engine, may_be_open=self._local, log_level=level, more=self._more)
+        self.front = front_of(app)
+        with suppress(MissingDependency):
+            _ = self._engine.metrics  # counted from now on, and not from the first time that somebody asks
+        config = uvicorn.Config(
+            app,
+            http=connections(options.head_within),
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=bool(options.forwarded_allow),
+            forwarded_allow_ips=options.forwarded_allow or None,
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=max(round(options.grace), 1),
+        )
+        self._server = _Server(config)
+        self._running = asyncio.create_task(self._server.serve(sockets=[self._listener]), name="treadle-http")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        assert self._running is not None
+        self._server.should_exit = True
+        await self.front.close()
+        await self._running

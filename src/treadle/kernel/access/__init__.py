@@ -1,0 +1,1 @@
+"""Tokens, sessions, login throttling and idempotent requests."""

@@ -1,0 +1,157 @@
+"""Requests with an idempotency key: the first is carried out, and whoever sends it again gets the same answer.
+
+For what has no key of its own in the kernel. That a request has begun is written before it is carried out, its answer after it:
+a server that dies between the two leaves it begun, and after `STUCK_FOR` whoever sends it again carries it out again. So
+this is at least once, and exactly once while no server dies. Only answers that made something are kept; where nothing was made,
+the key is free again. A key belongs to its caller and its route, for `KEPT_FOR`; pruning removes it later.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+
+from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.records import ChangeRecord, PutRecord
+from treadle.kernel.store.units import Unit, Verdict
+from treadle.model.errors import IdempotencyKeyReused, InvalidInput, RequestInProgress, StoreUnavailable
+from treadle.model.ids import Ids, uuid7
+from treadle.model.names import DEFAULT_NAMESPACE, check_key
+from treadle.model.records import Record
+from treadle.model.states import REQUEST as MACHINE
+from treadle.model.values import PAYLOAD_LIMIT, encode
+
+ENTITY = MACHINE.entity
+KEPT_FOR = 7 * 86_400_000
+"""Milliseconds for which a key stands for its answer."""
+
+STUCK_FOR = 60_000
+"""Milliseconds after which a request that has begun and not ended is taken to have died with its server."""
+
+ANSWER_LIMIT = PAYLOAD_LIMIT // 2
+"""Bytes of an answer that can be kept."""
+
+_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A request that is to be carried out now, by whoever has this."""
+
+    record_id: str
+    version: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the first one was answered with."""
+
+    status: int
+    body: bytes
+
+
+class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored of a request."""
+
+    digest: str = ""
+    begun_at: int = 0
+    nonce: str = ""
+    """Whose it is, of several that began at the same moment; empty: nobody's, the key is free."""
+    status: int | None = None
+    answer: str | None = None
+    """In base 64, as it may be anything."""
+
+
+class Requests:
+    """The requests of one namespace."""
+
+    def __init__(
+        self, store: Store, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE, patience: float = PATIENCE
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._ids = ids
+        self._namespace = namespace
+        self._patience = patience
+
+    async def begin(self, actor: str, route: str, key: str, request: bytes) -> Begun | Answer:
+        """Begin the request, or the answer that it was given before.
+
+        `IdempotencyKeyReused` where the key came with another request, `RequestInProgress` while somebody else carries it out.
+        """
+        check_key(key, "idempotency key")
+        digest = hashlib.sha256(request).hexdigest()
+        record_id = _id(self._namespace, actor, route, key)
+        for _ in range(_TRIES):
+            now = await self._store.now()
+            mine = RequestBody(digest=digest, begun_at=now, nonce=self._ids.new_id())
+            record = await self._store.find_record(record_id)
+            if record is None:
+                await self._put(record_id, mine)
+                record = await self._store.find_record(record_id)
+                if record is not None and _load(record).nonce == mine.nonce:
+                    return Begun(record_id, record.version, digest)
+                continue
+            body = _load(record)
+            if body.nonce and body.begun_at + KEPT_FOR > now:
+                if body.digest != digest:
+                    raise IdempotencyKeyReused(key)
+                if body.status is not None:
+                    return Answer(body.status, base64.b64decode(body.answer or ""))
+                if body.begun_at + STUCK_FOR > now:
+                    raise RequestInProgress(key)
+            if await self._change(record_id, record.version, mine):
+                return Begun(record_id, record.version + 1, digest)
+        raise StoreUnavailable(f"The requests with the key {key} change too fast; try again.")
+
+    async def finish(self, begun: Begun, answer: Answer) -> None:
+        """Keep the answer; if somebody has begun it again meanwhile, theirs is kept. One that is too large frees the key."""
+        if len(answer.body) > ANSWER_LIMIT:
+            await self.forget(begun)
+            return
+        text = base64.b64encode(answer.body).decode()
+        body = RequestBody(digest=begun.digest, begun_at=await self._store.now(), nonce="-", status=answer.status, answer=text)
+        await self._change(begun.record_id, begun.version, body)
+
+    async def forget(self, begun: Begun) -> None:
+        """Nothing was made: the key is free again."""
+        await self._change(begun.record_id, begun.version, RequestBody())
+
+    async def _put(self, record_id: str, body: RequestBody) -> None:
+        """A new record. It has ended already for whoever prunes: nothing but its time keeps it."""
+        text = _save(body)
+        record = Record(id=record_id, namespace=self._namespace, entity=ENTITY, state=MACHINE.initial, body=text)
+        reach("operate.before_commit")
+        await self._committer.submit(Unit(rows=(PutRecord(record), ChangeRecord(record_id, 0, text, ended=True))), self._patience)
+        reach("operate.after_commit")
+
+    async def _change(self, record_id: str, version: int, body: RequestBody) -> bool:
+        change = ChangeRecord(record_id, version, _save(body), ended=True)
+        answer = await self._committer.submit(Unit(rows=(change,)), self._patience)
+        return answer.verdict is Verdict.DONE
+
+
+def _id(*parts: str) -> str:
+    """The same for the same caller, route and key."""
+    return uuid7(0, hashlib.sha256("\0".join(parts).encode()).digest())
+
+
+_decode = msgspec.json.Decoder(RequestBody).decode
+
+
+def _load(record: Record) -> RequestBody:
+    try:
+        return _decode(record.body)
+    except msgspec.MsgspecError:
+        raise InvalidInput("What is kept under this idempotency key was sealed with a codec that this server has not.") from None
+
+
+def _save(body: RequestBody) -> str:
+    return encode(msgspec.to_builtins(body), "request")

@@ -1,0 +1,256 @@
+"""Tokens: made, listed and revoked by operators, each a move in the log with its actor; and looked up by what callers show.
+
+The secret is returned once, by `create`, and never stored; its digest stands in the record's body and nowhere else. Expiry is
+seen from the store's time whenever a token is used. A token revoked by this process is refused at once, one revoked by
+another within `RECENT_FOR` seconds. Tokens that have ended are kept for a month, like all records of no tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from treadle.kernel.access.credentials import RecentRecords, find_shown, new_credential
+from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
+from treadle.kernel.store.units import Unit, Verdict
+from treadle.model.access import Access, Scope, Token, check_token_name, parse_scopes
+from treadle.model.clock import Clock, Duration, as_text, milliseconds
+from treadle.model.errors import InvalidInput, StoreUnavailable, TokenExists, TokenNotFound, Unauthorized
+from treadle.model.ids import Ids, parse_id
+from treadle.model.names import DEFAULT_NAMESPACE, check_key, check_name
+from treadle.model.records import Record
+from treadle.model.states import TOKEN as MACHINE
+from treadle.model.values import encode
+
+ENTITY = MACHINE.entity
+PREFIX = "tdl"
+NEW, ACTIVE, EXPIRED = "new", "active", "expired"
+
+_TRIES = 10
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedToken:
+    """A new token and its secret, which nobody will be shown again."""
+
+    token: Token
+    secret: str = field(repr=False)
+
+
+class TokenBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored of a token beside its name; the digest goes when it ends."""
+
+    scopes: tuple[Scope, ...] = ()
+    task_lists: tuple[str, ...] = ()
+    created_by: str = ""
+    expires_at: int | None = None
+    digest: str | None = None
+
+    def __repr__(self) -> str:
+        return "TokenBody(...)"
+
+
+TokenList = list[Token]
+
+
+class Tokens:
+    """The tokens of one namespace."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        ids: Ids,
+        clock: Clock,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._ids = ids
+        self._namespace = namespace
+        self._patience = patience
+        self._recent = RecentRecords(store, clock, ENTITY, namespace)
+
+    # what operators do
+
+    async def create(
+        self,
+        name: str,
+        scopes: Iterable[Scope | str],
+        *,
+        expires: Duration | None = None,
+        task_lists: Iterable[str] = (),
+        actor: str = "operator",
+    ) -> CreatedToken:
+        """Make a token; its name is who the log says did what is done with it. `TokenExists` where a live one has the name.
+
+        `expires` says for how long it is valid (None: until revoked), `task_lists` which lists alone it is for. A token with
+        `admin` cannot be held to lists: it could make another one that is not.
+        """
+        check_token_name(name)
+        body = TokenBody(
+            scopes=parse_scopes(scopes),
+            task_lists=_lists(task_lists),
+            created_by=check_key(actor, "actor"),
+        )
+        if body.task_lists and Scope.ADMIN in body.scopes:
+            raise InvalidInput("A token with the scope admin cannot be held to task lists: it could make one that is not.")
+        expires_for = None if expires is None else milliseconds(expires, "expires", positive=True)
+        now = await self._store.now()
+        await self._end_expired(now)
+        credential = new_credential(self._ids.new_id(), self._ids.secret())
+        body = msgspec.structs.replace(
+            body, expires_at=None if expires_for is None else now + expires_for, digest=credential.digest()
+        )
+        text = _save(body)
+        record = Record(id=credential.record_id, namespace=self._namespace, entity=ENTITY, name=name, state=NEW, body=text)
+        said = {
+            "name": name,
+            "scopes": list(body.scopes),
+            "task_lists": list(body.task_lists),
+            "expires_at": as_text(body.expires_at),
+        }
+        made = ChangeRecord(record.id, 0, text, "create", NEW, ACTIVE, actor=actor, data=encode(said))
+        reach("operate.before_commit")
+        answer = await self._committer.submit(Unit(rows=(PutRecord(record), made)), self._patience)
+        reach("operate.after_commit")
+        if name in answer.existing:
+            raise TokenExists(f"There is a token {name} already; revoke it first, or choose another name.")
+        return CreatedToken(await self.get(record.id), credential.text(PREFIX))
+
+    async def revoke(self, id_or_name: str, *, actor: str = "operator") -> Token:
+        """End the token, and with it the sessions that were opened with it; a token that has ended stays as it is."""
+        check_key(actor, "actor")
+        for _ in range(_TRIES):
+            record = await self._get_record(id_or_name)
+            if record.state != ACTIVE:
+                return _shown(record, await self._store.now())
+            if await self._end(record, "revoke", actor):
+                return await self.get(record.id)
+        raise StoreUnavailable(f"The token {id_or_name} changes too fast to revoke it; try again.")
+
+    async def get(self, id_or_name: str) -> Token:
+        """The live token of that name, or the one of that id, or `TokenNotFound`."""
+        return _shown(await self._get_record(id_or_name), await self._store.now())
+
+    async def list(self, *, ended: bool = False) -> TokenList:
+        """The tokens that are valid, newest first; with `ended` those that have expired or were revoked as well."""
+        now = await self._store.now()
+        found = [_shown(record, now) async for record in self._records(live=None if ended else True)]
+        return [token for token in found if ended or token.state == ACTIVE]
+
+    async def any_live(self) -> bool:
+        """Whether there is a valid token: a server that has none is open, and must not be reached from elsewhere."""
+        now = await self._store.now()
+        async for record in self._records(live=True):
+            if _shown(record, now).state == ACTIVE:
+                return True
+        return False
+
+    # what callers show
+
+    async def find_access(self, secret: str) -> Access:
+        """What whoever shows this may do, or `Unauthorized`, in the same words whatever is wrong with it."""
+        shown = await find_shown(PREFIX, secret, self._recent, lambda record: _load(record).digest)
+        access = _valid(shown.record, shown.now)
+        if not shown.known:
+            raise Unauthorized("wrong")
+        return access
+
+    async def find_access_of(self, token_id: str, *, afresh: bool = False) -> Access:
+        """What the token of that id grants now, for who has shown it before; or `Unauthorized`. `afresh`: as the store says."""
+        found = await self._recent.find(token_id, afresh=afresh)
+        if found is None:
+            raise Unauthorized("unknown")
+        return _valid(*found)
+
+    # records
+
+    async def _get_record(self, id_or_name: str) -> Record:
+        record = await self._store.find_record_named(self._namespace, ENTITY, id_or_name)
+        if record is None:
+            try:
+                record = await self._store.find_record(parse_id(id_or_name))
+            except InvalidInput:
+                record = None
+        if record is None or (record.namespace, record.entity) != (self._namespace, ENTITY):
+            raise TokenNotFound(id_or_name)
+        return record
+
+    async def _records(self, *, live: bool | None) -> AsyncIterator[Record]:
+        which = RecordFilter(ENTITY, self._namespace, live=live)
+        while page := await self._store.list_records(which, _PAGE):
+            for record in page:
+                yield record
+            which = replace(which, before_id=page[-1].id)
+
+    async def _end_expired(self, now: int) -> None:
+        """Note which tokens have expired: their names are free then, and they are pruned in time."""
+        for record in [record async for record in self._records(live=True)]:
+            if _shown(record, now).state == EXPIRED:
+                await self._end(record, "expire", None)
+
+    async def _end(self, record: Record, move: str, actor: str | None) -> bool:
+        """Whether it was done: not if the record has changed since it was read."""
+        body = _save(msgspec.structs.replace(_load(record), digest=None))
+        change = ChangeRecord(record.id, record.version, body, move, ACTIVE, MACHINE.moves[(ACTIVE, move)], ended=True, actor=actor)
+        reach("operate.before_commit")
+        answer = await self._committer.submit(Unit(rows=(change,)), self._patience)
+        reach("operate.after_commit")
+        self._recent.forget(record.id)
+        return answer.verdict is Verdict.DONE
+
+
+_decode = msgspec.json.Decoder(TokenBody).decode
+
+
+def _load(record: Record) -> TokenBody:
+    """The body; where it was sealed with a codec that this process has not, one that fits no secret and grants nothing."""
+    try:
+        return _decode(record.body)
+    except msgspec.MsgspecError:
+        return TokenBody()
+
+
+def _save(body: TokenBody) -> str:
+    return encode(msgspec.to_builtins(body), "token")
+
+
+def _lists(task_lists: Iterable[str]) -> tuple[str, ...]:
+    given = (task_lists,) if isinstance(task_lists, str) else task_lists
+    return tuple(dict.fromkeys(check_name(each, "task list") for each in given))
+
+
+def _shown(record: Record, now: int) -> Token:
+    body = _load(record)
+    expired = body.expires_at is not None and body.expires_at <= now
+    return Token(
+        id=record.id,
+        name=record.name or "",
+        state=EXPIRED if expired and record.state == ACTIVE else record.state,
+        scopes=body.scopes,
+        task_lists=body.task_lists,
+        created_by=body.created_by,
+        created_at=record.created_at,
+        expires_at=body.expires_at,
+        ended_at=record.ended_at,
+    )
+
+
+def _valid(record: Record, now: int) -> Access:
+    """What the token grants, or `Unauthorized` unless it is active."""
+    token = _shown(record, now)
+    if token.state != ACTIVE:
+        raise Unauthorized(token.state)
+    if not token.scopes:
+        raise Unauthorized("unreadable")
+    return token.access()

@@ -1,0 +1,1 @@
+"""Approvals: questions for people, their votes, reminders and expiry."""

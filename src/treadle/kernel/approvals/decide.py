@@ -1,0 +1,102 @@
+"""What a decision, or waiting on, makes of the task that waits for an approval; who may decide what; and the words for it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from treadle.kernel.queue.why import Reason
+from treadle.kernel.store.units import Park
+from treadle.model.approvals import APPROVE, DENY, Approval, with_decision
+from treadle.model.clock import as_text
+from treadle.model.errors import AlreadyDecided, AlreadyVoted, DecidedTooLate, EditsNotAllowed, InvalidInput, MayNotDecide
+from treadle.model.names import check_key
+from treadle.model.records import Record
+from treadle.model.states import APPROVAL as MACHINE
+from treadle.model.states import TaskState
+from treadle.model.tasks import Task
+from treadle.model.values import PAYLOAD_LIMIT, Json, decode, encode
+
+PENDING = MACHINE.initial
+BODY_LIMIT = 4 * PAYLOAD_LIMIT
+
+_REASON_LIMIT = 4096
+
+
+def why_waiting(approval_id: str, approval: Approval) -> Reason:
+    """What is waited for, since when, by whom it can be decided and until when."""
+    request = approval.request
+    votes = sum(each.decision == APPROVE for each in approval.votes)
+    counted = f", {votes} of {request.quorum} votes" if request.quorum > 1 else ""
+    by = f" by {', '.join(approval.deciders)}" if approval.deciders else ""
+    until = f", expires {as_text(approval.expires_at)}" if approval.expires_at is not None else ""
+    text = f"approval {approval_id} of {request.title!r} is awaited{by} since {as_text(approval.requested_at)}{counted}{until}"
+    return Reason("approval", f"{text}; `treadle approvals approve {approval_id}` or `deny` decides")
+
+
+def why_ended(state: str, approval: Approval) -> Reason:
+    """How an approval ended."""
+    by = f" by {approval.ended_by}" if approval.ended_by else ""
+    said = f": {approval.reason}" if approval.reason else ""
+    again = f"; it was asked again as {approval.next_id}" if approval.next_id else ""
+    return Reason(state, f"{state}{by}{said}{again}")
+
+
+def approved(task: Task, decision: dict[str, Json], actor: str) -> Park:
+    """The task goes on at once, with the decision in its checkpoint."""
+    checkpoint = encode(with_decision(decode(task.checkpoint), decision), "decision", BODY_LIMIT)
+    return Park(
+        APPROVE,
+        TaskState.PENDING,
+        task.attempt,
+        task.failures,
+        task.takeovers,
+        hold=task.hold,
+        checkpoint=checkpoint,
+        actor=actor,
+        data=encode({"approval_id": decision["approval_id"], "reason": decision["reason"]}),
+    )
+
+
+def parked(task: Task, move: str, state: str, wake_for: int | None, what: str, approval_id: str | None = None) -> Park:
+    data = {"did": what} if approval_id is None else {"did": what, "approval_id": approval_id}
+    return Park(
+        move,
+        state,
+        task.attempt,
+        task.failures,
+        0,
+        wake_for=wake_for,
+        checkpoint=task.checkpoint,
+        data=encode(data),
+    )
+
+
+def check_decision(decision: str, actor: str, reason: str | None, edits: dict[str, Json] | None) -> None:
+    if decision not in (APPROVE, DENY):
+        raise InvalidInput(f"A decision is {APPROVE!r} or {DENY!r}, not {decision!r}.")
+    check_key(actor, "actor")
+    if reason is not None:
+        if not isinstance(reason, str) or len(reason) > _REASON_LIMIT:
+            raise InvalidInput(f"A reason is text of at most {_REASON_LIMIT} characters.")
+        encode(reason, "reason")
+    if edits is not None:
+        if not isinstance(edits, dict):
+            raise InvalidInput(f"Edits are a dict (a JSON object) that is laid over the context, not a {type(edits).__name__}.")
+        if decision == DENY:
+            raise InvalidInput("Edits go with an approval; what is denied is not edited.")
+        encode(edits, "edits")
+
+
+def check_vote(
+    record: Record, approval: Approval, actor: str, groups: Sequence[str], edits: dict[str, Json] | None, now: int
+) -> None:
+    if record.state == "expired" or (record.state == PENDING and approval.expires_at is not None and approval.expires_at <= now):
+        raise DecidedTooLate(record.id, as_text(approval.expires_at) or "")
+    if record.state != PENDING:
+        raise AlreadyDecided(record.id, record.state, approval.ended_by)
+    if not approval.may_decide(actor, groups):
+        raise MayNotDecide(record.id, actor, approval.deciders)
+    if any(each.actor == actor for each in approval.votes):
+        raise AlreadyVoted(record.id, actor, len(approval.votes), approval.request.quorum)
+    if edits and not approval.request.edits:
+        raise EditsNotAllowed(record.id)

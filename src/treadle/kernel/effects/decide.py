@@ -1,0 +1,282 @@
+"""Effects: what work does to the outside world, once as far as that can be known. Pure decisions, and the rows to commit.
+
+Before an effect its row is `unknown`; after it, what it came to. Whoever does the work again looks at what the attempts before
+have left: an outcome that is found is used, and the effect is not made again. None, or `unknown`, means that nobody knows: the
+effect is made under the key of the new attempt, and the log says `tool_call.unknown`. Success is never assumed because no
+failure is known.
+
+How it is used, by handlers (`workers.effects`) and by steps of functions alike:
+
+    effect = Effect.of(task_id, step_id, root_id, "charge", request)
+    found = {row.idempotency_key: row for row in await store.find_outcomes(effect.keys(attempt))}
+    match decide(effect, attempt, found, counted, lost=...):
+        case EffectOutcome() as known: ...  # `read_response` has its response, or raises its failure
+        case Begin() as begin: ...          # commit `begin.row`; with a `doubt` also the move `UNKNOWN` with `begin.data`
+    with making(begin.keys): response = await call()
+    ...                                     # commit `succeeded(...)`, `failed(...)`, or nothing where `is_definite` says no
+
+The rows go into units under the claim of the task, by themselves or with other checkpoints. What is committed together with
+the end of a step needs no row before, if the effect itself is in the same transaction; all others do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from treadle.kernel.store.records import PutOutcome
+from treadle.kernel.store.units import PutBlob
+from treadle.kernel.store.value_store import ValueStore
+from treadle.model.errors import EffectFailed, EffectUnknown, InvalidInput, NonRetryable, TreadleError
+from treadle.model.ids import derived_id
+from treadle.model.names import check_key
+from treadle.model.records import EffectOutcome
+from treadle.model.tasks import Move
+from treadle.model.values import Json, decode, encode
+
+UNKNOWN = "tool_call.unknown"
+"""The move of a task that makes an effect although nobody knows whether it was made before."""
+
+SUCCEEDED, FAILED, UNRESOLVED = "succeeded", "failed", "unknown"
+
+RESPONSE_LIMIT = 64 * 1024 * 1024
+_MESSAGE_LIMIT = 16 * 1024
+_COUNTING_MOVES = ("retry", "requeue")
+
+
+@dataclass(frozen=True, slots=True)
+class EffectKeys:
+    """What an effect in progress is known by: `idempotency_key` is new for each attempt, `dedupe_key` is not."""
+
+    action: str
+    idempotency_key: str
+    dedupe_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One effect of a task or of a step in it, whatever the attempt."""
+
+    task_id: str
+    step_id: str | None
+    root_id: str
+    action: str
+    request_hash: str
+
+    @classmethod
+    def of(
+        cls,
+        task_id: str,
+        step_id: str | None,
+        root_id: str,
+        action: str,
+        request: Json = None,
+        *,
+        key: str | None = None,
+        ordinal: int = 1,
+    ) -> Effect:
+        """The effect of that action with that request (any JSON).
+
+        A `key` is taken in beside the request; identical ones are told apart by their `ordinal`.
+        """
+        check_key(action, "action")
+        parts: dict[str, Json] = {"request": request}
+        if key is not None:
+            parts["key"] = check_key(key, "effect key")
+        if ordinal > 1:
+            parts["ordinal"] = ordinal
+        return cls(task_id, step_id, root_id, action, stable_hash(parts, "request"))
+
+    def key(self, attempt: int) -> str:
+        """The idempotency key of that attempt: sha256 of (task id, step id, attempt, action, request hash)."""
+        return _digest([self.task_id, self.step_id, attempt, self.action, self.request_hash])
+
+    def keys(self, attempt: int) -> list[str]:
+        """The keys of this attempt and of all before, the newest first."""
+        return [self.key(each) for each in range(attempt, 0, -1)]
+
+    @property
+    def dedupe_key(self) -> str:
+        """The same for all attempts: what an outside service can deduplicate on."""
+        return _digest([self.task_id, self.step_id, self.action, self.request_hash])
+
+    @property
+    def tool_call_id(self) -> str:
+        """The id of the call in the table, the same for all attempts."""
+        return derived_id(self.task_id, f"effect/{self.dedupe_key}")
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The effect is to be made, under the key of this attempt."""
+
+    effect: Effect
+    attempt: int
+    doubt: str | None = None
+    """Why nobody knows whether it was made before: `unknown` or `none` was found of an attempt that was lost."""
+
+    @property
+    def keys(self) -> EffectKeys:
+        """What the callable may look at while it runs."""
+        return EffectKeys(self.effect.action, self.effect.key(self.attempt), self.effect.dedupe_key)
+
+    @property
+    def row(self) -> PutOutcome:
+        """What is committed before the effect."""
+        return PutOutcome(_outcome(self.effect, self.attempt, UNRESOLVED))
+
+    @property
+    def data(self) -> str:
+        """What the move `UNKNOWN` says."""
+        said = {
+            "action": self.effect.action,
+            "tool_call_id": self.effect.tool_call_id,
+            "idempotency_key": self.keys.idempotency_key,
+            "dedupe_key": self.effect.dedupe_key,
+            "attempt": self.attempt,
+            "found": self.doubt,
+        }
+        return encode(said)
+
+
+def decide(
+    effect: Effect,
+    attempt: int,
+    found: Mapping[str, EffectOutcome],
+    counted: Callable[[EffectOutcome], bool] = lambda _: True,
+    *,
+    lost: bool = False,
+) -> EffectOutcome | Begin:
+    """Whether to make the effect, from what is `found` under its `keys`.
+
+    `counted` says of a failure that it has been acted upon: then this is the retry, which makes the effect again. `lost` says
+    that the attempt before ended without being settled: what it did is unknown, even if it left no row.
+    """
+    rows = [found[key] for key in effect.keys(attempt) if key in found]
+    for row in rows:
+        if row.status == SUCCEEDED:
+            return row
+    if rows and rows[0].status == FAILED:
+        return Begin(effect, attempt) if counted(rows[0]) else rows[0]
+    return Begin(effect, attempt, UNRESOLVED if rows else "none" if lost else None)
+
+
+def succeeded(begin: Begin, response: Json, value_store: ValueStore) -> tuple[PutOutcome | PutBlob, ...]:
+    """The rows that say that the effect was made and what came back; a response that is no JSON raises `InvalidPayload`."""
+    text, blobs = value_store.pack({"response": response}, begin.effect.root_id, "response", RESPONSE_LIMIT)
+    outcome = _outcome(begin.effect, begin.attempt, SUCCEEDED, text, stable_hash(response, "response"))
+    return (PutOutcome(outcome), *blobs)
+
+
+def succeeded_without_response(begin: Begin) -> PutOutcome:
+    """The row that says that the effect was made, but that what came back cannot be stored."""
+    return PutOutcome(_outcome(begin.effect, begin.attempt, SUCCEEDED))
+
+
+def failed(begin: Begin, error: BaseException, value_store: ValueStore, version: int = 0) -> PutOutcome:
+    """The row that says that the effect was not made; `version` is how many moves the task had made when it began."""
+    said: dict[str, Json] = {
+        "type": type(error).__name__,
+        "message": (str(error) or type(error).__name__)[:_MESSAGE_LIMIT].replace("\x00", "\\0").encode("utf-8", "replace").decode(),
+        "retryable": not isinstance(error, NonRetryable),
+        "code": error.error_code if isinstance(error, NonRetryable) else error.code if isinstance(error, TreadleError) else None,
+    }
+    text, _ = value_store.pack({"error": said, "version": version}, begin.effect.root_id, "error", RESPONSE_LIMIT)
+    return PutOutcome(_outcome(begin.effect, begin.attempt, FAILED, text, stable_hash(said, "error")))
+
+
+async def read_response(outcome: EffectOutcome, value_store: ValueStore) -> Json:
+    """What the effect came back with; a failed one raises `EffectFailed`, or `NonRetryable` where it was that."""
+    said = await value_store.unpack(outcome.response)
+    if outcome.status == SUCCEEDED:
+        if outcome.response is None:
+            raise no_response()
+        return said["response"]
+    error = said.get("error") or {}
+    message = f"The effect failed: {error.get('message', 'for a reason that was not kept')} ({error.get('type', 'error')})"
+    if not error.get("retryable", True):
+        raise NonRetryable(message, error.get("code"))
+    raise EffectFailed(message)
+
+
+def no_response() -> NonRetryable:
+    """The effect was made, but what it came back with is no JSON: making it again would be wrong, going on without it too."""
+    return NonRetryable(
+        "The effect was made, but what it returned cannot be stored as JSON. Return dicts, lists, strings, numbers or None.",
+        "invalid_effect_response",
+    )
+
+
+async def is_counted(outcome: EffectOutcome, moves: Sequence[Move], value_store: ValueStore) -> bool:
+    """Whether the failure was acted upon: after it was recorded, the task was retried by policy or by an operator."""
+    version = (await value_store.unpack(outcome.response)).get("version", 0)
+    return any(move.version > version and move.move in _COUNTING_MOVES for move in moves)
+
+
+def is_definite(error: BaseException, unknown: tuple[type[BaseException], ...] = ()) -> bool:
+    """Whether the exception says that the effect was not made: `EffectFailed`, `NonRetryable`, or an answer below 500.
+
+    All others may come after it was made (time that ran out, a connection that broke, an answer that could not be read), and so
+    do those of the types in `unknown`, whatever they are.
+    """
+    if isinstance(error, (EffectUnknown, *unknown)):
+        return False
+    status = _http_status(error)
+    return status < 500 if status is not None else isinstance(error, EffectFailed | NonRetryable)
+
+
+def _http_status(error: BaseException) -> int | None:
+    """The status with which a service answered, where the exception carries one as the common HTTP clients do."""
+    places = (error, "code"), (error, "status"), (getattr(error, "response", None), "status_code")
+    found = [getattr(place, name, None) for place, name in places]
+    return next((status for status in found if type(status) is int and 300 <= status < 600), None)
+
+
+def stable_hash(value: Json, what: str) -> str:
+    """sha256 of the value as canonical JSON: keys in order, no spaces."""
+    return _digest(decode(encode(value, what, RESPONSE_LIMIT)))
+
+
+def _digest(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _outcome(
+    effect: Effect, attempt: int, status: str, response: str | None = None, response_hash: str | None = None
+) -> EffectOutcome:
+    return EffectOutcome(
+        idempotency_key=effect.key(attempt),
+        tool_call_id=effect.tool_call_id,
+        status=status,
+        response=response,
+        response_hash=response_hash,
+        root_id=effect.root_id,
+    )
+
+
+# --- the keys of the effect in progress ---
+
+_current: ContextVar[EffectKeys | None] = ContextVar("treadle_effect", default=None)
+
+
+@contextmanager
+def making(keys: EffectKeys) -> Iterator[None]:
+    """While this lasts, `current_keys()` are these: in this coroutine or thread, and in what `asyncio.to_thread` starts from it."""
+    token = _current.set(keys)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_keys() -> EffectKeys:
+    """The keys of the effect that is being made here; `InvalidInput` outside of one."""
+    keys = _current.get()
+    if keys is None:
+        raise InvalidInput("There is no effect in progress: the keys are those of `ctx.effect(...)`, while its function runs.")
+    return keys

@@ -1,0 +1,1 @@
+"""External jobs: work in external services, tracked by polling and callbacks."""

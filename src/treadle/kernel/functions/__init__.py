@@ -1,0 +1,1 @@
+"""Runs of durable Python functions."""

@@ -1,0 +1,255 @@
+"""What operators do to runs of durable functions: pause, resume, cancel, retry, fork, adopt.
+
+A run and all unfinished runs below it are one tree: what is done to the run is done to all of them in one unit. A child starts only
+while its parent is where it was seen, so after such a unit no member of the tree can have started another that was missed, but
+for those that were started just before: these are looked for, and follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from treadle.kernel.functions.rows import (
+    REPLAYED,
+    RESULT,
+    SIGNAL,
+    START,
+    VOID,
+    check_version,
+    is_after,
+    is_finished,
+    make_step,
+    new_run,
+    own_task,
+    parse_lane_name,
+    step_id,
+    voided,
+)
+from treadle.kernel.functions.service import Functions, canceled_rows
+from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import Finish, HoldRun, MoveRun, PutSteps, Revive, Row, RunGuard, Seen, Unit, Verdict
+from treadle.kernel.store.value_store import ValueStore
+from treadle.model.errors import IllegalMove, Refused, StepNotFound, StoreUnavailable
+from treadle.model.ids import Ids, derived_id
+from treadle.model.runs import Run
+from treadle.model.states import RUN, RunState, TaskState
+from treadle.model.tasks import Task
+from treadle.model.values import PAYLOAD_LIMIT, Json, decode, encode
+
+_TRIES = 20
+_LOOKED_AT = 1000
+
+
+class FunctionRuns:
+    """Operators' acts on function runs of one namespace."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        value_store: ValueStore,
+        ids: Ids,
+        functions: Functions,
+        *,
+        payload_limit: int = PAYLOAD_LIMIT,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._value_store = value_store
+        self._ids = ids
+        self._functions = functions
+        self._payload_limit = payload_limit
+        self._patience = patience
+
+    async def pause(self, run_id: str, *, actor: str = "operator") -> Run:
+        """Hold the run and all below it: nothing of them is taken from now on; attempts in progress finish and count (D20).
+
+        A function stops at its next operation of `ctx`. Pausing a paused run is a no-op.
+        """
+        return await self._operate(run_id, "pause", actor, lambda runs: _paused(runs, actor), unless=(RunState.PAUSED,))
+
+    async def resume(self, run_id: str, *, actor: str = "operator") -> Run:
+        """Let a paused run and all below it go on; on any other it is a no-op."""
+        unless = (RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
+        return await self._operate(run_id, "resume", actor, lambda runs: _resumed(runs, actor), unless=unless)
+
+    async def cancel(self, run_id: str, *, actor: str = "operator", reason: str | None = None) -> Run:
+        """End the run, all below it, and all their tasks, now; steps stay as they are. Canceling twice is a no-op."""
+        error = encode({"code": "canceled", "message": reason or f"Canceled by {actor}."})
+        canceled: list[str] = []
+
+        def rows(runs: Sequence[Run]) -> list[Row]:
+            canceled.extend(run.id for run in runs)
+            return canceled_rows(runs, actor, error, self._value_store)
+
+        run = await self._operate(run_id, "cancel", actor, rows, unless=(RunState.CANCELED,))
+        for each in dict.fromkeys(canceled):
+            self._functions.finished(each)
+            if late := await self._functions.closed([await self._functions.get(each)]):  # asked while it was being canceled
+                await self._committer.submit(Unit(rows=tuple(late)), self._patience)
+        return run
+
+    async def _operate(
+        self, run_id: str, move: str, actor: str, rows_of: Callable[[Sequence[Run]], list[Row]], unless: tuple[str, ...]
+    ) -> Run:
+        """Read the tree, decide, commit if the run is still where it was; then see to those that came in between."""
+        for _ in range(_TRIES):
+            run = await self._functions.get(run_id)
+            below = [each for each in await self._functions.descendants(run.id) if RUN.target(each.state, move)]
+            if run.state in unless and (not below or move == "resume"):
+                return run
+            runs = below if run.state in unless else [run, *below]
+            if run not in below and run.state not in unless and RUN.target(run.state, move) is None:
+                raise IllegalMove("run", run.id, run.state, move, RUN.possible(run.state))
+            held = [task.id for each in runs for task in await self._list_held(each.id)] if move == "cancel" else []
+            ordered = sorted(runs, key=lambda each: each.id)
+            closed = await self._functions.closed(ordered) if move == "cancel" else []
+            after = await self._functions.closed_tasks(ordered) if move == "cancel" else []
+            unit = Unit(run=RunGuard(run.id, run.version), tasks=tuple(after), rows=(*rows_of(ordered), *closed))
+            reach("operate.before_commit")
+            try:
+                answer = await self._committer.submit(unit, self._patience)
+            except IllegalMove:
+                continue  # one of them changed its state meanwhile
+            reach("operate.after_commit")
+            if answer.verdict is Verdict.DONE:
+                self._committer.fenced(held)
+        raise StoreUnavailable(f"The run {run_id} changes too fast to {move} it; try again.")
+
+    async def _list_held(self, run_id: str) -> list[Task]:
+        return await self._store.list_tasks(TaskFilter(states=(TaskState.RUNNING,), run_id=run_id), _LOOKED_AT)
+
+    async def retry(self, run_id: str, chosen: str | None = None, *, actor: str = "operator") -> Run:
+        """Do the failed steps of a failed run again, and let it go on from there; without any, its last part is executed again."""
+        run = await self._functions.get(run_id)
+        if run.state != RunState.FAILED:
+            raise IllegalMove("run", run.id, run.state, "retry", RUN.possible(run.state))
+        recorded = await self._functions.recorded(run.id)
+        blamed = [chosen] if chosen else (decode(run.error) or {}).get("step_ids") or [run.failed_step_id]
+        failed = [each for each in recorded if each.id in blamed]
+        if chosen and not failed:
+            raise StepNotFound(chosen)
+        if chosen and failed[0].state != "failed":
+            raise Refused(
+                f"The step {failed[0].name} is {failed[0].state}, not failed; `treadle runs fork` does it again elsewhere."
+            )
+        awaited = {
+            each.of for each in failed if each.kind == RESULT
+        }  # a child that has ended tells nobody again: it is started anew
+        again = [
+            each
+            for each in recorded
+            if each.kind not in (VOID, SIGNAL)
+            and (each.id in awaited or any(each is one or is_after(each.place, one.place) for one in failed))
+        ]
+        task = await self._functions.own_task(run.id)
+        if task is None or not task.finished:
+            raise Refused(f"The run {run.id} has no finished task to revive; `treadle runs fork` starts it anew.")
+        rows: list[Row] = []
+        if again:
+            rows.append(PutSteps(run.id, voided(again, run.id, self._value_store), 0))
+        rows.append(MoveRun(run.id, "retry", run.state, RunState.RUNNING, actor=actor))
+        unit = Unit(
+            Seen(task.id, task.version, task.claim_version), Revive("requeue", actor), run=RunGuard(run.id, None), rows=tuple(rows)
+        )
+        reach("operate.before_commit")
+        answer = await self._committer.submit(unit, self._patience)
+        reach("operate.after_commit")
+        if answer.verdict is not Verdict.DONE:
+            raise Refused(f"Somebody else changed the run {run.id} at that moment; look again.")
+        return await self._functions.get(run.id)
+
+    async def rerun(self, run: Run, payload: Mapping[str, Json], *, actor: str | None = None) -> str:
+        """Start the same version again with a payload, as a run of its own."""
+        version = await self._functions.version_of(run)
+        started, _ = await self._functions.start(
+            run.workflow, payload, version=version, task_list=run.task_list, priority=run.priority, actor=actor
+        )
+        return started
+
+    async def fork(self, run_id: str, chosen: str, *, payload: Mapping[str, Json] | None = None, actor: str | None = None) -> str:
+        """Start a new run of the same version that keeps the steps that finished before one, and does it and the rest again."""
+        run = await self._functions.get(run_id)
+        recorded = [each for each in await self._functions.recorded(run.id) if each.kind not in (VOID, SIGNAL)]
+        target = next((each for each in recorded if each.id == chosen), None)
+        if target is None:
+            raise StepNotFound(chosen)
+        kept = [each for each in recorded if each is not target and is_finished(each) and not is_after(each.place, target.place)]
+        awaited = {each.of for each in kept if each.kind == RESULT}
+        kept = [each for each in kept if each.kind != START or each.id in awaited]
+        given = {**await self._value_store.unpack(run.inputs), **(payload or {})}
+        task = await self._functions.own_task(run.id)
+        version = parse_lane_name(task.name if task is not None else run.flow_id.partition(":")[2])[1]
+        new, own, rows = new_run(
+            run_id=self._ids.new_id(),
+            namespace=run.namespace,
+            name=run.workflow,
+            version=version,
+            payload=given,
+            task_list=run.task_list,
+            priority=run.priority,
+            value_store=self._value_store,
+            payload_limit=self._payload_limit,
+            root_id=run.root_id,
+            trace_id=run.trace_id,
+            parent_id=run.id,
+            scope=REPLAYED,
+            steps=len(kept),
+            actor=actor,
+        )
+        ids = {each.id: step_id(new.id, each.place) for each in kept}
+        for each in kept:
+            each.id, each.redo, each.of = ids[each.id], 0, ids.get(each.of or "")
+        steps = tuple(make_step(new.id, each, self._value_store) for each in kept)
+        more: tuple[Row, ...] = (PutSteps(new.id, steps, len(steps)),) if steps else ()
+        reach("function.before_commit")
+        await self._committer.submit(Unit(tasks=(own,), rows=(*rows, *more)), self._patience)
+        reach("function.after_commit")
+        return new.id
+
+    async def adopt(self, run_id: str, version: int, *, actor: str = "operator") -> Run:
+        """Let another version of its function go on with an unfinished run (D28): a person says that it fits what is recorded.
+
+        Its task ends, with who did it in the log, and one of the other version takes its place in the same unit.
+        """
+        check_version(version)
+        for _ in range(_TRIES):
+            run = await self._functions.get(run_id)
+            if run.finished:
+                raise IllegalMove("run", run.id, run.state, "adopt", RUN.possible(run.state))
+            task = await self._functions.own_task(run.id)
+            if task is None or task.finished:
+                raise Refused(f"The run {run.id} has no live task; nothing can go on with it.")
+            _, old = parse_lane_name(task.name)
+            if old == version:
+                return run
+            said = encode({"code": "adopted", "message": f"Version {version} goes on with it, instead of {old}, by {actor}."})
+            ends = Finish("cancel", TaskState.CANCELED, error=said, error_code="adopted", actor=actor)
+            new = own_task(run, version, derived_id(task.id, f"adopt/{task.claim_version}/{version}"), REPLAYED)
+            rows: tuple[Row, ...] = (HoldRun(run.id, True),) if run.state == RunState.PAUSED else ()
+            unit = Unit(Seen(task.id, task.version, task.claim_version), ends, (new,), run=RunGuard(run.id, run.version), rows=rows)
+            reach("operate.before_commit")
+            answer = await self._committer.submit(unit, self._patience)
+            reach("operate.after_commit")
+            if answer.verdict is Verdict.DONE:
+                return await self._functions.get(run.id)
+        raise StoreUnavailable(f"The run {run_id} changes too fast to adopt it; try again.")
+
+
+def _paused(runs: Sequence[Run], actor: str) -> list[Row]:
+    rows: list[Row] = []
+    for run in runs:
+        rows += [MoveRun(run.id, "pause", run.state, RunState.PAUSED, actor=actor), HoldRun(run.id, True)]
+    return rows
+
+
+def _resumed(runs: Sequence[Run], actor: str) -> list[Row]:
+    rows: list[Row] = []
+    for run in runs:
+        rows += [MoveRun(run.id, "resume", run.state, RunState.RUNNING, actor=actor), HoldRun(run.id, False)]
+    return rows

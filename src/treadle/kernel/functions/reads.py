@@ -1,0 +1,113 @@
+"""Steps of functions in the form in which interfaces show steps of all runs, and what a suspended function waits for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from treadle.evaluator.records import StepError, StepRow
+from treadle.evaluator.states import State, StepKind
+from treadle.kernel.functions.rows import ASK, CALL, EFFECT, RESULT, SLEEP, STEP, WAIT, Recorded
+from treadle.kernel.queue.why import Reason
+from treadle.model.clock import as_text
+from treadle.model.names import FUNCTION
+from treadle.model.states import StepState
+from treadle.model.tasks import Task
+
+NAMED = 3
+"""Waits that a reason speaks of."""
+
+_STATES = {StepState.COMPLETED.value: State.STATEMENT_COMPLETE, StepState.FAILED.value: State.STATEMENT_ERROR}
+
+
+class FunctionStepRow(StepRow, kw_only=True):
+    """A step of a function: `facet` is its kind, `returns` has its value as `value`."""
+
+    shown_path: str = ""
+    shown_state: str = ""
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it is a step: all of them are."""
+        return True
+
+    @property
+    def status(self) -> StepState:
+        """Its state."""
+        return StepState(self.shown_state)
+
+    @property
+    def path(self) -> str:
+        """Its name, after the gather and branch that it stands in: `4[2].charge`."""
+        return self.shown_path
+
+
+def shown_row(recorded: Recorded, run_id: str) -> StepRow:
+    """A recorded step as it is shown."""
+    path = path_of(recorded)
+    error = None
+    if recorded.error is not None:
+        said = recorded.error
+        error = StepError(
+            message=said.get("message", ""), type=said.get("type") or said.get("code", "failed"), path=path, step_id=recorded.id
+        )
+    return FunctionStepRow(
+        id=recorded.id,
+        run_id=run_id,
+        place=recorded.place,
+        statement_id=recorded.place,
+        name=recorded.name,
+        kind=StepKind.STEP,
+        facet=recorded.kind,
+        state=_STATES.get(recorded.state, State.EVENT_TRANSMIT),
+        ordinal=recorded.ordinal,
+        depth=recorded.place.count("."),
+        returns={} if recorded.value is None else {"value": recorded.value},
+        error=error,
+        task_id=recorded.task_id,
+        shown_path=path,
+        shown_state=recorded.state or StepState.COMPLETED,
+    )
+
+
+def path_of(recorded: Recorded) -> str:
+    """Where a step stands, for people."""
+    parts = recorded.place.split(".")
+    scopes = "".join(f"{parts[index]}[{parts[index + 1]}]." for index in range(0, len(parts) - 1, 2))
+    return f"{scopes}{recorded.name}"
+
+
+def is_suspended(task: Task) -> bool:
+    """Whether it is a function's own task that is parked because all of the function waits."""
+    return task.kind == FUNCTION and task.owner_id is None and task.wake_at is not None and task.error is None and not task.hold
+
+
+def why_suspended(waiting: Sequence[Recorded], reasons: Mapping[str, str], unserved: str | None = None) -> Reason:
+    """What a suspended function waits for, from its steps that have not ended and, by task, what those that others do wait for.
+
+    `unserved` says that nobody is there who could go on with it.
+    """
+    said = [_waits_for(each, reasons.get(each.task_id or "")) for each in waiting[:NAMED]]
+    more = len(waiting) - len(said)
+    rest = (f"; and {more} more" if more else "") + (f"; {unserved}" if unserved else "")
+    return Reason("suspended", "waits for " + "; ".join(said) + rest)
+
+
+def _waits_for(step: Recorded, reason: str | None) -> str:
+    until = "" if step.wake_at is None else f" until {as_text(step.wake_at)}"
+    because = f": {reason}" if reason else ""
+    match step.kind:
+        case kind if kind == SLEEP:
+            return f"time to pass{until}"
+        case kind if kind == WAIT:
+            return f"the signal {step.name}{until}"
+        case kind if kind == CALL:
+            return f"{path_of(step)} (task {step.task_id}){because}"
+        case kind if kind == ASK:
+            return f"a person's decision on {path_of(step)} (task {step.task_id}){because}"
+        case kind if kind == RESULT:
+            return f"the run {step.task_id} that it started"
+        case kind if kind in (STEP, EFFECT):
+            message = (step.error or {}).get("message", "")
+            return f"the next attempt of {path_of(step)} at {as_text(step.wake_at)}: {message}"
+        case _:
+            return path_of(step)

@@ -1,0 +1,319 @@
+"""Function runs as rows: names of lanes, places of steps, what a step's body holds, and what a new run begins with.
+
+A step stands at a *place*: positions and branches from the root of the function, such as `4`, or `4.2.0` for the first step of
+the third branch of the gather at position 4. Its id is derived from the run and the place, so that doing it twice names the
+same step. A step that an operator's retry does again leaves its row as `void`; the new one has a number for that in its id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from treadle.kernel.store.records import PutMessage
+from treadle.kernel.store.units import Finish, MoveRun, PutBlob, PutRun, Row
+from treadle.kernel.store.value_store import BIG, ValueStore, ref_json, unwrapped, wrapped
+from treadle.model.errors import FunctionNotFound, InvalidInput
+from treadle.model.ids import derived_id
+from treadle.model.names import FUNCTION, Lane, check_name
+from treadle.model.records import Message
+from treadle.model.runs import Run, Step
+from treadle.model.states import RunState, StepState, TaskState
+from treadle.model.tasks import NewTask, Task
+from treadle.model.values import BlobRef, Json, decode, encode
+
+FLOW_PREFIX = "fn:"
+"""How the flow id of a function's run begins; the rest is `NAME@VERSION`."""
+
+STEP, SLEEP, CALL, START, RESULT, WAIT, ASK, NOW, PATCH, EFFECT = (
+    "step",
+    "sleep",
+    "call",
+    "start",
+    "result",
+    "wait",
+    "approval",
+    "now",
+    "patch",
+    "effect",
+)
+"""Kinds of steps of functions."""
+VOID = "void"
+"""The kind of a row that a retry has done away with."""
+SIGNAL = "signal"
+"""The kind of a row that remembers a signal with an idempotency key; it stands at no place."""
+
+VALUE_LIMIT = 64 * 1024 * 1024
+
+
+def lane_name(name: str, version: int) -> str:
+    """The name of the lane of a function's tasks."""
+    return f"{name}@{version}"
+
+
+def parse_lane_name(text: str) -> tuple[str, int]:
+    """Name and version of a lane's name, or of a flow id without its prefix."""
+    name, _, version = text.rpartition("@")
+    if not name or not version.isdecimal():
+        raise FunctionNotFound(text)
+    return name, int(version)
+
+
+def is_function(flow_id: str | None) -> bool:
+    """Whether a run, or a task of it, is a function's."""
+    return flow_id is not None and flow_id.startswith(FLOW_PREFIX)
+
+
+def check_version(version: int) -> int:
+    """The version itself, or `InvalidInput`: a whole number from 1."""
+    if type(version) is not int or not 0 < version < 1_000_000_000:
+        raise InvalidInput(f"The version of a function is a whole number from 1, not {version!r}.")
+    return version
+
+
+# --- places ---
+
+
+def step_id(run_id: str, place: str, redo: int = 0) -> str:
+    """The id of the step at a place, in done again so often by operators' retries."""
+    return derived_id(run_id, f"{place}~{redo}" if redo else place)
+
+
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+
+
+class StepIds:
+    """The ids of a run's steps by place: `step_id`, with what is the same for all of them done once."""
+
+    __slots__ = ("_begun", "_time")
+
+    def __init__(self, run_id: str) -> None:
+        self._begun = hashlib.sha256(f"{run_id}/".encode())
+        self._time = run_id[:13]
+
+    def at(self, place: str) -> str:
+        """The id of the step at a place that was never done again."""
+        digest = self._begun.copy()
+        digest.update(place.encode())
+        text = digest.hexdigest()
+        return f"{self._time}-7{text[1:4]}-{_VARIANT[text[4]]}{text[5:8]}-{text[8:20]}"
+
+
+def is_after(place: str, chosen: str) -> bool:
+    """Whether a place is reached only once `chosen` is over: later in the same branch, or in one that that branch belongs to.
+
+    Sibling branches go their own way: they are neither before nor after.
+    """
+    parts, marks = place.split("."), chosen.split(".")
+    for index, mark in enumerate(marks):
+        if index >= len(parts):
+            return False
+        if parts[index] == mark:
+            continue
+        return index % 2 == 0 and int(parts[index]) > int(mark)
+    return False
+
+
+def place_key(place: str) -> tuple[int, ...]:
+    """Sorts places in the order of the program."""
+    return tuple(int(part) for part in place.split("."))
+
+
+# --- steps ---
+
+
+class Recorded(msgspec.Struct, kw_only=True):
+    """What is stored of a step: all of its body, and the columns beside it."""
+
+    place: str = ""
+    value: Any = None
+    error: dict[str, Any] | None = None
+    failures: int = 0
+    wake_at: int | None = None
+    task_id: str | None = None
+    """The task, or the run, whose end it waits for."""
+    of: str | None = None
+    """The step whose child run it waits for."""
+    timed_out: bool = False
+    redo: int = 0
+    attempt: int = 0
+    """Of an effect: how often it was begun."""
+    doubtful: bool = False
+    """Of an effect that failed: it may have been made all the same."""
+    version: int | None = None
+    """Of a child run: the version of its function."""
+    id: str = ""
+    kind: str = ""
+    name: str = ""
+    state: str = ""
+    ordinal: int = 0
+
+
+def completed_body(place: str, text: str, redo: int = 0) -> str:
+    """The body of a step that returned that JSON: the short way, as there are many."""
+    return f'{{"place":"{place}","value":{text}}}' if not redo else f'{{"place":"{place}","redo":{redo},"value":{text}}}'
+
+
+def make_step(run_id: str, recorded: Recorded, value_store: ValueStore) -> Step:
+    """The stored form; a value that is a `BlobRef` stands elsewhere."""
+    parts: dict[str, Json] = {"place": recorded.place}
+    for name in ("error", "wake_at", "task_id", "of", "version"):
+        if (value := getattr(recorded, name)) is not None:
+            parts[name] = value
+    for name in ("failures", "timed_out", "redo", "attempt", "doubtful"):
+        if value := getattr(recorded, name):
+            parts[name] = value
+    if recorded.value is not None:
+        ref = isinstance(recorded.value, BlobRef)
+        parts["value"] = ref_json(recorded.value) if ref else wrapped(recorded.value)
+    return Step(
+        id=recorded.id,
+        run_id=run_id,
+        parent_id=None,
+        ordinal=recorded.ordinal,
+        kind=recorded.kind,
+        name=recorded.name,
+        facet=None,
+        state=recorded.state,
+        body=value_store.seal(encode(parts, "step", 2 * VALUE_LIMIT)),
+    )
+
+
+def read_step(step: Step, value_store: ValueStore) -> Recorded:
+    """What was stored; a big value is a `BlobRef`."""
+    recorded = msgspec.convert(decode(value_store.plain(step.body)), Recorded)
+    recorded.value = unwrapped(recorded.value)
+    recorded.id, recorded.kind, recorded.name = step.id, step.kind, step.name
+    recorded.state, recorded.ordinal = step.state, step.ordinal
+    return recorded
+
+
+def fold_text(text: str, value: Json, root_id: str, value_store: ValueStore) -> tuple[str, tuple[PutBlob, ...]]:
+    """A value's JSON as it stands in a body, and what is stored apart for it."""
+    if len(text) > BIG:
+        blob = value_store.pack_blob(text, root_id)
+        return encode(ref_json(BlobRef(blob.digest, len(text), isinstance(value, list)))), (blob,)
+    if type(value) is dict and ("@blob" in value or "@value" in value):
+        return f'{{"@value":{text}}}', ()
+    return text, ()
+
+
+# --- what a run begins and ends with ---
+
+
+def new_run(
+    *,
+    run_id: str,
+    namespace: str,
+    name: str,
+    version: int,
+    payload: Mapping[str, Json] | None,
+    task_list: str,
+    priority: int,
+    value_store: ValueStore,
+    payload_limit: int,
+    root_id: str | None = None,
+    trace_id: str | None = None,
+    idempotency_key: str | None = None,
+    parent_id: str | None = None,
+    parent_step_id: str | None = None,
+    scope: str | None = None,
+    steps: int = 0,
+    actor: str | None = None,
+) -> tuple[Run, NewTask, tuple[Row, ...]]:
+    """A new run, the one task that executes it, and the rows that store it; it is running from the start."""
+    if payload is not None and not isinstance(payload, Mapping):
+        raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
+    root_id = root_id or run_id
+    text, blobs = value_store.pack(dict(payload or {}), root_id, "payload", payload_limit)
+    flow_id = f"{FLOW_PREFIX}{lane_name(name, version)}"
+    run = Run(
+        id=run_id,
+        namespace=namespace,
+        kind="function",
+        flow_id=flow_id,
+        workflow=name,
+        task_list=check_name(task_list, "task list"),
+        priority=priority,
+        inputs=text,
+        idempotency_key=idempotency_key,
+        parent_id=parent_id,
+        parent_step_id=parent_step_id,
+        root_id=root_id,
+        trace_id=trace_id or run_id,
+        steps=steps,
+    )
+    task = own_task(run, version, derived_id(run_id, "task"), scope)
+    return run, task, (*blobs, PutRun(run), MoveRun(run_id, "start", RunState.PENDING, RunState.RUNNING, actor=actor))
+
+
+def continued_id(run_id: str) -> str:
+    """The id of the run as which a run goes on (`ctx.continue_as_new`)."""
+    return derived_id(run_id, "continued")
+
+
+def own_task(run: Run, version: int, task_id: str, scope: str | None = None) -> NewTask:
+    """The task that executes the run; `scope` tells that there are steps already."""
+    return NewTask(
+        id=task_id,
+        lane=Lane(run.namespace, FUNCTION, run.task_list, lane_name(run.workflow, version)),
+        payload=run.inputs,
+        priority=run.priority,
+        run_id=run.id,
+        flow_id=f"{FLOW_PREFIX}{lane_name(run.workflow, version)}",
+        scope=scope,
+        root_id=run.root_id,
+        trace_id=run.trace_id,
+    )
+
+
+REPLAYED = "replay"
+"""The scope of a function's task that was never claimed although its run has steps: forked, or adopted by another version."""
+
+
+def task_mail(task: Task, finish: Finish, value_store: ValueStore) -> PutMessage:
+    """What a child task came to, for the function that waits for it. The result is as it is stored."""
+    body = {"state": finish.state, "result": finish.result, "error": decode(finish.error)}
+    text = value_store.seal(encode(body, "mail", 2 * VALUE_LIMIT))
+    return PutMessage(Message(id=task.id, run_id=task.run_id or "", step_id=task.step_id, body=text))
+
+
+def run_mail(run: Run, state: str, outputs: str | None, error: str | None, value_store: ValueStore) -> tuple[PutMessage, ...]:
+    """What a child run came to, for the function that started it, if one did."""
+    if run.parent_step_id is None or run.parent_id is None:
+        return ()
+    body = {"state": state, "run_id": run.id, "result": outputs, "error": decode(error)}
+    text = value_store.seal(encode(body, "mail", 2 * VALUE_LIMIT))
+    return (PutMessage(Message(id=run.id, run_id=run.parent_id, step_id=run.parent_step_id, body=text)),)
+
+
+_ENDS = {TaskState.FAILED: ("fail", RunState.FAILED), TaskState.CANCELED: ("cancel", RunState.CANCELED)}
+
+
+def end_with_task(run: Run, finish: Finish, value_store: ValueStore) -> tuple[Row, ...]:
+    """How the run ends with its own task, when that does not end by the function's return.
+
+    Only a running or paused run is asked for. A paused one cannot fail: it is canceled.
+    """
+    move, state = _ENDS.get(TaskState(finish.state), ("fail", RunState.FAILED))
+    if run.state == RunState.PAUSED and move == "fail":
+        move, state = "cancel", RunState.CANCELED
+    moved = MoveRun(run.id, move, run.state, state, actor=finish.actor, error=finish.error, data=finish.error)
+    return (moved, *run_mail(run, state, None, finish.error, value_store))
+
+
+def voided(recorded: Iterable[Recorded], run_id: str, value_store: ValueStore) -> tuple[Step, ...]:
+    """The rows of steps that are to be done again."""
+    steps = []
+    for each in recorded:
+        each.kind = VOID
+        steps.append(make_step(run_id, each, value_store))
+    return tuple(steps)
+
+
+def is_finished(recorded: Recorded) -> bool:
+    """Whether a step has come to an end."""
+    return recorded.state in (StepState.COMPLETED, StepState.FAILED)

@@ -1,0 +1,369 @@
+"""Runs of durable functions: start, signal, retry, fork, adopt; and how a run and its function end together.
+
+What the function itself decides is committed by whoever executes it (`workers.functions`). Everything that others do to such a run
+goes through here. Its parts are told of each other by mail: the end of a child task or child run is put into the parent's
+mail in the unit that ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from treadle.kernel.functions.rows import (
+    Recorded,
+    check_version,
+    end_with_task,
+    is_function,
+    lane_name,
+    new_run,
+    parse_lane_name,
+    place_key,
+    read_step,
+    run_mail,
+    task_mail,
+)
+from treadle.kernel.queue.service import PATIENCE, check_priority
+from treadle.kernel.queue.why import shown_server_state
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.records import PutMessage
+from treadle.kernel.store.units import Answer, CancelRunTasks, Finish, MoveRun, Row, RunGuard, Seen, Unit, Verdict
+from treadle.kernel.store.value_store import ValueStore
+from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound, StoreError, StoreUnavailable
+from treadle.model.ids import Ids, derived_id, parse_id
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name
+from treadle.model.records import Message
+from treadle.model.runs import Run
+from treadle.model.states import RUN, RunState, TaskState
+from treadle.model.tasks import FRAMEWORK, SOURCE, Claim, LogLine, NewTask, Task
+from treadle.model.values import PAYLOAD_LIMIT, Json, encode
+
+_TRIES = 20
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFunction:
+    """A version of a function that this store has heard of."""
+
+    name: str
+    version: int
+    task_lists: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFunction:
+    """A version of a function as people see it: live servers that have it, and runs of it that go on."""
+
+    name: str
+    version: int
+    servers: int
+    runs: int
+    task_lists: tuple[str, ...]
+
+
+class Functions:
+    """The function runs of one namespace."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        value_store: ValueStore,
+        ids: Ids,
+        newest_here: Callable[[str], int | None],
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        payload_limit: int = PAYLOAD_LIMIT,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._value_store = value_store
+        self._ids = ids
+        self._newest_here = newest_here
+        self._namespace = namespace
+        self._payload_limit = payload_limit
+        self._patience = patience
+        self.on_finished: list[Callable[[str], None]] = []
+        self.current_trace_id: Callable[[], str | None] = lambda: None
+        """The trace of whoever starts a run, for those that are given none; set where traces are wired."""
+        self.closing: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None
+        """What is stored with the cancel of a run, such as that of approvals that it waits for; set where that is wired."""
+        self.closing_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None
+        """Tasks that go with the cancel of a run, such as those that cancel its jobs at outside services."""
+
+    def finished(self, run_id: str) -> None:
+        """A run ended in this process: tell who waits for it."""
+        for told in self.on_finished:
+            told(run_id)
+
+    # start
+
+    async def start(
+        self,
+        name: str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        version: int | None = None,
+        idempotency_key: str | None = None,
+        task_list: str = DEFAULT_LIST,
+        priority: int = 0,
+        trace_id: str | None = None,
+        run_id: str | None = None,
+        actor: str | None = None,
+    ) -> tuple[str, bool]:
+        """Start a run; durable when this returns. Its id, and whether it is new: a key stands for the run it was first given with.
+
+        The version is the newest that is registered in this process, else the newest that the store has heard of.
+        """
+        run, task, rows = await self.prepare(
+            name,
+            payload,
+            version=version,
+            idempotency_key=idempotency_key,
+            task_list=task_list,
+            priority=priority,
+            trace_id=trace_id,
+            run_id=run_id,
+            actor=actor,
+        )
+        reach("function.before_commit")
+        answer = await self._committer.submit(Unit(tasks=(task,), rows=rows), self._patience)
+        reach("function.after_commit")
+        if run.idempotency_key is not None and run.idempotency_key in answer.existing:
+            return answer.existing[run.idempotency_key], False
+        return run.id, True
+
+    async def prepare(
+        self,
+        name: str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        version: int | None = None,
+        idempotency_key: str | None = None,
+        task_list: str = DEFAULT_LIST,
+        priority: int = 0,
+        trace_id: str | None = None,
+        run_id: str | None = None,
+        actor: str | None = None,
+    ) -> tuple[Run, NewTask, tuple[Row, ...]]:
+        """A new run, its task and its rows, for a unit that starts it with other things; arguments as for `start`."""
+        check_name(name, "function name")
+        check_priority(priority)
+        chosen = await self.resolve(name, version)
+        return new_run(
+            run_id=run_id or self._ids.new_id(),
+            namespace=self._namespace,
+            name=name,
+            version=chosen,
+            payload=payload,
+            task_list=task_list,
+            priority=priority,
+            value_store=self._value_store,
+            payload_limit=self._payload_limit,
+            idempotency_key=None if idempotency_key is None else check_key(idempotency_key, "idempotency key"),
+            trace_id=self.current_trace_id() if trace_id is None else check_key(trace_id, "trace id"),
+            actor=actor,
+        )
+
+    async def resolve(self, name: str, version: int | None) -> int:
+        """The version that a new run takes. One that is asked for is taken as it is: a worker that has it may come."""
+        if version is not None:
+            return check_version(version)
+        if (here := self._newest_here(name)) is not None:
+            return here
+        known = [each.version for each in await self.list_known() if each.name == name]
+        if not known:
+            raise FunctionNotFound(name)
+        return max(known)
+
+    async def list_known(self) -> list[KnownFunction]:
+        """All versions of functions that live servers offer or that runs were started with, by name."""
+        found: dict[str, set[str]] = {}
+        for lane in (await self._store.list_lanes()).values():
+            if lane.namespace == self._namespace and lane.kind == FUNCTION:
+                found.setdefault(lane.name, set()).add(lane.task_list)
+        for server in await self._store.list_servers():
+            for name in server.handlers:
+                if name.rpartition("@")[2].isdecimal():  # else it is a specialist with its scope
+                    found.setdefault(name, set())
+        known = [KnownFunction(*parse_lane_name(name), tuple(sorted(lists))) for name, lists in found.items()]
+        return sorted(known, key=lambda each: (each.name, each.version))
+
+    async def list_shown(self) -> list[ShownFunction]:
+        """All versions that are known, by name, with how they are doing."""
+        now = await self._store.now()
+        servers = [each for each in await self._store.list_servers() if shown_server_state(each, now) == "running"]
+        runs: dict[str, int] = {}
+        for depth in await self._store.list_depths():
+            if depth.lane.namespace == self._namespace and depth.lane.kind == FUNCTION:
+                count = depth.ready + depth.running + depth.waiting + depth.held
+                runs[depth.lane.name] = runs.get(depth.lane.name, 0) + count
+        shown = []
+        for each in await self.list_known():
+            full = lane_name(each.name, each.version)
+            having = sum(full in server.handlers for server in servers)
+            shown.append(ShownFunction(each.name, each.version, having, runs.get(full, 0), each.task_lists))
+        return shown
+
+    # what is told to a run
+
+    async def signal(
+        self, run_id: str, name: str, payload: Json = None, *, idempotency_key: str | None = None, actor: str | None = None
+    ) -> bool:
+        """Tell an unfinished run something; False if the key stands for a signal that it was told already.
+
+        It is kept until the function waits for it. Raises `IllegalMove` for a run that is finished. `actor`, if given, is named
+        in the run's lines.
+        """
+        check_name(name, "signal name")
+        run = await self.get(run_id)
+        keyed = idempotency_key is not None
+        mail_id = derived_id(run.id, f"signal/{name}/{check_key(idempotency_key, 'idempotency key')}") if idempotency_key else None
+        text, blobs = self._value_store.pack({"payload": payload}, run.root_id, "payload", self._payload_limit)
+        body = {"payload": text} | ({"keyed": True} if keyed else {})
+        sealed = self._value_store.seal(encode(body, "signal", 2 * self._payload_limit))
+        mail = Message(id=mail_id or self._ids.new_id(), run_id=run.id, name=name, body=sealed)
+        for _ in range(_TRIES):
+            if keyed and await self._was_told(run.id, mail.id):
+                return False
+            if run.finished:
+                raise IllegalMove("run", run.id, run.state, "signal", RUN.possible(run.state))
+            reach("operate.before_commit")
+            unit = Unit(run=RunGuard(run.id, run.version), rows=(*blobs, PutMessage(mail)))
+            answer = await self._committer.submit(unit, self._patience)
+            reach("operate.after_commit")
+            if answer.verdict is Verdict.DONE:
+                if actor is not None:
+                    await self._note_signal(run.id, name, actor)
+                return True
+            run = await self.get(run.id)
+        raise StoreUnavailable(f"The run {run_id} changes too fast to signal it; try again.")
+
+    async def _note_signal(self, run_id: str, name: str, actor: str) -> None:
+        """Write who told it into the run's lines; that the store cannot take the line does not undo what was told."""
+        with suppress(StoreError):
+            said = f"Signal {name} from {actor}"
+            at, task_id = await self._store.now(), derived_id(run_id, "task")
+            line = LogLine(
+                task_id=task_id,
+                at=at,
+                level="info",
+                message=said,
+                details=encode({SOURCE: FRAMEWORK, "actor": actor}),
+                run_id=run_id,
+            )
+            await self._store.append_lines([line])
+
+    async def _was_told(self, run_id: str, mail_id: str) -> bool:
+        if await self._store.find_step(mail_id) is not None:
+            return True
+        after = 0
+        while page := await self._store.list_messages(run_id, _PAGE, after):
+            if any(mail.id == mail_id for mail in page):
+                return True
+            after = page[-1].seq
+        return False
+
+    # ends
+
+    async def settle(self, task: Task, guard: Claim | Seen, finish: Finish, more: tuple[Row, ...] = ()) -> Answer:
+        """Commit the end of a task of a function's run, with what follows: mail, or the end of the run itself; and `more`."""
+        finish, blobs = self._value_store.pack_end(finish, task.root_id)
+        for _ in range(_TRIES):
+            tasks, rows = await self.follow(task, finish)
+            reach("advance.before_commit")
+            try:
+                answer = await self._committer.submit(Unit(guard, finish, tasks, rows=(*more, *blobs, *rows)))
+            except IllegalMove:
+                continue  # the run changed its state meanwhile
+            reach("advance.after_commit")
+            if answer.verdict is Verdict.DONE and task.step_id is None:
+                self.finished(task.run_id or "")
+            return answer
+        raise StoreUnavailable(f"The run {task.run_id} changes too fast; try again.")
+
+    async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
+        """What to store with the end of a task of a function's run, whoever brought it about. The result is as it is stored."""
+        if task.step_id is not None:
+            return (), (task_mail(task, finish, self._value_store),)
+        run = await self._store.find_run(task.run_id or "")
+        if run is None or run.finished:
+            return (), ()
+        below = await self.descendants(run.id)
+        error = finish.error or encode({"code": "canceled", "message": "Its parent has ended."})
+        rows: list[Row] = [*end_with_task(run, finish, self._value_store)]
+        if finish.state == TaskState.CANCELED:
+            rows += canceled_rows([run, *below], finish.actor or "engine", error, self._value_store, but=run.id)
+            rows += await self.closed([run, *below])
+            return tuple(await self.closed_tasks([run, *below])), tuple(rows)
+        return (), tuple(rows)
+
+    async def closed(self, runs: Sequence[Run]) -> list[Row]:
+        """What is stored with the cancel of the runs, beside their ends."""
+        return [] if self.closing is None else [row for run in runs for row in await self.closing(run)]
+
+    async def closed_tasks(self, runs: Sequence[Run]) -> list[NewTask]:
+        """Tasks that go with the cancel of the runs."""
+        return [] if self.closing_tasks is None else [task for run in runs for task in await self.closing_tasks(run)]
+
+    # trees
+
+    async def descendants(self, run_id: str) -> list[Run]:
+        """All unfinished runs that the run has started, and those that these have; in order of id."""
+        found: dict[str, Run] = {}
+        left = [run_id]
+        while left:
+            for child_id in await self._store.list_children(left.pop()):
+                if child_id not in found and (run := await self._store.find_run(child_id)) is not None and not run.finished:
+                    found[child_id] = run
+                    left.append(child_id)
+        return [found[each] for each in sorted(found)]
+
+    # reads
+
+    async def recorded(self, run_id: str) -> list[Recorded]:
+        """All that the run has recorded, in the order of the program; big values are references."""
+        rows: list[Recorded] = []
+        after: str | None = None
+        while page := await self._store.list_steps(run_id, after, _PAGE):
+            rows += [read_step(step, self._value_store) for step in page]
+            after = page[-1].id
+        return sorted(rows, key=lambda each: (place_key(each.place) if each.place else (), each.redo))
+
+    async def version_of(self, run: Run) -> int:
+        """The version that executes the run now: another one may have adopted it."""
+        task = await self.own_task(run.id)
+        return parse_lane_name(task.name if task is not None else run.flow_id.partition(":")[2])[1]
+
+    async def own_task(self, run_id: str) -> Task | None:
+        """The task that executes the run: of several, the one that is live, else the last to end."""
+        tasks = await self._store.list_tasks(TaskFilter(kind=FUNCTION, run_id=run_id), _PAGE)
+        return max(tasks, key=lambda task: (not task.finished, task.finished_at or 0, task.created_at), default=None)
+
+    async def get(self, run_id: str) -> Run:
+        """The run of a function, or `RunNotFound`."""
+        run = await self._store.find_run(parse_id(run_id, "run id"))
+        if run is None or run.namespace != self._namespace:
+            raise RunNotFound(run_id)
+        if not is_function(run.flow_id):
+            raise InvalidInput(f"The run {run_id} is one of the workflow {run.workflow}, not of a durable function.")
+        return run
+
+
+def canceled_rows(runs: Sequence[Run], actor: str, error: str, value_store: ValueStore, but: str | None = None) -> list[Row]:
+    """Rows that end the runs and all their tasks; of the run `but` only the tasks."""
+    rows: list[Row] = []
+    ended = {run.id for run in runs}
+    for run in runs:
+        if run.id != but:
+            rows.append(MoveRun(run.id, "cancel", run.state, RunState.CANCELED, actor=actor, error=error, data=error))
+        if run.id != but and run.parent_id not in ended:
+            rows += run_mail(run, RunState.CANCELED, None, error, value_store)
+        rows.append(CancelRunTasks(run.id, actor, error))
+    return rows

@@ -1,0 +1,1 @@
+"""Tasks: enqueue, claim, settle, retry, cancel; task lists, locks and dead letters."""

@@ -1,0 +1,248 @@
+"""From what an attempt came to, to what becomes of its task: the one place where that is decided. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import assert_never
+
+import msgspec
+
+from treadle.kernel.store.units import Finish, Park
+from treadle.model.approvals import ApprovalRequest, open_approval, with_decisions_of
+from treadle.model.external import ExternalProductionHandle, Production
+from treadle.model.names import ADVANCE, GOAL_DEADLINE, GOAL_READINESS, GOAL_SCHEDULE, LOCK, PRUNE
+from treadle.model.outcomes import (
+    AwaitingApproval,
+    AwaitingExternal,
+    Failed,
+    Outcome,
+    Paused,
+    Problem,
+    Produced,
+    Released,
+    Retry,
+    StillWorking,
+    Succeeded,
+    Waiting,
+)
+from treadle.model.retry import RetryPolicy
+from treadle.model.states import Hold, TaskState
+from treadle.model.tasks import Task
+from treadle.model.values import Json, decode, encode
+
+TAKEOVER_LIMIT = 5
+"""Lease expiries in a row after which a handler's task goes to the dead letters instead of being tried again."""
+
+BACK_OFF_FOR = 300_000
+"""Milliseconds that a task of the engine's own rests when so many workers were lost over it."""
+
+_OWN_KINDS = frozenset({ADVANCE, PRUNE, LOCK, GOAL_READINESS, GOAL_SCHEDULE, GOAL_DEADLINE})
+"""Kinds that are never given up, as nobody would do their work instead."""
+
+_policy = msgspec.json.Decoder(RetryPolicy).decode
+_ERROR_LIMIT = 64 * 1024
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+|'[^']*'|\"[^\"]*\"")
+
+
+class Ask(Park, frozen=True, gc=False):
+    """The task waits for a person: the settler stores the approval with it."""
+
+    request: ApprovalRequest | None = None
+
+
+class HandOff(Park, frozen=True, gc=False):
+    """The task awaits an outside job: the settler stores the job's record with it."""
+
+    awaiting: AwaitingExternal | None = None
+
+
+class Polled(Park, frozen=True, gc=False):
+    """An outside job goes on: the settler stores what the poll told."""
+
+    handle: ExternalProductionHandle | None = None
+    raised: str | None = None
+
+
+class ProducedEnd(Finish, frozen=True, gc=False):
+    """A specialist's task is done: the settler stores what was produced with it."""
+
+    productions: tuple[Production, ...] = ()
+
+
+def settlement(
+    task: Task, outcome: Outcome, policy: RetryPolicy, dice: float = 0.0, result_limit: int | None = None
+) -> Finish | Park:
+    """What the outcome of an attempt makes of its task, under its retry policy; `dice` in [0, 1) is for jitter.
+
+    A result that cannot be stored raises `InvalidPayload` or `PayloadTooLarge`.
+    """
+    match outcome:
+        case Succeeded(result):
+            text = encode(result, "result") if result_limit is None else encode(result, "result", result_limit)
+            return Finish("succeed", TaskState.COMPLETED, result=text)
+        case Failed(problem):
+            return failure(problem)
+        case Retry(problem) if task.state == TaskState.AWAITING_EXTERNAL:
+            return _polled(task, None, problem.message)
+        case Retry(problem, after_for):
+            delay_for = policy.delay_for(task.failures + 1, dice)
+            if delay_for is None:
+                return failure(problem)
+            return Park(
+                "retry",
+                TaskState.PENDING,
+                attempt=task.attempt + 1,
+                failures=task.failures + 1,
+                takeovers=0,
+                wake_for=(delay_for if after_for is None else after_for) or None,
+                checkpoint=task.checkpoint,
+                error=_error_text(problem),
+                data=_error_text(problem),
+            )
+        case Waiting(wait_for, checkpoint):
+            kept = _kept(task, checkpoint)
+            return Park("wait", TaskState.PENDING, task.attempt, task.failures, 0, wake_for=wait_for or None, checkpoint=kept)
+        case AwaitingApproval(request, checkpoint):
+            return Ask(
+                "ask",
+                TaskState.AWAITING_APPROVAL,
+                task.attempt,
+                task.failures,
+                0,
+                wake_for=open_approval(request, 0, task.name).wait_for(0),
+                checkpoint=_kept(task, checkpoint),
+                request=request,
+            )
+        case AwaitingExternal():
+            return HandOff(
+                "hand_off",
+                TaskState.AWAITING_EXTERNAL,
+                task.attempt,
+                task.failures,
+                0,
+                checkpoint=task.checkpoint,
+                awaiting=outcome,
+            )
+        case StillWorking(handle, error):
+            return _polled(task, handle, error)
+        case Produced(productions):
+            content = productions[-1].content
+            text = encode(content, "result") if result_limit is None else encode(content, "result", result_limit)
+            return ProducedEnd("succeed", TaskState.COMPLETED, result=text, productions=productions)
+        case Paused(reason):
+            return Park(
+                "pause",
+                task.state,
+                task.attempt,
+                task.failures,
+                0,
+                hold=task.hold | Hold.TASK_PAUSED,
+                checkpoint=task.checkpoint,
+                data=encode({"reason": reason}),
+            )
+        case Released(reason):
+            executing = task.state == TaskState.PENDING
+            return Park(
+                "release",
+                task.state,
+                task.attempt + executing,
+                task.failures,
+                task.takeovers,
+                checkpoint=task.checkpoint,
+                error=task.error,
+                data=encode({"reason": reason}),
+            )
+        case _:
+            assert_never(outcome)
+
+
+def decide(
+    task: Task, outcome: Outcome, default: RetryPolicy, random: Callable[[], float], result_limit: int | None = None
+) -> Finish | Park:
+    """`settlement` under the task's own retry policy, or `default` where it has none; `random` is asked for jitter alone."""
+    policy = _policy(task.policy) if task.policy else default
+    return settlement(task, outcome, policy, random() if policy.jitter else 0.0, result_limit)
+
+
+def _polled(task: Task, handle: ExternalProductionHandle | None, raised: str | None) -> Polled:
+    return Polled(
+        "still_working",
+        TaskState.AWAITING_EXTERNAL,
+        task.attempt,
+        task.failures,
+        0,
+        checkpoint=task.checkpoint,
+        quiet=True,
+        handle=handle,
+        raised=raised,
+    )
+
+
+def _kept(task: Task, checkpoint: Json) -> str | None:
+    """What is stored for the next entry: what the handler leaves (None: what it left before), and decisions it was given."""
+    if checkpoint is None or task.checkpoint is None:
+        return task.checkpoint if checkpoint is None else encode(checkpoint, "checkpoint")
+    return encode(with_decisions_of(decode(task.checkpoint), checkpoint), "checkpoint")
+
+
+def failure(problem: Problem) -> Finish:
+    """The end of a task in the dead letters."""
+    return Finish(
+        "fail",
+        TaskState.FAILED,
+        error=_error_text(problem),
+        error_code=problem.code,
+        fingerprint=fingerprint(problem),
+    )
+
+
+def ignored(task: Task) -> Finish:
+    """The end of a task that no live server has a handler for, in a list that ignores such tasks."""
+    problem = Problem(
+        "no_handler", f"No live server has a handler for {task.name}, and the list {task.task_list} ignores such tasks."
+    )
+    return Finish(
+        "ignore", TaskState.IGNORED, error=_error_text(problem), error_code=problem.code, fingerprint=fingerprint(problem)
+    )
+
+
+def refusal(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Problem | None:
+    """Why a task that was just taken must not be executed, or None: its deadline has passed, or it kills its workers."""
+    now = task.claimed_at or 0
+    if task.deadline_at is not None and task.deadline_at <= now:
+        return Problem("deadline_exceeded", f"The task's deadline passed {now - task.deadline_at} ms before it was taken.")
+    if task.takeovers >= takeover_limit:
+        return Problem(
+            "takeovers_exhausted",
+            f"{task.takeovers} workers in a row lost this task without settling it: it may be killing or hanging them. "
+            "Fix the cause, then retry it.",
+        )
+    return None
+
+
+def turned_away(task: Task, problem: Problem) -> Finish | Park:
+    """What becomes of a task that must not be executed: a dead letter; but one of the engine's own rests, and is tried again."""
+    if task.kind not in _OWN_KINDS or task.state != TaskState.PENDING:
+        return failure(problem)
+    text = _error_text(problem)
+    return Park(
+        "wait", task.state, task.attempt, task.failures, 0, wake_for=BACK_OFF_FOR, checkpoint=task.checkpoint, error=text, data=text
+    )
+
+
+def fingerprint(problem: Problem) -> str:
+    """Groups errors that differ only in numbers, ids and quoted names."""
+    plain = f"{problem.code}|{problem.type}|{_VARYING.sub('?', problem.message)}"
+    return hashlib.sha256(plain.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _error_text(problem: Problem) -> str:
+    """The problem as JSON that any store takes, cut to a sane size."""
+    parts = {name: _storable(value) for name, value in problem.as_json().items()}
+    return encode(parts, "error", limit=16 * _ERROR_LIMIT)
+
+
+def _storable(text: str) -> str:
+    return text[:_ERROR_LIMIT].replace("\x00", "\\0").encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,115 @@
+"""Locks on keys of any kind: each is a task of kind `lock`, live while it is held, whose `wake_at` is the end of the lock.
+
+Whoever knows the version of that task holds the lock: extending and releasing are conditional on it, as is taking one that
+has run out. So there is no second mechanism beside tasks, and what is left behind by a crash is free once it is due (D54).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import Finish, Park, Seen, Settlement, Unit, Verdict
+from treadle.model.clock import milliseconds
+from treadle.model.ids import Ids
+from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, LOCK, Lane, check_key
+from treadle.model.states import TaskState
+from treadle.model.tasks import NewTask, Task
+from treadle.model.values import Json, decode, encode
+
+_TRIES = 5
+_PREFIX = "lock:"
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A lock as its holder knows it."""
+
+    key: str
+    seen: Seen
+
+
+class Locks:
+    """The locks of one namespace."""
+
+    def __init__(self, store: Store, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self._store = store
+        self._committer = committer
+        self._ids = ids
+        self._namespace = namespace
+
+    async def acquire(self, key: str, duration_ms: int, meta: dict[str, Json] | None = None) -> Lock | None:
+        """Take the lock for that long if nobody holds it, or whoever did let it run out; else None, at once."""
+        unique_key = _PREFIX + check_key(key, "lock key")
+        hold_for = milliseconds(duration_ms / 1000, "duration", positive=True)
+        for _ in range(_TRIES):
+            task = NewTask(
+                id=self._ids.new_id(),
+                lane=Lane(self._namespace, LOCK, ENGINE_LIST, LOCK),
+                payload=encode({"key": key, "meta": meta or {}}, "lock"),
+                wait_for=hold_for,
+                unique_key=unique_key,
+            )
+            answer = await self._committer.submit(Unit(tasks=(task,)))
+            holder = answer.existing.get(unique_key)
+            if holder is None:
+                return Lock(key, Seen(task.id, 0, 0))
+            found = await self._store.find_task(holder)
+            if found is None or found.finished:
+                continue  # released between the two looks
+            if not self._free(found, await self._store.now()):
+                return None
+            if (taken := await self._move(key, _seen(found), _kept(found, hold_for))) is not None:
+                return taken
+        return None
+
+    async def extend(self, lock: Lock, duration_ms: int) -> Lock | None:
+        """Hold it for that long from now; None if it is no longer held."""
+        found = await self._store.find_task(lock.seen.task_id)
+        if found is None or found.finished or _seen(found) != lock.seen or self._free(found, await self._store.now()):
+            return None
+        return await self._move(lock.key, lock.seen, _kept(found, milliseconds(duration_ms / 1000, "duration", positive=True)))
+
+    async def release(self, lock: Lock) -> bool:
+        """Let it go; False if it was no longer held."""
+        finish = Finish("succeed", TaskState.COMPLETED, actor="lock")
+        return (await self._committer.submit(Unit(lock.seen, finish))).verdict is Verdict.DONE
+
+    async def find(self, key: str) -> tuple[int, int, dict[str, Any]] | None:
+        """When the lock was taken, when it will run out, and what its holder said; None if it is free."""
+        now = await self._store.now()
+        which = TaskFilter(states=(TaskState.PENDING,), namespace=self._namespace, kind=LOCK)
+        for task in await self._store.list_tasks(which, 1000):
+            if task.unique_key == _PREFIX + key and not self._free(task, now):
+                return task.created_at, task.wake_at or now, decode(task.payload)["meta"]
+        return None
+
+    async def tidy(self, older_for: int = 3_600_000, limit: int = 1000) -> int:
+        """End the tasks of up to `limit` locks that ran out at least that long ago and that nobody took again; how many."""
+        now = await self._store.now()
+        which = TaskFilter(states=(TaskState.PENDING,), namespace=self._namespace, kind=LOCK)
+        tasks = [task for task in await self._store.list_tasks(which, limit) if self._free(task, now - older_for)]
+        old = [task for task in tasks if task.due_at <= now - older_for]
+        return sum([await self.release(Lock("", _seen(task))) for task in old])
+
+    @staticmethod
+    def _free(task: Task, now: int) -> bool:
+        """Whether it has run out: its time has come, whether or not somebody has noticed."""
+        return task.wake_at is None or task.wake_at <= now
+
+    async def _move(self, key: str, seen: Seen, settlement: Settlement) -> Lock | None:
+        answer = await self._committer.submit(Unit(seen, settlement))
+        if answer.verdict is not Verdict.DONE:
+            return None
+        return Lock(key, Seen(seen.task_id, seen.version + 1, seen.claim_version))
+
+
+def _seen(task: Task) -> Seen:
+    return Seen(task.id, task.version, task.claim_version)
+
+
+def _kept(task: Task, hold_for: int) -> Park:
+    return Park("wait", TaskState.PENDING, task.attempt, task.failures, task.takeovers, wake_for=hold_for, actor="lock")

@@ -1,0 +1,361 @@
+"""The queue service: every change to tasks that is not the settle of a running attempt goes through here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import Amend, Finish, Park, PutBlob, Revive, Row, Seen, Settlement, Unit, Verdict
+from treadle.kernel.store.value_store import ValueStore
+from treadle.model.clock import Duration, instant, milliseconds
+from treadle.model.errors import IllegalMove, InvalidInput, Refused, RetriesUsedUp, TaskNotFound
+from treadle.model.ids import Ids, parse_id
+from treadle.model.lists import check_count
+from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, GOAL_KINDS, HANDLER, Lane, check_key, check_name
+from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
+from treadle.model.states import TASK, Hold, TaskState
+from treadle.model.tasks import NewTask, Task
+from treadle.model.values import PAYLOAD_LIMIT, Json, encode
+
+PATIENCE = 15.0
+"""Seconds that a caller waits for a store that cannot be reached, before `StoreUnavailable` is raised."""
+
+_TASKS_PER_UNIT = 500
+_TRIES = 10
+_PRIORITIES = range(-1_000_000, 1_000_001)
+_policy = msgspec.json.Decoder(RetryPolicy).decode
+
+
+Follow = Callable[[Task, Finish], Awaitable[tuple[tuple[NewTask, ...], tuple[Row, ...]]]]
+"""Says what is stored with the end of a run's task that did not come from its holder."""
+
+
+class Enqueued(NamedTuple):
+    """The task that now stands for what was asked.
+
+    `created` is False where a live task had the unique key, or the idempotency key stood for one already (even if that one
+    has been pruned since).
+    """
+
+    id: str
+    created: bool = True
+
+
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One task to enqueue: the arguments of `enqueue`, for `enqueue_many`.
+
+    `id` is for callers who may have to send it again: enqueueing an id that is there already is a no-op.
+    """
+
+    name: str
+    payload: Json = None
+    delay: Duration | None = None
+    at: datetime | None = None
+    priority: int = 0
+    task_list: str = DEFAULT_LIST
+    kind: str = HANDLER
+    unique_key: str | None = None
+    idempotency_key: str | None = None
+    idempotency_for: Duration = 7 * 86_400
+    limit_key: str | None = None
+    limit: int | None = None
+    retry: RetryPolicy | int | None = None
+    timeout: Duration | None = None
+    progress_every: Duration | None = None
+    deadline: Duration | None = None
+    trace_id: str | None = None
+    root_id: str | None = None
+    scope: str | None = None
+    """What the specialist is found by, beside its name."""
+    id: str | None = None
+
+
+class Queue:
+    """Enqueue, cancel, retry, pause and resume tasks of one namespace."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        ids: Ids,
+        value_store: ValueStore,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        payload_limit: int = PAYLOAD_LIMIT,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._ids = ids
+        self._value_store = value_store
+        self.follow: Follow | None = None
+        """What follows from the end of a task of a run or an objective; set where these are wired."""
+        self.closing: Callable[[Task], Awaitable[tuple[Row, ...]]] | None = None
+        """What is stored with the end of any task, such as that of the approval it waits for; set where that is wired."""
+        self.closing_tasks: Callable[[Task], Awaitable[tuple[NewTask, ...]]] | None = None
+        """Tasks that go with the end of any task, such as the one that cancels its job at an outside service."""
+        self.current_trace_id: Callable[[], str | None] = lambda: None
+        """The trace of whoever enqueues, for tasks that are given none; set where traces are wired."""
+        self._namespace = check_name(namespace, "namespace")
+        self._payload_limit = payload_limit
+        self._patience = patience
+        self._lanes_checked: set[Lane] = set()
+
+    def check(self, specs: Iterable[TaskSpec]) -> None:
+        """Raise what is wrong with the first bad one, if any; needs no open store."""
+        for spec in specs:
+            self._new_task(spec, None)
+
+    async def enqueue(self, specs: Iterable[TaskSpec]) -> list[Enqueued]:
+        """Store the tasks; checked all together first, so that a bad one changes nothing.
+
+        Up to 500 are atomic; more are stored in several commits, in order. Safe to call again after an error only
+        with unique or idempotency keys: without them a second call makes new tasks.
+        """
+        now = None
+        checked: list[NewTask] = []
+        blobs: dict[str, tuple[PutBlob, ...]] = {}
+        for spec in specs:
+            if spec.at is not None and now is None:
+                now = await self._store.now()
+            task, big = self._new_task(spec, now)
+            checked.append(task)
+            if big:
+                blobs[task.id] = big
+        done: list[Enqueued] = []
+        reach("enqueue.before_commit")
+        chunks = [tuple(checked[start : start + _TASKS_PER_UNIT]) for start in range(0, len(checked), _TASKS_PER_UNIT)]
+        units = [Unit(tasks=chunk, rows=tuple(blob for task in chunk for blob in blobs.get(task.id, ()))) for chunk in chunks]
+        answers = [self._committer.submit(unit, self._patience) for unit in units]
+        for chunk, answer in zip(chunks, await asyncio.gather(*answers), strict=True):
+            existing = answer.existing
+            for task in chunk:
+                owner = existing.get(task.unique_key, task.id) if task.unique_key and existing else task.id
+                owner = answer.same.get(task.id, owner) if answer.same else owner
+                done.append(Enqueued(owner, owner == task.id))
+        reach("enqueue.after_commit")
+        return done
+
+    async def cancel(self, task_id: str, *, actor: str = "operator", reason: str | None = None) -> Task:
+        """End the task now, whoever holds it: its holder is fenced off at once and its handler told. Returns it as it was.
+
+        Canceling a canceled task is a no-op; any other finished task raises `IllegalMove`.
+        """
+        error = encode({"code": "canceled", "message": reason or f"Canceled by {actor}."})
+        ending = Finish("cancel", TaskState.CANCELED, error=error, error_code="canceled", actor=actor)
+        return await self._operate(task_id, "cancel", lambda _: ending, unless=TaskState.CANCELED)
+
+    async def retry(self, task_id: str, *, actor: str = "operator", payload: Json = None) -> Task:
+        """Make a failed, canceled or ignored task live again, with new counters, and an edited payload if given."""
+        if payload is not None:
+            self._payload(payload, "", self._payload_limit)
+        blobs: tuple[PutBlob, ...] = ()
+
+        def revived(task: Task) -> Settlement:
+            nonlocal blobs
+            _refuse_of_run(task)
+            text, blobs = (None, ()) if payload is None else self._payload(payload, task.root_id, self._payload_limit)
+            return Revive("requeue", actor, text)
+
+        return await self._operate(task_id, "requeue", revived, rows=lambda: blobs)
+
+    async def try_again(self, task_id: str, *, actor: str = "operator") -> Task:
+        """Make an ended task live again as its own policy would have: counted as a failure, and due after the policy's delay.
+
+        Raises `RetriesUsedUp` when the policy allows no more; `retry` starts the count anew.
+        """
+
+        def counted(task: Task) -> Settlement:
+            _refuse_of_run(task)
+            policy = policy_of(task)
+            delay_for = policy.delay_for(task.failures + 1, self._ids.random() if policy.jitter else 0.0)
+            if delay_for is None:
+                raise RetriesUsedUp(task.id, task.failures)
+            return Revive("requeue", actor, failures=task.failures + 1, wake_for=delay_for or None)
+
+        return await self._operate(task_id, "requeue", counted)
+
+    async def end(self, task_id: str, finish: Finish, check: Callable[[Task], None] = lambda task: None) -> Task:
+        """End a live task as was said, whoever holds it: its holder is fenced off at once. Returns it as it was.
+
+        A task that has ended so already is left as it is; one that has ended otherwise raises `IllegalMove`. `check` may refuse
+        it as it is then.
+        """
+
+        def ended(task: Task) -> Settlement:
+            check(task)
+            return finish
+
+        return await self._operate(task_id, finish.move, ended, unless=finish.state)
+
+    async def discard(self, task_id: str, *, actor: str = "operator") -> Task:
+        """Take a failed task out of the dead letters: it is canceled from now on. Discarding a canceled one is a no-op."""
+        amended = Amend("discard", TaskState.CANCELED, actor)
+        return await self._operate(task_id, "discard", lambda _: amended, unless=TaskState.CANCELED)
+
+    async def pause(self, task_id: str, *, actor: str = "operator", reason: str | None = None) -> Task:
+        """Hold a task that is not running, so that nobody takes it until it is resumed."""
+        now = await self._store.now()
+
+        def held(task: Task) -> Settlement:
+            if task.owner_id is not None:
+                raise IllegalMove("task", task.id, "running", "pause", ("cancel",))
+            return self._parked(task, "pause", now, task.hold | Hold.TASK_PAUSED, actor, reason)
+
+        return await self._operate(task_id, "pause", held)
+
+    async def resume(self, task_id: str, *, actor: str = "operator") -> Task:
+        """Let a paused task go on."""
+        now = await self._store.now()
+
+        def freed(task: Task) -> Settlement:
+            if not task.hold & Hold.TASK_PAUSED:
+                raise IllegalMove("task", task.id, task.shown_state, "resume", TASK.possible(task.state))
+            return self._parked(task, "resume", now, task.hold & ~Hold.TASK_PAUSED, actor, None)
+
+        return await self._operate(task_id, "resume", freed)
+
+    @staticmethod
+    def _parked(task: Task, move: str, now: int, hold: int, actor: str, reason: str | None) -> Park:
+        return Park(
+            move,
+            task.state,
+            task.attempt,
+            task.failures,
+            task.takeovers,
+            hold=hold,
+            wake_for=None if task.wake_at is None else max(task.wake_at - now, 0) or None,
+            checkpoint=task.checkpoint,
+            error=task.error,
+            actor=actor,
+            data=None if reason is None else encode({"reason": reason}),
+        )
+
+    async def _operate(
+        self,
+        task_id: str,
+        move: str,
+        decide: Callable[[Task], Settlement],
+        unless: str | None = None,
+        rows: Callable[[], tuple[Row, ...]] = tuple,
+    ) -> Task:
+        """Read, decide, commit under what was seen; look again when somebody was faster."""
+        task_id = parse_id(task_id, "task id")
+        for _ in range(_TRIES):
+            task = await self._store.find_task(task_id)
+            if task is None or task.namespace != self._namespace:
+                raise TaskNotFound(task_id)
+            if task.state == unless:
+                return task
+            if TASK.target(task.state, move) is None:
+                raise IllegalMove("task", task_id, task.shown_state, move, TASK.possible(task.state))
+            seen = Seen(task.id, task.version, task.claim_version)
+            decided = decide(task)
+            tasks: tuple[NewTask, ...] = ()
+            more = rows()
+            if isinstance(decided, Finish) and (task.run_id is not None or task.kind in GOAL_KINDS) and self.follow is not None:
+                tasks, followed = await self.follow(task, decided)
+                more = (*more, *followed)
+            if isinstance(decided, Finish) and self.closing is not None:
+                more = (*more, *await self.closing(task))
+            if isinstance(decided, Finish) and self.closing_tasks is not None:
+                tasks = (*tasks, *await self.closing_tasks(task))
+            reach("operate.before_commit")
+            answer = await self._committer.submit(Unit(seen, decided, tasks, rows=more), self._patience)
+            reach("operate.after_commit")
+            if answer.verdict is Verdict.DONE:
+                return task
+        raise IllegalMove("task", task_id, "changing too fast", move)
+
+    def make(self, spec: TaskSpec) -> tuple[NewTask, tuple[PutBlob, ...]]:
+        """The task as it is stored, and its big values: for who stores it with something else."""
+        return self._new_task(spec, None)
+
+    def _new_task(self, spec: TaskSpec, now: int | None) -> tuple[NewTask, tuple[PutBlob, ...]]:
+        if spec.delay is not None and spec.at is not None:
+            raise InvalidInput("Give either delay or at, not both.")
+        wait_for = milliseconds(spec.delay, "delay") if spec.delay is not None else 0
+        if spec.at is not None and now is not None:
+            wait_for = max(instant(spec.at, "at") - now, 0)
+        check_priority(spec.priority)
+        policy = as_policy(spec.retry)
+        task_id = self._ids.new_id() if spec.id is None else parse_id(spec.id, "task id")
+        root_id = None if spec.root_id is None else parse_id(spec.root_id, "root id")
+        payload, blobs = self._payload(spec.payload, root_id or task_id, self._payload_limit)
+        task = NewTask(
+            id=task_id,
+            lane=self._lane(spec.kind, spec.task_list, spec.name),
+            payload=payload,
+            priority=spec.priority,
+            wait_for=wait_for,
+            unique_key=None if spec.unique_key is None else check_key(spec.unique_key, "unique key"),
+            idempotency_key=None if spec.idempotency_key is None else check_key(spec.idempotency_key, "idempotency key"),
+            idempotency_for=milliseconds(spec.idempotency_for, "idempotency_for", positive=True),
+            limit_key=None if spec.limit_key is None else check_key(spec.limit_key, "limit key"),
+            limit=_limit(spec),
+            policy=None if policy is None else msgspec.json.encode(policy).decode(),
+            timeout_for=_optional(spec.timeout, "timeout"),
+            progress_for=_optional(spec.progress_every, "progress_every"),
+            deadline_for=_optional(spec.deadline, "deadline"),
+            scope=None if spec.scope is None else check_key(spec.scope, "scope"),
+            root_id=root_id,
+            trace_id=self.current_trace_id() if spec.trace_id is None else check_key(spec.trace_id, "trace id"),
+        )
+        return task, blobs
+
+    def _lane(self, kind: str, task_list: str, name: str) -> Lane:
+        lane = Lane(self._namespace, kind, task_list, name)
+        if lane not in self._lanes_checked:
+            check_name(name)
+            check_name(task_list, "task list")
+            check_name(kind, "kind")
+            if len(self._lanes_checked) < 10_000:
+                self._lanes_checked.add(lane)
+        return lane
+
+    def pack(self, payload: Json, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:
+        """A payload as it is stored, and its big values for the tree; raises what is wrong with it."""
+        return self._payload(payload, root_id, self._payload_limit)
+
+    def _payload(self, payload: Json, root_id: str, limit: int) -> tuple[str, tuple[PutBlob, ...]]:
+        if payload is None:
+            payload = {}
+        if not isinstance(payload, dict):
+            raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
+        return self._value_store.pack(payload, root_id, "payload", limit)
+
+
+def _refuse_of_run(task: Task) -> None:
+    if task.run_id is not None and task.kind != ADVANCE:
+        raise Refused(f"Task {task.id} belongs to run {task.run_id}; retry it there: `treadle runs retry {task.run_id}`.")
+
+
+def policy_of(task: Task) -> RetryPolicy:
+    """The task's own retry policy, or none."""
+    return _policy(task.policy) if task.policy else NO_RETRY
+
+
+def _limit(spec: TaskSpec) -> int | None:
+    if spec.limit is None:
+        return None
+    if spec.limit_key is None:
+        raise InvalidInput("limit needs a limit_key: it says how many tasks with that key may run at once.")
+    return check_count(spec.limit, "A limit")
+
+
+def check_priority(priority: int) -> int:
+    """The priority itself, or `InvalidInput`."""
+    if not isinstance(priority, int) or priority not in _PRIORITIES:
+        raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {priority!r}.")
+    return priority
+
+
+def _optional(duration: Duration | None, what: str) -> int | None:
+    return None if duration is None else milliseconds(duration, what, positive=True)

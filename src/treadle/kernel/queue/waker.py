@@ -1,0 +1,146 @@
+"""The waker: makes ready what is due, for the whole store; any process may run one, all may."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import Woken
+from treadle.kernel.telemetry.events import ClockJumped, Emit, LeasesExpired, LoopError, StoreBack, StoreTrouble
+from treadle.kernel.telemetry.observer import telemetry_of, timed
+from treadle.model.clock import Clock
+from treadle.model.errors import StoreError
+
+WAKE_EVERY = 1.0
+QUIET_EVERY = 3.0
+"""Seconds between looks while nothing will be due for `QUIET_FOR`, and nobody says that something was done."""
+QUIET_FOR = 60_000
+WAKE_LIMIT = 1000
+SHORTEST_PAUSE = 0.005
+
+
+class JumpGuard:
+    """Notices when the store's clock jumps against the process's monotonic one (D6); pure.
+
+    After a jump of more than half a lease, no lease may be expired for one lease: their holders get the time to renew.
+    """
+
+    def __init__(self, lease_for: int) -> None:
+        self._lease_for = lease_for
+        self._offset: float | None = None
+        self._quiet_until = float("-inf")
+
+    def observe(self, store_now: int, monotonic: float) -> int | None:
+        """Take a reading; returns the jump in milliseconds if it was one."""
+        offset = store_now - monotonic * 1000
+        before, self._offset = self._offset, offset
+        if before is None or abs(offset - before) <= self._lease_for / 2:
+            return None
+        self._quiet_until = monotonic + self._lease_for / 1000
+        return round(offset - before)
+
+    def may_expire(self, monotonic: float) -> bool:
+        """Whether leases may be expired now."""
+        return monotonic >= self._quiet_until
+
+
+class Waker:
+    """Calls `Store.wake` every second, or sooner when it knows that something is due sooner; less often in quiet times."""
+
+    def __init__(self, store: Store, clock: Clock, lease_for: int, tell: Callable[[tuple[int, ...]], None], emit: Emit) -> None:
+        self._store = store
+        self._clock = clock
+        self._guard = JumpGuard(lease_for)
+        self._lease_for = lease_for
+        self._tell = tell
+        self._emit = emit
+        self._telemetry = telemetry_of(emit)
+        self._next_at = self._looked_at = float("-inf")
+        self._sooner = asyncio.Event()
+
+    async def tick(self) -> float:
+        """Wake what is due; returns seconds until the next look.
+
+        Leases are expired by a second call, and only when there are some to expire: the first one's reading of the store's
+        clock tells whether it can be trusted.
+        """
+        while True:
+            sent_at = self._clock.monotonic()
+            woken = await self._wake(expire_leases=False)
+            self._told(woken)
+            if (jump := self._guard.observe(woken.now, sent_at)) is not None:
+                self._emit(ClockJumped(jump, self._lease_for))
+            if woken.overdue and self._guard.may_expire(sent_at):
+                woken = await self._wake(expire_leases=True)
+                self._told(woken)
+            if woken.count < WAKE_LIMIT:
+                return _pause(woken)
+
+    def _wake(self, *, expire_leases: bool) -> Awaitable[Woken]:
+        observe = self._telemetry.observe
+        call = self._store.wake(WAKE_LIMIT, expire_leases=expire_leases)
+        return call if observe is None else timed(observe, self._clock, "wake", call, lambda woken: woken.count)
+
+    def _told(self, woken: Woken) -> None:
+        reach("wake.after")
+        if woken.expired:
+            self._emit(LeasesExpired(woken.expired))
+        if woken.lane_ids:
+            self._tell(woken.lane_ids)
+
+    async def run(self) -> None:
+        """Tick until canceled; store trouble is told and survived."""
+        trouble = False
+        while True:
+            try:
+                pause = await self.tick()
+                if trouble:
+                    trouble = False
+                    self._emit(StoreBack("waking what is due"))
+            except StoreError as error:
+                pause = WAKE_EVERY
+                if not trouble:
+                    self._emit(StoreTrouble("waking what is due", str(error), pause))
+                trouble = True
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                pause = 10.0
+                self._emit(LoopError("waker", repr(error)))
+            self._looked_at = self._clock.monotonic()
+            self._next_at = self._looked_at + pause
+            await self._rest()
+
+    def expect(self, due_for: int) -> None:
+        """Something will be due in so many milliseconds: look then, if that is sooner than planned."""
+        self._look_at(self._clock.monotonic() + max(due_for / 1000, SHORTEST_PAUSE))
+
+    def stir(self) -> None:
+        """Somebody did something, perhaps for later: quiet times are over."""
+        self._look_at(self._looked_at + WAKE_EVERY)
+
+    def _look_at(self, at: float) -> None:
+        if at < self._next_at:
+            self._next_at = at
+            self._sooner.set()
+
+    async def _rest(self) -> None:
+        """Sleep until the next look, which may be moved forward meanwhile."""
+        while (left := self._next_at - self._clock.monotonic()) > 0:
+            self._sooner.clear()
+            ways = [asyncio.ensure_future(self._clock.sleep(left)), asyncio.ensure_future(self._sooner.wait())]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
+
+
+def _pause(woken: Woken) -> float:
+    """Seconds until the next look."""
+    if woken.next_for is None or woken.next_for > QUIET_FOR:
+        return WAKE_EVERY if woken.count else QUIET_EVERY
+    return min(max(woken.next_for / 1000, SHORTEST_PAUSE), WAKE_EVERY)

@@ -1,0 +1,1 @@
+"""The read service behind every interface: tasks, events, throughput and scaling."""

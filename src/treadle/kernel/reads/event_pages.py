@@ -1,0 +1,101 @@
+"""Events as pages: what happened after a seq, or last; for whoever asks now and then. `kernel.reads.events` is for who follows.
+
+A page looks through a bounded part of the log, so that a filter that fits little costs no more than one that fits all: it may
+hold few events, or none, and still not be the last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.kernel.reads.events import GIVE_UP_FOR
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import Event
+from treadle.model.errors import InvalidInput
+from treadle.model.tasks import Move
+
+PAGE_LIMIT = 1000
+LOOKED_THROUGH = 10_000
+"""Moves that one page looks through at most."""
+
+LAST_SEQ = 2**63 - 1
+_LOOK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Which moves; None means any."""
+
+    entity: str | None = None
+    entity_id: str | None = None
+    run_id: str | None = None
+    root_id: str | None = None
+    move: str | None = None
+
+    def fits(self, move: Move) -> bool:
+        """Whether it is one of them."""
+        return (
+            (self.entity is None or move.entity == self.entity)
+            and (self.entity_id is None or move.entity_id == self.entity_id)
+            and (self.run_id is None or move.run_id == self.run_id)
+            and (self.root_id is None or move.root_id == self.root_id)
+            and (self.move is None or move.move == self.move)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Moves in the order of seq."""
+
+    moves: list[Move]
+    next_after: int
+    """All up to this seq was looked through."""
+    resume_after: int
+    """All up to this seq is there: nothing will come before it."""
+    more: bool
+    """Whether there is more to be looked through now."""
+
+
+async def page_after(store: Store, namespace: str, which: EventFilter, after_seq: int, limit: int) -> EventPage:
+    """The first moves after a seq that fit."""
+    _check(after_seq, limit)
+    moves: list[Move] = []
+    position, gap_free, whole, looked = after_seq, after_seq, store.seqs_in_order, 0
+    old_at = 0 if whole else await store.now() - GIVE_UP_FOR
+    broken = False
+    while looked < LOOKED_THROUGH:
+        events = await store.list_events(position, LAST_SEQ, _LOOK)
+        for event in events:
+            if len(moves) == limit:
+                return EventPage(moves, position, gap_free, more=True)
+            # A number that was passed over a while ago has no move: none of our transactions lives that long.
+            broken = broken or not (whole or event.move.seq == position + 1 or event.move.at <= old_at)
+            position = event.move.seq
+            gap_free = gap_free if broken else position
+            if event.namespace == namespace and which.fits(event.move):
+                moves.append(event.move)
+        looked += len(events)
+        if len(events) < _LOOK:
+            return EventPage(moves, position, gap_free, more=False)
+    return EventPage(moves, position, gap_free, more=True)
+
+
+async def last_page(store: Store, namespace: str, which: EventFilter, limit: int) -> EventPage:
+    """The last moves that fit, as far as a bounded look back finds them."""
+    _check(0, limit)
+    last = until = await store.find_last_seq()
+    moves: list[Move] = []
+    for _ in range(LOOKED_THROUGH // _LOOK):
+        events: list[Event] = await store.list_events(max(until - _LOOK, 0), until, _LOOK)
+        moves[:0] = [event.move for event in events if event.namespace == namespace and which.fits(event.move)]
+        until -= _LOOK
+        if len(moves) >= limit or until <= 0:
+            break
+    return EventPage(moves[-limit:], last, last, more=False)
+
+
+def _check(after_seq: int, limit: int) -> None:
+    if not 0 <= after_seq <= LAST_SEQ:
+        raise InvalidInput(f"after_seq is the seq of an event, zero or more, not {after_seq}.")
+    if not 0 < limit <= PAGE_LIMIT:
+        raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")

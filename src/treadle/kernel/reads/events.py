@@ -1,0 +1,224 @@
+"""Events for readers: all moves, each once, at once, resumable (D9).
+
+Numbers are given before commits, so on PostgreSQL a move may come after one with a greater seq. A reader gets every move
+as soon as it is there; numbers that were passed over are remembered and looked for again, until 15 s have passed, which
+none of our transactions outlives. `last_gap_free` is where to resume: whoever does may get some moves again, and tells them
+by their seq.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import Event
+from treadle.model.clock import Clock
+from treadle.model.errors import InvalidInput
+from treadle.model.tasks import Move
+
+GIVE_UP_FOR = 15_000
+"""Milliseconds after which a number without a move is taken to have none."""
+
+POLL_EVERY = 0.5
+"""Seconds between looks when no hint came."""
+
+PAGE = 500
+LOOK_BACK = 10_000
+"""Numbers before the last one that a reader who starts now looks through for moves that are on their way."""
+
+_LAST = 2**63 - 1
+
+
+@dataclass(slots=True)
+class _Gap:
+    """Numbers from `first` to `last` without a move so far, noticed at `since` on the monotonic clock."""
+
+    first: int
+    last: int
+    since: float
+
+
+class Events:
+    """Moves as they happen: `async for move in events`. Ends when it is closed; closing is optional.
+
+    `last_gap_free`: all moves up to this seq were delivered, or will never come.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        clock: Clock,
+        *,
+        namespace: str,
+        after: int | None = None,
+        entity: str | None = None,
+        entity_id: str | None = None,
+        run_id: str | None = None,
+        root_id: str | None = None,
+        poll_every: float = POLL_EVERY,
+    ) -> None:
+        self._stops: list[Callable[[], None]] = []
+        if after is not None and after < 0:
+            raise InvalidInput(f"after is the seq of an event, zero or more, not {after}.")
+        self._store = store
+        self._committer = committer
+        self._clock = clock
+        self._namespace = namespace
+        self._wanted = {"entity": entity, "entity_id": entity_id, "run_id": run_id, "root_id": root_id}
+        self._poll_every = poll_every
+        self._after = after
+        self._high = after or 0
+        self._gaps: list[_Gap] = []
+        self._ready: deque[Move] = deque()
+        self._hinted = asyncio.Event()
+        self._begun = self._closed = False
+
+    @property
+    def last_gap_free(self) -> int:
+        """Where to resume without missing anything."""
+        bounds = [gap.first - 1 for gap in self._gaps] + [move.seq - 1 for move in self._ready]
+        return min([self._high, *bounds])
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Move:
+        while not self._ready:
+            if self._closed:
+                raise StopAsyncIteration
+            if not self._begun:
+                await self._begin()
+            self._hinted.clear()
+            more = await self._look()
+            if not self._ready and not more and not self._closed:
+                await self._wait()
+        return self._ready.popleft()
+
+    async def __aenter__(self) -> Self:
+        if not self._begun:
+            await self._begin()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Deliver no more; whoever waits is let go. Idempotent."""
+        self._closed = True
+        while self._stops:
+            self._stops.pop()()
+        self._hinted.set()
+
+    def __del__(self) -> None:
+        while self._stops:
+            self._stops.pop()()
+
+    # beginning
+
+    async def _begin(self) -> None:
+        while self._stops:  # of a beginning that was interrupted
+            self._stops.pop()()
+        self._gaps = []
+        hinted = self._hinted.set  # not of this object, so that it can go when its reader has gone
+        for hooks in (self._committer.on_ready, self._committer.on_finished, self._committer.on_fenced):
+            self._hook(hooks, lambda _: hinted())
+        self._stops.append(await self._store.subscribe(lambda _: hinted()))
+        if self._after is None:
+            await self._begin_now()
+        self._begun = True
+
+    def _hook(self, hooks: list[Callable[..., None]], heard: Callable[..., None]) -> None:
+        hooks.append(heard)
+        self._stops.append(lambda: hooks.remove(heard) if heard in hooks else None)
+
+    async def _begin_now(self) -> None:
+        """Start behind all that is there; what is on its way with a smaller number will still come."""
+        last = await self._store.find_last_seq()
+        self._high = last
+        if not self._store.seqs_in_order:
+            self._high = max(last - LOOK_BACK, 0)
+            while events := await self._store.list_events(self._high, last, PAGE):
+                await self._note(events)
+            self._pass_over(last + 1)
+            self._high = last
+
+    # looking
+
+    async def _look(self) -> bool:
+        """Take in what is new, and what has come in gaps; whether there is more to be had at once."""
+        events = await self._store.list_events(self._high, _LAST, PAGE)
+        await self._note(events)
+        self._deliver(events)
+        await self._look_into_gaps()
+        return len(events) == PAGE
+
+    async def _note(self, events: list[Event]) -> None:
+        """Remember the numbers that were passed over, but for those so old that nothing will come."""
+        if not events:
+            return
+        if self._store.seqs_in_order:
+            self._high = events[-1].move.seq
+            return
+        seqs = [event.move.seq for event in events]
+        # Asked before anything is noted: whoever is interrupted here, or fails, finds the same events again.
+        old_at = await self._store.now() - GIVE_UP_FOR if seqs[-1] > self._high + len(seqs) else 0
+        for seq, event in zip(seqs, events, strict=True):
+            if seq > self._high + 1 and event.move.at > old_at:
+                self._pass_over(seq)
+            self._high = seq
+
+    def _pass_over(self, seq: int) -> None:
+        if seq > self._high + 1:
+            self._gaps.append(_Gap(self._high + 1, seq - 1, self._clock.monotonic()))
+
+    async def _look_into_gaps(self) -> None:
+        if not self._gaps:
+            return
+        now = self._clock.monotonic()
+        left: list[_Gap] = []
+        looked = 0
+        try:
+            for gap in self._gaps:
+                found = await self._store.list_events(gap.first - 1, gap.last, PAGE)
+                self._deliver(found)
+                if now - gap.since < GIVE_UP_FOR / 1000 or len(found) == PAGE:
+                    left += _without(gap, [event.move.seq for event in found])
+                looked += 1
+        finally:
+            self._gaps = left + self._gaps[looked:]
+
+    def _deliver(self, events: list[Event]) -> None:
+        for event in events:
+            if event.namespace == self._namespace and all(
+                wanted is None or getattr(event.move, name) == wanted for name, wanted in self._wanted.items()
+            ):
+                self._ready.append(event.move)
+
+    async def _wait(self) -> None:
+        """Until a hint comes, or it is time to look anyway."""
+        waiting = [asyncio.ensure_future(self._hinted.wait()), asyncio.ensure_future(self._clock.sleep(self._poll_every))]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
+
+
+def _without(gap: _Gap, seqs: list[int]) -> list[_Gap]:
+    """What is left of a gap when moves have come in it."""
+    left = []
+    first = gap.first
+    for seq in seqs:
+        if seq > first:
+            left.append(_Gap(first, seq - 1, gap.since))
+        first = seq + 1
+    if first <= gap.last:
+        left.append(_Gap(first, gap.last, gap.since))
+    return left

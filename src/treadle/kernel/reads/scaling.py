@@ -1,0 +1,122 @@
+"""How many workers a task list could use: pure, from how deep its queues are, how old, and how long their tasks take.
+
+The rule. What is ready should have started before the oldest of it has waited for the target latency. Starting `ready` tasks
+that take `service` each within the time that is left needs `ready * service / left` slots; what runs keeps its own. The
+time left is what the oldest has not waited yet, but at least a quarter of the target, so that a queue that is late is
+caught up with by a bounded effort. More slots than there are ready tasks, or than a rate lets start, would be idle, so they are not
+asked for. Work that a limit, a pause or a backoff holds back is not ready: more workers would not make it so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from treadle.kernel.store.queries import LaneDepth
+from treadle.model.errors import InvalidInput
+from treadle.model.lists import MOST_WORKERS, LaneRule, check_count
+from treadle.model.tasks import Task
+
+LEAST_LEFT = 0.25
+"""The part of the target that is always left to start what is ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One lane as it is now. Durations are milliseconds; `service_for` None: none of its tasks has ended lately."""
+
+    ready: int
+    running: int
+    oldest_for: int = 0
+    service_for: float | None = None
+    rate: float | None = None
+    """Tasks a second that may be started, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How many workers there should be, and what that was made from."""
+
+    desired: int
+    workers: int
+    """Live servers that serve it now."""
+    concurrency: int
+    """Slots of one worker."""
+    ready: int
+    running: int
+    oldest_for: int
+    service_for: float | None
+    target_for: int
+    text: str
+    """The reason, in one line."""
+
+
+def slots_for(load: Load, target_for: int) -> int:
+    """Slots that the lane needs now; where nothing is known of its tasks' time, one more than run, and then one looks again."""
+    if load.ready <= 0:
+        return load.running
+    if load.service_for is None:
+        return load.running + 1
+    left_for = max(target_for - load.oldest_for, target_for * LEAST_LEFT)
+    wanted = math.ceil(load.ready * load.service_for / left_for)
+    if load.rate is not None:
+        wanted = min(wanted, math.ceil(load.rate * load.service_for / 1000))
+    return load.running + min(max(wanted, 1), load.ready)
+
+
+def desired_workers(
+    loads: Iterable[Load], *, target_for: int, concurrency: int, minimum: int = 0, maximum: int = MOST_WORKERS
+) -> int:
+    """Workers of `concurrency` slots that all these lanes together need, within the bounds.
+
+    It never falls when there is more to do, when that is older or when tasks take longer, and never rises with the target.
+    """
+    slots = sum(slots_for(load, target_for) for load in loads)
+    return min(max(math.ceil(slots / concurrency), minimum), maximum)
+
+
+def check_bounds(target_for: int, concurrency: int | None, minimum: int, maximum: int) -> None:
+    """Refuse bounds that make no sense."""
+    if target_for < 1:
+        raise InvalidInput("The target latency must be a millisecond or more.")
+    if concurrency is not None:
+        check_count(concurrency, "The concurrency of a worker")
+    if type(minimum) is not int or type(maximum) is not int or not 0 <= minimum <= maximum:
+        raise InvalidInput(f"minimum and maximum are whole numbers, 0 <= minimum <= maximum, not {minimum!r} and {maximum!r}.")
+
+
+def service_for(tasks: Sequence[Task]) -> float | None:
+    """Mean milliseconds from the last claim of ended tasks to their end, or None for none."""
+    took = [
+        max(task.finished_at - task.claimed_at, 0) for task in tasks if task.finished_at is not None and task.claimed_at is not None
+    ]
+    return sum(took) / len(took) if took else None
+
+
+def load_of(depth: LaneDepth, rule: LaneRule, ends: Sequence[Task], now: int) -> Load:
+    """A lane's load, from what a store tells and the tasks that ended last; of a paused lane nothing is ready."""
+    service = service_for([task for task in ends if task.lane_id == depth.lane_id])
+    if rule.paused or depth.oldest_due_at is None:
+        return Load(0, depth.running, 0, service, rule.rate)
+    return Load(depth.ready, depth.running, max(now - depth.oldest_due_at, 0), service, rule.rate)
+
+
+def scaling(
+    loads: Sequence[Load], *, target_for: int, workers: int, concurrency: int, minimum: int = 0, maximum: int = MOST_WORKERS
+) -> Scaling:
+    """The signal: how many workers, and why."""
+    desired = desired_workers(loads, target_for=target_for, concurrency=concurrency, minimum=minimum, maximum=maximum)
+    ready, running = sum(load.ready for load in loads), sum(load.running for load in loads)
+    oldest_for = max((load.oldest_for for load in loads), default=0)
+    weights = [(load.service_for, load.ready + load.running) for load in loads if load.service_for is not None]
+    total = sum(weight for _, weight in weights)
+    mean = sum(service * weight for service, weight in weights) / total if total else None
+    took = "nothing has ended lately" if mean is None else f"each takes {mean / 1000:.3g} s"
+    text = (
+        f"{ready} ready (the oldest for {oldest_for / 1000:.3g} s) and {running} running, {took}: "
+        f"{desired} worker(s) of {concurrency} would start them within {target_for / 1000:g} s; there are {workers}"
+    )
+    if not ready and not running:
+        text = f"nothing is ready or running: {desired} worker(s) of {concurrency} are wanted; there are {workers}"
+    return Scaling(desired, workers, concurrency, ready, running, oldest_for, mean, target_for, text)

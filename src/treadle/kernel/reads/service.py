@@ -1,0 +1,225 @@
+"""The one read service: what every interface shows comes from here, so that they cannot disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from treadle.kernel.queue.why import Around, Reason, serves, shown_server_state, why
+from treadle.kernel.reads.event_pages import EventFilter, EventPage, last_page, page_after
+from treadle.kernel.reads.scaling import Scaling, check_bounds, load_of, scaling
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import LaneDepth, TaskFilter
+from treadle.model.clock import Duration, milliseconds
+from treadle.model.errors import InvalidInput, ServerNotFound, TaskNotFound
+from treadle.model.ids import parse_id
+from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, WAIT, LaneRule
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, check_name
+from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, Hold, TaskState
+from treadle.model.tasks import LogLine, Move, Server, Task
+
+PAGE_LIMIT = 1000
+_HOLDERS_SHOWN = 5
+_MOVES_LOOKED_AT, _ENDS_LOOKED_AT = 1000, 200
+"""The last moves of the log, and the last ends among them, from which it is told how long tasks take."""
+_SHOWN = frozenset([*LIVE_TASK_STATES, *FINAL_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED])
+
+
+@dataclass(frozen=True, slots=True)
+class ShownServer:
+    """A server and its state as people see it."""
+
+    server: Server
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The queue at a glance."""
+
+    depths: list[LaneDepth]
+    finished: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """What it takes to say how many workers a list could use."""
+
+    rules: list[LaneRule]
+    depths: list[LaneDepth]
+    ends: list[Task]
+    servers: list[Server]
+    now: int
+
+    def scaling(
+        self,
+        task_list: str,
+        rules: list[LaneRule],
+        target_for: int,
+        concurrency: int | None = None,
+        minimum: int = 0,
+        maximum: int = MOST_WORKERS,
+    ) -> Scaling:
+        """The signal for those lanes of the list."""
+        lanes = {rule.lane_id: rule for rule in rules}
+        loads = [load_of(depth, lanes[depth.lane_id], self.ends, self.now) for depth in self.depths if depth.lane_id in lanes]
+        live = [
+            server
+            for server in self.servers
+            if shown_server_state(server, self.now) == "running"
+            and task_list in server.task_lists
+            and (not rules or any(serves(server, rule.lane) for rule in rules))
+        ]
+        slots = concurrency or max(round(sum(server.concurrency for server in live) / len(live)) if live else 1, 1)
+        return scaling(loads, target_for=target_for, workers=len(live), concurrency=slots, minimum=minimum, maximum=maximum)
+
+
+class Reads:
+    """Reads of one namespace; nothing here changes anything."""
+
+    def __init__(self, store: Store, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self._store = store
+        self._namespace = namespace
+        self.why_awaiting: Callable[[Task], Awaitable[Reason | None]] | None = None
+        """Says what a task waits for that awaits a person or an outside job; set where that is wired."""
+
+    async def get_task(self, task_id: str) -> Task:
+        """The task, or `TaskNotFound`."""
+        task = await self._store.find_task(parse_id(task_id, "task id"))
+        if task is None or task.namespace != self._namespace:
+            raise TaskNotFound(task_id)
+        return task
+
+    async def list_tasks(
+        self,
+        *,
+        states: tuple[str, ...] = (),
+        name: str | None = None,
+        task_list: str | None = None,
+        kind: str | None = None,
+        run_id: str | None = None,
+        before_id: str | None = None,
+        limit: int = 50,
+    ) -> list[Task]:
+        """A page of tasks, newest first; the last one's id is the `before_id` of the next page."""
+        if unknown := [state for state in states if state not in _SHOWN]:
+            raise InvalidInput(f"Unknown state {unknown[0]!r}; states are {', '.join(sorted(_SHOWN))}.")
+        if not 0 < limit <= PAGE_LIMIT:
+            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        which = TaskFilter(
+            states=tuple(states),
+            namespace=self._namespace,
+            kind=kind,
+            task_list=task_list,
+            name=name,
+            run_id=None if run_id is None else parse_id(run_id, "run id"),
+            before_id=None if before_id is None else parse_id(before_id, "cursor"),
+        )
+        return await self._store.list_tasks(which, limit)
+
+    async def list_moves(self, task_id: str) -> list[Move]:
+        """The moves of a task in order."""
+        return await self._store.list_moves((await self.get_task(task_id)).id)
+
+    async def list_events(self, which: EventFilter, *, after_seq: int | None = None, limit: int = 100) -> EventPage:
+        """What happened after a seq, or, without one, last; see `kernel.reads.event_pages`."""
+        if after_seq is None:
+            return await last_page(self._store, self._namespace, which, limit)
+        return await page_after(self._store, self._namespace, which, after_seq, limit)
+
+    async def list_lines(self, task_id: str, limit: int = 100) -> list[LogLine]:
+        """What the task's handlers wrote, oldest first."""
+        return await self._store.list_lines((await self.get_task(task_id)).id, limit)
+
+    async def list_servers(self) -> list[ShownServer]:
+        """All servers, newest first, with `lost` derived."""
+        now = await self._store.now()
+        return [ShownServer(server, shown_server_state(server, now)) for server in await self._store.list_servers()]
+
+    async def get_server(self, server_id: str) -> ShownServer:
+        """The server, or `ServerNotFound`."""
+        found = next((shown for shown in await self.list_servers() if shown.server.id == server_id), None)
+        if found is None:
+            raise ServerNotFound(server_id)
+        return found
+
+    async def why(self, task_id: str) -> Reason:
+        """Why the task is where it is."""
+        task = await self.get_task(task_id)
+        servers = await self._store.list_servers()
+        return why(task, servers, await self._store.now(), around=await self._around(task))
+
+    async def _around(self, task: Task) -> Around:
+        """What is said about the task's lane, list and limit key, where that may be what it waits for."""
+        awaiting = task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL)
+        if not task.finished and awaiting and task.wake_at is not None and self.why_awaiting is not None:
+            return Around(waits_for=await self.why_awaiting(task))
+        if task.finished or task.owner_id is not None or task.wake_at is not None:
+            return Around()
+        rule = next((rule for rule in await self._store.list_lane_rules() if rule.lane_id == task.lane_id), None)
+        said = {(each.namespace, each.task_list): each.no_handler for each in await self._store.list_lists()}
+        policy = said.get((task.namespace, task.task_list), WAIT)
+        if not task.hold & Hold.OVER_LIMIT or task.limit_key is None:
+            return Around(rule, policy)
+        limit = next((each for each in await self._store.list_limits(task.namespace) if each.key == task.limit_key), None)
+        return Around(rule, policy, limit, await self._store.list_admitted(task.namespace, task.limit_key, _HOLDERS_SHOWN))
+
+    async def overview(self) -> Overview:
+        """Depth of every lane of the namespace, and what has finished."""
+        depths = [depth for depth in await self._store.list_depths() if depth.lane.namespace == self._namespace]
+        return Overview(depths, await self._store.count_finished())
+
+    async def desired_workers(
+        self,
+        task_list: str = DEFAULT_LIST,
+        *,
+        name: str | None = None,
+        target_latency: Duration = TARGET_LATENCY,
+        concurrency: int | None = None,
+        minimum: int = 0,
+        maximum: int = MOST_WORKERS,
+    ) -> Scaling:
+        """How many workers the list (or one name in it) could use, so that what is ready starts within `target_latency`.
+
+        `concurrency` is that of one worker; by default that of the live servers of the list, or 1 where there is none. How
+        long tasks take is told from those that ended last (200 at most, among the last 1000 moves of the store): of a name
+        that is not among them nothing is known.
+        """
+        check_name(task_list, "task list")
+        target_for = milliseconds(target_latency, "target_latency", positive=True)
+        check_bounds(target_for, concurrency, minimum, maximum)
+        scene = await self._scene()
+        rules = [rule for rule in scene.rules if rule.lane.task_list == task_list and name in (None, rule.lane.name)]
+        return scene.scaling(task_list, rules, target_for, concurrency, minimum, maximum)
+
+    async def desired_by_list(self) -> dict[str, Scaling]:
+        """As `desired_workers`, of every list that has ever had a task for a handler, from one look."""
+        scene = await self._scene()
+        rules: dict[str, list[LaneRule]] = {}
+        for rule in scene.rules:
+            rules.setdefault(rule.lane.task_list, []).append(rule)
+        target_for = milliseconds(TARGET_LATENCY)
+        return {task_list: scene.scaling(task_list, found, target_for) for task_list, found in sorted(rules.items())}
+
+    async def _scene(self) -> _Scene:
+        rules = [
+            rule
+            for rule in await self._store.list_lane_rules()
+            if rule.lane.namespace == self._namespace and rule.lane.kind == HANDLER
+        ]
+        depths = await self._store.list_depths()
+        ends = await self._list_last_ends()
+        return _Scene(rules, depths, ends, await self._store.list_servers(), await self._store.now())
+
+    async def _list_last_ends(self) -> list[Task]:
+        """The tasks of the namespace that were the last to complete or fail; no backlog and no history makes this longer."""
+        last_seq = await self._store.find_last_seq()
+        events = await self._store.list_events(max(last_seq - _MOVES_LOOKED_AT, 0), last_seq, _MOVES_LOOKED_AT)
+        ended = [
+            event.move.entity_id
+            for event in events
+            if event.namespace == self._namespace
+            and event.move.entity == "task"
+            and event.move.to_state in (TaskState.COMPLETED, TaskState.FAILED)
+        ]
+        return await self._store.find_finished(ended[-_ENDS_LOOKED_AT:])

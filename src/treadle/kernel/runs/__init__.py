@@ -1,0 +1,1 @@
+"""Runs of AFL workflows: flows, start, advance, operate, read."""

@@ -1,0 +1,531 @@
+"""Advancing runs: what a task of a run came to is taken in, decided on by the evaluator, and committed with its settle.
+
+Inline and optimistic. Results of one run that arrive while it is being advanced wait and go together with the next
+advance (one run is advanced by one coroutine of a process at a time); between processes the run's version decides. Who
+finds that it has moved on looks again, and after a few times leaves the result in the step's inbox, with a task of kind
+`afl.advance` that will take it in. So a settle either advances its run or leaves a task that does: there is no flag to lose.
+
+What was read and written last is remembered by run, so that a chain of steps reads nothing; the guard makes that safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from treadle.evaluator import (
+    Changes,
+    Errored,
+    Event,
+    Expand,
+    Finished,
+    Limits,
+    Need,
+    RetryStep,
+    RunRef,
+    StepRow,
+    View,
+    advance,
+)
+from treadle.kernel.queue.decide import failure
+from treadle.kernel.runs.flows import Flows
+from treadle.kernel.runs.log_lines import flow_lines
+from treadle.kernel.runs.rows import VALUE_LIMIT, advance_task, expand_payload, inbox_row, left_behind, once, repair_move, rows_of
+from treadle.kernel.runs.step_codec import load_step
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import Answer, ClearInbox, Finish, Row, RunGuard, Seen, Unit, Verdict
+from treadle.kernel.store.value_store import BIG, ValueStore
+from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble, log_event
+from treadle.model.errors import Refused, RunNotFound, StoreError
+from treadle.model.ids import derived_id
+from treadle.model.names import ADVANCE
+from treadle.model.outcomes import Problem
+from treadle.model.runs import Run
+from treadle.model.states import Hold, RunState, TaskState
+from treadle.model.tasks import Born, Claim, LogLine, NewTask, Task
+from treadle.model.values import Json, decode
+
+BATCH = 250
+"""Results of one run that are taken in by one advance."""
+
+_TRIES = 3
+_ENDS = (Finished, Errored)
+_REMEMBERED_RUNS = 2000
+_REMEMBERED_ROWS = 2000
+"""Rows of one run that are remembered, at most; of a bigger one nothing is."""
+_REMEMBERED_IN_ALL = 100_000
+
+
+@dataclass(slots=True)
+class Known:
+    """A run, and what of its steps has been loaded, as of the run's version."""
+
+    run: Run
+    view: View
+    inbox: dict[str, Event] = field(default_factory=dict)
+    """Events found in inboxes, by step."""
+
+
+@dataclass(slots=True)
+class _Wish:
+    """Something to take in, under its guard; `answer` is set when it is committed."""
+
+    guard: Claim | Seen | None
+    finish: Finish | None
+    events: tuple[Event, ...]
+    answer: asyncio.Future[Answer]
+    task: Task | None = None
+    fresh: bool = False
+    """Inboxes must be looked at."""
+    rows: tuple[Row, ...] = ()
+    """What is stored with the end of the task."""
+    values: dict[str, Json] = field(default_factory=dict)
+    """Big values that the events refer to, by digest."""
+    ignored: list[str] = field(default_factory=list)
+    """Why events changed nothing, once it is answered."""
+    actor: str | None = None
+    repair: int | None = None
+    """The version of the run at which something was found missing: a `repair` is logged, and made at that version only."""
+
+
+class Advancer:
+    """Advances the runs of one process. `on_line` gets what flows log, `on_finished` the ids of runs that ended."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        flows: Flows,
+        value_store: ValueStore,
+        now: Callable[[], int],
+        emit: Emit = log_event,
+        limits: Limits | None = None,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._flows = flows
+        self._value_store = value_store
+        self._now = now
+        self._emit = emit
+        self._limits = limits or Limits()
+        self._waiting: dict[str, list[_Wish]] = {}
+        self._drains: set[asyncio.Task[None]] = set()
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known_rows: dict[str, int] = {}
+        self._rows_in_all = 0
+        self.driven: dict[str, Born] = {}
+        """Runs that somebody drives here: the tasks of their handlers are born taken by whoever that is."""
+        self.on_line: list[Callable[[LogLine], None]] = []
+        self.on_finished: list[Callable[[str], None]] = []
+
+    # what others ask for
+
+    def settle(self, task: Task, guard: Claim | Seen, finish: Finish, more: tuple[Row, ...] = ()) -> Coroutine[Any, Any, Answer]:
+        """Commit the end of a run's task, and what follows from it for the run; the result comes as plain JSON.
+
+        `more` is stored with it.
+        """
+        events: tuple[Event, ...] = ()
+        rows: tuple[Row, ...] = ()
+        values: dict[str, Json] = {}
+        fresh = task.kind == ADVANCE
+        if fresh:
+            events = tuple(Expand(block_id) for block_id in decode(task.payload).get("expand", ()))
+        elif task.step_id is not None and finish.state == TaskState.COMPLETED:
+            text = finish.result or "{}"
+            result: dict[str, Json] = decode(text)
+            if len(text) > BIG:
+                result, rows, values = self._value_store.fold(result, task.root_id)
+                text, _ = self._value_store.pack(result, task.root_id, "result", VALUE_LIMIT)
+            else:
+                text = self._value_store.seal(text)
+            finish = finish if text == finish.result else msgspec.structs.replace(finish, result=text)
+            events = (Finished(task.step_id, result, task.id),)
+        elif task.step_id is not None:
+            events = (_errored(task.step_id, finish.error, task.id),)
+        wish = _Wish(guard, finish, events, _future(), task, fresh, (*rows, *more), values)
+        return self._take_in(task.run_id or "", wish)
+
+    async def offer(self, run_id: str, *events: Event, actor: str | None = None, repair: int | None = None) -> list[str]:
+        """Advance the run by what happened to it otherwise, and by what is in its inboxes; why events changed nothing.
+
+        With `repair` the events put right what the run lacked at that version, and a move in its log says so; `MovedOn` if
+        it is at another one by now. Raises `Refused` while the run is paused.
+        """
+        wish = _Wish(None, None, events, _future(), fresh=True, actor=actor, repair=repair)
+        await self._take_in(run_id, wish)
+        return wish.ignored
+
+    async def _take_in(self, run_id: str, wish: _Wish) -> Answer:
+        wishes = self._waiting.get(run_id)
+        if wishes is not None:
+            wishes.append(wish)
+            return await wish.answer
+        self._waiting[run_id] = [wish]
+        try:
+            if isinstance(wish.guard, Claim):  # who settles does it himself; others may go away before it is done
+                await self._advance_next(run_id)
+        except asyncio.CancelledError:
+            self._waiting[run_id] = [each for each in self._waiting[run_id] if not each.answer.done()]
+            raise
+        finally:
+            self._go_on(run_id)
+        return await wish.answer
+
+    def _go_on(self, run_id: str) -> None:
+        """See to what waits for the run, if anything does."""
+        if not self._waiting[run_id]:
+            del self._waiting[run_id]
+            return
+        drain = asyncio.get_running_loop().create_task(self._drain(run_id))
+        self._drains.add(drain)
+        drain.add_done_callback(self._drains.discard)
+
+    def remember(self, known: Known) -> None:
+        """Keep what is known of a run for its next advance, if it is still small and going on."""
+        run_id, rows = known.run.id, len(known.view.rows)
+        self.forget(run_id)
+        if known.run.state != RunState.RUNNING or rows > _REMEMBERED_ROWS:
+            return
+        self._known[run_id] = known
+        self._known_rows[run_id] = rows
+        self._rows_in_all += rows
+        while len(self._known) > _REMEMBERED_RUNS or self._rows_in_all > _REMEMBERED_IN_ALL:
+            self.forget(next(iter(self._known)))
+
+    def forget(self, run_id: str) -> None:
+        """Look at the store the next time: somebody else changed the run."""
+        if self._known.pop(run_id, None) is not None:
+            self._rows_in_all -= self._known_rows.pop(run_id)
+
+    # one run
+
+    async def _drain(self, run_id: str) -> None:
+        """Advance the run until nothing waits for it here."""
+        try:
+            while self._waiting[run_id]:
+                await self._advance_next(run_id)
+        finally:
+            for wish in self._waiting.pop(run_id):
+                wish.answer.cancel()
+
+    async def _advance_next(self, run_id: str) -> None:
+        """Advance the run by what has waited longest, and whatever can go with it."""
+        wishes = self._waiting[run_id]
+        count = _batch_size(wishes)
+        batch, self._waiting[run_id] = wishes[:count], wishes[count:]
+        try:
+            await self._advance(run_id, batch)
+        except asyncio.CancelledError:
+            for wish in batch:
+                wish.answer.cancel()
+            raise
+        except Exception as error:
+            self.forget(run_id)
+            for wish in batch:
+                _refuse(wish, error)
+
+    async def _advance(self, run_id: str, batch: list[_Wish]) -> None:
+        for _ in range(_TRIES):
+            known: Known | None = None
+            try:
+                known = await self._look(run_id, fresh=any(wish.fresh for wish in batch))
+                if known is None:
+                    return await self._settle_alone(batch, RunNotFound(run_id))
+                if batch[0].repair not in (None, known.run.version):
+                    return _refuse(batch[0], MovedOn(f"The run {run_id} has moved on."))
+                if not _goes_on(known.run, batch):
+                    return await self._settle_alone(batch, f"the run is {known.run.state}")
+                if known.run.state == RunState.PAUSED:
+                    answer = await self._leave_for_resume(known.run, batch)
+                else:
+                    answer = await self._evaluate_and_commit(known, batch)
+            except StoreError as error:
+                self._emit(StoreTrouble("advancing a run", str(error), 0.0))
+                return await self._leave(batch, error)
+            except _EvaluatorFailed as failed:
+                if known is not None and await self._moved_on(known.run):
+                    self.forget(run_id)
+                    continue  # it was shown rows of different moments
+                return await self._evaluator_failed(run_id, batch, failed.error)
+            if answer.verdict is Verdict.DONE:
+                for wish in batch:
+                    _answer(wish, answer)
+                return None
+            self.forget(run_id)
+            if answer.verdict is Verdict.CLAIM_LOST:
+                batch = _without_lost(batch, answer)
+                if not batch:
+                    return None
+        return await self._leave(batch, Refused(f"The run {run_id} changes too fast; try again."))
+
+    async def _look(self, run_id: str, *, fresh: bool) -> Known | None:
+        """What is remembered of the run, or its row and inboxes from the store."""
+        if not fresh and (known := self._known.get(run_id)) is not None:
+            return known
+        run = await self._store.find_run(run_id)
+        if run is None:
+            return None
+        known = Known(run, View())
+        if fresh and not run.finished:
+            try:
+                for step in await self._store.list_inbox(run_id, BATCH):
+                    known.inbox[step.id] = self._inbox_event(step.id, step.inbox or "")
+            except StoreError:
+                raise
+            except Exception as error:
+                raise _EvaluatorFailed(error) from error
+        return known
+
+    async def _evaluate_and_commit(self, known: Known, batch: Sequence[_Wish]) -> Answer:
+        events = [event for wish in batch for event in wish.events]
+        taken = {event.step_id for event in events if isinstance(event, _ENDS)}
+        found = [event for step_id, event in known.inbox.items() if step_id not in taken]
+        for wish in batch:
+            known.view.blobs.update(wish.values)
+        try:
+            changes = await self.evaluate(known, [*found, *events])
+            tasks, rows, stored = rows_of(known.run, changes, self._value_store, batch[0].actor, self.driven.get(known.run.id))
+            rows = (*rows, ClearInbox(tuple(known.inbox))) if known.inbox else rows
+            answer = Answer(Verdict.DONE)
+            if batch[0].guard or tasks or rows:
+                if batch[0].repair is not None:
+                    rows = (*repair_move(known.run, _done(batch[0], changes), batch[0].actor), *rows)
+                reach("advance.before_commit")
+                answer = await self._submit(known.run, batch, tasks, rows)
+                reach("advance.after_commit")
+                if answer.verdict is Verdict.DONE:
+                    self.committed(known, changes, stored)
+        except StoreError:
+            raise
+        except Exception as error:
+            raise _EvaluatorFailed(error) from error
+        for ignored in changes.ignored:
+            for wish in batch:
+                if any(event is ignored.event for event in wish.events):
+                    wish.ignored.append(ignored.reason)
+        return answer
+
+    async def evaluate(self, known: Known, events: Sequence[Event]) -> Changes:
+        """What follows from the events, loading what the evaluator needs to see."""
+        program = await self._flows.program(known.run.flow_id)
+        ref = RunRef(id=known.run.id, workflow=known.run.workflow, rows=known.run.steps)
+        near = [event.step_id for event in events if isinstance(event, _ENDS)]
+        unseen = [step_id for step_id in near if step_id not in known.view.rows]
+        if unseen:
+            await self._load(known, Need(), unseen)
+        while isinstance(result := advance(program, ref, known.view, events, self._limits), Need):
+            await self._load(known, result)
+        return result
+
+    async def _load(self, known: Known, need: Need, near: Sequence[str] = ()) -> None:
+        """Bring what is needed into the view."""
+        view = known.view
+        if near or need.rows or need.children_of:
+            steps = await self._store.load_steps(known.run.id, near, need.rows, need.children_of)
+            rows = [load_step(step, self._value_store) for step in steps]
+            view.add(*[row for row in rows if row.id not in view.rows or view.rows[row.id] is None])
+            view.add_absent(*need.rows, *near)
+            self._complete(view, rows, near, need.children_of)
+        if need.blobs:
+            for digest, value in (await self._value_store.load(need.blobs)).items():
+                view.add_blob(digest, value)
+
+    @staticmethod
+    def _complete(view: View, rows: Sequence[StepRow], near: Sequence[str], asked: Sequence[str]) -> None:
+        """Note whose children are all loaded now: those asked for, and everything near that is no foreach."""
+        complete: dict[str, list[StepRow]] = {row_id: [] for row_id in asked}
+        by_id = {row.id: row for row in rows}
+        for step_id in near:
+            row = by_id.get(step_id)
+            while row is not None and row.id not in complete:
+                if row.total is None:
+                    complete[row.id] = []
+                row = by_id.get(row.parent_id or "")
+        for row in rows:
+            if row.parent_id in complete:
+                complete[row.parent_id].append(row)
+        for row_id, children in complete.items():
+            view.add_children(row_id, children)
+
+    def _submit(
+        self, run: Run, batch: Sequence[_Wish], tasks: tuple[NewTask, ...], rows: tuple[Row, ...]
+    ) -> asyncio.Future[Answer]:
+        """Commit the end of all tasks of the batch with what follows, if the run is still where it was."""
+        rows = once([*(row for wish in batch for row in wish.rows), *rows])
+        also = tuple((wish.guard, wish.finish) for wish in batch[1:] if isinstance(wish.guard, Claim) and wish.finish)
+        unit = Unit(batch[0].guard, batch[0].finish, tasks, also, RunGuard(run.id, run.version), rows)
+        return self._committer.submit(unit)
+
+    def committed(self, known: Known, changes: Changes, stored: Sequence[StepRow]) -> None:
+        """Bring what is known up to what was committed, and tell who waits."""
+        run, view = known.run, known.view
+        state = run.state if changes.status is None else changes.status.value
+        known.run = msgspec.structs.replace(run, version=run.version + 1, state=state, steps=run.steps + len(changes.created))
+        known.inbox = {}
+        for row in stored:
+            if view.rows.get(row.id) is None:
+                view.add_new(row)
+            else:
+                view.rows[row.id] = row
+        view.blobs.clear()
+        self.remember(known)
+        for line in flow_lines(run.id, changes, self._now()):
+            for heard in self.on_line:
+                heard(line)
+        if known.run.finished:
+            self.driven.pop(run.id, None)
+            for told in self.on_finished:
+                told(run.id)
+
+    # when the run cannot be advanced now
+
+    async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
+        """What to store with the end of a run's task that an operator brought about."""
+        run = await self._store.find_run(task.run_id or "")
+        return ((), ()) if run is None or run.finished else left_behind(task, finish, self._value_store)
+
+    async def _leave_for_resume(self, run: Run, batch: Sequence[_Wish]) -> Answer:
+        """Settle the tasks of a paused run and leave what they came to, with one held task that looks when it goes on.
+
+        Under the run's guard, so that whoever resumes it either finds that task or goes first.
+        """
+        if batch[0].finish is None:
+            raise Refused(f"The run {run.id} is paused; resume it first.")
+        rows = [
+            inbox_row(wish.task, wish.finish, self._value_store)
+            for wish in batch
+            if wish.task and wish.task.step_id and wish.finish
+        ]
+        expand = [event.block_id for wish in batch for event in wish.events if isinstance(event, Expand)]
+        payload = expand_payload(expand) if expand else "{}"
+        later = advance_task(run, derived_id(run.id, f"paused/{run.version}"), payload, Hold.RUN_PAUSED)
+        reach("leave.before_commit")
+        answer = await self._submit(run, batch, (later,), tuple(rows))
+        reach("leave.after_commit")
+        return answer
+
+    async def _leave(self, batch: Sequence[_Wish], otherwise: Exception) -> None:
+        """Settle each task by itself and leave what it came to for later; who has nothing to settle is told `otherwise`."""
+        answers = []
+        reach("leave.before_commit")
+        for wish in batch:
+            if wish.finish is None or wish.task is None:
+                _refuse(wish, otherwise)
+                continue
+            tasks, rows = left_behind(wish.task, wish.finish, self._value_store)
+            answers.append((wish, self._committer.submit(Unit(wish.guard, wish.finish, tasks, rows=once([*wish.rows, *rows])))))
+        for wish, answer in answers:
+            _answer(wish, await answer)
+        reach("leave.after_commit")
+
+    async def _settle_alone(self, batch: Sequence[_Wish], why: Exception | str) -> None:
+        """The run is over, or gone: end the tasks, and nothing follows."""
+        answers = []
+        for wish in batch:
+            if wish.guard is not None and wish.finish is not None:
+                answers.append((wish, self._committer.submit(Unit(wish.guard, wish.finish, rows=wish.rows))))
+            elif isinstance(why, Exception):
+                _refuse(wish, why)
+            else:
+                wish.ignored += [why] * len(wish.events)
+                _answer(wish, Answer(Verdict.DONE))
+        for wish, answer in answers:
+            _answer(wish, await answer)
+
+    async def _moved_on(self, run: Run) -> bool:
+        now = await self._store.find_run(run.id)
+        return now is not None and now.version != run.version
+
+    async def _evaluator_failed(self, run_id: str, batch: Sequence[_Wish], error: Exception) -> None:
+        """The result of a handler is kept whatever the evaluator does (D60); the advance task fails loudly."""
+        self.forget(run_id)
+        self._emit(LoopError("evaluator", f"run {run_id} cannot be advanced: {error!r}"))
+        loud = failure(Problem("evaluator_error", f"The run could not be advanced: {error}", type(error).__name__))
+        kept = []
+        for wish in batch:
+            if wish.task is not None and wish.task.kind == ADVANCE:
+                _answer(wish, await self._committer.submit(Unit(wish.guard, loud)))
+            else:
+                kept.append(wish)
+        await self._leave(kept, error)
+
+    def _inbox_event(self, step_id: str, inbox: str) -> Event:
+        """What was left in a step's inbox."""
+        said = decode(self._value_store.plain(inbox))
+        if said.get("error") is None:
+            return Finished(step_id, self._value_store.unfold(said.get("result")), said.get("task_id"))
+        return _errored(step_id, said["error"], said.get("task_id"))
+
+
+class MovedOn(Refused):
+    """The run is not at the version any more at which something was seen."""
+
+
+class _EvaluatorFailed(Exception):
+    """What the evaluator, or what feeds it, raised."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _batch_size(wishes: Sequence[_Wish]) -> int:
+    """How many may be taken in together: those under claims; an operator's or agent's act goes by itself."""
+    count = 0
+    while count < min(len(wishes), BATCH) and isinstance(wishes[count].guard, Claim):
+        count += 1
+    return count or 1
+
+
+def _goes_on(run: Run, batch: Sequence[_Wish]) -> bool:
+    """Whether anything can follow for the run: it is not over, or a retry wants it to go on."""
+    if run.state == RunState.FAILED:
+        return any(isinstance(event, RetryStep) for wish in batch for event in wish.events)
+    return not run.finished
+
+
+def _without_lost(batch: Sequence[_Wish], answer: Answer) -> list[_Wish]:
+    """The wishes whose claims still hold; the others are told. Without a list of the lost, it is the only one."""
+    kept = []
+    guarded = [wish for wish in batch if wish.guard is not None]
+    lost = set(answer.lost) or {guarded[0].guard.task_id if guarded and guarded[0].guard else ""}
+    for wish in batch:
+        if wish.guard is not None and wish.guard.task_id in lost:
+            _answer(wish, Answer(Verdict.CLAIM_LOST))
+        else:
+            kept.append(wish)
+    return kept
+
+
+def _errored(step_id: str, error: str | None, task_id: str | None) -> Errored:
+    said = decode(error) or {}
+    problem = Problem(said.get("code", "failed"), said.get("message", "failed"), said.get("type"))
+    return Errored(step_id, problem, task_id)
+
+
+def _done(wish: _Wish, changes: Changes) -> list[Event]:
+    """The events of the wish that changed something."""
+    ignored = [each.event for each in changes.ignored]
+    return [event for event in wish.events if not any(event is each for each in ignored)]
+
+
+def _future() -> asyncio.Future[Answer]:
+    return asyncio.get_running_loop().create_future()
+
+
+def _answer(wish: _Wish, answer: Answer) -> None:
+    if not wish.answer.done():
+        wish.answer.set_result(answer)
+
+
+def _refuse(wish: _Wish, error: Exception) -> None:
+    if not wish.answer.done():
+        wish.answer.set_exception(error)

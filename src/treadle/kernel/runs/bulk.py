@@ -1,0 +1,84 @@
+"""What operators do to many runs: by a filter, page by page, newest first; what a run refuses is told, and the rest goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.kernel.reads.service import PAGE_LIMIT
+from treadle.kernel.runs.reads import RunReads
+from treadle.kernel.runs.service import Runs
+from treadle.model.errors import IllegalMove, InvalidInput, NotFound, Refused, TreadleError
+from treadle.model.states import RUN, RunState
+
+ACTIONS = ("pause", "resume", "cancel", "retry")
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPage:
+    """What was done on one page; `next_before` is where the next one begins, None at the end."""
+
+    matched: int
+    """Runs that fit, this page's among them, before anything was done."""
+    done: list[str]
+    refused: list[tuple[str, TreadleError]]
+    next_before: str | None
+
+
+class BulkRuns:
+    """Bulk acts on the runs of one namespace."""
+
+    def __init__(self, runs: Runs, reads: RunReads) -> None:
+        self._runs = runs
+        self._reads = reads
+
+    async def act(
+        self,
+        action: str,
+        *,
+        actor: str,
+        states: Sequence[str] = (),
+        before_id: str | None = None,
+        limit: int = 100,
+        dry_run: bool = False,
+        reason: str | None = None,
+        **which: Any,
+    ) -> BulkPage:
+        """Do it to the next `limit` runs that fit and from whose state it is possible; filters as for `RunReads.runs_like`.
+
+        With `dry_run` nothing is done, and `matched` says to how many it would be.
+        """
+        if action not in ACTIONS:
+            raise InvalidInput(f"Unknown action {action!r}; there are {', '.join(ACTIONS)}.")
+        if not 0 < limit <= PAGE_LIMIT:
+            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        self._reads.runs_like(states=states)
+        possible = [state.value for state in RunState if (RUN.target(state, action) or "") not in ("", state)]
+        chosen = [state for state in possible if not states or state in states]
+        if not chosen:
+            return BulkPage(0, [], [], None)
+        matched = sum((await self._reads.count_runs(states=chosen, before_id=before_id, **which)).values())
+        if dry_run:
+            return BulkPage(matched, [], [], None)
+        page = await self._reads.list_runs(states=chosen, before_id=before_id, limit=limit, **which)
+        done: list[str] = []
+        refused: list[tuple[str, TreadleError]] = []
+        for run in page:
+            try:
+                await self._act(action, run.id, actor, reason)
+                done.append(run.id)
+            except (IllegalMove, NotFound, Refused) as error:
+                refused.append((run.id, error))
+        return BulkPage(matched, done, refused, page[-1].id if len(page) == limit else None)
+
+    async def _act(self, action: str, run_id: str, actor: str, reason: str | None) -> None:
+        match action:
+            case "pause":
+                await self._runs.pause(run_id, actor=actor)
+            case "resume":
+                await self._runs.resume(run_id, actor=actor)
+            case "retry":
+                await self._runs.retry(run_id, actor=actor)
+            case _:
+                await self._runs.cancel(run_id, actor=actor, reason=reason)

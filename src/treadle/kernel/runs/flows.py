@@ -1,0 +1,218 @@
+"""Flows: AFL sources compiled together, known by the digest of what they mean, and published under names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import RunFilter
+from treadle.kernel.store.units import PutFlow, Unit
+from treadle.kernel.store.value_store import ValueStore
+from treadle.lang.program import Facet, Program
+from treadle.model.errors import FlowNotFound, InvalidFlow, WorkflowNotFound
+from treadle.model.names import DEFAULT_NAMESPACE, check_name, short_name
+from treadle.model.runs import Flow, FlowVersion
+from treadle.model.values import decode, encode
+
+if TYPE_CHECKING:
+    from treadle.lang.compiler import Compiled
+
+Source = tuple[str, str]
+"""A name (usually a file's) and AFL text."""
+
+_SOURCES_LIMIT = 64 * 1024 * 1024
+_PROGRAMS = 64
+_COMPILED_LIMIT = 4 * 1024 * 1024
+"""Characters of sources whose programs are kept; a program takes many times as much memory."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+Made = tuple[Flow, Program, "Compiled"]
+
+
+class Flows:
+    """Compiles, stores and finds flows of one namespace; keeps the programs in use in memory."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        value_store: ValueStore,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._patience = patience
+        self._value_store = value_store
+        self._namespace = namespace
+        self._programs: OrderedDict[str, Program] = OrderedDict()
+        self._compiled: OrderedDict[tuple[Source, ...], Made] = OrderedDict()
+        self._adopted: OrderedDict[str, None] = OrderedDict()
+        """Flows that were adopted here lately: about to be run, and this namespace's whoever stored them first."""
+        self._working = asyncio.Lock()
+
+    def compile(self, sources: Sequence[Source]) -> tuple[Flow, Program, Compiled]:
+        """The flow of the sources, not stored yet; `InvalidFlow` with all diagnostics if they do not compile."""
+        key = _key(sources)
+        if (known := self._compiled.get(key)) is not None:
+            self._compiled.move_to_end(key)
+            return known
+        return self._keep(key, self._make(key))
+
+    async def compile_aside(self, sources: Sequence[Source]) -> tuple[Flow, Program, Compiled]:
+        """As `compile`, in a thread: large sources take seconds, in which the loop has leases to renew and others to serve."""
+        key = _key(sources)
+        return self.compile(key) if key in self._compiled else self._keep(key, await self.aside(self._make, key))
+
+    async def check_aside(self, sources: Sequence[Source]) -> Compiled:
+        """What compiling the sources comes to, be it a program or what is wrong with them; in a thread."""
+        key = _key(sources)
+        known = self._compiled.get(key)
+        return await self.aside(_check, key) if known is None else known[2]
+
+    async def aside(self, work: Callable[[T], R], given: T) -> R:
+        """What long work on sources comes to, done in a thread and one at a time: more would only slow down everything else."""
+        async with self._working:
+            return await asyncio.to_thread(work, given)
+
+    def _make(self, key: tuple[Source, ...]) -> Made:
+        compiled = _check(key)
+        if not compiled.ok:
+            shown = "\n\n".join(diagnostic.render() for diagnostic in compiled.diagnostics)
+            raise InvalidFlow(f"The sources do not compile.\n{shown}", compiled.diagnostics)
+        flow = Flow(
+            id=compiled.digest,
+            namespace=self._namespace,
+            sources=self._value_store.seal(encode([list(source) for source in key], "sources", _SOURCES_LIMIT)),
+            program=self._value_store.seal(encode(compiled.program, "program", _SOURCES_LIMIT)),
+        )
+        return flow, Program.load(compiled.program), compiled
+
+    def _keep(self, key: tuple[Source, ...], made: Made) -> Made:
+        """Remember what was made, while there is room."""
+        flow, program, _ = made
+        self._remember(flow.id, program)
+        self._compiled[key] = made
+        while len(self._compiled) > _PROGRAMS or sum(map(_size, self._compiled)) > _COMPILED_LIMIT:
+            self._compiled.popitem(last=False)
+        return made
+
+    async def publish(self, name: str, sources: Sequence[Source], *, actor: str = "operator") -> FlowVersion:
+        """Store the flow under the next version of the name; what runs in flight are pinned to does not change."""
+        check_name(name, "flow name")
+        flow, _, _ = await self.compile_aside(sources)
+        await self._committer.submit(Unit(rows=(PutFlow(flow),)), self._patience)
+        return await self._store.publish_flow(self._namespace, name, flow.id, actor)
+
+    async def adopt(self, program: Mapping[str, Any]) -> Flow:
+        """Store a compiled program that came without its sources; `InvalidProgram` if it is none."""
+        loaded = Program.load(program)
+        from treadle.lang.compiler import digest_of
+        from treadle.lang.encode import encode_program
+
+        flow = Flow(
+            id=digest_of(encode_program(loaded, locations=False)),
+            namespace=self._namespace,
+            sources=self._value_store.seal("[]"),
+            program=self._value_store.seal(encode(dict(program), "program", _SOURCES_LIMIT)),
+        )
+        await self._committer.submit(Unit(rows=(PutFlow(flow),)), self._patience)
+        self._remember(flow.id, loaded)
+        self._adopted[flow.id] = None
+        while len(self._adopted) > _PROGRAMS:
+            self._adopted.popitem(last=False)
+        return flow
+
+    async def get_flow(self, name: str, version: int | None = None) -> Flow:
+        """The flow of a digest, or of a name published in this namespace (its newest version by default).
+
+        A digest says what a flow means, and a flow is stored once. It is a namespace's own that stored it first, and that has
+        published or run it since; to all others it is not there.
+        """
+        flow = await self._store.find_flow(name) if version is None else None
+        if flow is not None and not await self._is_own(flow):
+            flow = None
+        if flow is None and (version is None or 0 < version < 2**31):
+            published = await self._store.find_flow_version(self._namespace, name, version)
+            flow = None if published is None else await self._store.find_flow(published.flow_id)
+        if flow is None:
+            raise FlowNotFound(name if version is None else f"{name} version {version}")
+        return flow
+
+    async def _is_own(self, flow: Flow) -> bool:
+        """Whether the flow was stored by this namespace, or runs or stands under a name in it."""
+        if flow.namespace == self._namespace or flow.id in self._adopted:
+            return True
+        if await self._store.list_runs(RunFilter(namespace=self._namespace, flow_ids=(flow.id,)), 1):
+            return True
+        for newest in await self.list_versions():
+            if any(each.flow_id == flow.id for each in await self.list_versions(newest.name)):
+                return True
+        return False
+
+    async def list_versions(self, name: str | None = None) -> list[FlowVersion]:
+        """All versions of a name, or the newest of every name."""
+        return await self._store.list_flow_versions(self._namespace, name)
+
+    async def list_ids(self, name: str) -> list[str]:
+        """The digests of all versions of a name, or the digest itself; `FlowNotFound` for what is neither."""
+        if versions := await self._store.list_flow_versions(self._namespace, name):
+            return list(dict.fromkeys(each.flow_id for each in versions))
+        return [(await self.get_flow(name)).id]
+
+    def sources(self, flow: Flow) -> list[Source]:
+        """What the flow was compiled from."""
+        return [(name, text) for name, text in decode(self._value_store.plain(flow.sources))]
+
+    async def program(self, flow_id: str) -> Program:
+        """The compiled program of a stored flow."""
+        if (program := self._programs.get(flow_id)) is not None:
+            self._programs.move_to_end(flow_id)
+            return program
+        flow = await self._store.find_flow(flow_id)
+        if flow is None:
+            raise FlowNotFound(flow_id)
+        program = Program.load(decode(self._value_store.plain(flow.program)))
+        self._remember(flow_id, program)
+        return program
+
+    def _remember(self, flow_id: str, program: Program) -> None:
+        self._programs[flow_id] = program
+        while len(self._programs) > _PROGRAMS:
+            self._programs.popitem(last=False)
+
+
+def _key(sources: Sequence[Source]) -> tuple[Source, ...]:
+    return tuple((name, text) for name, text in sources)
+
+
+def _size(key: tuple[Source, ...]) -> int:
+    return sum(len(text) for _, text in key)
+
+
+def _check(key: tuple[Source, ...]) -> Compiled:
+    from treadle.lang import compile_sources  # the parser is loaded by those who compile
+
+    return compile_sources(list(key))
+
+
+def find_workflow(program: Program, name: str | None) -> Facet:
+    """The workflow of that qualified or unambiguous short name; without a name, the only one there is."""
+    if name is None and len(program.workflows) == 1:
+        return program.workflows[0]
+    workflow = None if name is None else program.find_workflow(name)
+    if workflow is not None:
+        return workflow
+    names = sorted(each.qualified_name for each in program.workflows)
+    same = [each for each in names if name is not None and short_name(each) == name]
+    if len(same) > 1:
+        raise WorkflowNotFound(f"There are several workflows {name!r}; say which by its whole name: {', '.join(same)}.")
+    wanted = "Name the workflow" if name is None else f"There is no workflow {name!r}"
+    raise WorkflowNotFound(f"{wanted}; the flow has: {', '.join(names) or 'none'}.")

@@ -1,0 +1,283 @@
+"""What interfaces show of runs: pages of them, their steps in the order of the program, and why a run is where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.evaluator import StepRow
+from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
+from treadle.kernel.functions.rows import ASK, CALL, SIGNAL, VOID, WAIT, is_function, read_step
+from treadle.kernel.queue.why import Around, Reason, serves, shown_server_state, why
+from treadle.kernel.reads.service import PAGE_LIMIT
+from treadle.kernel.runs.step_codec import show_step
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import RunFilter, TaskFilter
+from treadle.kernel.store.value_store import ValueStore
+from treadle.model.clock import as_text
+from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound
+from treadle.model.ids import parse_id
+from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE
+from treadle.model.runs import Run, Step
+from treadle.model.states import LIVE_TASK_STATES, RunState, StepState, TaskState
+from treadle.model.tasks import LogLine, Move, Server, Task
+from treadle.model.trees import depth_first
+from treadle.model.usage import Budget, Usage
+from treadle.model.values import decode
+
+_STATES = tuple(state.value for state in RunState)
+_KINDS = ("workflow", "function")
+_NAMED = 3
+"""Live tasks that a reason speaks of."""
+_AT_ONCE = 20
+"""Queries that are on their way together."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStep:
+    """A step and when it was made and last changed."""
+
+    row: StepRow
+    created_at: int
+    updated_at: int
+
+
+class RunReads:
+    """Reads of one namespace; nothing here changes anything."""
+
+    def __init__(self, store: Store, value_store: ValueStore, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self._store = store
+        self._value_store = value_store
+        self._namespace = namespace
+        self.why_awaiting: Callable[[Task], Awaitable[Reason | None]] | None = None
+        """Says what a task waits for that awaits a person or an outside job; set where that is wired."""
+
+    async def get_run(self, run_id: str) -> Run:
+        """The run, or `RunNotFound`."""
+        run = await self._store.find_run(parse_id(run_id, "run id"))
+        if run is None or run.namespace != self._namespace:
+            raise RunNotFound(run_id)
+        return run
+
+    async def usage(self, run_id: str) -> tuple[list[Usage], Budget | None]:
+        """What the run spent on models, oldest request first, and its budget."""
+        run = await self.get_run(run_id)
+        return await self._store.list_usage(run.id), await self._store.find_budget(run.id)
+
+    async def list_runs(
+        self,
+        *,
+        states: Sequence[str] = (),
+        workflow: str | None = None,
+        flow_ids: Sequence[str] = (),
+        before_id: str | None = None,
+        limit: int = 50,
+        **more: Any,
+    ) -> list[Run]:
+        """A page of runs, newest first; the last one's id is the `before_id` of the next page. More filters: see `runs_like`."""
+        if not 0 < limit <= PAGE_LIMIT:
+            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        which = self.runs_like(states=states, workflow=workflow, flow_ids=flow_ids, before_id=before_id, **more)
+        return await self._store.list_runs(which, limit)
+
+    async def count_runs(self, **which: Any) -> dict[str, int]:
+        """How many runs fit, by state, those of every state; filters as for `runs_like`."""
+        if any(which.values()):
+            found = await self._store.count_matching_runs(self.runs_like(**which))
+        else:
+            found = await self._store.count_runs(self._namespace)  # which an index alone answers
+        return {state: found.get(state, 0) for state in _STATES}
+
+    def runs_like(
+        self,
+        *,
+        states: Sequence[str] = (),
+        workflow: str | None = None,
+        flow_ids: Sequence[str] = (),
+        before_id: str | None = None,
+        kind: str | None = None,
+        task_list: str | None = None,
+        root_id: str | None = None,
+        created_after: int | None = None,
+        created_before: int | None = None,
+        search: str | None = None,
+    ) -> RunFilter:
+        """The filter for runs of this namespace; `search` is text in the name or the key, or the beginning of an id."""
+        if unknown := [state for state in states if state not in _STATES]:
+            raise InvalidInput(f"Unknown state {unknown[0]!r}; states of runs are {', '.join(_STATES)}.")
+        if kind is not None and kind not in _KINDS:
+            raise InvalidInput(f"Unknown kind {kind!r}; kinds of runs are {', '.join(_KINDS)}.")
+        return RunFilter(
+            states=tuple(states),
+            namespace=self._namespace,
+            workflow=workflow,
+            flow_ids=tuple(flow_ids),
+            before_id=None if before_id is None else parse_id(before_id, "cursor"),
+            kind=kind,
+            task_list=task_list,
+            root_id=None if root_id is None else parse_id(root_id, "root id"),
+            created_after=created_after,
+            created_before=created_before,
+            search=None if not search else search.strip().lower().replace("\0", ""),
+        )
+
+    async def list_moves(self, run_id: str) -> list[Move]:
+        """The moves of the run itself, in order."""
+        return await self._store.list_moves((await self.get_run(run_id)).id)
+
+    async def list_paths(self, run_id: str, step_ids: Iterable[str | None]) -> dict[str, str]:
+        """The paths of those steps of the run, by id."""
+        wanted = sorted({step_id for step_id in step_ids if step_id})
+        rows = await self._store.load_steps(run_id, rows=wanted) if wanted else []
+        return {step.id: show_step(step, self._value_store).path for step in rows}
+
+    async def list_steps(self, run_id: str, limit: int = 10_000) -> list[ShownStep]:
+        """Up to `limit` steps and blocks of the run, each below what it belongs to, in the order of the program."""
+        run = await self.get_run(run_id)
+        found: list[ShownStep] = []
+        after: str | None = None
+        while len(found) < limit:
+            page = await self._store.list_steps(run.id, after, min(limit - len(found), 1000))
+            found += [
+                ShownStep(show_step(step, self._value_store), step.created_at, step.updated_at)
+                for step in page
+                if step.kind not in (VOID, SIGNAL)
+            ]
+            if not page:
+                break
+            after = page[-1].id
+        return list(in_order(found))
+
+    async def get_step(self, run_id: str, step: str) -> StepRow:
+        """A step by its id, or by its path for people (`Checkout.orders[3].pay`), or `StepNotFound`."""
+        if "-" in step and "." not in step and "[" not in step:
+            rows = await self._store.load_steps((await self.get_run(run_id)).id, rows=[parse_id(step, "step id")])
+            if rows:
+                return show_step(rows[0], self._value_store)
+            raise StepNotFound(step)
+        for shown in await self.list_steps(run_id):
+            if shown.row.is_step and shown.row.path == step:
+                return shown.row
+        raise StepNotFound(step)
+
+    async def list_live_tasks(self, run_id: str, limit: int = 50) -> list[Task]:
+        """Tasks of the run that are not finished, newest first."""
+        states = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
+        return await self._store.list_tasks(TaskFilter(states=states, namespace=self._namespace, run_id=run_id), limit)
+
+    async def list_lines(self, run_id: str, limit: int = 1000) -> list[LogLine]:
+        """The last lines that the flow, its handlers and agents wrote about the run, oldest first."""
+        run = await self.get_run(run_id)
+        return sorted(await self._store.list_run_lines(run.id, limit), key=lambda line: line.at)
+
+    async def page_lines(
+        self, run_id: str, limit: int, before: int | None = None, after: int | None = None
+    ) -> list[tuple[int, LogLine]]:
+        """Lines about the run with their numbers, in the order of writing: those after a number, or the last ones before one."""
+        if not 0 < limit <= PAGE_LIMIT:
+            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        return await self._store.page_run_lines((await self.get_run(run_id)).id, limit, before, after)
+
+    async def list_awaited_signals(self, run_id: str) -> list[str]:
+        """The names of the signals that the function of a run waits for now; none for a workflow."""
+        run = await self.get_run(run_id)
+        if run.finished or not is_function(run.flow_id):
+            return []
+        waiting = [step for step in await self._all_steps(run.id) if step.kind == WAIT]
+        return list(dict.fromkeys(step.name for step in waiting if step.state in (StepState.RUNNING, StepState.PENDING)))
+
+    async def why(self, run_id: str) -> Reason:
+        """Why the run is where it is."""
+        run = await self.get_run(run_id)
+        tasks = [] if run.finished else await self.list_live_tasks(run.id)
+        own = next((task for task in tasks if is_suspended(task)), None) if run.state == RunState.RUNNING else None
+        if own is not None and (reason := await self._why_suspended(own)):
+            return reason
+        rows = await self._store.load_steps(run.id, rows=[task.step_id for task in tasks[:_NAMED] if task.step_id])
+        paths = {row.id: row.path for row in (show_step(row, self._value_store) for row in rows)}
+        broken = None if run.finished else await self._find_broken(run, tasks)
+        around = await self._around(tasks[:_NAMED])
+        return why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now(), broken, around)
+
+    async def _why_suspended(self, own: Task) -> Reason | None:
+        """What the function waits for whose task that is; None if it waits for nothing that is recorded."""
+        steps = [step for step in await self._all_steps(own.run_id or "") if step.state in (StepState.RUNNING, StepState.PENDING)]
+        waiting = sorted((read_step(step, self._value_store) for step in steps if step.kind != VOID), key=lambda each: each.ordinal)
+        if not waiting:
+            return None
+        servers, now = await self._store.list_servers(), await self._store.now()
+        asked = [each.task_id for each in waiting[:NAMED] if each.kind in (CALL, ASK) and each.task_id]
+        tasks = [task for task in [await self._store.find_task(task_id) for task_id in asked] if task is not None]
+        around = await self._around(tasks)
+        reasons = {task.id: why(task, servers, now, around=around.get(task.id)).text for task in tasks}
+        live = any(shown_server_state(server, now) == "running" and serves(server, own) for server in servers)
+        unserved = None if live else f"no live worker serves {own.name} in list {own.task_list}"
+        return why_suspended(waiting, reasons, unserved)
+
+    async def _all_steps(self, run_id: str) -> list[Step]:
+        found: list[Step] = []
+        after: str | None = None
+        while page := await self._store.list_steps(run_id, after, 1000):
+            found += page
+            after = page[-1].id
+        return found
+
+    async def _around(self, tasks: Sequence[Task]) -> dict[str, Around]:
+        """What those of the tasks wait for that await a person or an outside job, by task."""
+        if self.why_awaiting is None:
+            return {}
+        awaiting = [task for task in tasks if task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL)]
+        return {task.id: Around(waits_for=await self.why_awaiting(task)) for task in awaiting}
+
+    async def _find_broken(self, run: Run, tasks: Sequence[Task]) -> Task | None:
+        """The last task that could not advance the run, if what it was to take in is still there and nobody is about to (D60)."""
+        if any(task.kind == ADVANCE for task in tasks) or (tasks and not await self._store.list_inbox(run.id, 1)):
+            return None
+        failed = TaskFilter(states=(TaskState.FAILED,), namespace=self._namespace, kind=ADVANCE, run_id=run.id)
+        return next(iter(await self._store.list_tasks(failed, 1)), None)
+
+
+def why_run(
+    run: Run,
+    tasks: Sequence[Task],
+    paths: dict[str, str],
+    servers: Sequence[Server],
+    now: int,
+    broken: Task | None = None,
+    around: Mapping[str, Around] | None = None,
+) -> Reason:
+    """The reason in one line, from the run's live tasks and the paths of their steps, and one that could not advance it. Pure."""
+    known = around or {}
+    said = (decode(run.error) or {}).get("message", "")
+    match run.state:
+        case RunState.COMPLETED:
+            return Reason("finished_completed", f"completed at {as_text(run.finished_at)}")
+        case RunState.FAILED:
+            return Reason("finished_failed", f"failed at {as_text(run.finished_at)}: {said}; `treadle runs retry` does it again")
+        case RunState.CANCELED:
+            return Reason("finished_canceled", f"canceled at {as_text(run.finished_at)}: {said}")
+        case RunState.PAUSED:
+            return Reason("paused", "paused; `treadle runs resume` lets it go on")
+    if broken is not None:
+        problem = (decode(broken.error) or {}).get("message", "")
+        return Reason(
+            "not_advanced", f"what its steps came to is kept, but not taken in: {problem}; `treadle runs resume` tries again"
+        )
+    if not tasks:
+        return Reason("stuck", "none of its tasks is live; `treadle runs resume` looks it over and lets it go on")
+    reasons = [(task, why(task, servers, now, around=known.get(task.id))) for task in tasks[:_NAMED]]
+    parts = [f"{paths.get(task.step_id or '', task.name)} ({task.name}): {reason.text}" for task, reason in reasons]
+    more = len(tasks) - len(parts)
+    code = reasons[0][1].code if len(tasks) == 1 else "steps"
+    return Reason(code, "waits for " + "; ".join(parts) + (f"; and {more} more" if more else ""))
+
+
+def in_order(steps: Sequence[ShownStep]) -> Iterator[ShownStep]:
+    """Steps as a tree, depth first, children by ordinal; those whose parent is not among them stand at the top."""
+    return depth_first(
+        steps,
+        lambda shown: shown.row.id,
+        lambda shown: shown.row.parent_id,
+        lambda shown: (shown.row.ordinal, shown.created_at, shown.row.place),
+    )

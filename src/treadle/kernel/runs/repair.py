@@ -1,0 +1,98 @@
+"""Looking over a run that should move: what it lacks is brought to it, and its log says so (D55).
+
+Nothing needs this while every commit keeps its promise: a step that waits has a task, and what a task came to is taken in
+or has a task that will. It is for what happens to a store from outside, and for what nobody thought of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from treadle.evaluator import Errored, Event, Expand, Finished, Resend, RunRef, StepRow, open_ends
+from treadle.kernel.runs.advancer import Advancer, MovedOn
+from treadle.kernel.runs.flows import Flows
+from treadle.kernel.runs.step_codec import load_step
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.value_store import ValueStore
+from treadle.model.errors import Refused
+from treadle.model.names import ADVANCE
+from treadle.model.outcomes import Problem
+from treadle.model.runs import Run
+from treadle.model.states import LIVE_TASK_STATES, RunState, TaskState
+from treadle.model.tasks import Task
+from treadle.model.values import decode
+
+_TRIES = 10
+_PAGE = 1000
+_LIVE = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
+
+
+class Repairs:
+    """Looks runs over; costs as much as a run has steps."""
+
+    def __init__(self, store: Store, advancer: Advancer, flows: Flows, value_store: ValueStore) -> None:
+        self._store = store
+        self._advancer = advancer
+        self._flows = flows
+        self._value_store = value_store
+
+    async def repair(self, run_id: str, actor: str | None) -> list[str]:
+        """Take in what is in inboxes, go on with blocks, and replace tasks that are gone; the rows that lacked something.
+
+        What was seen and what is done hold for one version of the run. Raises `Refused` for one that changes too fast.
+        """
+        while await self._store.list_inbox(run_id, 1):
+            await self._advancer.offer(run_id)
+        for _ in range(_TRIES):
+            run = await self._store.find_run(run_id)
+            if run is None or run.state != RunState.RUNNING:
+                return []
+            events = await self._missing(run)
+            if not events:
+                return []
+            try:
+                ignored = await self._advancer.offer(run_id, *events.values(), actor=actor, repair=run.version)
+            except MovedOn:
+                continue
+            return [] if len(ignored) == len(events) else list(events)
+        raise Refused(f"The run {run_id} changes too fast to be looked over; try again.")
+
+    async def _missing(self, run: Run) -> dict[str, Event]:
+        """What would let the run go on, by row."""
+        live = await self._live_tasks(run.id)
+        if any(task.kind == ADVANCE for task in live):
+            return {}  # somebody is about to
+        program = await self._flows.program(run.flow_id)
+        waiting, unexpanded = open_ends(program, RunRef(id=run.id, workflow=run.workflow), await self.all_steps(run.id))
+        served = {task.id for task in live}
+        missing = {row.task_id: row for row in waiting if row.task_id is not None and row.task_id not in served}
+        events: dict[str, Event] = {row.id: Expand(row.id) for row in unexpanded}
+        ended = {task.id: task for task in await self._store.find_finished(list(missing))}
+        for task_id, row in missing.items():
+            task = ended.get(task_id)
+            events[row.id] = Resend(row.id) if task is None else self._end_of(row, task)
+        return events
+
+    def _end_of(self, row: StepRow, task: Task) -> Event:
+        if task.state == TaskState.COMPLETED:
+            return Finished(row.id, self._value_store.unfold(task.result), task.id)
+        said = decode(task.error) or {}
+        return Errored(row.id, Problem(said.get("code", "failed"), said.get("message", "failed"), said.get("type")), task.id)
+
+    async def all_steps(self, run_id: str) -> list[StepRow]:
+        """All rows of the run."""
+        rows: list[StepRow] = []
+        after: str | None = None
+        while page := await self._store.list_steps(run_id, after, _PAGE):
+            rows += [load_step(step, self._value_store) for step in page]
+            after = page[-1].id
+        return rows
+
+    async def _live_tasks(self, run_id: str) -> list[Task]:
+        tasks: list[Task] = []
+        which = TaskFilter(states=_LIVE, run_id=run_id)
+        while page := await self._store.list_tasks(which, _PAGE):
+            tasks += page
+            which = replace(which, before_id=page[-1].id)
+        return tasks

@@ -1,0 +1,177 @@
+"""From what the evaluator decided to the tasks and rows of a unit. Decides nothing, reads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from treadle.evaluator import Changes, Event, Expand, Started, StepRow, TaskWish
+from treadle.kernel.runs.step_codec import store_step
+from treadle.kernel.store.units import Finish, MoveRun, PutBlob, PutInbox, PutSteps, Row
+from treadle.kernel.store.value_store import ValueStore
+from treadle.model.ids import derived_id
+from treadle.model.names import ADVANCE, DEFAULT_LIST, HANDLER, SCRIPT, Lane
+from treadle.model.runs import Run
+from treadle.model.states import RUN, RunState
+from treadle.model.tasks import Born, NewTask, Task
+from treadle.model.values import encode
+
+PARAM = "param:"
+"""What the parameters of a script are called in its task's payload, beside `script` itself."""
+
+VALUE_LIMIT = 64 * 1024 * 1024
+"""Characters of JSON that the attributes of one row may have; what is big among them stands elsewhere."""
+
+_ENDS = {RunState.COMPLETED: "succeed", RunState.FAILED: "fail"}
+
+
+def rows_of(
+    run: Run, changes: Changes, value_store: ValueStore, actor: str | None = None, born: Born | None = None
+) -> tuple[tuple[NewTask, ...], tuple[Row, ...], list[StepRow]]:
+    """The tasks and rows that the changes come to, and the step rows as they will be read back.
+
+    `actor` is who starts or retries the run, if that is what happens, `born` who holds the tasks of handlers from the start.
+    """
+    rows: list[Row] = []
+    stored: list[StepRow] = []
+    if changes.created or changes.updated:
+        steps = []
+        for row in [*changes.created, *changes.updated]:
+            step, slim, blobs = store_step(row, value_store, run.root_id)
+            steps.append(step)
+            stored.append(slim)
+            rows += blobs
+        rows.append(PutSteps(run.id, tuple(steps), len(changes.created)))
+    tasks = [_step_task(run, wish, value_store, rows, born) for wish in changes.tasks]
+    if changes.again:
+        payload = expand_payload(changes.again)
+        tasks.append(advance_task(run, derived_id(run.id, f"advance/{run.version + 1}"), payload))
+    rows += _moves(run, changes, value_store, rows, actor)
+    return tuple(tasks), once(rows), stored
+
+
+def once(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """The rows, with each big value among them only once."""
+    seen: set[str] = set()
+    kept: list[Row] = []
+    for row in rows:
+        if isinstance(row, PutBlob):
+            if row.digest in seen:
+                continue
+            seen.add(row.digest)
+        kept.append(row)
+    return tuple(kept)
+
+
+def _moves(run: Run, changes: Changes, value_store: ValueStore, rows: list[Row], actor: str | None) -> list[MoveRun]:
+    """The moves that bring the run from its state to the one the changes say; a failed one makes its `retry` first."""
+    moves: list[MoveRun] = []
+    state = run.state
+    status = changes.status
+    if status is None:
+        return moves
+    first = {RunState.PENDING.value: "start", RunState.FAILED.value: "retry"}.get(state)
+    if first is not None:
+        moves.append(MoveRun(run.id, first, state, RunState.RUNNING, actor=actor))
+        state = RunState.RUNNING
+    if status in _ENDS and state == RunState.RUNNING:
+        move = _ENDS[status]
+        outputs = None
+        if changes.outputs is not None:
+            outputs, blobs = value_store.pack_known(changes.outputs, run.root_id, "outputs", VALUE_LIMIT)
+            rows += blobs
+        error = None
+        failed_step_id = None
+        if changes.error is not None:
+            error = encode({"code": changes.error.type, "message": changes.error.text}, "error", VALUE_LIMIT)
+            failed_step_id = changes.error.step_id or None
+        moves.append(
+            MoveRun(
+                run.id,
+                move,
+                state,
+                RUN.moves[(state, move)],
+                outputs=outputs,
+                error=error,
+                failed_step_id=failed_step_id,
+                data=error,
+            )
+        )
+    return moves
+
+
+def repair_move(run: Run, events: Iterable[Event], actor: str | None) -> list[MoveRun]:
+    """The move that says which steps and blocks lacked what the events bring; none if there are none."""
+    steps = [event.block_id if isinstance(event, Expand) else event.step_id for event in events if not isinstance(event, Started)]
+    if not steps:
+        return []
+    data = encode({"steps": steps}, "data", VALUE_LIMIT)
+    return [MoveRun(run.id, "repair", run.state, RUN.moves[(run.state, "repair")], actor=actor, data=data)]
+
+
+def _step_task(run: Run, wish: TaskWish, value_store: ValueStore, rows: list[Row], born: Born | None) -> NewTask:
+    if wish.script is not None:
+        kind, name = SCRIPT, SCRIPT
+        attributes = {f"{PARAM}{param}": value for param, value in wish.payload.items()}
+        attributes["script"] = msgspec.to_builtins(wish.script)
+    else:
+        kind, name, attributes = HANDLER, wish.facet, wish.payload
+    text, blobs = value_store.pack_known(attributes, run.root_id, "payload", VALUE_LIMIT)
+    rows += blobs
+    return NewTask(
+        id=wish.id,
+        lane=Lane(run.namespace, kind, run.task_list if wish.task_list == DEFAULT_LIST else wish.task_list, name),
+        payload=text,
+        priority=run.priority,
+        timeout_for=wish.timeout_for,
+        run_id=run.id,
+        step_id=wish.step_id,
+        flow_id=run.flow_id,
+        root_id=run.root_id,
+        trace_id=run.trace_id,
+        born=born if kind == HANDLER else None,
+    )
+
+
+# --- what takes in later what cannot be taken in now ---
+
+
+def advance_task(of: Run | Task, task_id: str, payload: str = "{}", hold: int = 0) -> NewTask:
+    """A task that advances the run; made of the run itself, or of a task of it, whose list has workers."""
+    return NewTask(
+        id=task_id,
+        lane=Lane(of.namespace, ADVANCE, of.task_list, ADVANCE),
+        payload=payload,
+        priority=of.priority,
+        hold=hold,
+        run_id=of.id if isinstance(of, Run) else of.run_id,
+        flow_id=of.flow_id,
+        root_id=of.root_id,
+        trace_id=of.trace_id,
+    )
+
+
+def expand_payload(block_ids: Sequence[str]) -> str:
+    """What an advance task is told to go on with."""
+    return encode({"expand": list(block_ids)}, "payload", VALUE_LIMIT)
+
+
+def left_behind(task: Task, finish: Finish, value_store: ValueStore) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
+    """What to store with the end of a run's task so that it is taken in later: the step's inbox, and a task that looks there.
+
+    An advance task that could do nothing leaves another in its place. Nothing here is held, whatever the run's state: a
+    held task that is inserted just after the run was resumed would be held for ever.
+    """
+    if task.kind == ADVANCE:
+        return (advance_task(task, derived_id(task.id, f"again/{task.claim_version}"), task.payload),), ()
+    if task.step_id is None:
+        return (), ()
+    later = advance_task(task, derived_id(task.id, f"advance/{task.claim_version}"))
+    return (later,), (inbox_row(task, finish, value_store),)
+
+
+def inbox_row(task: Task, finish: Finish, value_store: ValueStore) -> PutInbox:
+    """What the step's task came to, for whoever advances the run next."""
+    inbox = encode({"task_id": task.id, "result": finish.result, "error": finish.error}, "inbox", VALUE_LIMIT)
+    return PutInbox(task.step_id or "", value_store.seal(inbox))

@@ -1,0 +1,543 @@
+"""Runs: start, pause, resume, cancel, retry; and what agents do to a waiting step. Every change goes through here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from treadle.evaluator import (
+    Changes,
+    Need,
+    RetryStep,
+    RunRef,
+    Started,
+    State,
+    StepRow,
+    Updated,
+    View,
+    fork,
+)
+from treadle.kernel.functions.operations import FunctionRuns
+from treadle.kernel.functions.rows import is_function
+from treadle.kernel.queue.decide import failure
+from treadle.kernel.queue.service import PATIENCE, check_priority
+from treadle.kernel.runs.advancer import Advancer, Known
+from treadle.kernel.runs.flows import Flows, Source, find_workflow
+from treadle.kernel.runs.inputs import check_inputs
+from treadle.kernel.runs.repair import Repairs
+from treadle.kernel.runs.rows import once, rows_of
+from treadle.kernel.runs.step_codec import load_step
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import CancelRunTasks, Finish, HoldRun, MoveRun, PutFlow, PutRun, Row, RunGuard, Seen, Unit, Verdict
+from treadle.kernel.store.value_store import ValueStore
+from treadle.lang import Program
+from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound, StoreUnavailable
+from treadle.model.ids import Ids, parse_id
+from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, SCRIPT, check_key, check_name
+from treadle.model.outcomes import Problem
+from treadle.model.runs import Flow, Run
+from treadle.model.states import LIVE_TASK_STATES, RUN, RunState, TaskState
+from treadle.model.tasks import Born, NewTask
+from treadle.model.values import Json, decode, encode
+
+_TRIES = 10
+_INPUTS_LIMIT = 64 * 1024 * 1024
+_PAGE = 1000
+_LOOKED_AT = 1000
+_LIVE = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
+
+
+class ExecutionStatus(StrEnum):
+    """Where a run stands, for those who drive it. PAUSED: nothing moves by itself, some step waits for its handler (or the
+    run was paused). RUNNING: something is being worked out."""
+
+    COMPLETED = "COMPLETED"
+    PAUSED = "PAUSED"
+    ERROR = "ERROR"
+    RUNNING = "RUNNING"
+    CANCELED = "CANCELED"
+
+
+_ENDED: dict[str, ExecutionStatus] = {
+    RunState.COMPLETED: ExecutionStatus.COMPLETED,
+    RunState.FAILED: ExecutionStatus.ERROR,
+    RunState.CANCELED: ExecutionStatus.CANCELED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionResult:
+    """Where a run stands: `outputs` of a completed one, `error` of one that failed or was canceled."""
+
+    status: ExecutionStatus
+    workflow_id: str
+    outputs: dict[str, Json]
+    error: str | None = None
+    iterations: int = 0
+    """Commits that have advanced it."""
+
+    @property
+    def success(self) -> bool:
+        """Whether nothing has gone wrong so far."""
+        return self.status not in (ExecutionStatus.ERROR, ExecutionStatus.CANCELED)
+
+
+@dataclass(frozen=True, slots=True)
+class StartedRun:
+    """The run that now stands for what was asked; `created` is False where the idempotency key had one already."""
+
+    id: str
+    created: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run that is to be stored, the unit that does that, and what is called once it is done."""
+
+    run: Run
+    unit: Unit
+    committed: Callable[[], None]
+
+
+class Runs:
+    """The runs of one namespace."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        advancer: Advancer,
+        flows: Flows,
+        value_store: ValueStore,
+        ids: Ids,
+        of_functions: FunctionRuns | None = None,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._advancer = advancer
+        self._flows = flows
+        self._value_store = value_store
+        self._ids = ids
+        self._of_functions = of_functions
+        self._namespace = namespace
+        self._patience = patience
+        self.current_trace_id: Callable[[], str | None] = lambda: None
+        """The trace of whoever starts a run, for those that are given none; set where traces are wired."""
+        self.closing: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None
+        """What is stored with the cancel of a run, such as that of approvals that it waits for; set where that is wired."""
+        self.closing_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None
+        """Tasks that go with the cancel of a run, such as those that cancel its jobs at outside services."""
+        self._repairs = Repairs(store, advancer, flows, value_store)
+
+    async def start(
+        self,
+        flow: str | Sequence[Source],
+        workflow: str | None = None,
+        inputs: Mapping[str, Json] | None = None,
+        *,
+        version: int | None = None,
+        lenient: bool = False,
+        idempotency_key: str | None = None,
+        task_list: str = DEFAULT_LIST,
+        priority: int = 0,
+        trace_id: str | None = None,
+        parent_id: str | None = None,
+        run_id: str | None = None,
+        born: Born | None = None,
+        actor: str | None = None,
+    ) -> StartedRun:
+        """Start a workflow of a published flow (name or digest) or of sources; durable when this returns.
+
+        Inputs are checked against the workflow's parameters unless `lenient` (D59). The first steps are taken in the
+        same commit. With an idempotency key, a second start names the first run and changes nothing. `run_id` is a new id
+        that something else refers to already. With `born` that owner drives the run in this process: the tasks of its
+        handlers are taken by them from the start (D56). `actor` is who starts it, for the log.
+        """
+        new = await self.prepare(
+            flow,
+            workflow,
+            inputs,
+            version=version,
+            lenient=lenient,
+            idempotency_key=idempotency_key,
+            task_list=task_list,
+            priority=priority,
+            trace_id=trace_id,
+            parent_id=parent_id,
+            run_id=run_id,
+            born=born,
+            actor=actor,
+        )
+        return await self._begin(new)
+
+    async def prepare(
+        self,
+        flow: str | Sequence[Source],
+        workflow: str | None = None,
+        inputs: Mapping[str, Json] | None = None,
+        *,
+        version: int | None = None,
+        lenient: bool = False,
+        idempotency_key: str | None = None,
+        task_list: str = DEFAULT_LIST,
+        priority: int = 0,
+        trace_id: str | None = None,
+        parent_id: str | None = None,
+        run_id: str | None = None,
+        born: Born | None = None,
+        actor: str | None = None,
+    ) -> NewRun:
+        """What `start` would store, for who stores it with something else."""
+        check_priority(priority)
+        stored: Flow | None = None
+        if isinstance(flow, str):
+            found = await self._flows.get_flow(flow, version)
+            flow_id, program = found.id, await self._flows.program(found.id)
+        else:
+            stored, program, _ = await self._flows.compile_aside(flow)
+            flow_id = stored.id
+        entry = find_workflow(program, workflow)
+        given = dict(inputs or {})
+        check_inputs(program, entry, given, lenient=lenient)
+        run_id = run_id or self._ids.new_id()
+        encode(given, "inputs", _INPUTS_LIMIT)
+        folded = self._value_store.fold(given, run_id, "inputs")
+        packed, _ = self._value_store.pack(folded.attributes, run_id, "inputs", _INPUTS_LIMIT)
+        run = Run(
+            id=run_id,
+            namespace=self._namespace,
+            flow_id=flow_id,
+            workflow=entry.qualified_name,
+            task_list=check_name(task_list, "task list"),
+            priority=priority,
+            inputs=packed,
+            idempotency_key=None if idempotency_key is None else check_key(idempotency_key, "idempotency key"),
+            root_id=run_id,
+            trace_id=trace_id or self.current_trace_id() or run_id,
+            parent_id=parent_id,
+        )
+        known = Known(run, View())
+        known.view.blobs.update(folded.values)
+        known.view.add_absent(RunRef(id=run.id, workflow=run.workflow).root_id)  # it is new: nothing to look for
+        changes = await self._advancer.evaluate(known, [Started(folded.attributes)])
+        return self._new(run, stored, folded.blobs, known, changes, actor, born)
+
+    def _new(
+        self,
+        run: Run,
+        flow: Flow | None,
+        rows: tuple[Row, ...],
+        known: Known,
+        changes: Changes,
+        actor: str | None,
+        born: Born | None = None,
+    ) -> NewRun:
+        """A new run with what it begins with."""
+        known.run = msgspec.structs.replace(run, version=-1)  # this is the commit that brings it to version 0
+        tasks, made, steps = rows_of(known.run, changes, self._value_store, actor, born)
+        first: tuple[Row, ...] = () if flow is None else (PutFlow(flow),)
+        new = PutRun(msgspec.structs.replace(run, steps=len(changes.created)))
+        unit = Unit(tasks=tasks, rows=once([*first, new, *rows, *made]))
+
+        def committed() -> None:
+            if born is not None:
+                self._advancer.driven[run.id] = born
+            self._advancer.committed(known, changes, steps)
+
+        return NewRun(run, unit, committed)
+
+    async def _begin(self, new: NewRun) -> StartedRun:
+        """Store a new run."""
+        reach("advance.before_commit")
+        answer = await self._committer.submit(new.unit, self._patience)
+        reach("advance.after_commit")
+        if new.run.idempotency_key is not None and new.run.idempotency_key in answer.existing:
+            return StartedRun(answer.existing[new.run.idempotency_key], created=False)
+        new.committed()
+        return StartedRun(new.run.id)
+
+    # reads
+
+    async def get_run(self, run_id: str) -> Run:
+        """The run, or `RunNotFound`."""
+        run = await self._store.find_run(parse_id(run_id, "run id"))
+        if run is None or run.namespace != self._namespace:
+            raise RunNotFound(run_id)
+        return run
+
+    async def outputs(self, run: Run) -> dict[str, Json]:
+        """What a completed run came to."""
+        return await self._value_store.unpack(run.outputs)
+
+    async def inputs(self, run: Run) -> dict[str, Json]:
+        """What the run was given."""
+        return await self._value_store.unpack(run.inputs)
+
+    async def list_steps(self, run_id: str) -> list[StepRow]:
+        """All steps of the run, those that are less deep first."""
+        run = await self.get_run(run_id)
+        return sorted(await self._repairs.all_steps(run.id), key=lambda row: (row.depth, row.place))
+
+    async def get_step(self, run_id: str, step_id: str) -> StepRow:
+        """One step of a run, or `StepNotFound`."""
+        run = await self.get_run(run_id)
+        steps = await self._store.load_steps(run.id, rows=[parse_id(step_id, "step id")])
+        if not steps:
+            raise StepNotFound(step_id)
+        return load_step(steps[0], self._value_store)
+
+    async def status(self, run_id: str) -> ExecutionResult:
+        """Where the run stands now, in the words of those who drive runs; does not wait."""
+        run = await self.get_run(run_id)
+        said = decode(run.error) or {}
+        return ExecutionResult(
+            status=await self._status(run),
+            workflow_id=run.id,
+            outputs=await self.outputs(run),
+            error=said.get("message"),
+            iterations=run.version + 1,
+        )
+
+    async def _status(self, run: Run) -> ExecutionStatus:
+        if run.state in _ENDED:
+            return _ENDED[run.state]
+        if run.state == RunState.PAUSED:
+            return ExecutionStatus.PAUSED
+        if await self._store.list_inbox(run.id, 1):
+            return ExecutionStatus.RUNNING
+        live = await self._store.list_tasks(TaskFilter(states=_LIVE, run_id=run.id), _LOOKED_AT)
+        waits = any(task.kind == HANDLER for task in live) and not any(task.kind in (ADVANCE, SCRIPT) for task in live)
+        return ExecutionStatus.PAUSED if waits else ExecutionStatus.RUNNING
+
+    # operators
+
+    async def _functions_for(self, run_id: str) -> FunctionRuns | None:
+        """Who operates the run, if it is one of a durable function."""
+        return self._of_functions if is_function((await self.get_run(run_id)).flow_id) else None
+
+    async def pause(self, run_id: str, *, actor: str = "operator") -> Run:
+        """Hold the run: nothing of it is taken from now on; attempts in progress finish, and their results are kept (D20).
+
+        Pausing a paused run is a no-op.
+        """
+        if (functions := await self._functions_for(run_id)) is not None:
+            return await functions.pause(run_id, actor=actor)
+        return await self._operate(run_id, "pause", actor, lambda run: (HoldRun(run.id, True),), unless=(RunState.PAUSED,))
+
+    async def resume(self, run_id: str, *, actor: str = "operator") -> Run:
+        """Let a paused run go on; see to it that a running one can.
+
+        A running run is looked over: results that nobody took in, blocks that nobody went on with, steps whose task is
+        gone; what was missing is named in its log. On one that lacks nothing, or is finished, this is a no-op.
+        """
+        if (functions := await self._functions_for(run_id)) is not None:
+            return await functions.resume(run_id, actor=actor)
+        run = await self.get_run(run_id)
+        if run.state == RunState.PAUSED:
+            unless = (RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
+            return await self._operate(run.id, "resume", actor, lambda run: (HoldRun(run.id, False),), unless=unless)
+        if run.state == RunState.RUNNING:
+            await self._repairs.repair(run.id, actor)
+        return await self.get_run(run_id)
+
+    async def cancel(self, run_id: str, *, actor: str = "operator", reason: str | None = None) -> Run:
+        """End the run and all its live tasks now; its steps stay as they are. Canceling twice is a no-op."""
+        if (functions := await self._functions_for(run_id)) is not None:
+            return await functions.cancel(run_id, actor=actor, reason=reason)
+        error = encode({"code": "canceled", "message": reason or f"Canceled by {actor}."})
+        running = TaskFilter(states=(TaskState.RUNNING,), run_id=(await self.get_run(run_id)).id)
+        held = [task.id for task in await self._store.list_tasks(running, _LOOKED_AT)]
+        run = await self._operate(
+            run_id, "cancel", actor, lambda run: (CancelRunTasks(run.id, actor, error),), error=error, unless=(RunState.CANCELED,)
+        )
+        self._committer.fenced(held)
+        if self.closing is not None and (late := await self.closing(run)):  # asked while it was being canceled
+            await self._committer.submit(Unit(rows=late), self._patience)
+        return run
+
+    async def retry(self, run_id: str, step_id: str | None = None, *, actor: str = "operator") -> Run:
+        """Do a failed step again (by default the one that failed the run), and let the run go on from there.
+
+        A block, or a step that failed because of others, means all that failed below it.
+        """
+        if (functions := await self._functions_for(run_id)) is not None:
+            return await functions.retry(run_id, step_id, actor=actor)
+        run = await self.get_run(run_id)
+        if run.state not in (RunState.FAILED, RunState.RUNNING):
+            raise IllegalMove("run", run.id, run.state, "retry", RUN.possible(run.state))
+        chosen = step_id or run.failed_step_id
+        if chosen is None:
+            raise Refused(f"The run {run.id} is {run.state}; name the failed step that is to be done again.")
+        row = await self.get_step(run.id, chosen)
+        if ignored := await self._advancer.offer(run.id, RetryStep(row.id), actor=actor):
+            raise Refused(f"The step cannot be done again: {ignored[0]}.")
+        return await self.get_run(run_id)
+
+    async def rerun(self, run_id: str, *, inputs: Mapping[str, Json] | None = None, actor: str | None = None) -> StartedRun:
+        """Start the same workflow of the same flow again, with the same inputs unless others are given."""
+        run = await self.get_run(run_id)
+        given = await self.inputs(run) if inputs is None else inputs
+        if is_function(run.flow_id) and self._of_functions is not None:
+            return StartedRun(await self._of_functions.rerun(run, given, actor=actor))
+        return await self.start(
+            run.flow_id,
+            run.workflow,
+            given,
+            task_list=run.task_list,
+            priority=run.priority,
+            parent_id=run.id,
+            lenient=True,
+            actor=actor,
+        )
+
+    async def fork(
+        self, run_id: str, step_id: str, *, inputs: Mapping[str, Json] | None = None, actor: str | None = None
+    ) -> StartedRun:
+        """Start a new run of the same flow that keeps what was finished without the step, and does it and the rest again.
+
+        The old run, be it over or not, stays as it is; what it waits for is asked for again. `inputs` are laid over the
+        old run's: what is done again sees them, while what is kept (results, defaults, pre-scripts) does not change. Costs
+        as much as the old run has steps.
+        """
+        if (functions := await self._functions_for(run_id)) is not None:
+            return StartedRun(await functions.fork(run_id, step_id, payload=inputs, actor=actor))
+        run = await self.get_run(run_id)
+        target = await self.get_step(run.id, step_id)
+        program = await self._flows.program(run.flow_id)
+        given = {**await self.inputs(run), **(inputs or {})}
+        if inputs:
+            check_inputs(program, find_workflow(program, run.workflow), given)
+        new_id = self._ids.new_id()
+        folded = self._value_store.fold(given, run.root_id, "inputs")
+        changed = {name: folded.attributes[name] for name in inputs or {}}
+        new = Run(
+            id=new_id,
+            namespace=run.namespace,
+            flow_id=run.flow_id,
+            workflow=run.workflow,
+            task_list=run.task_list,
+            priority=run.priority,
+            inputs=self._value_store.pack(folded.attributes, run.root_id, "inputs", _INPUTS_LIMIT)[0],
+            parent_id=run.id,
+            root_id=run.root_id,  # one tree, so that what both use is kept as long as one of them is
+            trace_id=run.trace_id,
+        )
+        rows = await self._repairs.all_steps(run.id)
+        blobs = dict(folded.values)
+        ref = RunRef(id=new_id, workflow=run.workflow)
+        while isinstance(changes := fork(program, ref, rows, target.id, folded.attributes, changed, blobs), Need):
+            blobs |= await self._value_store.load(changes.blobs)
+        return await self._begin(self._new(new, None, folded.blobs, Known(new, View()), changes, actor))
+
+    async def repair(self, run_id: str, *, actor: str | None = None) -> list[str]:
+        """See to it that a running run can go on; the ids of the steps and blocks that lacked something, named in its log.
+
+        On a run that lacks nothing, does not run, or is that of a durable function, this is a no-op.
+        """
+        run = await self.get_run(run_id)
+        return [] if is_function(run.flow_id) else await self._repairs.repair(run.id, actor)
+
+    async def _operate(
+        self,
+        run_id: str,
+        move: str,
+        actor: str,
+        rows: Callable[[Run], tuple[Row, ...]],
+        *,
+        error: str | None = None,
+        unless: tuple[str, ...] = (),
+    ) -> Run:
+        """Read, decide, commit if the run is still in that state, however far it was advanced; look again if it is not."""
+        for _ in range(_TRIES):
+            run = await self.get_run(run_id)
+            if run.state in unless:
+                return run
+            target = RUN.target(run.state, move)
+            if target is None:
+                raise IllegalMove("run", run.id, run.state, move, RUN.possible(run.state))
+            moved = MoveRun(run.id, move, run.state, target, actor=actor, outputs=run.outputs, error=error, data=error)
+            closed = await self.closing(run) if self.closing is not None and target == RunState.CANCELED else ()
+            after = await self.closing_tasks(run) if self.closing_tasks is not None and target == RunState.CANCELED else ()
+            unit = Unit(run=RunGuard(run.id, None), tasks=after, rows=(moved, *rows(run), *closed))
+            reach("operate.before_commit")
+            try:
+                answer = await self._committer.submit(unit, self._patience)
+            except IllegalMove:
+                continue  # it changed its state meanwhile
+            finally:
+                self._advancer.forget(run.id)
+            reach("operate.after_commit")
+            if answer.verdict is Verdict.DEFERRED:
+                continue  # something of what is closed with it has changed
+            for told in self._advancer.on_finished if target == RunState.CANCELED else ():
+                told(run.id)
+            return await self.get_run(run_id)
+        raise StoreUnavailable(f"The run {run_id} changes too fast to {move} it; try again.")
+
+    # agents
+
+    async def continue_step(
+        self, run_id: str, step_id: str, result: Mapping[str, Json] | None = None, *, actor: str = "agent"
+    ) -> bool:
+        """Give a waiting event step its result, whoever holds its task; False (and nothing done) if it has one already.
+
+        Raises `IllegalMove` for what does not wait for a handler and never did.
+        """
+        if result is not None and not isinstance(result, Mapping):
+            raise InvalidInput(f"A result is a dict (a JSON object), not {type(result).__name__}.")
+        finish = Finish("succeed", TaskState.COMPLETED, result=encode(dict(result or {}), "result", _INPUTS_LIMIT), actor=actor)
+        return await self._end_step(run_id, step_id, "continue", finish)
+
+    async def fail_step(self, run_id: str, step_id: str, message: str, *, code: str = "failed", actor: str = "agent") -> bool:
+        """Fail a waiting event step; False (and nothing done) if it does not wait any more."""
+        return await self._end_step(run_id, step_id, "fail", msgspec.structs.replace(failure(Problem(code, message)), actor=actor))
+
+    async def update_step(self, run_id: str, step_id: str, partial: Mapping[str, Json]) -> bool:
+        """Merge partial results into a step that goes on waiting; False (and nothing done) if it does not wait any more."""
+        if not isinstance(partial, Mapping):
+            raise InvalidInput(f"Partial results are a dict (a JSON object), not {type(partial).__name__}.")
+        encode(dict(partial), "partial results", _INPUTS_LIMIT)
+        row = await self.get_step(run_id, step_id)
+        if not await self._waits(row, "update"):
+            return False
+        return not await self._advancer.offer(row.run_id, Updated(row.id, dict(partial)))
+
+    async def _waits(self, row: StepRow, move: str) -> bool:
+        """Whether an event step waits for its handler; raises for what never does."""
+        facet = None if row.facet is None else (await self._program_of(row)).find_facet(row.facet)
+        if facet is None or not facet.is_event or not row.is_step:
+            raise IllegalMove("step", row.path, f"no event step (it is in {row.state})", move, ("wait for what it waits for",))
+        if row.state is State.EVENT_TRANSMIT:
+            return True
+        if row.state in (State.FACET_SCRIPTS_BEGIN, State.MIXIN_BLOCKS_CONTINUE):
+            raise IllegalMove("step", row.path, f"not waiting for its handler yet (it is in {row.state})", move, ("wait",))
+        return False
+
+    async def _program_of(self, row: StepRow) -> Program:
+        return await self._flows.program((await self.get_run(row.run_id)).flow_id)
+
+    async def _end_step(self, run_id: str, step_id: str, move: str, finish: Finish) -> bool:
+        for _ in range(_TRIES):
+            row = await self.get_step(run_id, step_id)
+            if not await self._waits(row, move):
+                return False
+            task = None if row.task_id is None else await self._store.find_task(row.task_id)
+            if task is None or task.finished:
+                return False
+            if task.state == TaskState.AWAITING_APPROVAL:
+                raise Refused(f"The step waits for an approval; decide that first: `treadle why {task.id}` names it.")
+            if task.state == TaskState.AWAITING_EXTERNAL:
+                raise Refused(f"The step waits for an outside job; cancel that first: `treadle external cancel {task.id}`.")
+            answer = await self._advancer.settle(task, Seen(task.id, task.version, task.claim_version), finish)
+            if answer.verdict is Verdict.DONE:
+                return True
+        return False

@@ -1,0 +1,126 @@
+"""Step rows of the evaluator to and from their stored form, with big attribute values apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from treadle.evaluator.records import StepError, StepRow, status_of
+from treadle.evaluator.states import State, StepKind
+from treadle.kernel.functions.reads import shown_row
+from treadle.kernel.functions.rows import read_step
+from treadle.kernel.store.units import PutBlob
+from treadle.kernel.store.value_store import UnreadableValue, ValueStore, ref_json, small_text, unwrapped, wrapped
+from treadle.model.runs import Step
+from treadle.model.states import StepState
+from treadle.model.values import BlobRef, decode, encode
+
+_ROW_LIMIT = 64 * 1024 * 1024
+_ATTRIBUTES = ("params", "returns", "loop")
+_from_builtins = msgspec.convert
+_STATES: dict[str, State] = {
+    **{state.value: state for state in State},
+    StepState.COMPLETED: State.STATEMENT_COMPLETE,
+    StepState.FAILED: State.STATEMENT_ERROR,
+}
+
+
+def store_step(row: StepRow, value_store: ValueStore, root_id: str) -> tuple[Step, StepRow, list[PutBlob]]:
+    """The stored form, the row as it will be read back (big values replaced by references), and the big values."""
+    body = small_text(row)
+    if body is not None:
+        return _stored(row, value_store.seal(body)), row, []
+    blobs: list[PutBlob] = []
+    parts: dict[str, Any] = msgspec.to_builtins(_without_attributes(row))
+    replaced: dict[str, dict[str, Any]] = {}
+    for name in _ATTRIBUTES:
+        attributes: dict[str, Any] = getattr(row, name)
+        if not attributes:
+            continue
+        kept, stored = _split(attributes, value_store, root_id, blobs)
+        parts[name] = stored
+        if kept is not attributes:
+            replaced[name] = kept
+    slim = msgspec.structs.replace(row, **replaced) if replaced else row
+    return _stored(row, value_store.seal(encode(parts, "step", _ROW_LIMIT))), slim, blobs
+
+
+def _stored(row: StepRow, body: str) -> Step:
+    return Step(
+        id=row.id,
+        run_id=row.run_id,
+        parent_id=row.parent_id,
+        ordinal=row.ordinal,
+        kind=row.kind,
+        name=row.name,
+        facet=row.facet,
+        state=row.state,
+        body=body,
+    )
+
+
+def load_step(step: Step, value_store: ValueStore) -> StepRow:
+    """The row that was stored; big values are `BlobRef`s. A step of a function is shown as one of its own kind."""
+    parts = decode(value_store.plain(step.body))
+    if "statement_id" not in parts:
+        return shown_row(read_step(step, value_store), step.run_id)
+    for name in _ATTRIBUTES:
+        if attributes := parts.get(name):
+            parts[name] = {key: unwrapped(value) for key, value in attributes.items()}
+    attributes = {name: parts.pop(name) for name in _ATTRIBUTES if name in parts}
+    row = _from_builtins(parts, StepRow)
+    return msgspec.structs.replace(row, **attributes) if attributes else row
+
+
+class _Head(msgspec.Struct):
+    statement_id: str
+    state: State
+
+
+_read_head = msgspec.json.Decoder(_Head).decode
+
+
+def statement_of(step: Step, value_store: ValueStore) -> tuple[str, StepState]:
+    """The node of the program that the row stands for, and its status: cheap, as nothing else of it is read."""
+    try:
+        head = _read_head(value_store.plain(step.body))
+    except UnreadableValue:
+        row = show_step(step, value_store)
+        return row.statement_id, row.status
+    return head.statement_id, status_of(head.state)
+
+
+def show_step(step: Step, value_store: ValueStore) -> StepRow:
+    """The row that was stored, for people; of one that cannot be read here, what is known without reading it, and that."""
+    try:
+        return load_step(step, value_store)
+    except UnreadableValue as error:
+        known = step.kind in frozenset(StepKind)
+        return StepRow(
+            id=step.id,
+            run_id=step.run_id,
+            parent_id=step.parent_id,
+            place=step.name,
+            statement_id="",
+            name=step.name,
+            kind=StepKind(step.kind) if known else StepKind.STEP,
+            facet=step.facet if known else step.kind,
+            state=_STATES.get(step.state, State.EVENT_TRANSMIT),
+            ordinal=step.ordinal,
+            error=StepError(message=str(error), type=error.code, path=step.name, step_id=step.id),
+        )
+
+
+def _without_attributes(row: StepRow) -> StepRow:
+    return msgspec.structs.replace(row, params={}, returns={}, loop={})
+
+
+def _split(
+    attributes: dict[str, Any], value_store: ValueStore, root_id: str, blobs: list[PutBlob]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The attributes with references for what is big, and the same as JSON."""
+    folded = value_store.fold(attributes, root_id)
+    blobs += folded.blobs
+    stored = {key: ref_json(value) if isinstance(value, BlobRef) else wrapped(value) for key, value in folded.attributes.items()}
+    return folded.attributes, stored

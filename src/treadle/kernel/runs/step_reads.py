@@ -1,0 +1,183 @@
+"""What interfaces show of the steps of a run: pages of them, those below one, one in full, and what their time went into."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.evaluator import RunRef, StepRow
+from treadle.evaluator.waits import task_id_of
+from treadle.kernel.functions.reads import FunctionStepRow
+from treadle.kernel.functions.rows import SIGNAL, VOID, is_function
+from treadle.kernel.reads.service import PAGE_LIMIT
+from treadle.kernel.runs.reads import RunReads, ShownStep, in_order
+from treadle.kernel.runs.step_codec import show_step, statement_of
+from treadle.kernel.runs.timeline import Span, needs_moves, spans
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.value_store import ValueStore
+from treadle.lang.program import Block, Program
+from treadle.lang.program import Step as ProgramStep
+from treadle.model.errors import InvalidInput, StepNotFound
+from treadle.model.ids import parse_id
+from treadle.model.runs import Run, Step
+from treadle.model.states import StepState
+from treadle.model.tasks import Task
+from treadle.model.values import BlobRef, Json
+
+SORTED_LIMIT = 20_000
+"""Steps of a run that are put in order for a page: with more, ask for those below a step, or for them as they are stored."""
+_LIVE_LOOKED_AT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PageOfSteps:
+    """Some steps of a run, and where the next page begins; None on the last one."""
+
+    steps: list[ShownStep]
+    next_after: str | None
+
+
+def is_shown(row: StepRow) -> bool:
+    """Steps are shown; blocks only when something happens in them and not in a step: a script, or an error of their own."""
+    return row.is_step or row.task_id is not None or (row.error is not None and row.error.step_id == row.id)
+
+
+def task_of(row: StepRow) -> str | None:
+    """The task whose result the row waits for, or would have waited for: that of its handler, if it has one. It may be gone."""
+    if row.task_id is not None or isinstance(row, FunctionStepRow) or row.facet is None:
+        return row.task_id
+    return task_id_of(row)
+
+
+def folds(row: StepRow, program: Program | None) -> bool:
+    """Whether there may be something below the row; `program` is that of its run, None for a function."""
+    if program is None or isinstance(row, FunctionStepRow):
+        return False
+    node = program.find_node(row.statement_id)
+    if not row.is_step:
+        return not (isinstance(node, Block) and node.script is not None)
+    facet = None if row.facet is None else program.find_facet(row.facet)
+    own = isinstance(node, ProgramStep) and (node.body is not None or node.catch is not None)
+    return own or (facet is not None and bool(facet.blocks or facet.catch or any(mixin.alias for mixin in facet.mixins)))
+
+
+class StepReads:
+    """Reads of one namespace; nothing here changes anything."""
+
+    def __init__(self, store: Store, value_store: ValueStore, runs: RunReads) -> None:
+        self._store = store
+        self._value_store = value_store
+        self._runs = runs
+
+    async def page(
+        self,
+        run: Run,
+        *,
+        below: str | None = None,
+        states: Sequence[str] = (),
+        blocks: bool = True,
+        after: str | None = None,
+        limit: int = 100,
+        in_program_order: bool = True,
+    ) -> PageOfSteps:
+        """Steps and blocks of the run, each below what it belongs to, in the order of the program.
+
+        `below` names a step (only its own children), or the run itself (what stands at the top). A page in the order of the
+        program costs as much as the run has steps; one that is not has steps in the order in which they are stored, costs only
+        itself, and may be shorter than `limit` with more to come.
+        """
+        if not 0 < limit <= PAGE_LIMIT:
+            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        known = tuple(state.value for state in StepState)
+        if unknown := [state for state in states if state not in known]:
+            raise InvalidInput(f"Unknown state {unknown[0]!r}; states of steps are {', '.join(known)}.")
+        cursor = None if after is None else parse_id(after, "cursor")
+        if below is None and not in_program_order:
+            stored = await self._store.list_steps(run.id, cursor, limit)
+            kept = [each for each in self._shown(stored) if _fits(each, states, blocks)]
+            return PageOfSteps(kept, stored[-1].id if len(stored) == limit else None)
+        found = await (self._all(run) if below is None else self._below(run, below))
+        return _page_of(found, cursor, states, blocks, limit)
+
+    async def _all(self, run: Run) -> list[ShownStep]:
+        if run.steps > SORTED_LIMIT:
+            raise InvalidInput(
+                f"The run {run.id} has {run.steps} steps, too many to put in order for a page (at most {SORTED_LIMIT}): ask for "
+                "those below one of them, or for pages in the order in which they are stored."
+            )
+        return await self._runs.list_steps(run.id, SORTED_LIMIT)
+
+    async def _below(self, run: Run, below: str) -> list[ShownStep]:
+        parent = parse_id(below, "step id")
+        if parent == run.id:
+            if is_function(run.flow_id):
+                return await self._all(run)
+            root_id = RunRef(id=run.id, workflow=run.workflow).root_id
+            return self._shown(await self._store.load_steps(run.id, rows=[root_id]))
+        return list(in_order(self._shown(await self._store.load_steps(run.id, children_of=[parent]))))
+
+    async def get(self, run: Run, step: str) -> ShownStep:
+        """A step by its id or its path, or `StepNotFound`."""
+        row = await self._runs.get_step(run.id, step)
+        stored = await self._store.load_steps(run.id, rows=[row.id])
+        if not stored:
+            raise StepNotFound(step)
+        return self._shown(stored)[0]
+
+    async def find(self, step_id: str) -> StepRow:
+        """The step of that id, of whatever run (and namespace), or `StepNotFound`."""
+        step = await self._store.find_step(parse_id(step_id, "step id"))
+        if step is None or not (shown := self._shown([step])):
+            raise StepNotFound(step_id)
+        return shown[0].row
+
+    async def opened(self, values: dict[str, Json]) -> dict[str, Json]:
+        """The attributes, with what is stored apart in its place."""
+        refs = [value.digest for value in values.values() if isinstance(value, BlobRef)]
+        found = await self._value_store.load(refs) if refs else {}
+        return {name: found[value.digest] if isinstance(value, BlobRef) else value for name, value in values.items()}
+
+    async def timeline(self, run: Run, page: PageOfSteps) -> list[tuple[ShownStep, list[Span]]]:
+        """What the time of these steps' tasks went into, by step."""
+        wanted = [task_id for shown in page.steps if (task_id := task_of(shown.row)) is not None]
+        ended = {task.id: task for task in (await self._store.find_finished(wanted) if wanted else [])}
+        alive = await self._runs.list_live_tasks(run.id, _LIVE_LOOKED_AT) if not run.finished else []
+        tasks = ended | {task.id: task for task in alive}
+        return [(shown, await self._spans(tasks.get(task_of(shown.row) or ""))) for shown in page.steps]
+
+    async def _spans(self, task: Task | None) -> list[Span]:
+        if task is None:
+            return []
+        return spans(task, await self._store.list_moves(task.id) if needs_moves(task) else ())
+
+    async def states_by_statement(self, run: Run) -> dict[str, Counter[str]]:
+        """How many rows of each of the program's nodes are in which state; of a run with too many to count, nothing."""
+        found: dict[str, Counter[str]] = {}
+        after: str | None = None
+        while run.steps <= SORTED_LIMIT and (page := await self._store.list_steps(run.id, after, PAGE_LIMIT)):
+            for step in page:
+                statement_id, status = statement_of(step, self._value_store)
+                found.setdefault(statement_id, Counter())[str(status)] += 1
+            after = page[-1].id
+        return found
+
+    def _shown(self, steps: Sequence[Step]) -> list[ShownStep]:
+        kept: Any = (step for step in steps if step.kind not in (VOID, SIGNAL))
+        return [ShownStep(show_step(step, self._value_store), step.created_at, step.updated_at) for step in kept]
+
+
+def _fits(shown: ShownStep, states: Sequence[str], blocks: bool) -> bool:
+    return (blocks or is_shown(shown.row)) and (not states or shown.row.status in states)
+
+
+def _page_of(found: Sequence[ShownStep], cursor: str | None, states: Sequence[str], blocks: bool, limit: int) -> PageOfSteps:
+    """The page after the step of the cursor, among steps in order."""
+    start = 0
+    if cursor is not None:
+        start = next((number for number, shown in enumerate(found, 1) if shown.row.id == cursor), -1)
+        if start < 0:
+            raise StepNotFound(cursor)
+    kept = [shown for shown in found[start:] if _fits(shown, states, blocks)]
+    return PageOfSteps(kept[:limit], kept[limit - 1].row.id if len(kept) > limit else None)

@@ -1,0 +1,1 @@
+"""Schedules: work started by time."""

@@ -1,0 +1,194 @@
+"""What a schedule's task does when it is due: one unit, under its claim, that starts what is to be started, moves the cursor,
+and leaves a task for the next tick.
+
+So a tick fires once, whoever crashes and however many processes there are: either all of that is there, or nothing. The time
+is that of the claim, by the store's clock. Each such task ends with what it did as its result; those ends are pruned like all
+others, so that a schedule that ticks for years stays small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from treadle.kernel.schedules.decide import Plan, admit, jitter_of
+from treadle.kernel.schedules.service import RECENT, Schedules, plan_of, prepare_tick
+from treadle.kernel.schedules.ticks import make_calendar
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.records import ChangeRecord
+from treadle.kernel.store.units import Answer, Finish, Park, Unit, Verdict
+from treadle.kernel.triggers.service import ACTIVE, forget, unit_of
+from treadle.kernel.triggers.target import Prepared, Starters
+from treadle.model.clock import as_text
+from treadle.model.errors import StoreError, TreadleError
+from treadle.model.names import SCHEDULE
+from treadle.model.records import Record
+from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Started
+from treadle.model.states import SCHEDULE as MACHINE
+from treadle.model.states import TaskState
+from treadle.model.tasks import NewTask, Task
+from treadle.model.values import Json, decode, encode
+
+_FIRST_LOOK_FOR, _LONGEST_LOOK_FOR = 500, 15_000
+"""How long until it is looked again whether what a waiting tick waits for has ended: twice as long each time."""
+
+_FIRST_RETRY_FOR, _LONGEST_RETRY_FOR = 1000, 300_000
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What one turn of a schedule comes to, as it is worked out."""
+
+    record: Record
+    body: ScheduleBody
+    now: int
+    plan: Plan
+    live: list[Started]
+    firings: list[Firing] = field(default_factory=list)
+    started: list[Started] = field(default_factory=list)
+    prepared: list[Prepared] = field(default_factory=list)
+    waiting: int | None = None
+    skipped: int = 0
+
+    def note(self, tick: int, why: str) -> None:
+        """The tick starts nothing, and why."""
+        self.firings.append(Firing(tick=tick, at=self.now, note=why))
+        self.skipped += 1
+
+
+class Firer:
+    """Fires schedules. One of them is enough for all, and any number does no harm."""
+
+    def __init__(self, store: Store, committer: Committer, schedules: Schedules, starters: Starters) -> None:
+        self._store = store
+        self._committer = committer
+        self._schedules = schedules
+        self._starters = starters
+
+    async def fire(self, task: Task) -> Answer:
+        """Do what is due for the schedule of a claimed task, and settle the task."""
+        answer = await self._fire(task)
+        while answer.verdict is Verdict.DEFERRED:  # somebody ran it now, or backfilled it, meanwhile: look again
+            answer = await self._fire(task)
+        return answer
+
+    async def _fire(self, task: Task) -> Answer:
+        record = await self._store.find_record(decode(task.payload)["schedule_id"])
+        if record is None or record.state != ACTIVE or record.task_id != task.id:
+            return await self._commit(Unit(task.claim, _finish({"note": "this is not the schedule's task any more"})))
+        try:
+            turn = await self._work_out(record, task.claimed_at or 0)
+        except StoreError:
+            raise
+        except TreadleError as error:
+            return await self._put_off(record, task, error)
+        return await self._settle(turn, task)
+
+    async def _work_out(self, record: Record, now: int) -> _Turn:
+        body = self._schedules.load(record)
+        planned = plan_of(body, make_calendar(body.when), now - jitter_of(record.id, body.jitter_for))
+        before = [] if body.overlap == ALLOW else [await self._starters.find_live(each) for each in body.live]
+        live = [each for each in before if each is not None]
+        turn = _Turn(record, body, now, planned, live)
+        admitted = admit(planned.fire, body.overlap, busy=bool(live), waiting=body.waiting)
+        turn.waiting, turn.skipped = admitted.waiting, planned.skipped
+        if planned.skipped:
+            turn.firings.append(Firing(tick=planned.cursor, at=now, note=f"{planned.skipped} missed tick(s) up to here skipped"))
+        for tick in admitted.skipped:
+            turn.note(tick, "skipped: what was started before goes on")
+        if admitted.cancel:
+            for each in live:
+                await self._starters.cancel(each, f"The next tick of the schedule {record.name} has come.", "schedule")
+            turn.live = []
+        for tick in admitted.start:
+            started, prepared = await prepare_tick(self._starters, record, body, tick)
+            turn.started.append(started)
+            turn.prepared.append(prepared)
+            turn.firings.append(Firing(tick=tick, at=now, kind=started.kind, id=started.id))
+        return turn
+
+    async def _settle(self, turn: _Turn, task: Task) -> Answer:
+        record, body = turn.record, turn.body
+        waits = turn.waiting is not None
+        looks = body.looks + 1 if waits and turn.waiting == body.waiting else 0
+        new = msgspec.structs.replace(
+            body,
+            cursor=turn.plan.cursor,
+            live=() if body.overlap == ALLOW else (*turn.live, *turn.started),
+            waiting=turn.waiting,
+            looks=looks,
+            recent=(*body.recent, *turn.firings)[-RECENT:],
+            fired=body.fired + len(turn.started),
+            skipped=body.skipped + turn.skipped,
+            error=None,
+        )
+        over = turn.plan.next_at is None and not waits
+        tasks: tuple[NewTask, ...] = () if over else (self._next(turn, new),)
+        change = ChangeRecord(
+            record.id,
+            record.version,
+            self._schedules.save(new),
+            move="finish" if over else None,
+            from_state=ACTIVE if over else None,
+            to_state=MACHINE.target(ACTIVE, "finish") if over else None,
+            ended=over,
+            actor="schedule" if over else None,
+            task_id=tasks[0].id if tasks else None,
+        )
+        finish = _finish(_result(turn))
+        answer = await self._commit(unit_of(turn.prepared, (change,), tasks, guard=task.claim, settlement=finish))
+        if answer.verdict is Verdict.DONE:
+            for prepared in turn.prepared:
+                prepared.committed()
+            if not turn.firings:
+                await forget(self._store, task)
+        return answer
+
+    def _next(self, turn: _Turn, body: ScheduleBody) -> NewTask:
+        """The task for the next tick, or sooner if one waits for the end of what was started before."""
+        made = self._schedules.next_task(turn.record.id, body, turn.now, turn.plan.next_at)
+        if turn.waiting is None:
+            return made
+        look_for = min(_FIRST_LOOK_FOR * 2 ** min(body.looks, 10), _LONGEST_LOOK_FOR)
+        wait_for = look_for if turn.plan.next_at is None else min(made.wait_for, look_for)
+        return msgspec.structs.replace(made, wait_for=wait_for)
+
+    async def _put_off(self, record: Record, task: Task, error: TreadleError) -> Answer:
+        """It cannot be started now: the tick stays due, the record and the task say why, and it is tried again."""
+        problem: dict[str, Json] = {"code": error.code, "message": str(error)}
+        body = msgspec.structs.replace(self._schedules.load(record), error=problem)
+        wake_for = min(_FIRST_RETRY_FOR * 2 ** min(task.failures, 20), _LONGEST_RETRY_FOR)
+        park = Park(
+            "retry",
+            TaskState.PENDING,
+            task.attempt + 1,
+            task.failures + 1,
+            0,
+            wake_for=wake_for,
+            error=encode(problem),
+            data=encode(problem),
+        )
+        change = ChangeRecord(record.id, record.version, self._schedules.save(body))
+        return await self._commit(Unit(task.claim, park, rows=(change,)))
+
+    async def _commit(self, unit: Unit) -> Answer:
+        reach("fire.before_commit")
+        answer = await self._committer.submit(unit)
+        reach("fire.after_commit")
+        return answer
+
+
+def _finish(result: dict[str, Json]) -> Finish:
+    return Finish("succeed", TaskState.COMPLETED, result=encode(result, "result"))
+
+
+def _result(turn: _Turn) -> dict[str, Json]:
+    return {
+        SCHEDULE: turn.record.name,
+        "started": [{"kind": each.kind, "id": each.id, "tick": as_text(each.tick)} for each in turn.started],
+        "skipped": turn.skipped,
+        "waiting": as_text(turn.waiting),
+    }

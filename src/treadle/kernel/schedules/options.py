@@ -1,0 +1,187 @@
+"""What people say about a schedule, and the body of its record that follows from it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypedDict
+
+import msgspec
+
+from treadle.kernel.triggers.target import make_target
+from treadle.model.clock import Duration, instant, milliseconds
+from treadle.model.errors import InvalidInput, InvalidSchedule
+from treadle.model.lists import check_count
+from treadle.model.names import DEFAULT_LIST, check_name
+from treadle.model.retry import RetryPolicy, as_policy
+from treadle.model.schedules import (
+    CATCH_UP_POLICIES,
+    OVERLAP_POLICIES,
+    WINDOW,
+    CatchUp,
+    ScheduleBody,
+    Target,
+    When,
+)
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """When a schedule fires (one of `cron`, `every`, `at`), what it starts (one of `task`, `workflow`, `function`), and how."""
+
+    cron: str | None
+    """`minute hour day-of-month month day-of-week`, with seconds before them if there are six fields; or `@daily` and the like."""
+    zone: str
+    """The time zone of the cron line, e.g. `Europe/Berlin`; `UTC` by default."""
+    every: Duration | None
+    """An interval, counted from `anchor`, or else from `start`, or else from now."""
+    anchor: datetime | None
+    at: datetime | None
+    """Once, then; a time that has passed is due at once."""
+    start: datetime | None
+    end: datetime | None
+    """Only ticks from `start` to `end` count."""
+    task: str | None
+    workflow: str | None
+    function: str | None
+    """The name of what is started."""
+    flow: str | None
+    version: int | None
+    """Of a workflow: the published flow that it is in, and its version (the newest by default)."""
+    inputs: Mapping[str, Any] | None
+    """The payload of the task, or the inputs of the run."""
+    tick_as: str | None
+    """The name under which the inputs have the tick, as text; for tasks `tick` by default, for others none."""
+    task_list: str
+    priority: int
+    retry: RetryPolicy | int | None
+    timeout: Duration | None
+    """Of a task: as for `enqueue`."""
+    catch_up: str
+    """What becomes of ticks that are more than `grace` late: `skip`, `latest` (one for all; the default), `all` (the newest
+    `catch_up_limit`), or `window` (those that are not older than `catch_up_window`, and no more than the limit)."""
+    catch_up_limit: int
+    catch_up_window: Duration | None
+    grace: Duration
+    overlap: str
+    """What becomes of a tick while what was started last goes on: `allow`, `skip` (the default), `queue` (one waits for its
+    end), or `cancel` (that one)."""
+    jitter: Duration
+    """Everything is later by up to that: by how much is fixed for the schedule, so that many do not start at once."""
+
+
+MOST_CAUGHT_UP = 10_000
+"""Ticks that a schedule can catch up with; what was missed beyond is a matter for `backfill`."""
+
+_TIMES = ("cron", "zone", "every", "anchor", "at", "start", "end")
+_TARGET = ("task", "workflow", "function", "flow", "version", "inputs", "tick_as", "task_list", "priority", "retry", "timeout")
+_CATCH_UP = ("catch_up", "catch_up_limit", "catch_up_window", "grace")
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Refuse names that a schedule does not have, and an edit that says nothing."""
+    known = ScheduleOptions.__annotations__
+    if not given:
+        raise InvalidInput("Say what to change, e.g. cron='0 3 * * *'.")
+    if unknown := [name for name in given if name not in known]:
+        raise InvalidInput(f"A schedule has no {unknown[0]!r}; it has {', '.join(known)}.")
+
+
+def make_body(given: Mapping[str, Any], now: int) -> ScheduleBody:
+    """The body of a new schedule; what is wrong with its parts is raised, what is wrong with the whole is not seen here."""
+    check_options(given)
+    target = _target(given, None)
+    empty = ScheduleBody(when=When(), target=target, cursor=now)
+    return _times(_rest(empty, given), given, now)
+
+
+def edit_body(body: ScheduleBody, given: Mapping[str, Any], now: int) -> ScheduleBody:
+    """The body with the changes; a change of its times makes them count from now on."""
+    new = _rest(msgspec.structs.replace(body, target=_target(given, body.target)), given)
+    return _times(new, given, now) if any(name in given for name in _TIMES) else new
+
+
+def _rest(body: ScheduleBody, given: Mapping[str, Any]) -> ScheduleBody:
+    overlap = given.get("overlap", body.overlap)
+    if overlap not in OVERLAP_POLICIES:
+        raise InvalidSchedule(f"overlap is one of {', '.join(OVERLAP_POLICIES)}, not {overlap!r}.")
+    jitter_for = milliseconds(given["jitter"], "jitter") if "jitter" in given else body.jitter_for
+    return msgspec.structs.replace(body, catch_up=_catch_up(given, body.catch_up), overlap=overlap, jitter_for=jitter_for)
+
+
+def _times(body: ScheduleBody, given: Mapping[str, Any], now: int) -> ScheduleBody:
+    old = body.when
+    start_at = _instant(given, "start", body.start_at)
+    end_at = _instant(given, "end", body.end_at)
+    if any(given.get(name) is not None for name in ("cron", "every", "at")):
+        old = When(zone=old.zone)
+    every_for = old.every_for
+    if given.get("every") is not None:
+        every_for = milliseconds(given["every"], "every", positive=True)
+    when = When(
+        cron=given.get("cron", old.cron),
+        zone=given.get("zone", old.zone),
+        every_for=every_for,
+        anchor_at=None if every_for is None else _instant(given, "anchor", old.anchor_at or start_at or now),
+        at=_instant(given, "at", old.at),
+    )
+    cursor = now
+    if when.at is not None:
+        cursor = min(now, when.at - 1)
+    elif start_at is not None and start_at > now:
+        cursor = start_at - 1
+    return msgspec.structs.replace(body, when=when, start_at=start_at, end_at=end_at, cursor=cursor, waiting=None, looks=0)
+
+
+def _target(given: Mapping[str, Any], old: Target | None) -> Target:
+    if old is not None and not any(name in given for name in _TARGET):
+        return old
+    names = {name: given[name] for name in ("task", "workflow", "function") if given.get(name) is not None}
+    if old is not None and not names:
+        names = {old.kind: old.name}
+    if old is None or old.kind not in names:
+        kept = Target(kind="", name="", given_as="tick" if "task" in names else None)
+        kept = kept if old is None else msgspec.structs.replace(kept, inputs=old.inputs, task_list=old.task_list)
+    else:
+        kept = old
+    timeout = given.get("timeout")
+    return make_target(
+        **names,
+        flow=given.get("flow", kept.flow),
+        version=given.get("version", kept.version),
+        inputs=given.get("inputs", kept.inputs),
+        given_as=given.get("tick_as") or kept.given_as,
+        task_list=check_name(given.get("task_list", kept.task_list or DEFAULT_LIST), "task list"),
+        priority=given.get("priority", kept.priority),
+        retry=as_policy(given["retry"]) if "retry" in given else kept.retry,
+        timeout_for=kept.timeout_for if timeout is None else milliseconds(timeout, "timeout", positive=True),
+    )
+
+
+def _catch_up(given: Mapping[str, Any], old: CatchUp) -> CatchUp:
+    if not any(name in given for name in _CATCH_UP):
+        return old
+    policy = given.get("catch_up", old.policy)
+    if policy not in CATCH_UP_POLICIES:
+        raise InvalidSchedule(f"catch_up is one of {', '.join(CATCH_UP_POLICIES)}, not {policy!r}.")
+    window = given.get("catch_up_window")
+    window_for = None if window is None else milliseconds(window, "catch_up_window", positive=True)
+    if window_for is None and policy == WINDOW:
+        window_for = old.window_for
+    if (policy == WINDOW) != (window_for is not None):
+        raise InvalidSchedule("catch_up='window' and a catch_up_window go together: say how old a missed tick may be.")
+    limit = check_count(given.get("catch_up_limit", old.limit), "catch_up_limit")
+    if "catch_up_limit" in given and limit > MOST_CAUGHT_UP:
+        raise InvalidSchedule(f"catch_up_limit is at most {MOST_CAUGHT_UP}, not {limit}: each plan looks at as many ticks.")
+    return CatchUp(
+        policy=policy,
+        limit=limit,
+        window_for=window_for,
+        grace_for=milliseconds(given["grace"], "grace") if "grace" in given else old.grace_for,
+    )
+
+
+def _instant(given: Mapping[str, Any], name: str, otherwise: int | None) -> int | None:
+    """The instant of that option, None where it is given as None, or else what there was."""
+    if name not in given or (given[name] is None and name == "anchor"):
+        return otherwise
+    return None if given[name] is None else instant(given[name], name)

@@ -1,0 +1,335 @@
+"""Schedules: create, edit, pause, resume, remove, run now, backfill, preview. Every change by people goes through here.
+
+A schedule is a record and, while it is active, one task of kind `schedule` whose `wake_at` is its next tick. Whatever changes
+the record replaces that task in the same unit, so that an edit takes effect at once and no old tick can fire any more. What a
+tick does is in `kernel.schedules.fire`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Unpack
+
+import msgspec
+
+from treadle.kernel.schedules import decide as catchup
+from treadle.kernel.schedules.decide import Plan, jitter_of, plan
+from treadle.kernel.schedules.options import ScheduleOptions, check_options, edit_body, make_body
+from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.records import ChangeRecord
+from treadle.kernel.store.units import Verdict
+from treadle.kernel.triggers.service import ACTIVE, PAUSED, TRIES, Recovery, Timed, read_body, unit_of
+from treadle.kernel.triggers.target import Occasion, Prepared, Starters
+from treadle.model.clock import as_text, instant
+from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule, ScheduleExists, ScheduleNotFound, StoreUnavailable
+from treadle.model.ids import uuid7
+from treadle.model.names import ENGINE_LIST, SCHEDULE, Lane, check_name
+from treadle.model.records import Record
+from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Started
+from treadle.model.states import SCHEDULE as MACHINE
+from treadle.model.tasks import NewTask, Task
+from treadle.model.values import encode
+
+RECENT = 20
+"""What became of so many ticks is kept in the record."""
+BACKFILL_LIMIT = 1000
+"""Ticks that one backfill takes at most."""
+
+_BACKFILL = "backfill"
+_BACKFILL_BATCH = 50
+_LATE_FOR = 60_000
+"""Milliseconds by which a task may be due after its tick without being replaced."""
+_PAGE = 1000
+_PREVIEW_LIMIT = 1000
+_decoder = msgspec.json.Decoder(ScheduleBody)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule as people see it."""
+
+    id: str
+    name: str
+    state: str
+    version: int
+    body: ScheduleBody
+    created_at: int
+    updated_at: int
+    task_id: str | None
+    next_at: int | None
+    """The tick that comes next; None when none comes by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """What a backfill did, or would do: the ticks of the range, and those of them for which something had been started."""
+
+    ticks: tuple[int, ...]
+    started: tuple[Started, ...]
+    already: tuple[int, ...]
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a schedule will do: what was missed and is made up for now, and the ticks to come."""
+
+    ticks: tuple[int, ...]
+    due: Plan
+    policy: str
+
+
+class Schedules(Timed[ScheduleBody]):
+    """The schedules of one namespace."""
+
+    machine = MACHINE
+    not_found = ScheduleNotFound
+    exists = ScheduleExists
+
+    # what people do
+
+    async def create(
+        self, name: str, *, paused: bool = False, actor: str = "python", **options: Unpack[ScheduleOptions]
+    ) -> Schedule:
+        """Start a task, a workflow or a function by time; see `ScheduleOptions` for when, what and how.
+
+        `InvalidSchedule` says what is wrong with it, `ScheduleExists` that the name is taken.
+        """
+        check_name(name, "schedule name")
+        now = await self._store.now()
+        body = make_body(options, now)
+        self.check(body)
+        return await self.get(await self._put(name, body, paused=paused, actor=actor))
+
+    def check(self, body: ScheduleBody) -> Calendar:
+        """Raise what is wrong with a schedule; its calendar if nothing is."""
+        calendar = make_calendar(body.when)
+        if body.end_at is not None and body.start_at is not None and body.end_at < body.start_at:
+            raise InvalidSchedule(f"The schedule would end ({as_text(body.end_at)}) before it starts ({as_text(body.start_at)}).")
+        find_zone(body.when.zone)
+        first = calendar.next_after(body.cursor)
+        if first is None or (body.end_at is not None and first > body.end_at):
+            raise InvalidSchedule("The schedule would never fire: it has no tick before its end, or its time has passed already.")
+        self._starters.check(body.target)
+        encode(body.target.inputs, "inputs")
+        return calendar
+
+    async def edit(self, name: str, *, actor: str = "python", **changes: Unpack[ScheduleOptions]) -> Schedule:
+        """Change anything that `create` takes; what is not given stays. Takes effect at once.
+
+        A new time (cron, zone, every, at, start, end) counts from now on: ticks of the old one that were missed are gone.
+        """
+        check_options(changes)
+
+        def edited(body: ScheduleBody, now: int) -> ScheduleBody:
+            new = edit_body(body, changes, now)
+            self.check(new)
+            return new
+
+        return self._shown(await self._operate(name, "edit", actor, edited))
+
+    async def pause(self, name: str, *, actor: str = "python") -> Schedule:
+        """From now on no tick fires; what was started goes on. Pausing a paused one is a no-op."""
+        return self._shown(await self._operate(name, "pause", actor, lambda body, _: body, unless=PAUSED))
+
+    async def resume(self, name: str, *, actor: str = "python") -> Schedule:
+        """Let a paused schedule go on; what it missed is made up for as its catch-up policy says."""
+        return self._shown(await self._operate(name, "resume", actor, lambda body, _: body, unless=ACTIVE))
+
+    async def remove(self, name: str, *, actor: str = "python") -> Schedule:
+        """End the schedule; what was started goes on, and its name is free."""
+        return self._shown(await self._operate(name, "remove", actor, lambda body, _: body))
+
+    async def run_now(self, name: str, *, actor: str = "python") -> Started:
+        """Start what the schedule starts, once, now, beside its ticks and whatever the overlap policy says."""
+        schedule = await self.get(name)
+        tick = await self._store.now()
+        (started,) = await self._start(schedule.id, [(tick, self._ids.new_id())], actor, "run now")
+        return started
+
+    async def backfill(
+        self, name: str, start: datetime, end: datetime, *, dry_run: bool = False, actor: str = "python"
+    ) -> Backfill:
+        """Start what the schedule starts for each of its ticks from `start` to `end` for which that was not done.
+
+        Neither catch-up nor overlap policies apply, and the schedule's own ticks go on as before. Done twice, it starts nothing
+        the second time, unless what was started has been pruned.
+        """
+        schedule = await self.get(name)
+        since, until = instant(start, "start"), instant(end, "end")
+        now = await self._store.now()
+        if until > now:
+            raise InvalidInput(f"A backfill is for what is past: {as_text(until)} is still to come.")
+        if since > until:
+            raise InvalidInput(f"The range ends ({as_text(until)}) before it starts ({as_text(since)}).")
+        calendar = make_calendar(schedule.body.when)
+        ticks = ticks_after(calendar, since - 1, until, BACKFILL_LIMIT + 1)
+        if len(ticks) > BACKFILL_LIMIT:
+            raise InvalidInput(f"There are more than {BACKFILL_LIMIT} ticks in that range; take it in parts.")
+        kind = self._starters.kind_of(schedule.body.target)
+        ids = {tick: tick_id(schedule.id, tick) for tick in ticks}
+        already = tuple([tick for tick in ticks if await self._starters.was_started(kind, ids[tick])])
+        wanted = [(tick, ids[tick]) for tick in ticks if tick not in already]
+        if dry_run:
+            would = tuple(Started(kind=kind, id=start_id, tick=tick) for tick, start_id in wanted)
+            return Backfill(tuple(ticks), would, already, dry_run=True)
+        started: list[Started] = []
+        for first in range(0, len(wanted), _BACKFILL_BATCH):
+            started += await self._start(schedule.id, wanted[first : first + _BACKFILL_BATCH], actor, _BACKFILL)
+        done = {each.tick for each in started}
+        return Backfill(tuple(ticks), tuple(started), tuple(tick for tick in ticks if tick not in done))
+
+    async def _start(self, schedule_id: str, starts: list[tuple[int, str]], actor: str, note: str) -> list[Started]:
+        """Start it for those ticks, by a person's wish: a move of the record, in the same unit."""
+        for _ in range(TRIES):
+            record = await self._get_record(schedule_id)
+            if MACHINE.target(record.state, "fire") is None:
+                raise IllegalMove("schedule", record.name or record.id, record.state, "fire", MACHINE.possible(record.state))
+            body = self.load(record)
+            now = await self._store.now()
+            if note == _BACKFILL:  # somebody else may do the same at this moment
+                kind = self._starters.kind_of(body.target)
+                starts = [each for each in starts if not await self._starters.was_started(kind, each[1])]
+                if not starts:
+                    return []
+            made = [await prepare_tick(self._starters, record, body, tick, start_id) for tick, start_id in starts]
+            started = [each for each, _ in made]
+            firings = tuple(Firing(tick=each.tick, at=now, kind=each.kind, id=each.id, note=note) for each in started)
+            body = msgspec.structs.replace(
+                body,
+                recent=(*body.recent, *firings)[-RECENT:],
+                fired=body.fired + len(started),
+                live=body.live if note == _BACKFILL or body.overlap == ALLOW else (*body.live, *started),
+            )
+            data = {"note": note, "ticks": [as_text(each.tick) for each in started], "started": [each.id for each in started]}
+            change = ChangeRecord(
+                record.id,
+                record.version,
+                self.save(body),
+                "fire",
+                record.state,
+                record.state,
+                actor=actor,
+                data=encode(data),
+            )
+            unit = unit_of([prepared for _, prepared in made], (change,))
+            reach("operate.before_commit")
+            answer = await self._committer.submit(unit, self._patience)
+            reach("operate.after_commit")
+            if answer.verdict is Verdict.DONE:
+                for _, prepared in made:
+                    prepared.committed()
+                return started
+        raise StoreUnavailable(f"The schedule {schedule_id} changes too fast; try again.")
+
+    # looking
+
+    async def get(self, name: str) -> Schedule:
+        """The live schedule of that name, or the one of that id, or `ScheduleNotFound`."""
+        return self._shown(await self._get_record(name))
+
+    async def list_schedules(self, *, ended: bool = False, limit: int = _PAGE, before_id: str | None = None) -> list[Schedule]:
+        """A page of schedules, newest first: the live ones, with `ended` those that have ended as well."""
+        return [self._shown(record) for record in await self._page(ended, limit, before_id)]
+
+    async def preview(self, name: str, count: int = 10) -> Preview:
+        """What the schedule will do by itself: what is made up for now, and the next ticks."""
+        schedule = await self.get(name)
+        return self.preview_body(schedule.body, await self._store.now(), count, schedule.id)
+
+    def preview_body(self, body: ScheduleBody, now: int, count: int = 10, schedule_id: str = "") -> Preview:
+        """The same for a schedule that need not be stored."""
+        if not 0 < count <= _PREVIEW_LIMIT:
+            raise InvalidInput(f"A preview has from 1 to {_PREVIEW_LIMIT} ticks, not {count}.")
+        calendar = make_calendar(body.when)
+        due = plan_of(body, calendar, now - jitter_of(schedule_id, body.jitter_for), batch=BACKFILL_LIMIT)
+        upto = body.end_at if body.end_at is not None else 2**62
+        ticks = ticks_after(calendar, max(due.cursor, now), upto, count)
+        return Preview(tuple(ticks), due, catchup.describe(body.catch_up))
+
+    async def describe_recovery(self) -> list[Recovery]:
+        """What a start-up finds: the active schedules that have missed something, and what their policies will do about it."""
+        now = await self._store.now()
+        found = []
+        for schedule in map(self._shown, await self._list_active()):
+            due = self.preview_body(schedule.body, now, 1, schedule.id).due
+            count = len(due.fire) + due.skipped
+            if not count:
+                continue
+            fires = f"{len(due.fire)} will fire" if due.fire else "none will fire"
+            text = f"{count} tick(s) are due; {fires}: {catchup.describe(schedule.body.catch_up)}"
+            found.append(Recovery(SCHEDULE, schedule.id, schedule.name, due.cursor, count, due.fire, text))
+        return found
+
+    def _shown(self, record: Record) -> Schedule:
+        body = self.load(record)
+        following = make_calendar(body.when).next_after(body.cursor) if record.state == ACTIVE else None
+        if following is not None and body.end_at is not None and following > body.end_at:
+            following = None
+        return Schedule(
+            record.id,
+            record.name or "",
+            record.state,
+            record.version,
+            body,
+            record.created_at,
+            record.updated_at,
+            record.task_id,
+            following,
+        )
+
+    # changing
+
+    def load(self, record: Record) -> ScheduleBody:
+        """The body of a schedule's record."""
+        return read_body(_decoder, record)
+
+    def save(self, body: ScheduleBody) -> str:
+        """The body as it is stored."""
+        return encode(msgspec.to_builtins(body), "schedule")
+
+    def is_late(self, record_id: str, body: ScheduleBody, task: Task) -> bool:
+        """Whether its next tick comes before its task is due: the rules of its time zone have changed since."""
+        if task.owner_id is not None or task.wake_at is None or task.failures or body.waiting is not None:
+            return False
+        following = make_calendar(body.when).next_after(body.cursor)
+        return following is not None and following + jitter_of(record_id, body.jitter_for) + _LATE_FOR < task.wake_at
+
+    def next_task(self, schedule_id: str, body: ScheduleBody, now: int, next_at: int | None = None) -> NewTask:
+        """The task that is due at the schedule's next tick (or at `next_at`), which may be now."""
+        due_at = next_at
+        if due_at is None:
+            due_at = make_calendar(body.when).next_after(body.cursor)
+        wait_for = 0 if due_at is None else max(due_at + jitter_of(schedule_id, body.jitter_for) - now, 0)
+        return NewTask(
+            id=self._ids.new_id(),
+            lane=Lane(self._namespace, SCHEDULE, ENGINE_LIST, SCHEDULE),
+            payload=encode({"schedule_id": schedule_id}),
+            wait_for=wait_for,
+            trace_id=f"schedule:{schedule_id}",
+        )
+
+
+async def prepare_tick(
+    starters: Starters, record: Record, body: ScheduleBody, tick: int, start_id: str | None = None
+) -> tuple[Started, Prepared]:
+    """What a tick starts, and what a unit needs for that."""
+    said = as_text(tick)
+    start_id = start_id or tick_id(record.id, tick)
+    key = f"schedule:{record.id}:{start_id}"
+    occasion = Occasion(start_id, f"schedule:{record.name}:{said}", said, key)
+    started, prepared = await starters.prepare(body.target, occasion)
+    return msgspec.structs.replace(started, tick=tick), prepared
+
+
+def tick_id(schedule_id: str, tick: int) -> str:
+    """The id of what a tick starts: the same whoever starts it, sorted by its tick."""
+    return uuid7(tick, hashlib.sha256(f"{schedule_id}/tick:{tick}".encode()).digest())
+
+
+def plan_of(body: ScheduleBody, calendar: Calendar, now: int, **more: Any) -> Plan:
+    """The plan of a schedule at that time."""
+    return plan(calendar, body.catch_up, body.cursor, now, end_at=body.end_at, **more)

@@ -1,0 +1,100 @@
+"""What is risky about a store, and what to do: pure, from what the store tells of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from treadle.kernel.store.queries import Health, TableHealth
+
+LATE_FOR = 5_000
+"""Milliseconds after which something due that nobody woke is late."""
+
+OLD_SNAPSHOT_FOR = 300_000
+BIG_WAL = 256 * 1024**2
+MANY_DEAD = 50_000
+
+SAFE_SQLITE = (3, 51, 3)
+"""From this version on the library has no bug that can damage a file in WAL mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; `do` is what to do about it."""
+
+    name: str
+    verdict: Literal["ok", "warn", "fail"]
+    found: str
+    do: str = ""
+
+
+def findings(health: Health) -> Iterator[Finding]:
+    """All that was looked at, good and bad."""
+    yield _overdue(health)
+    if "postgresql" in health.versions:
+        yield from _postgres(health)
+    else:
+        yield from _sqlite(health)
+
+
+def _overdue(health: Health) -> Finding:
+    if health.overdue_for > LATE_FOR:
+        found = f"something has been due for {health.overdue_for / 1000:.0f} s and nobody woke it"
+        return Finding("wake lag", "warn", found, "Start a worker: any one of them wakes what is due.")
+    return Finding("wake lag", "ok", f"{health.overdue_for} ms")
+
+
+def _postgres(health: Health) -> Iterator[Finding]:
+    settings = health.settings
+    yield Finding("server", "ok", f"PostgreSQL {health.versions['postgresql']}")
+    lasting = health.oldest_snapshot_for
+    if lasting is not None and lasting > OLD_SNAPSHOT_FOR:
+        found = f"{health.snapshot_by} has held one for {lasting // 60_000} min"
+        do = "End it (pg_terminate_backend) or find out why it stays: dead rows cannot be removed meanwhile, and claims get slower."
+        yield Finding("oldest snapshot", "warn", found, do)
+    else:
+        yield Finding("oldest snapshot", "ok", "none" if lasting is None else f"{lasting / 1000:.1f} s")
+    bloated = [table for table in health.tables if _is_bloated(table)]
+    if bloated:
+        found = ", ".join(f"{table.name} {table.dead_rows}" for table in bloated)
+        yield Finding("dead rows", "warn", found, "Autovacuum does not keep up: look for old snapshots, or vacuum these tables.")
+    else:
+        yield Finding("dead rows", "ok", str(sum(table.dead_rows or 0 for table in health.tables)))
+    if settings.get("autovacuum") == "off":
+        yield Finding("autovacuum", "warn", "off", "Turn it on: without it tables only grow.")
+    unsafe = [name for name in ("fsync", "full_page_writes") if settings.get(name) == "off"]
+    if unsafe:
+        yield Finding("durability", "warn", f"{' and '.join(unsafe)} off", "A crash of the machine can damage this database.")
+    elif settings.get("synchronous_commit") == "off":
+        yield Finding("durability", "warn", "synchronous_commit off", "A crash of the server loses commits of the last moment.")
+    else:
+        yield Finding("durability", "ok", "commits are flushed")
+    used, most = int(settings.get("connections", 0)), int(settings.get("max_connections", 1))
+    verdict: Literal["ok", "warn"] = "warn" if used > 0.8 * most else "ok"
+    do = "Use a pooler, or raise max_connections." if verdict == "warn" else ""
+    yield Finding("connections", verdict, f"{used} of {most}", do)
+
+
+def _is_bloated(table: TableHealth) -> bool:
+    return (table.dead_rows or 0) > max(MANY_DEAD, table.rows or 0)
+
+
+def _sqlite(health: Health) -> Iterator[Finding]:
+    version = health.versions["sqlite"]
+    if tuple(int(part) for part in version.split(".")) < SAFE_SQLITE:
+        do = "Upgrade apsw, which carries the library: pip install --upgrade apsw."
+        yield Finding("sqlite library", "warn", f"{version} can damage files in WAL mode under rare circumstances", do)
+    else:
+        yield Finding("sqlite library", "ok", version)
+    if health.wal_bytes is not None and health.wal_bytes > BIG_WAL:
+        do = "Some process reads for very long, or no worker runs that writes it back; end that reader, or start a worker."
+        yield Finding("write-ahead log", "warn", f"{health.wal_bytes // 1024**2} MiB", do)
+    elif health.wal_bytes is not None:
+        yield Finding("write-ahead log", "ok", f"{health.wal_bytes // 1024} KiB")
+    free = health.free_bytes or 0
+    if health.settings.get("auto_vacuum") == "none" and free > health.bytes / 2 and free > 64 * 1024**2:
+        do = "`treadle store prune --compact` writes the file anew; from then on it shrinks by itself."
+        yield Finding("free space", "warn", f"{free // 1024**2} MiB of the file are empty", do)
+    else:
+        yield Finding("free space", "ok", f"{free // 1024} KiB of {health.bytes // 1024} KiB")

@@ -1,0 +1,1 @@
+"""Typed events that the engine emits, their log format, and observers."""

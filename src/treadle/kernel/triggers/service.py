@@ -1,0 +1,238 @@
+"""Records that have a task of their own while they are active: what schedules and watchers have in common.
+
+Whatever people change replaces that task in the same unit as the record: the change takes effect at once, and whoever holds
+the old task is fenced off.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import Rules
+from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
+from treadle.kernel.store.units import Finish, Row, Seen, Unit, Verdict
+from treadle.kernel.store.value_store import UnreadableValue
+from treadle.kernel.triggers.target import Prepared, Starters
+from treadle.model.errors import IllegalMove, InvalidInput, Refused, ScheduleNotFound, StoreError, StoreUnavailable, WatcherNotFound
+from treadle.model.ids import Ids, parse_id
+from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.records import Record
+from treadle.model.states import Machine, TaskState
+from treadle.model.tasks import Move, NewTask, Task
+from treadle.model.values import encode
+
+B = TypeVar("B")
+
+ACTIVE, PAUSED = "active", "paused"
+TRIES = 10
+
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What a start-up finds of one schedule or watcher, and what will be done about it."""
+
+    entity: str
+    id: str
+    name: str
+    due_at: int | None
+    missed: int
+    fires: tuple[int, ...]
+    text: str
+
+
+class Timed(ABC, Generic[B]):
+    """The live records of one entity in one namespace; `B` is what their bodies are."""
+
+    machine: ClassVar[Machine]
+    not_found: ClassVar[type[ScheduleNotFound | WatcherNotFound]]
+    exists: ClassVar[type[Refused]]
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        ids: Ids,
+        starters: Starters,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._ids = ids
+        self._starters = starters
+        self._namespace = namespace
+        self._patience = patience
+
+    @abstractmethod
+    def next_task(self, record_id: str, body: B, now: int) -> NewTask:
+        """The task that does what is due next, due when that is."""
+
+    @abstractmethod
+    def load(self, record: Record) -> B:
+        """The body of a record."""
+
+    @abstractmethod
+    def save(self, body: B) -> str:
+        """The body as it is stored."""
+
+    def is_late(self, record_id: str, body: B, task: Task) -> bool:
+        """Whether the live task is due later than it should be by what is known now."""
+        return False
+
+    async def repair(self) -> list[str]:
+        """Give active ones a task again whose task is gone (somebody canceled it) or due too late; their names. Idempotent."""
+        repaired = []
+        for record in await self._list_active():
+            body = self.load(record)
+            task = None if record.task_id is None else await self._store.find_task(record.task_id)
+            if task is not None and not task.finished and not self.is_late(record.id, body, task):
+                continue
+            guard, settlement = replacing(task, "repair", f"The {record.entity} {record.name} has another task.")
+            new = self.next_task(record.id, body, await self._store.now())
+            change = ChangeRecord(record.id, record.version, record.body, task_id=new.id)
+            answer = await self._committer.submit(Unit(guard, settlement, (new,), rows=(change,)), self._patience)
+            if answer.verdict is Verdict.DONE:
+                repaired.append(record.name or record.id)
+        return repaired
+
+    async def _list_active(self) -> list[Record]:
+        found: list[Record] = []
+        which = RecordFilter(self.machine.entity, self._namespace, states=(ACTIVE,), live=True)
+        while page := await self._store.list_records(which, _PAGE):
+            found += [record for record in page if self._readable(record)]
+            which = replace(which, before_id=page[-1].id)
+        return found
+
+    def _readable(self, record: Record) -> bool:
+        """Whether this process can read the body; another one has the codec for it, and sees to it."""
+        try:
+            self.load(record)
+        except UnreadableValue:
+            return False
+        return True
+
+    async def list_moves(self, name: str) -> list[Move]:
+        """What was done with it, oldest first."""
+        return await self._store.list_moves((await self._get_record(name)).id)
+
+    async def _page(self, ended: bool, limit: int, before_id: str | None) -> list[Record]:
+        """A page of records, newest first: the live ones, with `ended` those that have ended as well."""
+        if not 0 < limit <= _PAGE:
+            raise InvalidInput(f"limit must be from 1 to {_PAGE}, not {limit}.")
+        before_id = None if before_id is None else parse_id(before_id, "cursor")
+        which = RecordFilter(self.machine.entity, self._namespace, live=None if ended else True, before_id=before_id)
+        return await self._store.list_records(which, limit)
+
+    async def _get_record(self, name: str) -> Record:
+        """The live record of that name, or the one of that id."""
+        if not name.isprintable():  # no store could be asked for some of these
+            raise self.not_found(name)
+        record = await self._store.find_record_named(self._namespace, self.machine.entity, name)
+        if record is None:
+            try:
+                record = await self._store.find_record(parse_id(name))
+            except InvalidInput:
+                record = None
+        if record is None or record.namespace != self._namespace or record.entity != self.machine.entity:
+            raise self.not_found(name)
+        return record
+
+    async def _put(self, name: str, body: B, *, paused: bool, actor: str) -> str:
+        """Store a new one, with its task unless it begins paused; its id."""
+        record_id, text = self._ids.new_id(), self.save(body)
+        tasks = () if paused else (self.next_task(record_id, body, await self._store.now()),)
+        record = Record(
+            id=record_id,
+            namespace=self._namespace,
+            entity=self.machine.entity,
+            name=name,
+            state=ACTIVE,
+            body=text,
+            task_id=tasks[0].id if tasks else None,
+        )
+        rows: tuple[Row, ...] = (PutRecord(record),)
+        if paused:
+            rows = (*rows, ChangeRecord(record_id, 0, text, "pause", ACTIVE, PAUSED, actor=actor))
+        reach("operate.before_commit")
+        answer = await self._committer.submit(Unit(tasks=tasks, rows=rows), self._patience)
+        reach("operate.after_commit")
+        if name in answer.existing:
+            raise self.exists(f"There is a {self.machine.entity} {name} already; edit it, or remove it first.")
+        return record_id
+
+    async def _operate(self, name: str, move: str, actor: str, decide: Callable[[B, int], B], unless: str | None = None) -> Record:
+        """Read, decide, commit under what was seen, with another task in place of the one there was; look again if it changed."""
+        entity = self.machine.entity
+        for _ in range(TRIES):
+            record = await self._get_record(name)
+            if record.state == unless:
+                return record
+            state = self.machine.target(record.state, move)
+            if state is None:
+                raise IllegalMove(entity, record.name or record.id, record.state, move, self.machine.possible(record.state))
+            now = await self._store.now()
+            body = decide(self.load(record), now)
+            tasks = (self.next_task(record.id, body, now),) if state == ACTIVE else ()
+            change = ChangeRecord(
+                record.id,
+                record.version,
+                self.save(body),
+                move,
+                record.state,
+                state,
+                ended=state in self.machine.final,
+                actor=actor,
+                task_id=tasks[0].id if tasks else None,
+            )
+            task = None if record.task_id is None else await self._store.find_task(record.task_id)
+            guard, settlement = replacing(task, actor, f"The {entity} {record.name}: {move} by {actor}.")
+            reach("operate.before_commit")
+            answer = await self._committer.submit(Unit(guard, settlement, tasks, rows=(change,)), self._patience)
+            reach("operate.after_commit")
+            if answer.verdict is Verdict.DONE:
+                return await self._get_record(record.id)
+        raise StoreUnavailable(f"The {entity} {name} changes too fast to {move} it; try again.")
+
+
+def read_body(decoder: msgspec.json.Decoder[B], record: Record) -> B:
+    """The body of a record, or `UnreadableValue`."""
+    try:
+        return decoder.decode(record.body)
+    except msgspec.MsgspecError:
+        what = f"the {record.entity} {record.name or record.id}"
+        raise UnreadableValue(f"What is stored of {what} was written with a codec that this process does not have.") from None
+
+
+def replacing(task: Task | None, actor: str, reason: str) -> tuple[Seen | None, Finish | None]:
+    """Guard and settlement of a unit that puts another task in the place of this one, or none."""
+    if task is None or task.finished:
+        return None, None
+    error = encode({"code": "canceled", "message": reason})
+    finish = Finish("cancel", TaskState.CANCELED, error=error, error_code="canceled", actor=actor)
+    return Seen(task.id, task.version, task.claim_version), finish
+
+
+async def forget(store: Store, task: Task) -> None:
+    """Turns that found nothing to do are nothing to keep: remove the finished task and its moves now."""
+    try:
+        await store.prune_trees(Rules(task.namespace, 0, 0), [task.root_id], _PAGE)
+    except StoreError:
+        pass  # it will be pruned with the rest
+
+
+def unit_of(prepared: list[Prepared], rows: tuple[Row, ...], tasks: tuple[NewTask, ...] = (), **more: Any) -> Unit:
+    """A unit that starts what was prepared, beside what else it does."""
+    new = (*(task for each in prepared for task in each.tasks), *tasks)
+    return Unit(tasks=new, rows=(*(row for each in prepared for row in each.rows), *rows), **more)

@@ -1,0 +1,1 @@
+"""Watchers: work started when files or URLs change."""

@@ -1,0 +1,331 @@
+"""Watchers: create, edit, pause, resume, remove, look now. Every change by people goes through here.
+
+A watcher is a record with what it has seen as its items and, while it is active, one task of kind `watcher` that looks. What a
+look does is in `kernel.watchers.scan`, what counts as a change in `kernel.watchers.decide`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack
+from urllib.parse import urlsplit
+
+import msgspec
+
+from treadle.kernel.store.records import ChangeRecord
+from treadle.kernel.store.units import Unit, Verdict
+from treadle.kernel.triggers.service import ACTIVE, PAUSED, TRIES, Recovery, Timed, read_body, replacing
+from treadle.kernel.triggers.target import make_target
+from treadle.model.clock import Duration, milliseconds
+from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, StoreUnavailable, WatcherExists, WatcherNotFound
+from treadle.model.globs import compile_pattern
+from treadle.model.lists import check_count
+from treadle.model.names import WATCHER, Lane, check_name
+from treadle.model.records import Record
+from treadle.model.retry import RetryPolicy, as_policy
+from treadle.model.schedules import GRACE_FOR, Target
+from treadle.model.states import WATCHER as MACHINE
+from treadle.model.tasks import NewTask
+from treadle.model.values import encode
+from treadle.model.watchers import CHANGES, DIRECTORY, EXISTING, FILE, HTTP, Item, Source, WatcherBody
+
+RECENT = 20
+"""So many changes are kept in the record."""
+
+SHORTEST_EVERY_FOR = 1000
+
+_LONGEST_PATH = 4096
+_PAGE = 1000
+_body = msgspec.json.Decoder(WatcherBody)
+_item = msgspec.json.Decoder(Item)
+
+
+class WatcherOptions(TypedDict, total=False):
+    """What a watcher looks at (one of `directory`, `file`, `url`), what a change starts (one of `task`, `workflow`, `function`)."""
+
+    directory: str | None
+    file: str | None
+    """An absolute path."""
+    url: str | None
+    """An http or https address."""
+    pattern: str
+    """Of a directory: which files, e.g. `*.csv` or `2027/**/*.csv`; all by default."""
+    recursive: bool
+    """Of a directory: the pattern counts at every depth."""
+    changes: Sequence[str]
+    """Which of `created`, `modified` and `deleted` count; the first two by default."""
+    every: Duration
+    """How often it is looked; 30 s by default."""
+    settle: Duration
+    """For how long a file must have stayed the same before it is told of; 2 s by default."""
+    existing: str
+    """Whether what the first look finds counts as `seen` (the default) or as `new`."""
+    hashing: bool
+    """Whether a file whose time changed must have other content to count as modified; yes by default."""
+    hash_limit: int
+    """Bytes that are read for that; bigger files are known by size and time."""
+    fetch_timeout: Duration
+    """Of an address: seconds without an answer after which it is tried again."""
+    looked_by: str
+    """The task list whose workers look, where not every machine has the path; by default all workers do."""
+    task: str | None
+    workflow: str | None
+    function: str | None
+    flow: str | None
+    version: int | None
+    inputs: Mapping[str, Any] | None
+    change_as: str | None
+    """The name under which the inputs have the change; `change` by default."""
+    task_list: str
+    priority: int
+    retry: RetryPolicy | int | None
+    timeout: Duration | None
+
+
+_SOURCE = ("directory", "file", "url", "pattern", "recursive", "existing")
+_TARGET = ("task", "workflow", "function", "flow", "version", "inputs", "change_as", "task_list", "priority", "retry", "timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """A watcher as people see it."""
+
+    id: str
+    name: str
+    state: str
+    version: int
+    body: WatcherBody
+    created_at: int
+    updated_at: int
+    task_id: str | None
+
+
+class Watchers(Timed[WatcherBody]):
+    """The watchers of one namespace."""
+
+    machine = MACHINE
+    not_found = WatcherNotFound
+    exists = WatcherExists
+
+    # what people do
+
+    async def create(self, name: str, *, paused: bool = False, actor: str = "python", **options: Unpack[WatcherOptions]) -> Watcher:
+        """Start a task, a workflow or a function for each change of files or of an address; see `WatcherOptions`.
+
+        Whether the path is there is seen by who looks, which may be another machine: until it is, the watcher says so.
+        """
+        check_name(name, "watcher name")
+        body = make_body(options)
+        self.check(body)
+        return await self.get(await self._put(name, body, paused=paused, actor=actor))
+
+    def check(self, body: WatcherBody) -> None:
+        """Raise what is wrong with a watcher."""
+        self._starters.check(body.target)
+        encode(body.target.inputs, "inputs")
+
+    async def edit(self, name: str, *, actor: str = "python", **changes: Unpack[WatcherOptions]) -> Watcher:
+        """Change how it looks and what it starts; takes effect at once. What it looks at stays: that is another watcher."""
+        check_options(changes)
+        if fixed := [each for each in _SOURCE if each in changes]:
+            raise InvalidWatcher(f"What a watcher looks at does not change ({fixed[0]}): remove it, and create another.")
+
+        def edited(body: WatcherBody, _: int) -> WatcherBody:
+            new = _rest(body, changes)
+            self.check(new)
+            return new
+
+        return _shown(await self._operate(name, "edit", actor, edited), self.load)
+
+    async def pause(self, name: str, *, actor: str = "python") -> Watcher:
+        """From now on it does not look; what was started goes on."""
+        return _shown(await self._operate(name, "pause", actor, lambda body, _: body, unless=PAUSED), self.load)
+
+    async def resume(self, name: str, *, actor: str = "python") -> Watcher:
+        """Let a paused watcher go on, at once: what changed meanwhile is noticed now."""
+        return _shown(await self._operate(name, "resume", actor, lambda body, _: body, unless=ACTIVE), self.load)
+
+    async def remove(self, name: str, *, actor: str = "python") -> Watcher:
+        """End the watcher; what was started goes on, and its name is free."""
+        return _shown(await self._operate(name, "remove", actor, lambda body, _: body), self.load)
+
+    async def look(self, name: str, *, actor: str = "python") -> Watcher:
+        """Let it look as soon as a worker can, instead of when it is due."""
+        for _ in range(TRIES):
+            record = await self._get_record(name)
+            if record.state != ACTIVE:
+                raise IllegalMove(WATCHER, record.name or record.id, record.state, "look", MACHINE.possible(record.state))
+            task = None if record.task_id is None else await self._store.find_task(record.task_id)
+            if task is not None and task.owner_id is not None:
+                return _shown(record, self.load)  # somebody is looking now
+            new = self.next_task(record.id, self.load(record), await self._store.now())
+            guard, settlement = replacing(task, actor, f"The watcher {record.name} looks at once, as {actor} wished.")
+            change = ChangeRecord(record.id, record.version, record.body, task_id=new.id)
+            answer = await self._committer.submit(Unit(guard, settlement, (new,), rows=(change,)), self._patience)
+            if answer.verdict is Verdict.DONE:
+                return await self.get(record.id)
+        raise StoreUnavailable(f"The watcher {name} changes too fast; try again.")
+
+    # looking
+
+    async def get(self, name: str) -> Watcher:
+        """The live watcher of that name, or the one of that id, or `WatcherNotFound`."""
+        return _shown(await self._get_record(name), self.load)
+
+    async def list_watchers(self, *, ended: bool = False, limit: int = _PAGE, before_id: str | None = None) -> list[Watcher]:
+        """A page of watchers, newest first: the live ones, with `ended` those that have ended as well."""
+        return [_shown(record, self.load) for record in await self._page(ended, limit, before_id)]
+
+    async def list_seen(self, name: str, *, after: str | None = None, limit: int = 100) -> list[tuple[str, Item]]:
+        """A page of what the watcher has seen, in order of name."""
+        if not 0 < limit <= _PAGE:
+            raise InvalidInput(f"limit must be from 1 to {_PAGE}, not {limit}.")
+        if after is not None:
+            encode(after, "cursor")  # what is no text, no store can look for
+        record = await self._get_record(name)
+        return [(key, _item.decode(value)) for key, value in await self._store.list_items(record.id, after, limit)]
+
+    async def describe_recovery(self) -> list[Recovery]:
+        """What a start-up finds: the watchers that should have looked some time ago; the next look tells all that changed."""
+        now = await self._store.now()
+        found = []
+        for record in await self._list_active():
+            task = None if record.task_id is None else await self._store.find_task(record.task_id)
+            due_at = now if task is None or task.finished else task.wake_at or task.due_at
+            if task is None or task.owner_id is not None or now - due_at <= GRACE_FOR:
+                continue
+            body = self.load(record)
+            missed = (now - due_at) // body.every_for + 1
+            text = f"{missed} look(s) are due; one is made, and tells all that changed since the last ({body.items} seen then)"
+            found.append(Recovery(WATCHER, record.id, record.name or "", due_at, missed, (), text))
+        return found
+
+    # changing
+
+    def load(self, record: Record) -> WatcherBody:
+        """The body of a watcher's record."""
+        return read_body(_body, record)
+
+    def save(self, body: WatcherBody) -> str:
+        """The body as it is stored."""
+        return encode(msgspec.to_builtins(body), "watcher")
+
+    def next_task(self, record_id: str, body: WatcherBody, now: int) -> NewTask:
+        """A task that looks at once."""
+        return NewTask(
+            id=self._ids.new_id(),
+            lane=Lane(self._namespace, WATCHER, body.looked_by, WATCHER),
+            payload=encode({"watcher_id": record_id}),
+            trace_id=f"watcher:{record_id}",
+        )
+
+
+def _shown(record: Record, load: Any) -> Watcher:
+    return Watcher(
+        record.id,
+        record.name or "",
+        record.state,
+        record.version,
+        load(record),
+        record.created_at,
+        record.updated_at,
+        record.task_id,
+    )
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Refuse names that a watcher does not have, and an edit that says nothing."""
+    known = WatcherOptions.__annotations__
+    if not given:
+        raise InvalidInput("Say what to change, e.g. every=60.")
+    if unknown := [name for name in given if name not in known]:
+        raise InvalidInput(f"A watcher has no {unknown[0]!r}; it has {', '.join(known)}.")
+
+
+def make_body(given: Mapping[str, Any]) -> WatcherBody:
+    """The body of a new watcher, checked in its parts."""
+    check_options(given)
+    existing = given.get("existing", "seen")
+    if existing not in EXISTING:
+        raise InvalidWatcher(f"existing is one of {', '.join(EXISTING)}, not {existing!r}.")
+    body = WatcherBody(source=_source(given), target=Target(kind="", name=""), existing=existing)
+    return _rest(body, given)
+
+
+def _source(given: Mapping[str, Any]) -> Source:
+    places = [(kind, given[name]) for kind, name in ((DIRECTORY, "directory"), (FILE, "file"), (HTTP, "url")) if given.get(name)]
+    if len(places) != 1:
+        said = f", not {' and '.join(kind for kind, _ in places)} together" if places else ""
+        raise InvalidWatcher(f"Say what to watch: a directory, a file or a url{said}.")
+    ((kind, place),) = places
+    place = str(place)
+    if kind == HTTP:
+        _check_address(place)
+    elif not place.startswith("/") or len(place) > _LONGEST_PATH or "\0" in place or ".." in place.split("/"):
+        raise InvalidWatcher(f"{place!r} is not an absolute path: whoever looks may be elsewhere. Give one like /srv/incoming.")
+    if kind != DIRECTORY and ("pattern" in given or given.get("recursive")):
+        raise InvalidWatcher("Only a directory has a pattern.")
+    pattern = given.get("pattern", "*")
+    compile_pattern(pattern)
+    return Source(kind=kind, place=place, pattern=pattern, recursive=bool(given.get("recursive", False)))
+
+
+def _check_address(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        known = False
+    if not known or not url.isprintable() or " " in url:
+        raise InvalidWatcher(
+            f"{url!r} is not an address: only http and https can be watched, e.g. https://example.org/prices.json."
+        )
+    if parts.username is not None or parts.password is not None:
+        raise InvalidWatcher("An address with a name or password in it would be shown to everybody who looks at the watcher.")
+
+
+def _rest(body: WatcherBody, given: Mapping[str, Any]) -> WatcherBody:
+    changes = tuple(given.get("changes", body.changes))
+    if not changes or any(change not in CHANGES for change in changes):
+        raise InvalidWatcher(f"changes are some of {', '.join(CHANGES)}, not {', '.join(map(str, changes)) or 'none'}.")
+    every_for = milliseconds(given["every"], "every", positive=True) if "every" in given else body.every_for
+    if every_for < SHORTEST_EVERY_FOR:
+        raise InvalidWatcher(f"The shortest time between two looks is one second, not {every_for} ms.")
+    source = msgspec.structs.replace(
+        body.source,
+        hashing=bool(given.get("hashing", body.source.hashing)),
+        hash_limit=check_count(given.get("hash_limit", body.source.hash_limit), "hash_limit"),
+        timeout_for=milliseconds(given["fetch_timeout"], "fetch_timeout", positive=True)
+        if "fetch_timeout" in given
+        else body.source.timeout_for,
+    )
+    return msgspec.structs.replace(
+        body,
+        source=source,
+        target=_target(given, body.target),
+        changes=changes,
+        every_for=every_for,
+        settle_for=milliseconds(given["settle"], "settle") if "settle" in given else body.settle_for,
+        looked_by=check_name(given.get("looked_by", body.looked_by), "task list"),
+    )
+
+
+def _target(given: Mapping[str, Any], old: Target) -> Target:
+    if old.kind and not any(name in given for name in _TARGET):
+        return old
+    names = {name: given[name] for name in ("task", "workflow", "function") if given.get(name) is not None}
+    if old.kind and not names:
+        names = {old.kind: old.name}
+    timeout = given.get("timeout")
+    return make_target(
+        **names,
+        flow=given.get("flow", old.flow if old.kind in names else None),
+        version=given.get("version", old.version if old.kind in names else None),
+        inputs=given.get("inputs", old.inputs),
+        given_as=given.get("change_as") or old.given_as or "change",
+        task_list=check_name(given.get("task_list", old.task_list), "task list"),
+        priority=given.get("priority", old.priority),
+        retry=as_policy(given["retry"]) if "retry" in given else old.retry,
+        timeout_for=old.timeout_for if timeout is None else milliseconds(timeout, "timeout", positive=True),
+    )

@@ -1,0 +1,146 @@
+"""The talk with a model about one step, from the prompt to an answer that fits the facet's returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from treadle.llm.answers import Answer, ToolUse
+from treadle.llm.config import LLMConfig
+from treadle.llm.errors import LLMError
+from treadle.llm.exchange import Exchange, Said, SendFailed
+from treadle.llm.schemas import check_object, say
+from treadle.llm.tools import Toolbox
+from treadle.model.errors import InvalidInput
+from treadle.model.usage import Usage
+from treadle.model.values import Json, encode
+
+
+class Meter(Protocol):
+    """Who pays for requests."""
+
+    async def reserve(self, model: str, request: dict[str, Any]) -> Usage | None:
+        """Set aside what the request may cost, or raise `budget_exhausted`."""
+
+    async def settle(self, usage: Usage | None, answer: Answer) -> None:
+        """It was answered."""
+
+    async def give_back(self, usage: Usage | None) -> None:
+        """It was refused, and cost nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """An answer that cannot be used: how it fails if it stays so, and what the model is told."""
+
+    code: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One step's exchanges; `run` once."""
+
+    exchange: Exchange
+    config: LLMConfig
+    toolbox: Toolbox
+    meter: Meter
+    model: str
+    system: str
+    said: Said | None = None
+    messages: list[dict[str, Any]] = field(default_factory=list)
+
+    async def run(self, prompt: str) -> dict[str, Json]:
+        """The facet's returns, or `LLMError`. Other tools are called as the model asks; bad answers are sent back."""
+        self.messages.append({"role": "user", "content": prompt})
+        retries = 0
+        for _ in range(self.config.max_turns):
+            answer = await self._ask()
+            if answer.content:
+                self.messages.append({"role": "assistant", "content": answer.content})
+            if answer.stop_reason == "pause_turn":
+                continue
+            results: list[dict[str, Any]] = []
+            wrong: _Wrong | None = None
+            for use in answer.uses:
+                if use.tool != self.toolbox.target:
+                    results.append(await self._call(use, answer))
+                    continue
+                result, wrong = self._read(use, answer)
+                if wrong is None:
+                    return result
+                results.append(_result(use, f"{wrong.reason} Call {use.tool} again with an answer that fits its schema.", True))
+            if not answer.uses:
+                wrong = self._nothing(answer)
+            if wrong is not None:
+                retries += 1
+                if retries > self.config.max_retries:
+                    raise LLMError(wrong.code, f"{wrong.reason} That was try {retries} of {retries}.")
+            self.messages.append({"role": "user", "content": results or self._reminder(wrong)})
+        raise LLMError("too_many_turns", f"The model gave no answer in {self.config.max_turns} turns.")
+
+    async def _ask(self) -> Answer:
+        request: dict[str, Any] = {
+            "model": self.model,
+            "max_tokens": self.config.max_tokens,
+            "messages": list(self.messages),
+            "tools": self.toolbox.definitions,
+        }
+        if self.system:
+            request["system"] = self.system
+        usage = await self.meter.reserve(self.model, request)
+        try:
+            answer = await self.exchange.send(request, self.said)
+        except SendFailed as error:
+            if not error.unknown:
+                await self.meter.give_back(usage)
+            raise
+        await self.meter.settle(usage, answer)
+        if answer.stop_reason == "refusal":
+            raise LLMError("model_refused", "The model declined to answer.")
+        if answer.stop_reason == "model_context_window_exceeded":
+            raise LLMError("context_exceeded", "The conversation no longer fits the model's context window.")
+        return answer
+
+    async def _call(self, use: ToolUse, answer: Answer) -> dict[str, Any]:
+        if use.input is None:
+            reason = _cut_off(self.config) if answer.stop_reason == "max_tokens" else "The input is not a JSON object."
+            return _result(use, reason, True)
+        text, failed = await self.toolbox.call(use.tool, use.input)
+        return _result(use, text, failed)
+
+    def _read(self, use: ToolUse, answer: Answer) -> tuple[dict[str, Json], _Wrong | None]:
+        if use.input is None:
+            if answer.stop_reason == "max_tokens":
+                return {}, _Wrong("answer_cut_off", _cut_off(self.config))
+            return {}, _Wrong("answer_not_json", f"The answer is not a JSON object: {use.raw[:200]!r}.")
+        result, problems = check_object(self.toolbox.program, self.toolbox.facet.returns, use.input)
+        if problems and answer.stop_reason == "max_tokens":
+            return {}, _Wrong("answer_cut_off", _cut_off(self.config))
+        if problems:
+            return {}, _Wrong("answer_mismatch", f"The answer does not fit the declared returns: {say(problems)}.")
+        try:
+            encode(result, "answer")
+        except InvalidInput as error:
+            return {}, _Wrong("answer_mismatch", f"The answer cannot be stored: {error}")
+        return result, None
+
+    def _nothing(self, answer: Answer) -> _Wrong:
+        """Why there is no answer in a message without any call."""
+        if answer.stop_reason == "max_tokens":
+            return _Wrong("answer_cut_off", _cut_off(self.config))
+        if not answer.text.strip():
+            return _Wrong("answer_empty", "The model said nothing at all.")
+        return _Wrong("answer_missing", f"The model answered in text and did not call {self.toolbox.target}.")
+
+    def _reminder(self, wrong: _Wrong | None) -> str:
+        return f"{wrong.reason if wrong else ''} Give the final answer by calling the tool {self.toolbox.target}.".strip()
+
+
+def _result(use: ToolUse, text: str, failed: bool) -> dict[str, Any]:
+    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": use.id, "content": text}
+    return result | {"is_error": True} if failed else result
+
+
+def _cut_off(config: LLMConfig) -> str:
+    return f"The answer was cut off after max_tokens ({config.max_tokens}): it has to be shorter."

@@ -1,0 +1,162 @@
+"""One request to the model and its answer, sent again while the service is busy or does not answer.
+
+The SDK's own retries are off. A 429 waits as long as `retry-after` says; 529 and other errors of the service, timeouts,
+broken connections and malformed answers wait longer each time. `max_sends` and `patience` bound it all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.llm.answers import Answer, Assembler, Malformed
+from treadle.llm.config import LLMConfig, scrubbed
+from treadle.llm.errors import LLMError
+
+Said = Callable[[str], Awaitable[None]]
+"""Told what the model has said so far in this answer."""
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
+_MALFORMED_SENDS = 3
+_LONGEST_MESSAGE = 500
+_BUSY_TYPES = ("overloaded_error", "rate_limit_error", "api_error", "timeout_error")
+_BUSY_STATES = (408, 409, 429)
+_MALFORMED = (Malformed, ValueError, AttributeError, KeyError, TypeError, IndexError)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    code: str
+    message: str
+    again: bool = True
+    after: float | None = None
+    unknown: bool = False
+    """The service may have done (and billed) the work all the same."""
+
+
+class SendFailed(LLMError):
+    """A request that was given up; `unknown` if one of its sends may have been billed."""
+
+    def __init__(self, code: str, message: str, *, unknown: bool) -> None:
+        super().__init__(code, message)
+        self.unknown = unknown
+
+
+class Exchange:
+    """Sends requests through a client of the SDK, asynchronous or not."""
+
+    def __init__(
+        self,
+        client: Any,
+        config: LLMConfig,
+        sleep: Callable[[float], Awaitable[None]],
+        random: Callable[[], float],
+        secrets: tuple[str, ...] = (),
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._sleep = sleep
+        self._random = random
+        self._secrets = secrets
+
+    async def send(self, request: dict[str, Any], said: Said | None = None) -> Answer:
+        """The answer, or `SendFailed`. Raises nothing else on account of the service."""
+        waited, unknown, malformed = 0.0, False, 0
+        for number in range(1, self._config.max_sends + 1):
+            try:
+                return await self._send(request, said)
+            except Exception as error:
+                trouble = self._trouble(error)
+                if trouble is None:
+                    raise
+            unknown = unknown or trouble.unknown
+            malformed += trouble.code == "llm_malformed"
+            wait = self._wait(number, trouble)
+            if not trouble.again or malformed >= _MALFORMED_SENDS:
+                raise SendFailed(trouble.code, trouble.message, unknown=unknown)
+            if number == self._config.max_sends or waited + wait > self._config.patience:
+                told = f"{trouble.message} Given up after {number} sends and {waited:.1f} s of waiting"
+                asked = f", as it asks to wait {trouble.after:g} s more." if trouble.after else "."
+                raise SendFailed(trouble.code, told + asked, unknown=unknown)
+            waited += wait
+            await self._sleep(wait)
+        raise AssertionError("unreachable")
+
+    def _wait(self, number: int, trouble: _Trouble) -> float:
+        if trouble.after is not None:
+            return max(trouble.after, 0.0)
+        return min(_FIRST_WAIT * 2.0 ** (number - 1), _LONGEST_WAIT) * (1 - 0.25 * self._random())
+
+    async def _send(self, request: dict[str, Any], said: Said | None) -> Answer:
+        assembler = Assembler()
+        text = ""
+        async for event in self._events(request):
+            if (more := assembler.add(event)) and said is not None:
+                text += more
+                await said(text)
+        return assembler.answer()
+
+    async def _events(self, request: dict[str, Any]) -> AsyncIterator[Any]:
+        create = self._client.messages.create
+        if _blocks(self._client):
+            stream = await asyncio.to_thread(create, **request, stream=True)
+            iterator = iter(stream)
+            while (event := await asyncio.to_thread(next, iterator, None)) is not None:
+                yield event
+            return
+        stream = create(**request, stream=True)
+        if inspect.isawaitable(stream):
+            stream = await stream
+        try:
+            async for event in stream:
+                yield event
+        finally:
+            await stream.close()
+
+    def _trouble(self, error: Exception) -> _Trouble | None:
+        """What an error means, or None for one that is not the service's."""
+        kinds = {kind.__name__ for kind in type(error).__mro__}
+        if "APIStatusError" in kinds:
+            return self._status_trouble(error)
+        if "APITimeoutError" in kinds or "TimeoutException" in kinds:
+            return _Trouble("llm_timeout", "The model's service did not answer in time.", unknown=True)
+        if "APIConnectionError" in kinds or "TransportError" in kinds:
+            return _Trouble("llm_timeout", "The connection to the model's service broke, or there was none.", unknown=True)
+        if isinstance(error, _MALFORMED) or "APIResponseValidationError" in kinds or "APIError" in kinds:
+            told = self._words(str(error) or type(error).__name__)
+            return _Trouble("llm_malformed", f"The model's service sent what is no message: {told}.", unknown=True)
+        return None
+
+    def _status_trouble(self, error: Any) -> _Trouble:
+        status, kind = error.status_code, getattr(error, "type", None)
+        told = self._words(getattr(error, "api_message", None) or kind or "no reason given")
+        after = _seconds(error.response.headers)
+        if status == 429 or kind == "rate_limit_error":
+            return _Trouble("llm_rate_limited", f"The model's service limits the rate: {told}.", after=after)
+        if status >= 500 or status in _BUSY_STATES or kind in _BUSY_TYPES:
+            return _Trouble("llm_overloaded", f"The model's service is overloaded or failing ({status}): {told}.", after=after)
+        return _Trouble("llm_rejected", f"The model's service rejects the request ({status}): {told}.", again=False)
+
+    def _words(self, text: str) -> str:
+        return scrubbed(text, self._secrets)[:_LONGEST_MESSAGE].rstrip(". ")
+
+
+def _blocks(client: Any) -> bool:
+    """Whether calls of the client block: the SDK's synchronous one, and everything that is like it."""
+    return "Anthropic" in {kind.__name__ for kind in type(client).__mro__}
+
+
+def _seconds(headers: Any) -> float | None:
+    """How long the service asks to wait: milliseconds or seconds; other forms are not understood."""
+    for name, factor in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name)) * factor
+        except (TypeError, ValueError):
+            continue
+        if not math.isnan(seconds):
+            return seconds
+    return None

@@ -1,0 +1,111 @@
+"""Who pays: each request is reserved in the store before it is sent, and settled after it, under its task and attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from treadle.kernel.store.usage import UsageStore
+from treadle.llm.answers import Answer
+from treadle.llm.errors import LLMError
+from treadle.llm.prices import Price, Prices, most_tokens
+from treadle.model.tasks import Task
+from treadle.model.usage import SETTLED, Usage
+
+
+class TaskMeter:
+    """The requests of one attempt at one task of a run, numbered from 1."""
+
+    def __init__(
+        self, store: UsageStore, new_id: Callable[[], str], prices: Prices, task: Task, default_limit: int | None = None
+    ) -> None:
+        self._store = store
+        self._new_id = new_id
+        self._prices = prices
+        self._task = task
+        self._default_limit = default_limit
+        self._number = 0
+
+    async def reserve(self, model: str, request: dict[str, Any]) -> Usage | None:
+        """Set aside what the request may cost at most, or raise `budget_exhausted`; durable when this returns."""
+        price = self._prices.find(model)
+        if price is None and await self._limit() is not None:
+            raise LLMError(
+                "price_unknown", f"The run has a budget, and nobody said what {model} costs: set TREADLE_LLM_PRICES for it."
+            )
+        amount = (price or Price(0, 0)).cost(most_tokens(request), int(request["max_tokens"]))
+        while True:
+            self._number += 1
+            wish = Usage(
+                id=self._new_id(),
+                run_id=self._task.run_id or self._task.root_id,
+                step_id=self._task.step_id,
+                task_id=self._task.id,
+                attempt=self._task.attempt,
+                request_no=self._number,
+                model=model,
+                reserved_micros=amount,
+            )
+            answer = await self._store.reserve_usage(wish, self._default_limit)
+            if answer.usage is None:
+                limit, spent = answer.budget.limit_micros or 0, answer.budget.committed_micros
+                raise LLMError(
+                    "budget_exhausted",
+                    f"The run may spend {_dollars(limit)} and has spent or set aside {_dollars(spent)}; "
+                    f"the next request could cost {_dollars(amount)}.",
+                )
+            if answer.usage.state != SETTLED:  # a settled one was made before this worker was interrupted: a new one is asked for
+                return answer.usage
+
+    async def settle(self, usage: Usage | None, answer: Answer) -> None:
+        """Write down what it really came to; twice is once."""
+        if usage is not None:
+            price = self._prices.find(usage.model) or Price(0, 0)
+            tokens = (answer.input_tokens, answer.output_tokens, answer.cache_write_tokens, answer.cache_read_tokens)
+            await self._store.settle_usage(
+                msgspec.structs.replace(
+                    usage,
+                    cost_micros=price.cost(*tokens),
+                    input_tokens=tokens[0],
+                    output_tokens=tokens[1],
+                    cache_write_tokens=tokens[2],
+                    cache_read_tokens=tokens[3],
+                )
+            )
+
+    async def give_back(self, usage: Usage | None) -> None:
+        """The service refused the request: it cost nothing."""
+        if usage is not None:
+            await self._store.settle_usage(msgspec.structs.replace(usage, cost_micros=0))
+
+    async def _limit(self) -> int | None:
+        found = await self._store.find_budget(self._task.run_id or self._task.root_id)
+        return self._default_limit if found is None else found.limit_micros
+
+
+class NoMeter:
+    """For handlers outside runs: counts what was used, and has no budget."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.input_tokens = 0
+        self.output_tokens = 0
+
+    async def reserve(self, model: str, request: dict[str, Any]) -> Usage | None:
+        """Nothing is set aside."""
+        return None
+
+    async def settle(self, usage: Usage | None, answer: Answer) -> None:
+        """Count it."""
+        self.requests += 1
+        self.input_tokens += answer.input_tokens
+        self.output_tokens += answer.output_tokens
+
+    async def give_back(self, usage: Usage | None) -> None:
+        """It cost nothing."""
+
+
+def _dollars(micros: int) -> str:
+    return f"${micros / 1_000_000:.6f}".rstrip("0").rstrip(".")

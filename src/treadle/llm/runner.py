@@ -1,0 +1,206 @@
+"""`ClaudeAgentRunner`: drives one workflow in the calling thread, with handlers where there are any and a model elsewhere.
+
+It does not poll: the tasks of the run that it started are born taken by it. It holds them under leases that it renews, and
+settles one after another. If its process dies, the leases run out, and whoever serves prompts goes on (D56).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from treadle.agents.step_log import Narrator
+from treadle.kernel.queue.decide import settlement
+from treadle.kernel.store.queries import Renewal, TaskFilter
+from treadle.kernel.store.units import Park
+from treadle.llm.config import config_of
+from treadle.llm.errors import LLMError
+from treadle.llm.service import LLMService
+from treadle.llm.tools import Tools, run_tool
+from treadle.model.clock import milliseconds
+from treadle.model.errors import StoreError
+from treadle.model.names import HANDLER
+from treadle.model.outcomes import Failed, Outcome, Problem, Released
+from treadle.model.retry import NO_RETRY
+from treadle.model.states import TaskState
+from treadle.model.tasks import Born, Claim, LogLine, Task
+from treadle.model.values import Json, decode
+from treadle.workers.call import outcome_of, outcome_of_error
+from treadle.workers.context import Context
+
+if TYPE_CHECKING:
+    from treadle.wiring.engine import Engine
+
+T = TypeVar("T")
+_LOOKED_AT = 1000
+"""Tasks of one run that are looked at to find those that are held here."""
+
+
+class Persistence(Protocol):
+    """The store of agents, as far as the runner needs it."""
+
+    engine: Engine
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run it on the engine's event loop, and wait."""
+
+
+class Evaluator(Protocol):
+    """Drives runs to their fixed points."""
+
+    def execute(self, workflow_ast: Any, inputs: Any = None, program_ast: Any = None, **options: Any) -> Any: ...
+
+    def resume(self, workflow_id_val: str) -> Any: ...
+
+
+class ClaudeAgentRunner:
+    """Runs workflows synchronously and in process; one step at a time."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        persistence: Persistence,
+        *,
+        anthropic_client: Any = None,
+        model: str | None = None,
+        system_prompt: str | None = None,
+        tool_registry: Tools | None = None,
+        max_dispatches: int = 100,
+        max_turns: int = 10,
+        max_retries: int = 2,
+    ) -> None:
+        self._evaluator = evaluator
+        self._persistence = persistence
+        self._tools = tool_registry
+        self._max_dispatches = max_dispatches
+        engine = persistence.engine
+        config = config_of(engine.settings, model=model, system_prompt=system_prompt, max_turns=max_turns, max_retries=max_retries)
+        self._service = LLMService(engine, client=anthropic_client, tools=tool_registry, config=config)
+        self._owner_id = engine.ids.new_id()
+        self._lease_for = milliseconds(engine.settings.lease, "lease", positive=True)
+        takes = "born" in inspect.signature(evaluator.execute).parameters
+        self._born: dict[str, Any] = {"born": Born(self._owner_id, self._lease_for)} if takes else {}
+        """What the evaluator is told, if it can be: who holds the tasks of the run from the start."""
+
+    def run(
+        self,
+        workflow_ast: Any,
+        inputs: Mapping[str, Json] | None = None,
+        program_ast: Any = None,
+        *,
+        task_description: str | None = None,
+    ) -> Any:
+        """Start the workflow and drive it to its end; the evaluator's `ExecutionResult`.
+
+        For each step: a handler of the registry (exact name, short name, default), else the model. What goes wrong fails
+        the step. After `max_dispatches` steps the run is left as it is, PAUSED, for whoever goes on with it. Raises
+        `RuntimeError` for a facet with neither handler nor model; its run stays, too.
+        """
+        run = self._persistence.run
+        result = self._evaluator.execute(workflow_ast, inputs, program_ast, **self._born)
+        held: list[Claim] = []
+        keeping = run(self._start_keeping(held))
+        left = self._max_dispatches
+        try:
+            while result.status == "PAUSED" and left > 0:
+                task = run(self._take(result.workflow_id, held))
+                if task is None:
+                    break
+                left -= 1
+                run(self._do(task, task_description))
+                result = self._evaluator.resume(result.workflow_id)
+        finally:
+            run(self._let_go(result.workflow_id, keeping))
+        return result
+
+    async def _take(self, run_id: str, held: list[Claim]) -> Task | None:
+        """The next task of the run, held by this runner; None if none is free, or an operator holds the run.
+
+        Those that were born taken come first. Others there are where somebody else advanced the run.
+        """
+        store = self._persistence.engine.store
+        mine = await self._mine(run_id, TaskState.RUNNING)
+        held[:] = [task.claim for task in mine]
+        if mine:
+            return min(mine, key=lambda task: (task.priority, task.due_at, task.id))
+        for task_id in await store.claim_of_run(run_id, HANDLER, self._owner_id, self._lease_for, 1):
+            task = await store.find_task(task_id)
+            held[:] = [] if task is None else [task.claim]
+            return task
+        return None
+
+    async def _mine(self, run_id: str, *states: str) -> list[Task]:
+        """Tasks of the run that this runner holds."""
+        which = TaskFilter(states=states, kind=HANDLER, run_id=run_id)
+        found = await self._persistence.engine.store.list_tasks(which, _LOOKED_AT)
+        return [task for task in found if task.owner_id == self._owner_id]
+
+    async def _do(self, task: Task, description: str | None) -> None:
+        engine = self._persistence.engine
+        lines: list[LogLine] = []
+        narrator = Narrator(Context(task, engine.clock.now, lines.append), engine.clock.monotonic)
+        narrator.begin()
+        try:
+            outcome = narrator.end(await self._outcome(task, description))
+        except RuntimeError:
+            await self._settle(task, Released("neither a handler nor a model"))
+            raise
+        await self._settle(task, outcome)
+        engine.run_kernel.advancer.forget(task.run_id or "")
+        with suppress(StoreError):  # the work is done, and that is what counts
+            await engine.store.append_lines(lines)
+
+    async def _outcome(self, task: Task, description: str | None) -> Outcome:
+        engine = self._persistence.engine
+        handler = None if self._tools is None else self._tools.find(task.name)
+        if handler is None and not self._service.available:
+            raise RuntimeError(f"There is no handler for {task.name}, and no client to ask a model; set ANTHROPIC_API_KEY.")
+        try:
+            payload: dict[str, Json] = decode(await engine.value_store.open_text(task.payload))
+            if handler is not None:
+                return outcome_of(await run_tool(handler, payload))
+            program = await engine.flows.program(task.flow_id or "")
+            facet = program.find_facet(task.name)
+            if facet is None:
+                return Failed(Problem("no_handler", f"{task.name} is not declared in this flow, and has no handler."))
+            return outcome_of(await self._service.answer(program, facet, payload, task, description=description))
+        except LLMError as error:
+            return error.outcome
+        except Exception as error:
+            return outcome_of_error(error)
+
+    async def _settle(self, task: Task, outcome: Outcome) -> None:
+        engine = self._persistence.engine
+        decided = settlement(task, outcome, NO_RETRY, 0.0, engine.settings.payload_limit)
+        await engine.run_kernel.settler.settle(task, task.claim, decided)
+
+    async def _start_keeping(self, held: list[Claim]) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(self._keep(held))
+
+    async def _keep(self, held: list[Claim]) -> None:
+        """Renew the leases of what is held until canceled, from a thread of its own, as lease lines want it."""
+        engine = self._persistence.engine
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1, thread_name_prefix="treadle-lease") as thread:
+            line = engine.store.lease_connection()
+            try:
+                while True:
+                    await engine.clock.sleep(self._lease_for / 3000)
+                    with suppress(StoreError):  # the next time, perhaps; else others take over
+                        await loop.run_in_executor(thread, line.renew, [Renewal(claim) for claim in held], self._lease_for)
+            finally:
+                await asyncio.shield(loop.run_in_executor(thread, line.close))
+
+    async def _let_go(self, run_id: str, keeping: asyncio.Task[None]) -> None:
+        """Give back what was not come to, as it was: others may go on with it at once."""
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        self._persistence.engine.run_kernel.advancer.driven.pop(run_id, None)
+        while mine := await self._mine(run_id, TaskState.RUNNING, TaskState.PAUSED):
+            for task in mine:
+                released = Park("release", task.state, task.attempt, task.failures, task.takeovers, error=task.error)
+                await self._persistence.engine.run_kernel.settler.settle(task, task.claim, released)

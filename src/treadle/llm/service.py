@@ -1,0 +1,195 @@
+"""Steps done by a model: what a worker runs for event facets that have a prompt block and no handler.
+
+`use_llm(engine)` lets the workers of an engine serve them. Which names those are is found in the flows of waiting tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from treadle.agents.step_log import Narrator
+from treadle.kernel.store.queries import TaskFilter
+from treadle.lang.program import Facet, Program, Prompt
+from treadle.llm.config import LLMConfig, config_of, load_sdk, make_client, secrets_of
+from treadle.llm.conversation import Conversation, Meter
+from treadle.llm.errors import LLMError
+from treadle.llm.exchange import Exchange, Said
+from treadle.llm.ledger import TaskMeter
+from treadle.llm.prices import Prices, parse_prices
+from treadle.llm.prompts import as_text, fill
+from treadle.llm.stream import StepStream
+from treadle.llm.tools import Tools, make_toolbox
+from treadle.model.errors import NotFound
+from treadle.model.outcomes import Outcome, Waiting
+from treadle.model.states import TaskState
+from treadle.model.tasks import Task
+from treadle.model.usage import micros
+from treadle.model.values import Json
+from treadle.workers.call import outcome_of, outcome_of_error
+from treadle.workers.context import Context
+from treadle.workers.handlers import Handler, make_handler
+
+if TYPE_CHECKING:
+    from treadle.wiring.engine import Engine
+
+_LOOKS = 50
+"""Names that are looked into at one time."""
+_NO_PROMPT_FOR = 10.0
+"""Seconds for which a name is taken to have no prompt, once that was seen."""
+_ELSEWHERE_FOR = 5_000
+"""Milliseconds after which a task without a prompt is offered again: somebody else may have a handler for it."""
+
+
+class LLMService:
+    """Asks a model for the returns of event facets, within the budget of their runs."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        client: Any = None,
+        tools: Tools | None = None,
+        config: LLMConfig | None = None,
+        concurrency: int = 16,
+    ) -> None:
+        self._engine = engine
+        self._client = client
+        self._exchange: tuple[asyncio.AbstractEventLoop, Exchange] | None = None
+        self.tools = tools
+        self.config = config or config_of(engine.settings)
+        self._prices = Prices(parse_prices(engine.settings.llm_prices))
+        self._concurrency = concurrency
+        self._prompts: dict[str, Handler] = {}
+        self._no_prompts: dict[str, float] = {}
+        """Names that are others' work, and until when that is believed."""
+        self._turn = 0
+
+    # for workers
+
+    async def look(self, names: Sequence[str]) -> None:
+        """Find out which of the names are those of prompts: by the flow of a task that waits.
+
+        Some at a time, in turn; a name that is none's prompt is not looked into again for a while.
+        """
+        now = self._engine.clock.monotonic()
+        unknown = [name for name in names if name not in self._prompts and self._no_prompts.get(name, 0.0) <= now]
+        self._turn = (self._turn + _LOOKS) % max(len(unknown), 1) if len(unknown) > _LOOKS else 0
+        for name in [*unknown[self._turn :], *unknown[: self._turn]][:_LOOKS]:
+            waiting = TaskFilter(states=(TaskState.PENDING,), namespace=self._engine.settings.namespace, name=name)
+            for task in await self._engine.store.list_tasks(waiting, 1):
+                facet = await self._facet(task)
+                if facet is not None and facet[1].prompt is not None:
+                    self._prompts[name] = make_handler(name, self.handle, concurrency=self._concurrency)
+                else:
+                    self._no_prompts[name] = now + _NO_PROMPT_FOR
+
+    def find(self, name: str) -> Handler | None:
+        """The handler of a name that was found to be a prompt's."""
+        return self._prompts.get(name)
+
+    def names(self) -> list[str]:
+        """The prompts that are served."""
+        return sorted(self._prompts)
+
+    async def handle(self, payload: dict[str, Json], ctx: Context) -> Outcome:
+        """Do one step; what goes wrong fails it with a code of its own."""
+        found = await self._facet(ctx.task)
+        if found is None or found[1].prompt is None:
+            ctx.log(f"{ctx.task.name} has no prompt in this flow, and no handler here", "warning")
+            return Waiting(_ELSEWHERE_FOR)
+        narrator = Narrator(ctx, self._engine.clock.monotonic)
+        narrator.begin()
+        try:
+            outcome = outcome_of(await self.answer(*found, payload, ctx.task))
+        except LLMError as error:
+            outcome = error.outcome
+        except Exception as error:
+            outcome = outcome_of_error(error)
+        return narrator.end(outcome)
+
+    # for everybody
+
+    @property
+    def available(self) -> bool:
+        """Whether there is a client, or a key to make one."""
+        return self._client is not None or bool(self._engine.settings.anthropic_api_key)
+
+    async def answer(
+        self, program: Program, facet: Facet, payload: Mapping[str, Json], task: Task, *, description: str | None = None
+    ) -> dict[str, Json]:
+        """The returns of a facet for what a task gives it, paid for by the task's run and seen in its step meanwhile."""
+        settings = self._engine.settings
+        limit = None if settings.llm_budget is None else micros(settings.llm_budget, "TREADLE_LLM_BUDGET")
+        meter = TaskMeter(self._engine.store, self._engine.ids.new_id, self._prices, task, limit)
+        stream = StepStream(self._engine.runs, self._engine.clock, task, self.config.stream_every)
+        return await self.converse(program, facet, payload, meter, stream.said, description=description)
+
+    async def converse(
+        self,
+        program: Program,
+        facet: Facet,
+        payload: Mapping[str, Json],
+        meter: Meter,
+        said: Said | None = None,
+        *,
+        description: str | None = None,
+    ) -> dict[str, Json]:
+        """The returns of a facet, by one conversation."""
+        prompt = facet.prompt or Prompt(id="", template=_default_template(facet, description))
+        parts = (self.config.system_prompt, description if facet.prompt is not None else None, fill(prompt.system or "", payload))
+        conversation = Conversation(
+            self._sender(),
+            self.config,
+            make_toolbox(program, facet, self.tools),
+            meter,
+            prompt.model or self.config.model,
+            "\n\n".join(part for part in parts if part),
+            said,
+        )
+        return await conversation.run(fill(prompt.template or "", payload) if facet.prompt else _spelled(prompt, payload))
+
+    def _sender(self) -> Exchange:
+        """A client that was made here belongs to the event loop that it is used on."""
+        loop, engine = asyncio.get_running_loop(), self._engine
+        if self._exchange is None or self._exchange[0] is not loop:
+            client = self._client or make_client(engine.settings, self.config.timeout)
+            secrets = secrets_of(client, engine.settings)
+            self._exchange = (loop, Exchange(client, self.config, engine.clock.sleep, engine.ids.random, secrets))
+        return self._exchange[1]
+
+    async def _facet(self, task: Task) -> tuple[Program, Facet] | None:
+        if task.flow_id is None:
+            return None
+        try:
+            program = await self._engine.flows.program(task.flow_id)
+        except NotFound:
+            return None
+        facet = program.find_facet(task.name)
+        return None if facet is None else (program, facet)
+
+
+def _default_template(facet: Facet, description: str | None) -> str:
+    doc = facet.doc.description if facet.doc is not None else ""
+    parts = (description, doc, f"Do the step {facet.qualified_name} with these parameters:")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _spelled(prompt: Prompt, payload: Mapping[str, Json]) -> str:
+    """The prompt of a facet without a prompt block: what it is for, and what it is given."""
+    return f"{prompt.template}\n{as_text(dict(payload))}"
+
+
+def use_llm(engine: Engine, *, client: Any = None, tools: Tools | None = None, concurrency: int = 16, **options: Any) -> LLMService:
+    """Let the workers of this engine do steps of event facets that have a prompt block and no handler.
+
+    `client` is a client of the SDK (by default one is made of the settings), `tools` a `ToolRegistry` whose handlers the
+    model may call; options are the fields of `LLMConfig`. Call it before `engine.worker()`.
+    """
+    if client is None:
+        load_sdk()  # here, where a missing package is best told, and not on the event loop, which it would hold up
+    config = config_of(engine.settings, **options)
+    service = LLMService(engine, client=client, tools=tools, config=config, concurrency=concurrency)
+    engine.fallback = service
+    return service

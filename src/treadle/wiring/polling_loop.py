@@ -1,0 +1,93 @@
+"""`ExternalPollingLoop`: a worker by another name, for programs that only poll (D33)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from treadle.kernel.queue.waker import Waker
+from treadle.kernel.telemetry.events import Event, LoopError, StoreTrouble, TickFailed
+from treadle.model.names import DEFAULT_LIST
+from treadle.workers.effects import EffectKernel
+from treadle.workers.executor import SystemExecutor
+from treadle.workers.loop import Worker, WorkerOptions
+
+if TYPE_CHECKING:
+    from treadle.wiring.engine import Engine
+    from treadle.wiring.host import WorkerHost
+
+LOOP_TICK_SECONDS = 5.0
+"""Seconds after which it looks by itself; what is due is known, and polled, sooner."""
+
+
+class ExternalPollingLoop:
+    """Polls the outside jobs of an engine's specialists. Nothing of it is in memory: a new one goes on where another stopped.
+
+    It runs all handlers of the engine, as every worker does. `tick` is one look at what is due, without `start`.
+    """
+
+    def __init__(self, engine: Engine, *, tick_seconds: float = LOOP_TICK_SECONDS, concurrency: int = 100) -> None:
+        self._engine = engine
+        self._tick_seconds = tick_seconds
+        self._concurrency = concurrency
+        self._host: WorkerHost | None = None
+
+    async def start(self) -> None:
+        """Begin to poll; the engine has to be open."""
+        from treadle.wiring.host import WorkerHost
+
+        settings = self._engine.settings
+        self._host = WorkerHost(
+            self._engine,
+            concurrency=self._concurrency,
+            threads=16,
+            processes=1,
+            task_lists=(DEFAULT_LIST,),
+            lease_for=round(settings.lease * 1000),
+            grace=30.0,
+            emit=self._emit,
+            poll_every=self._tick_seconds,
+        )
+        await self._host.start()
+
+    async def stop(self, *, timeout: float = 30.0) -> None:
+        """Start no more polls, and wait up to `timeout` seconds for those in flight; then they are canceled."""
+        host, self._host = self._host, None
+        if host is not None:
+            host.give_grace(timeout)
+            await host.stop()
+
+    async def tick(self) -> int:
+        """Poll what is due, all at once, each in a unit of its own, and wait for it; how many tasks that were.
+
+        Nobody renews leases meanwhile: a poll that takes longer than one is lost, and made again by others.
+        """
+        engine = self._engine
+        executor = SystemExecutor(16)
+        worker = Worker(
+            engine.store,
+            engine.committer,
+            engine.registry,
+            executor,
+            engine.clock,
+            engine.ids,
+            engine.emit,
+            owner_id=engine.ids.new_id(),
+            namespace=engine.settings.namespace,
+            options=WorkerOptions(concurrency=self._concurrency, poll_every=self._tick_seconds),
+            settle=engine.run_kernel.settler.settle,
+            open_payload=engine.value_store.open_text,
+            effects=EffectKernel(engine.store, engine.committer, engine.value_store, engine.clock),
+            tend=engine.approvals.tend,
+            external_jobs=engine.external_jobs,
+        )
+        try:
+            await Waker(engine.store, engine.clock, 60_000, engine.committer.tell, engine.emit).tick()
+            return await worker.once()
+        finally:
+            executor.close()
+
+    def _emit(self, event: Event) -> None:
+        """As the engine's, and what goes wrong with a look as its own kind."""
+        if isinstance(event, LoopError | StoreTrouble):
+            event = TickFailed(f"{event.loop if isinstance(event, LoopError) else event.doing}: {event.error}")
+        self._engine.emit(event)

@@ -1,0 +1,98 @@
+"""Asking an address whether it has changed: conditional requests over http and https, bounded in time and size.
+
+Addresses are asked as the operator gave them: no proxies of the environment, and no redirect to another host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+from collections.abc import Callable
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request
+
+from treadle.kernel.watchers.decide import Fetched
+from treadle.model.errors import LookFailed
+from treadle.model.watchers import Item, Source
+
+_CHUNK = 64 * 1024
+_GONE = (404, 410)
+_SAME = 304
+
+
+def fetch(source: Source, item: Item | None, monotonic: Callable[[], float]) -> Fetched:
+    """What the address answers now, asked with what was seen before. Takes no more than about twice its timeout."""
+    until = monotonic() + source.timeout_for / 1000
+    headers = {"User-Agent": "treadle", "Accept-Encoding": "identity"}
+    if item is not None and item.etag:
+        headers["If-None-Match"] = item.etag
+    if item is not None and item.modified:
+        headers["If-Modified-Since"] = item.modified
+    request = Request(source.place, headers=headers)  # noqa: S310 - only http and https, which `_opener` alone can do
+    try:
+        with _opener().open(request, timeout=source.timeout_for / 1000) as answer:
+            return _taken_in(source, answer, lambda: monotonic() > until)
+    except HTTPError as error:
+        with error:
+            if error.code == _SAME:
+                return Fetched(same=True)
+            if error.code in _GONE:
+                return Fetched(gone=True)
+            raise LookFailed("http_error", f"{source.place} answers {error.code} {error.reason}.") from None
+    except LookFailed:
+        raise
+    except TimeoutError:
+        raise LookFailed("http_timeout", f"{source.place} has not answered within {source.timeout_for / 1000:g} s.") from None
+    except URLError as error:
+        late = isinstance(error.reason, TimeoutError)
+        code = "http_timeout" if late else "http_unreachable"
+        raise LookFailed(code, f"{source.place} cannot be reached: {error.reason}.") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise LookFailed("http_unreachable", f"{source.place} cannot be reached: {error!r}.") from None
+
+
+def _taken_in(source: Source, answer: Any, is_late: Callable[[], bool]) -> Fetched:
+    etag, modified = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
+    digest, size = hashlib.sha256(), 0
+    while chunk := answer.read1(_CHUNK):
+        size += len(chunk)
+        if is_late():
+            raise TimeoutError
+        if size > source.hash_limit:
+            if etag or modified:
+                return Fetched(etag=etag, modified=modified)
+            raise LookFailed(
+                "http_too_large",
+                f"{source.place} answers more than {source.hash_limit} bytes, and no ETag or Last-Modified to know it by.",
+            )
+        digest.update(chunk)
+    expected = answer.headers.get("Content-Length")
+    if expected is not None and expected.isdecimal() and int(expected) != size:
+        raise LookFailed("http_incomplete", f"{source.place} broke off after {size} of {expected} bytes.")
+    return Fetched(etag=etag, modified=modified, hash=f"sha256:{digest.hexdigest()}", size=size)
+
+
+class _SameHost(HTTPRedirectHandler):
+    """Follows redirects on the same host alone: somewhere else is not what was asked for."""
+
+    def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
+        """The request that follows, or an error that says where it would go."""
+        if _host(newurl) != _host(req.full_url):
+            raise LookFailed("http_redirect", f"{req.full_url} redirects to {newurl}; watch that address if it is right.")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _host(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port
+
+
+def _opener() -> OpenerDirector:
+    from urllib.request import HTTPDefaultErrorHandler, HTTPErrorProcessor
+
+    opener = OpenerDirector()
+    for handler in (HTTPHandler, HTTPSHandler, HTTPDefaultErrorHandler, HTTPErrorProcessor, _SameHost):
+        opener.add_handler(handler())
+    return opener

@@ -1,0 +1,177 @@
+"""Looking at files and addresses, in threads: what a watcher needs of the outside. Nothing durable happens here."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from treadle.kernel.watchers.decide import Content, Fetched, Found, Scan, key_of
+from treadle.model.clock import Clock
+from treadle.model.errors import LookFailed
+from treadle.model.globs import compile_pattern
+from treadle.model.watchers import DIRECTORY, Item, Source
+from treadle.workers.call import Executor
+from treadle.workers.fetch import fetch
+from treadle.workers.handlers import Handler, make_handler
+
+_CHUNK = 1024 * 1024
+_SHOWN = 3
+
+
+class Scanner:
+    """Looks in threads of the executor, so that a slow disk or service stops nobody else."""
+
+    def __init__(self, executor: Executor, clock: Clock) -> None:
+        self._executor = executor
+        self._clock = clock
+
+    async def scan(self, source: Source) -> Scan:
+        """All files of a directory that match, or the one file; `LookFailed` if that cannot be looked at."""
+        found: Scan = await self._in_thread(_SCAN, source)
+        return found
+
+    async def read(self, source: Source, names: Sequence[str]) -> dict[str, Content]:
+        """What is in those files."""
+        found: dict[str, Content] = await self._in_thread(_READ, source, list(names))
+        return found
+
+    async def fetch(self, source: Source, item: Item | None) -> Fetched:
+        """What the address answers; `LookFailed` if it does not, or not well."""
+        found: Fetched = await self._in_thread(_FETCH, source, item, self._clock.monotonic)
+        return found
+
+    async def _in_thread(self, handler: Handler, *arguments: Any) -> Any:
+        return await self._executor.in_thread(handler, arguments)
+
+
+def scan(source: Source, *_: Any) -> Scan:
+    """See `Scanner.scan`."""
+    return _scan_directory(source) if source.kind == DIRECTORY else _scan_file(source)
+
+
+def _scan_file(source: Source) -> Scan:
+    path = Path(source.place)
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise LookFailed("path_not_found", f"There is no directory {path.parent}.") from None
+        return Scan((), problem=f"There is no file {path} yet.")
+    except OSError as error:
+        raise _failed(path, error) from None
+    if not stat.S_ISREG(state.st_mode):
+        raise LookFailed("path_not_a_file", f"{path} is not a file.")
+    return Scan((Found(path.name, state.st_size, state.st_mtime_ns, path.name),))
+
+
+def _scan_directory(source: Source) -> Scan:
+    root = Path(source.place)
+    matches = compile_pattern(source.pattern, recursive=source.recursive)
+    depth = None if source.recursive or "**" in source.pattern else source.pattern.count("/")
+    unreadable: list[str] = []
+    found = [
+        Found(key_of(name), state.st_size, state.st_mtime_ns, name)
+        for name, state in _walk(root, "", depth, unreadable)
+        if matches.fullmatch(name)
+    ]
+    found.sort()
+    problem = None
+    if unreadable:
+        shown = ", ".join(unreadable[:_SHOWN]) + (", ..." if len(unreadable) > _SHOWN else "")
+        problem = f"{len(unreadable)} of its directories cannot be read: {shown}."
+    return Scan(found, tuple(unreadable), problem)
+
+
+def _walk(root: Path, below: str, depth: int | None, unreadable: list[str]) -> Iterator[tuple[str, os.stat_result]]:
+    """The regular files, by name below the root; links out of the root, and links to directories, are not followed."""
+    try:
+        entries = os.scandir(root / below)
+    except OSError as error:
+        if not below:
+            raise _failed(root, error) from None
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            unreadable.append(_text(below))
+        return
+    deeper: list[str] = []
+    with entries:
+        for entry in entries:
+            name = _text(f"{below}/{entry.name}" if below else entry.name)
+            with contextlib.suppress(FileNotFoundError):  # gone meanwhile: the next look will say so
+                if entry.is_dir(follow_symlinks=False):
+                    deeper.append(f"{below}/{entry.name}" if below else entry.name)
+                elif (state := _state(root, entry)) is not None:
+                    yield name, state
+    if depth is None or depth > 0:
+        for each in deeper:
+            yield from _walk(root, each, None if depth is None else depth - 1, unreadable)
+
+
+def _state(root: Path, entry: os.DirEntry[str]) -> os.stat_result | None:
+    """The state of a regular file in the root, be it by a link."""
+    if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root.resolve()):
+        return None
+    state = entry.stat()
+    return state if stat.S_ISREG(state.st_mode) else None
+
+
+def _text(name: str) -> str:
+    """The name as text that any store takes: bytes that are no UTF-8 are written out."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def read(source: Source, names: list[str], *_: Any) -> dict[str, Content]:
+    """See `Scanner.read`."""
+    place = Path(source.place)
+    return {name: _read(_path(place, name) if source.kind == DIRECTORY else place, source) for name in names}
+
+
+def _path(root: Path, name: str) -> Path:
+    """The path of a name, be it that bytes of it were written out."""
+    path = root / name
+    if "\\x" in name and not path.exists():
+        raw = re.sub(rb"\\x([0-9a-f]{2})", lambda match: bytes.fromhex(match[1].decode()), name.encode())
+        return root / os.fsdecode(raw)
+    return path
+
+
+def _read(path: Path, source: Source) -> Content:
+    try:
+        state = path.stat()
+        digest = _hash(path) if source.hashing and state.st_size <= source.hash_limit else None
+        after = path.stat()
+    except FileNotFoundError:
+        return Content(gone=True)
+    except OSError as error:
+        return Content(problem=str(_failed(path, error)))
+    return Content(after.st_size, after.st_mtime_ns, digest)
+
+
+def _hash(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _failed(path: Path, error: OSError) -> LookFailed:
+    match error:
+        case FileNotFoundError():
+            return LookFailed("path_not_found", f"There is no {path} on this machine.")
+        case NotADirectoryError():
+            return LookFailed("path_not_a_directory", f"{path} is not a directory.")
+        case PermissionError():
+            return LookFailed("path_unreadable", f"{path} cannot be read: {error.strerror}.")
+        case _:
+            return LookFailed("path_trouble", f"{path} cannot be looked at: {error.strerror or error}.")
+
+
+_SCAN = make_handler("watcher.scan", scan, isolation="thread")
+_READ = make_handler("watcher.read", read, isolation="thread")
+_FETCH = Handler("watcher.fetch", fetch, 2, "thread")
