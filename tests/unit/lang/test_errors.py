@@ -29,7 +29,7 @@ CASES = [
         "namespace n { facet M() schema S { a: Long }\nworkflow W() andThen { s = S(a = 1) with M() } }",
         "mixin-on-schema", 2, 37, ["`n.S`"],
     ),
-    ("facet Mail(host: String)\nimplicit i = Mail(hots = 1)", "implicit-parameter", 2, 19, ["`i`", "`hots`", "`Message`"]),
+    ("facet Mail(host: String)\nimplicit i = Mail(hots = 1)", "implicit-parameter", 2, 19, ["`i`", "`hots`", "`Mail`"]),
     ('event facet A(x: Long)\nprompt { model "m" }', "prompt-template", 2, 1, ["`A`"]),
     ('event facet A(x: Long) prompt {\n template "{y} {x}" }', "unknown-placeholder", 2, 2, ["{y}", "`A`"]),
     ('event facet A(x: Long) prompt { template "t"\n system "{y}" }', "unknown-placeholder", 2, 2, ["{y}", "`system`"]),
