@@ -1,10 +1,10 @@
-# Everything a person needs to build, try and check Treadle. `make` alone lists the targets.
+# Build, try and check Treadle. `make` alone lists the targets.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SECONDS ?= 60
 
-# Commands start much faster when Python may keep what it has compiled; some surroundings forbid it by default.
+# Commands start much faster with cached bytecode, which some environments disable.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
@@ -27,47 +27,48 @@ $(VENV)/.ready: pyproject.toml
 assets: setup ## Fetch the dashboard's front-end libraries from npm
 	@$(BIN)/python -m build_tools.assets
 
-demo: setup assets ## Run the story: parallel work, a retry, a killed worker, a workflow repaired, an outside service, a verified log
+demo: setup assets ## Run the demo: parallel work, a retry, a killed worker, a repaired workflow, an external service, a verified log
 	@$(BIN)/treadle demo
 	@$(BIN)/python examples/render_farm/show.py
 
-up: setup assets ## Start the engine on the store of TREADLE_STORE (default: ./treadle.db)
+up: setup assets ## Start the engine on the store in TREADLE_STORE (default: ./treadle.db)
 	@$(BIN)/treadle up
 
-test: export PYTHONDONTWRITEBYTECODE =# four processes read all tests: compiling them is what takes longest then
-test: setup assets ## Run all tests, a real PostgreSQL among them
+test: export PYTHONDONTWRITEBYTECODE =# four processes import every test; without cached bytecode, compiling them dominates
+test: setup assets ## Run the full test suite, including a real PostgreSQL server
 	@$(BIN)/python -m pytest -q -n 4 --dist loadgroup -m "not soak"
 
-check: setup ## Format, lint, types, layers
+check: setup ## Check format, lint, prose, types and layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
+	@$(BIN)/python -m build_tools.prose
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-fmt: setup ## Format the code and fix what can be fixed
+fmt: setup ## Format the code and apply safe fixes
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: setup ## Write the parts of the documentation that are made from code
+docs: setup ## Regenerate the documentation that is derived from code
 	@$(BIN)/python -m docs.generate
 
-screenshots: setup assets ## Take pictures of every page of the dashboard, into docs/images
+screenshots: setup assets ## Take screenshots of every dashboard page, into docs/images
 	@$(BIN)/python -m tests.web.browser.screenshots
 
-bench: setup ## Measure on SQLite and PostgreSQL, about 15 minutes; see bench/RESULTS.md
+bench: setup ## Run all benchmarks on SQLite and PostgreSQL (about 15 minutes); see bench/RESULTS.md
 	@$(BIN)/python -m bench
 
-simulate: setup ## Play histories in which everything goes wrong, for SECONDS; or the one of SEED, line by line
+simulate: setup ## Run randomised fault simulations for SECONDS, or replay the one with SEED
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --about "$(ABOUT)",--seconds $(SECONDS) --first $(or $(FIRST),0))
 
-chaos: setup ## Real processes, killed and stopped at random on both stores; ARGUMENTS="--tasks 5000 --store sqlite ..." for less
+chaos: setup ## Kill and stop real processes at random on both stores; ARGUMENTS="--tasks 5000 --store sqlite ..." for a smaller run
 	@$(BIN)/python -m tests.chaos $(ARGUMENTS)
 
-fuzz: setup ## Look for texts from outside that do harm, SECONDS for each target; or for that of TARGET only
+fuzz: setup ## Fuzz every parser of external input for SECONDS each, or only TARGET
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(TARGET),--target $(TARGET))
 
-soak: setup ## The long tests, at the sizes that the issues state
+soak: setup ## Run the long tests at full size
 	@$(BIN)/python -m pytest -q -m soak --timeout 3600
 
 clean: ## Remove the virtual environment and caches

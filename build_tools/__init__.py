@@ -1,1 +1,1 @@
-"""What builds the package; no part of it."""
+"""Build and check scripts; not part of the package."""
