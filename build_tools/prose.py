@@ -1,7 +1,7 @@
 """Reject docstrings and module names that break the language rules: `python -m build_tools.prose`.
 
-A docstring starts with an imperative or a noun phrase, never with What, Who, Whoever, Where or Whatever. A module is named with a noun of
-the field, never with a gerund. Prints one line per violation and exits with 1 if there is any.
+A docstring starts with an imperative or a noun phrase, never with What, Who, Whoever, Where or Whatever. A module is named with a
+noun of the field, never with a gerund. Prints one line per violation and exits with 1 if there is any.
 """
 
 from __future__ import annotations
@@ -17,7 +17,23 @@ CHECKED = ("src/treadle", "bench", "build_tools", "docs", "tests")
 
 _OPENING = re.compile(r"(what|who|whoever|whose|whatever|where)\b", re.IGNORECASE)
 _GERUND = re.compile(r"(?:\w+_)?([a-z]+ing)")
-_NOUNS = set("encoding logging mapping pricing ring routing scheduling settings string testing tracing typing wiring".split())
+_NOUNS = set(
+    [
+        "encoding",
+        "logging",
+        "mapping",
+        "pricing",
+        "ring",
+        "routing",
+        "scheduling",
+        "settings",
+        "string",
+        "testing",
+        "tracing",
+        "typing",
+        "wiring",
+    ]
+)
 
 
 def bad_docstrings(path: Path, tree: ast.Module) -> Iterator[str]:
