@@ -17,23 +17,21 @@ CHECKED = ("src/treadle", "bench", "build_tools", "docs", "tests")
 
 _OPENING = re.compile(r"(what|who|whoever|whose|whatever|where)\b", re.IGNORECASE)
 _GERUND = re.compile(r"(?:\w+_)?([a-z]+ing)")
-_NOUNS = set(
-    [
-        "encoding",
-        "logging",
-        "mapping",
-        "pricing",
-        "ring",
-        "routing",
-        "scheduling",
-        "settings",
-        "string",
-        "testing",
-        "tracing",
-        "typing",
-        "wiring",
-    ]
-)
+_NOUNS = {
+    "encoding",
+    "logging",
+    "mapping",
+    "pricing",
+    "ring",
+    "routing",
+    "scheduling",
+    "settings",
+    "string",
+    "testing",
+    "tracing",
+    "typing",
+    "wiring",
+}
 
 
 def bad_docstrings(path: Path, tree: ast.Module) -> Iterator[str]:
