@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.kernel.store.usage import UsageStore
+from treadle.kernel.store.ports import UsageStore
 from treadle.llm.answers import Answer
 from treadle.llm.errors import LLMError
 from treadle.llm.prices import Price, Prices, most_tokens

@@ -1,4 +1,4 @@
-"""What a store is asked for, and what it finds: filters, pages, counts and the health of its tables.
+"""Parameters and results of the store's queries: filters, pages, counts, and the health of its tables.
 
 Instants and durations are milliseconds, by the store's clock.
 """
@@ -17,7 +17,7 @@ from treadle.model.tasks import Claim, Move
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """What a `wake` did: tasks made ready, how many of them by an expired lease, in which lanes, and what comes next."""
+    """The result of `wake`: the number of tasks made ready, of expired leases among them, their lanes, and the next due time."""
 
     count: int
     expired: int
@@ -25,14 +25,14 @@ class Woken:
     next_for: int | None
     """Milliseconds until the next `wake_at` in the store, or None when there is none; 0 when more is due now."""
     now: int = field(default=0, compare=False)
-    """The store's clock at that moment."""
+    """The store's clock at that time."""
     overdue: bool = False
-    """Whether there were owned tasks whose lease had run out, which a call that expires no leases left alone."""
+    """Whether a call that expires no leases found owned tasks with an expired lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """A wish to keep a claim; `progress` is JSON, and `progressed` says that the handler gave a sign of life."""
+    """A request to keep a claim; `progress` is JSON, and `progressed` means that the handler reported progress."""
 
     claim: Claim
     progressed: bool = False
@@ -40,7 +40,7 @@ class Renewal:
 
 
 class Extension(NamedTuple):
-    """A claim that was extended: until when, and what the store's clock said then."""
+    """The new end of an extended claim, and the store's clock at that time."""
 
     until_at: int
     now: int
@@ -48,7 +48,7 @@ class Extension(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """A sign of life of a server: `handled` and `failed` are added to what it has, the others are put in place if given."""
+    """A server's heartbeat: `handled` and `failed` are added to its counters; the other fields replace its values if given."""
 
     server_id: str
     state: str | None = None
@@ -59,7 +59,7 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All moves of one entity and where its row stands, for `verify`."""
+    """All moves of one entity, and the state and version of its row, for `verify`."""
 
     entity: str
     entity_id: str
@@ -69,22 +69,22 @@ class History:
 
 
 class Tally(NamedTuple):
-    """How often tasks of one kind made one move within one minute."""
+    """The number of times tasks of one kind made one move within one minute."""
 
     namespace: str
     kind: str
     minute_at: int
-    """When the minute began."""
+    """The start of the minute."""
     move: str
     to_state: str
     times: int
     waited_for: int | None
-    """The longest that one of them had been due when it was first taken, of those that ended with their first claim."""
+    """The longest time from due to first claim, among tasks that ended with their first claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A move, and the namespace of who made it."""
+    """A move, and the namespace of its entity."""
 
     namespace: str | None
     move: Move
@@ -92,7 +92,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class TaskFilter:
-    """Which tasks to list; None means any. `states` are shown states (`running` and `paused` among them)."""
+    """The tasks to list; None means any. `states` are shown states (including `running` and `paused`)."""
 
     states: tuple[str, ...] = ()
     namespace: str | None = None
@@ -101,12 +101,12 @@ class TaskFilter:
     name: str | None = None
     run_id: str | None = None
     before_id: str | None = None
-    """Only tasks with a smaller id: the cursor of the next page, as tasks are listed newest first."""
+    """Only tasks with a smaller id: the cursor of the next page, since tasks are listed newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadFilter:
-    """Which dead letters (failed tasks); None means any. Instants are those of the store's clock."""
+    """The dead letters (failed tasks) to select; None means any. Instants are by the store's clock."""
 
     namespace: str | None = None
     kind: str | None = None
@@ -117,19 +117,19 @@ class DeadFilter:
     failed_after: int | None = None
     failed_before: int | None = None
     after_seq: int | None = None
-    """Only with a greater seq, and only up to `until_seq`: a walk from one to the other meets none twice."""
+    """Only tasks with a greater seq, and only up to `until_seq`: a walk from one to the other visits each task once."""
     until_seq: int | None = None
 
     @property
     def by_lane_alone(self) -> bool:
-        """Whether it asks for nothing but lanes: then an index knows how many there are."""
+        """Whether the filter selects by lane only: then an index alone gives the count."""
         others = (self.error_code, self.fingerprint, self.failed_after, self.failed_before, self.after_seq, self.until_seq)
         return all(each is None for each in others)
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What it takes to operate a dead letter, without its values."""
+    """A reference to a dead letter, without its values, for bulk operations."""
 
     seen: Seen
     seq: int
@@ -139,14 +139,14 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadGroup:
-    """Dead letters with one fingerprint; `last_id` is the one that failed last."""
+    """Dead letters with one fingerprint; `last_id` is the most recent failure."""
 
     fingerprint: str | None
     error_code: str | None
     name: str
     count: int
     of_runs: int
-    """How many of them belong to runs, and are retried there."""
+    """The number of them that belong to runs, and are retried there."""
     first_at: int
     last_at: int
     last_id: str
@@ -154,7 +154,7 @@ class DeadGroup:
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which runs to list; None (and an empty tuple) means any. Instants are those of the store's clock."""
+    """The runs to list; None (and an empty tuple) means any. Instants are by the store's clock."""
 
     states: tuple[str, ...] = ()
     namespace: str | None = None
@@ -165,15 +165,15 @@ class RunFilter:
     task_list: str | None = None
     root_id: str | None = None
     created_after: int | None = None
-    """Made then or later."""
+    """Created at this instant or later."""
     created_before: int | None = None
     search: str | None = None
-    """Lower-case text in the name of the workflow or in the idempotency key, or the beginning of the id."""
+    """Lower-case text to find in the workflow's name or the idempotency key, or at the start of the id."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneDepth:
-    """How much is in a lane now. `oldest_due_at` is that of the longest ready task."""
+    """The number of live tasks of a lane. `oldest_due_at` is the due time of the task that has been ready longest."""
 
     lane_id: int
     lane: Lane
@@ -189,9 +189,9 @@ class LaneDepth:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How long what has ended is kept, in milliseconds; a list's own rules (`lists.keep_*_for`) win over these.
+    """Retention times in milliseconds; a list's own times (`lists.keep_*_for`) take precedence.
 
-    `keep_failed_for` is for failed tasks and runs, `keep_completed_for` for all other ends.
+    `keep_failed_for` applies to failed tasks and runs, `keep_completed_for` to all other ends.
     """
 
     namespace: str
@@ -201,19 +201,19 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class PrunePage:
-    """Trees that may be pruned, found on one stretch of a walk; `cursor` is where the next begins, None at the end."""
+    """Trees that may be pruned, from one page of a scan; `cursor` starts the next page, None at the end."""
 
     roots: tuple[str, ...]
     cursor: str | None
     tasks: int = 0
-    """Finished tasks of these trees on this stretch."""
+    """Finished tasks of these trees on this page."""
     trees: int = 0
-    """Trees whose first member is on this stretch: over the whole walk, each is counted once."""
+    """Trees whose first member is on this page: the whole scan counts each tree once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Rows that were removed; `more` says that the bound was reached before the trees were gone."""
+    """The number of removed rows; `more` means that the call reached its limit before it removed all trees."""
 
     trees: int = 0
     tasks: int = 0
@@ -232,7 +232,7 @@ class Pruned:
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """A table: bytes with its indexes, about how many rows and dead rows it has, and when it was last vacuumed."""
+    """A table: bytes including indexes, estimated rows and dead rows, and the time of the last vacuum."""
 
     name: str
     bytes: int
@@ -243,12 +243,12 @@ class TableHealth:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a store is doing; None where it has no such thing."""
+    """The health of a store; None for facts that do not apply to it."""
 
     tables: tuple[TableHealth, ...]
-    """The biggest first; none where measuring would take long."""
+    """The largest first; empty if measuring would take long."""
     overdue_for: int
-    """For how long the first due `wake_at` has been due: nobody wakes, or waking lags."""
+    """For how long the first due `wake_at` has been due: no process wakes tasks, or waking lags behind."""
     versions: dict[str, str]
     settings: dict[str, str]
     bytes: int

@@ -1,23 +1,21 @@
-"""What a store promises about records, the mail of function runs, and the outcomes of effects.
+"""Rows of units for records, messages to function runs, and outcomes of effects; and the filter for records.
 
-The rows here go into units like all others (`store.units`): with the claim or the sight that they follow from, or not at all.
+A store writes these rows with their unit (`store.units`): under its guard, or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from treadle.model.records import EffectOutcome, Message, Record
 
 
 @dataclass(frozen=True, slots=True)
 class PutRecord:
-    """A new record, at version 0 and with 0 moves.
+    """Insert a new record, at version 0 and with 0 moves.
 
-    One whose id is there already is left alone, and the unit's other rows with it (it was sent before). Where a live record
-    of the entity has its name, nothing of the unit is done, and `existing` names that one.
+    If the id exists, the unit was sent before, and the store writes nothing of it. If a live record of the entity has the
+    same name, the store writes nothing of the unit either, and `existing` names that record.
     """
 
     record: Record
@@ -25,10 +23,10 @@ class PutRecord:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRecord:
-    """The record, if it is still at `version`, has this body from now on, and the next version; else the unit is `deferred`.
+    """Replace the body of a record that is still at `version`, and raise its version; otherwise the unit is `deferred`.
 
-    With a `move` it makes that move, with a row in the log. `ended` says that `to_state` is final. `task_id` replaces the task
-    that it is about, if given.
+    With a `move`, the record makes that move, with a row in the log. `ended` means that `to_state` is final. `task_id`, if
+    given, replaces the task that the record refers to.
     """
 
     record_id: str
@@ -45,7 +43,7 @@ class ChangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class PutItems:
-    """Values that a record keeps apart from its body, by key; None removes one. Gone with the record."""
+    """Store values of a record apart from its body, by key; None removes one. They are deleted with the record."""
 
     record_id: str
     items: tuple[tuple[str, str | None], ...]
@@ -53,26 +51,26 @@ class PutItems:
 
 @dataclass(frozen=True, slots=True)
 class PutMessage:
-    """Tell an unfinished run something: to a run that is finished or gone it is dropped, and mail of the same id is told once.
+    """Deliver a message to an unfinished run, once per id; a message to a finished or missing run is dropped.
 
-    That raises the run's version and lowers its `awaiting`; when nothing is awaited any more, the run's own task (the one
-    without a step) is ready at once, if it sleeps without an owner. The lanes are answered, as for all that becomes ready.
+    Delivery raises the run's version and lowers its `awaiting`. When that reaches 0, the run's own task (the one without
+    a step) becomes ready if it sleeps without an owner; the answer names its lane.
     """
 
-    mail: Message
+    message: Message
 
 
 @dataclass(frozen=True, slots=True)
 class TakeMessages:
-    """These have been taken in by this unit, and are gone."""
+    """Delete messages that this unit consumed."""
 
     run_id: str
-    mail_ids: tuple[str, ...]
+    message_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """The run's own task need not be woken before so much more mail has come (0: at the first). `added` steps are new."""
+    """Wake the run's own task only after `count` more messages (0: at the first one). `added` steps are new."""
 
     run_id: str
     count: int
@@ -81,7 +79,7 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class PutOutcome:
-    """What is known of an effect; one that is resolved is never made `unknown` again, nor is it changed."""
+    """Record the outcome of an effect; a resolved outcome never changes again."""
 
     outcome: EffectOutcome
 
@@ -91,7 +89,7 @@ EntityRow = PutRecord | ChangeRecord | PutItems | PutMessage | TakeMessages | Aw
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """Which records to list; None means any."""
+    """The records to list; None means any."""
 
     entity: str
     namespace: str | None = None
@@ -100,53 +98,4 @@ class RecordFilter:
     task_id: str | None = None
     run_id: str | None = None
     before_id: str | None = None
-    """Only records with a smaller id: the cursor of the next page, as they are listed newest first."""
-
-
-class EntityStore(Protocol):
-    """The part of a store that is about these."""
-
-    async def find_record(self, record_id: str) -> Record | None:
-        """The record, live or ended."""
-
-    async def find_record_named(self, namespace: str, entity: str, name: str) -> Record | None:
-        """The live record of that name."""
-
-    async def list_records(self, which: RecordFilter, limit: int) -> list[Record]:
-        """Up to `limit` records, newest first (by id)."""
-
-    async def count_records(self, namespace: str, entity: str) -> dict[str, int]:
-        """Records of the entity by state."""
-
-    async def list_items(self, record_id: str, after_key: str | None, limit: int) -> list[tuple[str, str]]:
-        """A page of the record's items in the order of their keys (by code point)."""
-
-    async def find_items(self, record_id: str, keys: Sequence[str]) -> dict[str, str]:
-        """Those of the items that there are."""
-
-    async def list_messages(self, run_id: str, limit: int, after_seq: int = 0) -> list[Message]:
-        """Up to `limit` pieces of mail that the run has not taken in, in the order of their arrival.
-
-        What is seen at a version of the run is all that there is at that version.
-        """
-
-    async def list_children(self, run_id: str) -> list[str]:
-        """The ids of the unfinished runs that steps of this run have started (those with a `parent_step_id`).
-
-        Also those that were started by such a run which has finished meanwhile, at any depth.
-        """
-
-    async def find_outcomes(self, keys: Sequence[str]) -> list[EffectOutcome]:
-        """What is known of the effects with these keys."""
-
-    async def count_unknown(self, root_ids: Sequence[str]) -> int:
-        """How many effects of those trees are `unknown`: begun, and nobody knows how they ended."""
-
-    async def expire_leases_of(self, owner_ids: Sequence[str]) -> int:
-        """Make the leases of those owners run out now, so that the next `wake` takes them over; how many there were.
-
-        For owners that are known to be dead.
-        """
-
-    async def list_unpolled(self, lane_ids: Sequence[int], limit: int) -> list[str]:
-        """The ids of up to `limit` tasks of those lanes that await an outside job and are ready to be polled."""
+    """Only records with a smaller id: the cursor of the next page, since records are listed newest first."""

@@ -111,8 +111,8 @@ class SealedStore:
                 return replace(row, body=self._seal(row.body), data=self._seal(row.data))
             case PutItems(items=items):
                 return replace(row, items=tuple((key, self._seal(value)) for key, value in items))
-            case PutMessage(mail):
-                return PutMessage(msgspec.structs.replace(mail, body=self._seal(mail.body)))
+            case PutMessage(message):
+                return PutMessage(msgspec.structs.replace(message, body=self._seal(message.body)))
             case PutOutcome(outcome):
                 return PutOutcome(msgspec.structs.replace(outcome, response=self._seal(outcome.response)))
             case _:

@@ -1,7 +1,7 @@
-"""What is handed to a store to be written: units, each with its guard and the rows that follow from it.
+"""Units: the writes that a store applies atomically, each with its guard and the rows that follow from it.
 
-A service reads, decides in pure code, and hands `Store.commit` complete units. A unit's guard says whose work this is, or what
-was seen; it happens as a whole or not at all. Durations are milliseconds, by the store's clock.
+A service reads, decides in pure code, and hands `Store.commit` complete units. The guard names the claim, or the version
+that the service saw. The store applies a unit completely or not at all. Durations are milliseconds, by the store's clock.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from treadle.kernel.store.records import EntityRow
 from treadle.model.runs import Flow, Run, Step
 from treadle.model.tasks import Claim, NewTask
 
-# --- guards: when a unit may happen ---
+# --- guards: the condition of a unit ---
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The task (live or finished) has made exactly `version` moves and `claim_version` claims: what an operator saw."""
+    """The version of a task (live or finished) that an operator saw: it has made exactly these moves and claims."""
 
     task_id: str
     version: int
@@ -28,20 +28,20 @@ class Seen:
 
 
 class RunGuard(msgspec.Struct, frozen=True, gc=False):
-    """The run is still at `version`; doing the unit raises it by one. A version that moved on is answered `deferred`.
+    """The run is still at `version`; the unit raises it by one. If the version has moved on, the unit is `deferred`.
 
-    None is any version, for what is decided by the run's state alone: a `MoveRun` says which.
+    None means any version, for decisions that depend on the run's state alone, which a `MoveRun` names.
     """
 
     run_id: str
     version: int | None
 
 
-# --- what becomes of the guarded task ---
+# --- settlements: the next state of the guarded task ---
 
 
 class Finish(msgspec.Struct, frozen=True, gc=False):
-    """The task ends: its row goes from the live table to the finished one, which is its log entry for `move`."""
+    """End the task: its row moves from the live table to the finished one, and is the log entry for `move`."""
 
     move: str
     state: str
@@ -50,16 +50,16 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
     error_code: str | None = None
     fingerprint: str | None = None
     actor: str | None = None
-    """Who did it, where that is not the owner of the claim."""
+    """The actor, if it is not the owner of the claim."""
 
 
 class Park(msgspec.Struct, frozen=True, gc=False):
-    """The task lives on without an owner: all of these are its new values, and a row in the log says `move`.
+    """Release the task with these new values; it stays live without an owner, and the log records `move`.
 
-    `wake_for` None makes it ready at once, else it is ready that much later by the store's clock. `hold` replaces the
-    bits of the task's hold but for the run-paused one, which only `HoldRun` changes; a task that awaits an outside job has
-    none (D20). A `quiet` one has no row in the log, and counts for no move: it is for what happens over and over, such as
-    polls. Sending it again after it was committed is answered `claim_lost`, as nothing tells that it was.
+    `wake_for` None makes it ready immediately, otherwise it becomes ready that much later by the store's clock. `hold`
+    replaces the bits of the task's hold except the run-paused bit, which only `HoldRun` changes; a task that awaits an
+    external job has none (D20). A `quiet` park writes no row to the log and counts as no move: it is for frequent events
+    such as polls. Resending it after it was committed yields `claim_lost`, because it leaves no trace.
     """
 
     move: str
@@ -78,7 +78,7 @@ class Park(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The task stays claimed; only its checkpoint changes. No row in the log, unless `move` is given: then that is logged."""
+    """Keep the task claimed and replace its checkpoint; logs `move` if given."""
 
     checkpoint: str | None
     move: str | None = None
@@ -87,10 +87,10 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Revive:
-    """A finished task becomes live again (an operator's retry): its end stays in the log, and `move` follows it.
+    """Make a finished task live again (an operator's retry): its end stays in the log, followed by `move`.
 
-    The counters start anew, `failures` from what is given (attempt goes on from where it was: one more, if the task was ever
-    taken). `payload` None keeps the old one. `wake_for` None makes it ready at once, else it is ready that much later.
+    The counters restart, `failures` from the given value; `attempt` continues (one more if the task was ever claimed).
+    `payload` None keeps the old one. `wake_for` None makes it ready immediately, otherwise it becomes ready that much later.
     """
 
     move: str
@@ -102,7 +102,7 @@ class Revive:
 
 @dataclass(frozen=True, slots=True)
 class Amend:
-    """A finished task ends otherwise (a dead letter is discarded): its old end goes to the log, its row is the new one's entry.
+    """Replace the end of a finished task (a dead letter is discarded): the old end moves to the log.
 
     Result, error, error code and fingerprint stay; `finished_at` becomes now.
     """
@@ -120,9 +120,9 @@ Settlement = Finish | Park | Keep | Revive | Amend
 
 @dataclass(frozen=True, slots=True)
 class PutRun:
-    """A new run; one whose id is there already is left alone, one whose idempotency key is taken is named in `existing`.
+    """Insert a new run with 0 moves; a `MoveRun` usually follows.
 
-    If it is not inserted for its key, nothing of the unit is done. Its moves so far are 0: a `MoveRun` usually follows.
+    If the id exists, or another run has the idempotency key (then `existing` names it), the store writes nothing of the unit.
     """
 
     run: Run
@@ -130,7 +130,7 @@ class PutRun:
 
 @dataclass(frozen=True, slots=True)
 class MoveRun:
-    """The run makes a move, with a row in the log; `outputs`, `error` and `failed_step_id` become these."""
+    """Move the run to another state, with a row in the log, and set `outputs`, `error` and `failed_step_id`."""
 
     run_id: str
     move: str
@@ -144,7 +144,7 @@ class MoveRun:
 
 
 class PutSteps(msgspec.Struct, frozen=True, gc=False):
-    """Steps of one run, each inserted, or replaced whole but for its inbox; `added` of them are new."""
+    """Insert or replace steps of one run (a replaced step keeps its inbox); `added` of them are new."""
 
     run_id: str
     steps: tuple[Step, ...]
@@ -153,7 +153,7 @@ class PutSteps(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class PutInbox:
-    """What a step's task came to, for whoever advances the run next; a step that has one already keeps it."""
+    """Leave the result of a step's task for the next advance of the run; a step whose inbox is full keeps its content."""
 
     step_id: str
     inbox: str
@@ -161,21 +161,21 @@ class PutInbox:
 
 @dataclass(frozen=True, slots=True)
 class ClearInbox:
-    """What was in these steps' inboxes has been taken in by this unit."""
+    """Empty the inboxes of these steps, which this unit consumed."""
 
     step_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PutFlow:
-    """A flow; one that is there already is left alone."""
+    """Insert a flow unless it exists."""
 
     flow: Flow
 
 
 @dataclass(frozen=True, slots=True)
 class PutBlob:
-    """A big value, stored once, and the tree that uses it: it is pruned with the last of these."""
+    """Store a large value once and record the tree that uses it; it is pruned with the last such tree."""
 
     digest: str
     value: str
@@ -184,7 +184,7 @@ class PutBlob:
 
 @dataclass(frozen=True, slots=True)
 class HoldRun:
-    """Set or clear the run-paused bit of all live tasks of the run, but for those that await an outside job (D20)."""
+    """Set or clear the run-paused bit of all live tasks of the run, except tasks that await an external job (D20)."""
 
     run_id: str
     held: bool
@@ -192,7 +192,7 @@ class HoldRun:
 
 @dataclass(frozen=True, slots=True)
 class CancelRunTasks:
-    """End all live tasks of the run as canceled, whoever holds them."""
+    """End all live tasks of the run as canceled, including claimed ones."""
 
     run_id: str
     actor: str
@@ -203,12 +203,12 @@ Row = PutRun | MoveRun | PutSteps | PutInbox | ClearInbox | PutFlow | PutBlob | 
 
 
 class Unit(msgspec.Struct, frozen=True, gc=False):
-    """What happens together or not at all.
+    """Writes that a store applies together or not at all.
 
-    With a `Claim` guard, `settlement` is Finish, Park, Keep or None; with a `Seen` guard Finish or Park on a live task, or
-    Revive or Amend on a finished one. Without a guard there is no settlement, and the rows are written unconditionally. A
-    unit with a claim and no settlement leaves its task as it is: several such units of one task may go in one call.
-    `also` are further claimed tasks settled with it, `run` the run that it advances.
+    With a `Claim` guard, `settlement` is Finish, Park, Keep or None; with a `Seen` guard Finish or Park for a live task, or
+    Revive or Amend for a finished one. Without a guard there is no settlement, and the store writes the rows
+    unconditionally. A unit with a claim and no settlement does not change its task: one call may contain several such
+    units of one task. `also` are further claimed tasks to settle with it, `run` is the run that it advances.
     """
 
     guard: Claim | Seen | None = None
@@ -220,7 +220,7 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Verdict(StrEnum):
-    """What came of a unit."""
+    """The result of a unit."""
 
     DONE = "done"
     CLAIM_LOST = "claim_lost"
@@ -228,12 +228,12 @@ class Verdict(StrEnum):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """`existing` names, for each unique key that was live already, the task that has it.
+    """The verdict on a unit, with details for the caller.
 
-    `lane_ids` are the lanes in which the unit made a task ready; workers of these may want to look. `lost` are, of a unit
-    with several claims, those that are no longer held. `same` names, for the id of each new task whose idempotency key stood
-    for another already, that one. `held` says of a unit with a claim that stays (Keep, or no settlement) that its task was
-    held meanwhile, as its run was paused: what executes it should stop at its next opportunity.
+    `existing` maps each unique key that was taken to the live task that has it. `lane_ids` are the lanes in which the unit
+    made a task ready. `lost` lists, for a unit with several claims, the tasks whose claim is lost. `same` maps the id of
+    each new task whose idempotency key already identified another task to that task. `held` means that the claim stays
+    (Keep, or no settlement) but the run was paused meanwhile: the worker should stop at its next opportunity.
     """
 
     verdict: Verdict

@@ -19,7 +19,7 @@ _SQL = load_statements(PACKAGE, "mail.sql")
 
 def told_runs(units: Sequence[Unit]) -> set[str]:
     """The runs that units tell something."""
-    return {row.mail.run_id for unit in units for row in unit.rows if isinstance(row, PutMessage)}
+    return {row.message.run_id for unit in units for row in unit.rows if isinstance(row, PutMessage)}
 
 
 async def put_mail(connection: Connection, told: Sequence[tuple[int, Message]], keys: set[Key], lanes: dict[int, set[int]]) -> None:
@@ -46,7 +46,7 @@ async def put_mail(connection: Connection, told: Sequence[tuple[int, Message]], 
 
 async def take_mail(connection: Connection, taken: Sequence[TakeMessages]) -> None:
     """These are gone."""
-    places = sorted({(row.run_id, mail_id) for row in taken for mail_id in row.mail_ids})
+    places = sorted({(row.run_id, mail_id) for row in taken for mail_id in row.message_ids})
     if places:
         await connection.execute(_SQL["take_mail"], [place[0] for place in places], [place[1] for place in places])
 

@@ -174,7 +174,7 @@ async def write_rows(connection: Connection, units: dict[int, Unit], keys: set[K
                     continue
             lanes.setdefault(index, set()).update(each[0] for each in found if each[0] is not None)
             keys.update((each[1], each[2]) for each in found if each[2] is not None)
-    if told := [(index, row.mail) for index, unit in units.items() for row in unit.rows if isinstance(row, PutMessage)]:
+    if told := [(index, row.message) for index, unit in units.items() for row in unit.rows if isinstance(row, PutMessage)]:
         await put_mail(connection, told, keys, lanes)
     return lanes
 

@@ -45,7 +45,7 @@ def put_mail(
 
 def take_mail(connection: apsw.Connection, row: TakeMessages) -> None:
     """These are gone."""
-    connection.execute(_SQL["take_mail"], {"run_id": row.run_id, "ids": _encode(row.mail_ids).decode()})
+    connection.execute(_SQL["take_mail"], {"run_id": row.run_id, "ids": _encode(row.message_ids).decode()})
 
 
 def await_mail(connection: apsw.Connection, row: Await) -> None:

@@ -1,0 +1,60 @@
+"""The port for operators: settings of task lists and lanes, limits, and handler registrations."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from treadle.model.handlers import HandlerRegistration
+from treadle.model.lists import LaneRule, Limit, TaskList
+
+
+class OperatorStore(Protocol):
+    """Settings that operators change at run time."""
+
+    async def list_lists(self) -> list[TaskList]:
+        """Return the lists that have settings; all other lists have the defaults."""
+
+    async def set_list(
+        self,
+        namespace: str,
+        task_list: str,
+        *,
+        paused: bool | None = None,
+        accepting: bool | None = None,
+        no_handler: str | None = None,
+    ) -> tuple[int, ...]:
+        """Change the settings that are not None, for all lanes of the list, including lanes created later.
+
+        Returns the lanes that may have work now.
+        """
+
+    async def list_lane_rules(self) -> list[LaneRule]:
+        """Return all lanes with their settings."""
+
+    async def set_rate(self, lane_id: int, rate: float | None, burst: int | None) -> None:
+        """Limit claims to `rate` tasks per second with bursts of up to `burst`; None removes the rate."""
+
+    async def set_backlog_limit(self, lane_id: int, backlog_limit: int | None) -> None:
+        """Refuse new tasks when the lane has `backlog_limit` ready tasks; None removes the cap."""
+
+    async def list_limits(self, namespace: str) -> list[Limit]:
+        """Return all limits of the namespace, each with its number of admitted and waiting tasks."""
+
+    async def list_admitted(self, namespace: str, key: str, limit: int) -> list[str]:
+        """Return the ids of up to `limit` admitted tasks of the key."""
+
+    async def set_limit(self, namespace: str, key: str, max_running: int | None) -> tuple[int, ...]:
+        """Set an operator's limit of the key; None removes it. Returns the lanes in which tasks became ready.
+
+        For the key of a handler (`handler:NAME`), all tasks of that name without a key get it, including existing ones.
+        Tasks that run when a limit is set or lowered continue; no other task of the key starts until there is room.
+        """
+
+    async def list_handlers(self, namespace: str) -> list[HandlerRegistration]:
+        """Return the handler registrations of the namespace, by name."""
+
+    async def save_handler(self, namespace: str, registration: HandlerRegistration) -> None:
+        """Insert or replace the registration of that facet; `created` keeps its first value, `updated` becomes now."""
+
+    async def delete_handler(self, namespace: str, facet_name: str) -> bool:
+        """Remove the registration; return False if there was none."""
