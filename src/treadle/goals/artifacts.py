@@ -21,7 +21,7 @@ from treadle.goals.records import (
     artifact_of,
 )
 from treadle.goals.schemas import check_document
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import RecordStore
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import PutBlob, Row
 from treadle.kernel.store.value_store import ValueStore
@@ -59,7 +59,7 @@ D = TypeVar("D", Objective, ReadinessEvent, ContextSnapshot, Workorder, OutputBu
 class Artifacts:
     """The artifacts of one namespace."""
 
-    def __init__(self, store: Store, value_store: ValueStore, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    def __init__(self, store: RecordStore, value_store: ValueStore, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
         self._value_store = value_store
         self._namespace = namespace

@@ -9,7 +9,7 @@ from treadle.goals.decide import Seen, decide_overdue
 from treadle.goals.records import Objective, Status
 from treadle.goals.topology import Topology
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import TaskStore
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.clock import as_text
 from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, GOAL_DEADLINE, Lane
@@ -22,7 +22,7 @@ _WATCHED = (Status.TODO, Status.IN_PROGRESS, Status.BLOCKED)
 class Monitor:
     """Looks at the objectives of one namespace."""
 
-    def __init__(self, store: Store, committer: Committer, artifacts: Artifacts, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    def __init__(self, store: TaskStore, committer: Committer, artifacts: Artifacts, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
         self._committer = committer
         self._artifacts = artifacts

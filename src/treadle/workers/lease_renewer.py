@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from treadle.kernel.store.ports import LeaseConnection, Store
+from treadle.kernel.store.ports import LeaseConnection, ServerStore
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTrouble
 from treadle.kernel.telemetry.observer import StoreCalled, telemetry_of
@@ -42,7 +42,7 @@ class LeaseRenewer:
 
     def __init__(
         self,
-        store: Store,
+        store: ServerStore,
         clock: Clock,
         lease_for: int,
         on_lost: Callable[[Claim, str], None],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import LogStore
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTrouble
 from treadle.model.errors import StoreError
 from treadle.model.tasks import LogLine
@@ -19,7 +19,7 @@ _MOST = 100_000
 class LineWriter:
     """Takes lines from any thread and appends them to the store."""
 
-    def __init__(self, store: Store, emit: Emit) -> None:
+    def __init__(self, store: LogStore, emit: Emit) -> None:
         self._store = store
         self._emit = emit
         self._lines: deque[LogLine] = deque(maxlen=_MOST)
@@ -57,7 +57,7 @@ class LineWriter:
 class LogWriter(LineWriter):
     """Writes by itself, soon after a line has come; takes lines on its event loop only, and costs nothing without any."""
 
-    def __init__(self, store: Store, emit: Emit) -> None:
+    def __init__(self, store: LogStore, emit: Emit) -> None:
         super().__init__(store, emit)
         self._writing: asyncio.Task[None] | None = None
         self._one = asyncio.Lock()

@@ -29,7 +29,7 @@ from treadle.kernel.functions.service import Functions, canceled_rows
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import TaskStore
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Finish, HoldRun, MoveRun, PutSteps, Revive, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
@@ -49,7 +49,7 @@ class FunctionRuns:
 
     def __init__(
         self,
-        store: Store,
+        store: TaskStore,
         committer: Committer,
         value_store: ValueStore,
         ids: Ids,

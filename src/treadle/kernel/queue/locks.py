@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import TaskStore
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Finish, Park, Seen, Settlement, Unit, Verdict
 from treadle.model.clock import milliseconds
@@ -35,7 +35,7 @@ class Lock:
 class Locks:
     """The locks of one namespace."""
 
-    def __init__(self, store: Store, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    def __init__(self, store: TaskStore, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
         self._committer = committer
         self._ids = ids

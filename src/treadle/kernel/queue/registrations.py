@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import OperatorStore
 from treadle.kernel.telemetry.events import Emit, Operated, log_event
 from treadle.model.errors import HandlerNotFound
 from treadle.model.handlers import HandlerRegistration
@@ -12,7 +12,7 @@ from treadle.model.names import DEFAULT_NAMESPACE
 class Registrations:
     """The registrations of one namespace. Whether a module may be loaded is for who loads it to say."""
 
-    def __init__(self, store: Store, emit: Emit = log_event, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    def __init__(self, store: OperatorStore, emit: Emit = log_event, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
         self._emit = emit
         self._namespace = namespace

@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import TaskStore
 from treadle.kernel.store.units import Amend, Finish, Park, PutBlob, Revive, Row, Seen, Settlement, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Duration, instant, milliseconds
@@ -82,7 +82,7 @@ class Queue:
 
     def __init__(
         self,
-        store: Store,
+        store: TaskStore,
         committer: Committer,
         ids: Ids,
         value_store: ValueStore,

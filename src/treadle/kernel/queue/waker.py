@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import TaskStore
 from treadle.kernel.store.queries import Woken
 from treadle.kernel.telemetry.events import ClockJumped, Emit, LeasesExpired, LoopError, StoreBack, StoreTrouble
 from treadle.kernel.telemetry.observer import telemetry_of, timed
@@ -49,7 +49,7 @@ class JumpGuard:
 class Waker:
     """Calls `Store.wake` every second, or sooner when it knows that something is due sooner; less often in quiet times."""
 
-    def __init__(self, store: Store, clock: Clock, lease_for: int, tell: Callable[[tuple[int, ...]], None], emit: Emit) -> None:
+    def __init__(self, store: TaskStore, clock: Clock, lease_for: int, tell: Callable[[tuple[int, ...]], None], emit: Emit) -> None:
         self._store = store
         self._clock = clock
         self._guard = JumpGuard(lease_for)

@@ -39,7 +39,7 @@ from treadle.kernel.runs.rows import VALUE_LIMIT, advance_task, expand_payload, 
 from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import RunStore
 from treadle.kernel.store.units import Answer, ClearInbox, Finish, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import BIG, ValueStore
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble, log_event
@@ -100,7 +100,7 @@ class Advancer:
 
     def __init__(
         self,
-        store: Store,
+        store: RunStore,
         committer: Committer,
         flows: Flows,
         value_store: ValueStore,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import RunStore
 from treadle.kernel.store.queries import RunFilter
 from treadle.kernel.store.units import PutFlow, Unit
 from treadle.kernel.store.value_store import ValueStore
@@ -40,7 +40,7 @@ class Flows:
 
     def __init__(
         self,
-        store: Store,
+        store: RunStore,
         committer: Committer,
         value_store: ValueStore,
         *,

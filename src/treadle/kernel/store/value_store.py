@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import RunStore
 from treadle.kernel.store.units import Finish, PutBlob
 from treadle.model.errors import TreadleError
 from treadle.model.values import PAYLOAD_LIMIT, BlobRef, Json, decode, encode
@@ -69,7 +69,7 @@ def seal(text: str, codec: Codec) -> str:
 class ValueStore:
     """Packs JSON objects for storing and unpacks them; keeps big values that were read lately in memory."""
 
-    def __init__(self, store: Store, codec: Codec | None = None) -> None:
+    def __init__(self, store: RunStore, codec: Codec | None = None) -> None:
         self._store = store
         self._codec = codec
         self._cache: OrderedDict[str, tuple[Json, int]] = OrderedDict()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from treadle.kernel.store.ports.clock import StoreClock
 from treadle.kernel.store.ports.log import LogStore
 from treadle.kernel.store.ports.maintenance import HealthStore, RetentionStore
 from treadle.kernel.store.ports.operators import OperatorStore
@@ -35,6 +36,7 @@ __all__ = [
     "ServerStore",
     "SignalStore",
     "Store",
+    "StoreClock",
     "TaskStore",
     "UsageStore",
 ]

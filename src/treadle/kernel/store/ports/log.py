@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from treadle.kernel.store.ports.clock import StoreClock
 from treadle.kernel.store.queries import Event, History, Tally
 from treadle.model.tasks import LogLine, Move
 
 
-class LogStore(Protocol):
+class LogStore(StoreClock, Protocol):
     """Moves, numbered by seq, and log lines."""
 
     seqs_in_order: bool

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from treadle.kernel.store.ports.clock import StoreClock
 from treadle.kernel.store.queries import Health, Pruned, PrunePage, Rules
 
 
-class RetentionStore(Protocol):
+class RetentionStore(StoreClock, Protocol):
     """Find and remove finished work whose retention time is over."""
 
     async def find_prunable(self, rules: Rules, cursor: str | None, limit: int, *, count: bool = False) -> PrunePage:
@@ -43,7 +44,7 @@ class RetentionStore(Protocol):
         """
 
 
-class HealthStore(Protocol):
+class HealthStore(StoreClock, Protocol):
     """Facts about the database for operators."""
 
     async def describe(self) -> dict[str, object]:

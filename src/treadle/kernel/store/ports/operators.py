@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from treadle.kernel.store.ports.clock import StoreClock
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.lists import LaneRule, Limit, TaskList
 
 
-class OperatorStore(Protocol):
+class OperatorStore(StoreClock, Protocol):
     """Settings that operators change at run time."""
 
     async def list_lists(self) -> list[TaskList]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from treadle.kernel.store.ports.clock import StoreClock
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.records import EffectOutcome, Message, Record
 
 
-class RecordStore(Protocol):
+class RecordStore(StoreClock, Protocol):
     """Reads of records, messages and effect outcomes. Units write them (`TaskStore.commit`)."""
 
     async def find_record(self, record_id: str) -> Record | None:

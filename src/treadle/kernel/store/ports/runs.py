@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from treadle.kernel.store.ports.clock import StoreClock
 from treadle.kernel.store.queries import RunFilter
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 
 
-class RunStore(Protocol):
+class RunStore(StoreClock, Protocol):
     """Reads of runs, steps, flows and large values. Units write them (`TaskStore.commit`)."""
 
     async def find_run(self, run_id: str) -> Run | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from treadle.kernel.store.ports.clock import StoreClock
 from treadle.kernel.store.queries import Renewal, Touch
 from treadle.model.tasks import Claim, Server
 
@@ -36,7 +37,7 @@ class LeaseConnection(Protocol):
         """Release the connection; idempotent."""
 
 
-class ServerStore(Protocol):
+class ServerStore(StoreClock, Protocol):
     """Processes that host workers."""
 
     def lease_connection(self) -> LeaseConnection:

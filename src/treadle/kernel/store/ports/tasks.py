@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from treadle.kernel.store.ports.clock import StoreClock
 from treadle.kernel.store.queries import DeadFilter, DeadGroup, DeadLetter, Extension, LaneDepth, Renewal, TaskFilter, Woken
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.names import Lane
@@ -14,14 +15,11 @@ LATER = 0
 """A marker among the lane ids of a signal: no task became ready, but a task was stored that will be due later."""
 
 
-class TaskStore(Protocol):
+class TaskStore(StoreClock, Protocol):
     """Tasks: claim them, wake them, commit units, read them."""
 
     parallel_commits: int
     """The number of concurrent `commit` calls that the store benefits from: 1 for a single writer."""
-
-    async def now(self) -> int:
-        """Return the store's clock, in milliseconds."""
 
     async def lane_ids(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
         """Return the ids of the lanes; create missing lanes. Lanes are never removed, and an id never changes."""
@@ -113,7 +111,7 @@ class TaskStore(Protocol):
         """Count finished tasks by state."""
 
 
-class DeadLetterStore(Protocol):
+class DeadLetterStore(StoreClock, Protocol):
     """Failed tasks, for inspection and bulk operations."""
 
     async def list_dead(self, which: DeadFilter, limit: int) -> list[Task]:

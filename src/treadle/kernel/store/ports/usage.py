@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from treadle.kernel.store.ports.clock import StoreClock
 from treadle.model.usage import Budget, Reservation, Usage
 
 
-class UsageStore(Protocol):
+class UsageStore(StoreClock, Protocol):
     """Budgets and usage of runs. All rows are pruned with their run."""
 
     async def set_budget(self, run_id: str, limit_micros: int | None) -> None:
