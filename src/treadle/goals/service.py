@@ -29,7 +29,7 @@ from treadle.goals.records import LEVELS, BlockerRef, ClaimRecord, Objective, Ob
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import RecordStore
 from treadle.kernel.store.records import PutItems
 from treadle.kernel.store.units import Answer, Row, Unit, Verdict
 from treadle.model.clock import as_text
@@ -53,7 +53,7 @@ class Objectives:
 
     def __init__(
         self,
-        store: Store,
+        store: RecordStore,
         committer: Committer,
         artifacts: Artifacts,
         reads: GoalReads,

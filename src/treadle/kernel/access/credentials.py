@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import RecordStore
 from treadle.model.clock import Clock
 from treadle.model.errors import Unauthorized
 from treadle.model.ids import parse_id
@@ -88,7 +88,7 @@ class RecentRecords:
     What is changed elsewhere is seen that much later; whoever changes one here says so with `forget`.
     """
 
-    def __init__(self, store: Store, clock: Clock, entity: str, namespace: str) -> None:
+    def __init__(self, store: RecordStore, clock: Clock, entity: str, namespace: str) -> None:
         self._store = store
         self._clock = clock
         self._entity = entity

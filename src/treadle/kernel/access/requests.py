@@ -17,7 +17,7 @@ import msgspec
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import RecordStore
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.errors import IdempotencyKeyReused, InvalidInput, RequestInProgress, StoreUnavailable
@@ -73,7 +73,7 @@ class Requests:
     """The requests of one namespace."""
 
     def __init__(
-        self, store: Store, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE, patience: float = PATIENCE
+        self, store: RecordStore, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE, patience: float = PATIENCE
     ) -> None:
         self._store = store
         self._committer = committer

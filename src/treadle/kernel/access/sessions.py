@@ -17,7 +17,7 @@ from treadle.kernel.access.tokens import Tokens
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import RecordStore
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.access import Access
@@ -77,7 +77,7 @@ class Sessions:
 
     def __init__(
         self,
-        store: Store,
+        store: RecordStore,
         committer: Committer,
         ids: Ids,
         clock: Clock,

@@ -16,7 +16,7 @@ from treadle.kernel.access.credentials import RecentRecords, find_shown, new_cre
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import RecordStore
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.access import Access, Scope, Token, check_token_name, parse_scopes
@@ -65,7 +65,7 @@ class Tokens:
 
     def __init__(
         self,
-        store: Store,
+        store: RecordStore,
         committer: Committer,
         ids: Ids,
         clock: Clock,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.kernel.reads.events import GIVE_UP_FOR
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import LogStore
 from treadle.kernel.store.queries import Event
 from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Move
@@ -56,7 +56,7 @@ class EventPage:
     """Whether there is more to be looked through now."""
 
 
-async def page_after(store: Store, namespace: str, which: EventFilter, after_seq: int, limit: int) -> EventPage:
+async def page_after(store: LogStore, namespace: str, which: EventFilter, after_seq: int, limit: int) -> EventPage:
     """The first moves after a seq that fit."""
     _check(after_seq, limit)
     moves: list[Move] = []
@@ -80,7 +80,7 @@ async def page_after(store: Store, namespace: str, which: EventFilter, after_seq
     return EventPage(moves, position, gap_free, more=True)
 
 
-async def last_page(store: Store, namespace: str, which: EventFilter, limit: int) -> EventPage:
+async def last_page(store: LogStore, namespace: str, which: EventFilter, limit: int) -> EventPage:
     """The last moves that fit, as far as a bounded look back finds them."""
     _check(0, limit)
     last = until = await store.find_last_seq()

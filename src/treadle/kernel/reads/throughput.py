@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import LogStore
 from treadle.kernel.store.queries import Tally
 from treadle.model.clock import Clock
 from treadle.model.names import DEFAULT_NAMESPACE, FUNCTION, GOAL_RUN, HANDLER, SCRIPT
@@ -75,7 +75,7 @@ class Hour:
 class Pace:
     """The last hour of one namespace."""
 
-    def __init__(self, store: Store, clock: Clock, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    def __init__(self, store: LogStore, clock: Clock, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
         self._clock = clock
         self._namespace = namespace
