@@ -114,7 +114,7 @@ def moves_of(moves: Iterable[Any]) -> list[str]:
 
 
 class Line:
-    """A lease line in a thread of its own, as the keeper uses it, with methods that a test can await."""
+    """A lease line in a thread of its own, as the lease renewer uses it, with methods that a test can await."""
 
     def __init__(self, line: LeaseConnection, thread: Executor) -> None:
         self._line, self._thread = line, thread

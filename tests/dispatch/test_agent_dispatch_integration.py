@@ -245,7 +245,7 @@ async def test_worker_crashes_during_execution(mode, kind, request, tmp_path):
 
 
 async def test_task_stays_in_running_state_while_its_worker_renews_the_lease(shared):
-    """Two minutes with a lease of one: the keeper renews, so that nobody else gets it."""
+    """Two minutes with a lease of one: the lease renewer renews, so that nobody else gets it."""
     holder, other = [AgentCoordinator(await shared.open_engine()) for _ in range(2)]
     task_id = await holder.enqueue(issue())
     await holder.dequeue("worker-1")

@@ -424,7 +424,7 @@ async def test_an_approval_that_cannot_be_read_now_is_seen_to_later(url: str) ->
                 raise failures.pop()
             return await engine.approvals.tend(task, token)
 
-        host.worker._tend = tend
+        host.worker.services.tend = tend
         task = await engine.enqueue("refund")
         with pytest.raises(TaskFailed) as raised:
             await engine.result(task, timeout=BOUND)

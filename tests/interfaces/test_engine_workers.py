@@ -108,7 +108,7 @@ async def test_a_cancel_elsewhere_kills_the_process_of_an_isolated_handler(share
 
 
 async def test_a_handler_that_blocks_the_event_loop_loses_no_lease(url: str) -> None:
-    """The keeper has a thread and a connection of its own; this one needs real time."""
+    """The lease renewer has a thread and a connection of its own; this one needs real time."""
     events: list[Event] = []
     engine = Engine(url, settings=Settings(), emit=events.append)
 
@@ -195,7 +195,7 @@ async def test_a_worker_that_cannot_register_leaves_nothing_behind(url: str, mon
         with pytest.raises(StoreError):
             async with engine.worker():
                 raise AssertionError("must not start")
-        assert not [thread for thread in threading.enumerate() if thread.name == "treadle-keeper"]
+        assert not [thread for thread in threading.enumerate() if thread.name == "treadle-lease-renewer"]
         assert threading.active_count() <= before + 1  # a thread of the loop's pool may stay
         assert engine.committer.on_ready == []
 

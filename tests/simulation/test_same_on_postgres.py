@@ -40,7 +40,7 @@ TABLES = (
     "lists",
     "servers",
 )
-KEEPERS = ("renew", "list_held", "beat")
+RENEWER_CALLS = ("renew", "list_held", "beat")
 NUMBERS = ("seq", "lane_id", "now")
 UNORDERED = ("load_steps", "list_inbox", "find_outcomes", "find_finished", "find_finished_runs", "list_limits", "list_depths")
 UNLIKE = ("find_last_seq", "list_events", "list_lanes", "lane_ids", "list_lane_rules", "now", "describe", "list_servers", "compact")
@@ -66,7 +66,7 @@ class Replay:
                 assert theirs == mine, f"call {number} ({call.name}): {call.arguments} {call.options}"
 
     async def _ask(self, call: Call) -> Any:
-        if call.name in KEEPERS:
+        if call.name in RENEWER_CALLS:
             return await getattr(self._line, call.name.removeprefix("list_"))(*call.arguments)
         arguments = call.arguments
         if call.name in ("claim", "next_token_for", "set_rate", "set_backlog_limit"):

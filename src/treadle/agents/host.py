@@ -12,6 +12,7 @@ from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
 from treadle.model.tasks import Server
 from treadle.wiring.engine import Engine
 from treadle.wiring.host import WorkerHost
+from treadle.workers.lease_renewer import LeaseRenewer
 
 OWN_KINDS = 16
 """Room for the engine's own work beside that of handlers, so that neither keeps the other from running."""
@@ -57,10 +58,11 @@ class AgentHost(WorkerHost):
         self._profile = profile
         super().__init__(engine, emit=_counting(emit or engine.emit, profile.counts), name=profile.server_name, **options)
 
-    def _keep(self) -> None:
-        super()._keep()
-        if self._profile.renew_every is not None and self.worker.keeper is not None:
-            self.worker.keeper.renew_every = self._profile.renew_every
+    def _make_lease_renewer(self) -> LeaseRenewer:
+        lease_renewer = super()._make_lease_renewer()
+        if self._profile.renew_every is not None:
+            lease_renewer.renew_every = self._profile.renew_every
+        return lease_renewer
 
     def describe(self) -> Server:
         """This agent as its row in `servers` has it."""

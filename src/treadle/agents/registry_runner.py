@@ -173,4 +173,4 @@ class RegistryRunner(Agent):
 
 async def _look_again(host: Any) -> None:
     """On the engine's loop: names that were nobody's may be ours now."""
-    host.worker.heard(())
+    host.worker.wake(())

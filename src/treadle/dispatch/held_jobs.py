@@ -1,4 +1,4 @@
-"""What a coordinator has dequeued: claims that a lease keeper renews, until they are settled, lost, or take too long.
+"""What a coordinator has dequeued: claims that the lease renewer renews, until they are settled, lost, or take too long.
 
 The process is registered as a server while it holds anything, like every other worker. When it dies, nobody renews, and the
 leases run out; that is all that a crash takes to repair.
@@ -54,8 +54,8 @@ class Holder:
         self._name = f"{machine.host}-{machine.pid}"
         self._held: dict[str, Holding] = {}
         self._lost: OrderedDict[str, Claim] = OrderedDict()
-        self._keeper: LeaseRenewer | None = None
-        self._stop_keeping: Callable[[], Awaitable[None]] | None = None
+        self._lease_renewer: LeaseRenewer | None = None
+        self._stop_renewing: Callable[[], Awaitable[None]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
 
@@ -65,31 +65,33 @@ class Holder:
     async def open(self, worker_id: str) -> None:
         """Register and start to keep leases, if that was not done yet."""
         async with self._opening:
-            if self._keeper is not None:
+            if self._lease_renewer is not None:
                 return
             engine = self._engine
             self._name, self.state = worker_id, "running"
             await engine.store.save_server(self.describe())
             self._loop = asyncio.get_running_loop()
-            self._keeper = LeaseRenewer(engine.store, engine.clock, self.lease_for, self._tell_lost, self.describe, engine.emit)
-            self._stop_keeping = self._machine.keep(self._keeper, engine.emit)
+            self._lease_renewer = LeaseRenewer(
+                engine.store, engine.clock, self.lease_for, self._tell_lost, self.describe, engine.emit
+            )
+            self._stop_renewing = self._machine.renew_leases(self._lease_renewer, engine.emit)
             engine.committer.on_fenced.append(self._fenced)
 
     async def close(self) -> None:
         """Keep nothing any more; what is still held is free when its lease runs out. Idempotent."""
         async with self._opening:
-            if self._stop_keeping is None:
+            if self._stop_renewing is None:
                 return
             self.state = "stopped"
             self._engine.committer.on_fenced.remove(self._fenced)
-            await self._stop_keeping()
-            self._keeper = self._stop_keeping = None
+            await self._stop_renewing()
+            self._lease_renewer = self._stop_renewing = None
             for holding in list(self._held.values()):
                 self.lose(holding)
             self.owner_id = self._engine.ids.new_id()
 
     def describe(self) -> Server:
-        """This coordinator as its row in `servers` has it; read in the keeper's thread too."""
+        """This coordinator as its row in `servers` has it; read in the lease renewer's thread too."""
         return Server(
             id=self.owner_id,
             name=self._name,
@@ -111,8 +113,8 @@ class Holder:
         holding = Holding(task)
         self._held[task.id] = holding
         self._lost.pop(task.id, None)
-        if self._keeper is not None:
-            self._keeper.hold(Context(task, self._engine.clock.now, _no_line), claimed_at)
+        if self._lease_renewer is not None:
+            self._lease_renewer.hold(Context(task, self._engine.clock.now, _no_line), claimed_at)
         if task.timeout_for is not None:
             holding.watch = asyncio.get_running_loop().create_task(self._watch(holding, task.timeout_for / 1000))
         return holding
@@ -133,8 +135,8 @@ class Holder:
         """Forget a claim that was settled."""
         if self._held.get(holding.task.id) is holding:
             del self._held[holding.task.id]
-        if self._keeper is not None:
-            self._keeper.drop(holding.task.claim)
+        if self._lease_renewer is not None:
+            self._lease_renewer.drop(holding.task.claim)
         if holding.watch is not None and holding.watch is not asyncio.current_task():
             holding.watch.cancel()
 
@@ -162,7 +164,7 @@ class Holder:
                 self._told_lost(holding.task.claim, "it was canceled, or settled by somebody else")
 
     def _tell_lost(self, claim: Claim, reason: str) -> None:
-        """Called in the keeper's thread."""
+        """Called in the lease renewer's thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._told_lost, claim, reason)
 
@@ -174,4 +176,4 @@ class Holder:
 
 
 def _no_line(_: LogLine) -> None:
-    """Nobody writes lines through the keeper's context."""
+    """Nobody writes lines through the lease renewer's context."""

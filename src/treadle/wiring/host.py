@@ -1,4 +1,4 @@
-"""A worker in its process: loop, keeper, waker and registration, started and stopped together."""
+"""A worker in its process: loop, lease renewer, waker and registration, started and stopped together."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from treadle.kernel.telemetry.events import (
     WorkerStopped,
 )
 from treadle.model.errors import Refused, StoreError
-from treadle.model.tasks import Claim, LogLine, Server
+from treadle.model.tasks import Claim, Server
 from treadle.wiring.machine import Machine, SystemMachine
 from treadle.workers.builtins import LOOKS, builtin_handlers
+from treadle.workers.dependencies import POLL_EVERY, Resources, Services, Settle, WorkerOptions
 from treadle.workers.effects import EffectKernel
 from treadle.workers.functions.runtime import Runtime
 from treadle.workers.functions.warm import FunctionRunner
-from treadle.workers.handlers import Registry
+from treadle.workers.handlers import Catalog, Registry
 from treadle.workers.lease_renewer import LeaseRenewer
 from treadle.workers.log_writer import LineWriter
-from treadle.workers.loop import POLL_EVERY, Settle, Worker, WorkerOptions
+from treadle.workers.loop import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -96,7 +97,7 @@ class WorkerHost:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] | None = None
-        self._stop_keeping: Callable[[], Awaitable[None]] | None = None
+        self._stop_renewing: Callable[[], Awaitable[None]] | None = None
         self._waker = Waker(engine.store, engine.clock, self._options.lease_for, engine.committer.tell, engine.emit)
         kernel = engine.run_kernel
         self.functions = FunctionRunner(
@@ -118,34 +119,41 @@ class WorkerHost:
         self._topology = engine.topology if registry is None else None
         self._roles = None if self._topology is None else engine.goals.roles(self._topology, self._executor)
         self.worker = Worker(
-            engine.store,
-            engine.committer,
-            self._registry,
-            self._executor,
-            engine.clock,
-            engine.ids,
-            self._emit,
-            owner_id=self.owner_id,
-            namespace=engine.settings.namespace,
-            options=self._options,
-            on_line=self._line,
-            settle=settle or engine.run_kernel.settler.settle,
-            alone=None if settle else engine.run_kernel.settler.alone,
-            open_payload=engine.value_store.open_text,
-            builtins=builtin_handlers(
-                self._scripts,
-                engine.retention,
-                lambda: engine.time_kernel.firer,
-                engine.notifier,
-                lambda: engine.time_kernel.looker(self._looks),
+            Resources(
+                engine.store,
+                engine.committer,
+                self._executor,
+                engine.clock,
+                engine.ids,
+                self._emit,
+                engine.telemetry,
+                self.owner_id,
+                engine.settings.namespace,
             ),
-            fallback=engine.fallback,
-            functions=self.functions,
-            effects=EffectKernel(engine.store, engine.committer, engine.value_store, engine.clock),
-            tend=engine.approvals.tend,
-            roles=(lambda kind, name: None) if self._roles is None else self._roles.find,
-            external_jobs=engine.external_jobs,
-            telemetry=engine.telemetry,
+            Catalog(
+                self._registry,
+                engine.fallback,
+                self.functions.find,
+                builtin_handlers(
+                    self._scripts,
+                    engine.retention,
+                    lambda: engine.time_kernel.firer,
+                    engine.notifier,
+                    lambda: engine.time_kernel.looker(self._looks),
+                ),
+                (lambda kind, name: None) if self._roles is None else self._roles.find,
+            ),
+            Services(
+                settle or kernel.settler.settle,
+                None if settle else kernel.settler.alone,
+                engine.value_store.open_text,
+                self.functions,
+                EffectKernel(engine.store, engine.committer, engine.value_store, engine.clock),
+                engine.approvals.tend,
+                engine.external_jobs,
+                self._lines.add,
+            ),
+            self._options,
         )
 
     def describe(self) -> Server:
@@ -183,9 +191,9 @@ class WorkerHost:
             engine.emit(ShortLease(self._options.lease_for))
         try:
             await engine.store.save_server(self.describe())
-            self._keep()
-            engine.committer.on_ready.append(self.worker.heard)
-            engine.committer.on_fenced.append(self.worker.fenced)
+            self._renew_leases()
+            engine.committer.on_ready.append(self.worker.wake)
+            engine.committer.on_fenced.append(self.worker.stop_fenced)
             await self._at_once(self._listen(), self._recover(), self._see_to_pruning(), self._see_to_deadlines())
             self._state = "running"
             await engine.store.save_server(self.describe())
@@ -274,42 +282,42 @@ class WorkerHost:
         except Refused as error:
             engine.emit(LoopError("worker", f"nobody will look for overdue objectives: {error}"))
 
-    def _keep(self) -> None:
+    def _renew_leases(self) -> None:
+        lease_renewer = self._make_lease_renewer()
+        self.worker.renew_with(lease_renewer)
+        self._stop_renewing = self._machine.renew_leases(lease_renewer, self._engine.emit)
+
+    def _make_lease_renewer(self) -> LeaseRenewer:
         engine = self._engine
-        keeper = LeaseRenewer(
+        return LeaseRenewer(
             engine.store, engine.clock, self._options.lease_for, self._lost, self.describe, engine.emit, beat_every=self._beat_every
         )
-        self.worker.keeper = keeper
-        self._stop_keeping = self._machine.keep(keeper, engine.emit)
 
     async def _let_go(self) -> None:
-        """Undo what `start` did, as far as it got; the keeper's last beat tells the state."""
+        """Undo as much of `start` as was done; the lease renewer's last heartbeat stores the state."""
         committer = self._engine.committer
         if self._unsubscribe is not None:
             self._unsubscribe()
         if self._waker.expect in committer.on_parked:
             committer.on_parked.remove(self._waker.expect)
-        if self.worker.heard in committer.on_ready:
-            committer.on_ready.remove(self.worker.heard)
-            committer.on_fenced.remove(self.worker.fenced)
+        if self.worker.wake in committer.on_ready:
+            committer.on_ready.remove(self.worker.wake)
+            committer.on_fenced.remove(self.worker.stop_fenced)
         await self._scripts.close()
-        if self._stop_keeping is not None:
-            await self._stop_keeping()
+        if self._stop_renewing is not None:
+            await self._stop_renewing()
         self._executor.close()
         self._looking.close()
 
     def _stirred(self, lane_ids: tuple[int, ...]) -> None:
         self._waker.stir()
         if lane_ids != (LATER,):
-            self.worker.heard(lane_ids)
+            self.worker.wake(lane_ids)
 
     def _lost(self, claim: Claim, reason: str) -> None:
-        """Called in the keeper's thread."""
+        """Stop the attempt; called in the lease renewer's thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.worker.lose, claim, reason)
-
-    def _line(self, line: LogLine) -> None:
-        self._lines.add(line)
 
 
 @cache

@@ -14,7 +14,7 @@ from treadle.model.clock import Clock
 from treadle.workers.builtins import Scripts
 from treadle.workers.call import Executor
 from treadle.workers.executor import SystemExecutor
-from treadle.workers.lease_renewer import KeeperThread, LeaseRenewer
+from treadle.workers.lease_renewer import LeaseRenewer, RenewerThread
 from treadle.workers.scan import Scanner
 from treadle.workers.scripts import ScriptRunner
 
@@ -48,8 +48,8 @@ class Machine(Protocol):
     def scripts(self) -> Scripts:
         """Where scripts run."""
 
-    def keep(self, keeper: LeaseRenewer, emit: Emit) -> Callable[[], Awaitable[None]]:
-        """Tick the keeper from now on, whatever the event loop does; returns the way to stop it, after one more beat."""
+    def renew_leases(self, renewer: LeaseRenewer, emit: Emit) -> Callable[[], Awaitable[None]]:
+        """Tick the renewer even while the event loop is blocked; return a function that stops it after a last heartbeat."""
 
 
 _HERE: set[str] = set()
@@ -87,9 +87,9 @@ class SystemMachine:
         """Processes of their own, started with the first script."""
         return ScriptRunner()
 
-    def keep(self, keeper: LeaseRenewer, emit: Emit) -> Callable[[], Awaitable[None]]:
-        """A thread of its own."""
-        thread = KeeperThread(keeper, emit)
+    def renew_leases(self, renewer: LeaseRenewer, emit: Emit) -> Callable[[], Awaitable[None]]:
+        """Tick it in a thread."""
+        thread = RenewerThread(renewer, emit)
         thread.start()
 
         async def stop() -> None:

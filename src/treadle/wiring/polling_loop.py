@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.telemetry.events import Event, LoopError, StoreTrouble, TickFailed
 from treadle.model.names import DEFAULT_LIST
+from treadle.workers.dependencies import Resources, Services, WorkerOptions
 from treadle.workers.effects import EffectKernel
 from treadle.workers.executor import SystemExecutor
-from treadle.workers.loop import Worker, WorkerOptions
+from treadle.workers.handlers import Catalog
+from treadle.workers.loop import Worker
 
 if TYPE_CHECKING:
     from treadle.wiring.engine import Engine
@@ -64,21 +66,26 @@ class ExternalPollingLoop:
         engine = self._engine
         executor = SystemExecutor(16)
         worker = Worker(
-            engine.store,
-            engine.committer,
-            engine.registry,
-            executor,
-            engine.clock,
-            engine.ids,
-            engine.emit,
-            owner_id=engine.ids.new_id(),
-            namespace=engine.settings.namespace,
-            options=WorkerOptions(concurrency=self._concurrency, poll_every=self._tick_seconds),
-            settle=engine.run_kernel.settler.settle,
-            open_payload=engine.value_store.open_text,
-            effects=EffectKernel(engine.store, engine.committer, engine.value_store, engine.clock),
-            tend=engine.approvals.tend,
-            external_jobs=engine.external_jobs,
+            Resources(
+                engine.store,
+                engine.committer,
+                executor,
+                engine.clock,
+                engine.ids,
+                engine.emit,
+                engine.telemetry,
+                engine.ids.new_id(),
+                engine.settings.namespace,
+            ),
+            Catalog(engine.registry),
+            Services(
+                engine.run_kernel.settler.settle,
+                open_payload=engine.value_store.open_text,
+                effects=EffectKernel(engine.store, engine.committer, engine.value_store, engine.clock),
+                tend=engine.approvals.tend,
+                external_jobs=engine.external_jobs,
+            ),
+            WorkerOptions(concurrency=self._concurrency, poll_every=self._tick_seconds),
         )
         try:
             await Waker(engine.store, engine.clock, 60_000, engine.committer.tell, engine.emit).tick()

@@ -48,11 +48,11 @@ class Executor(Protocol):
 
 async def call(handler: Handler, context: Context, executor: Executor) -> Outcome:
     """Run the handler once. Raises only `CancelledError`: every other end is an outcome."""
-    came = await attempt(handler, context, executor)
+    came = await attempt_handler(handler, context, executor)
     return outcome_of(came) if isinstance(came, Settled) else came
 
 
-async def attempt(handler: Handler, context: Context, executor: Executor) -> Outcome | Settled:
+async def attempt_handler(handler: Handler, context: Context, executor: Executor) -> Outcome | Settled:
     """As `call`, for a worker, whose own handlers may settle their tasks by themselves."""
     task = context.task
     timeout_for = task.timeout_for if task.timeout_for is not None else handler.timeout_for

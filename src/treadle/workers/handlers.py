@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from treadle.kernel.store.units import Answer
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
-from treadle.model.names import check_name, short_name
+from treadle.model.names import EXTERNAL_CANCEL, FUNCTION, HANDLER, check_name, short_name
 from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
 
 Isolation = Literal["loop", "thread", "process"]
@@ -156,3 +156,26 @@ class Fallback(Protocol):
 
     def names(self) -> list[str]:
         """The names that are served, as far as they are known."""
+
+
+@dataclass(slots=True)
+class Catalog:
+    """All handlers that a worker can run: registered by users, fallbacks, functions, and the engine's own by kind."""
+
+    registry: Registry
+    fallback: Fallback | None = None
+    find_function: Callable[[str], Handler | None] = lambda lane_name: None
+    builtins: Mapping[str, Handler] = field(default_factory=dict)
+    find_role: Callable[[str, str], Handler | None] = lambda kind, name: None
+    """Returns the goal pipeline's handler for a kind and name."""
+
+    def find(self, kind: str, name: str) -> Handler | None:
+        """Return the handler for tasks of a lane: a user's by name, or the engine's own by kind."""
+        if kind == EXTERNAL_CANCEL:
+            specialist = self.registry.find(name)
+            return None if specialist is None else specialist.cancels
+        if kind == HANDLER:
+            return self.registry.find(name) or (self.fallback.find(name) if self.fallback is not None else None)
+        if kind == FUNCTION:
+            return self.find_function(name)
+        return self.builtins.get(kind) or self.find_role(kind, name)

@@ -1,8 +1,8 @@
-"""The lease keeper: renews what is held, in a thread and on a connection of its own, so that a blocked event loop costs no leases.
+"""The lease renewer: renews the leases of a process, in its own thread and on its own connection.
 
-Four things end a holding: the renewal finds that the row is no longer ours (and a second look confirms it, D6), the local
-deadline passes without a renewal having succeeded, the handler makes no progress, or somebody canceled the task. Each is
-told to the loop, which stops the handler; whatever the handler still produces is refused by the store anyway.
+A blocked event loop therefore loses no leases. A claim ends here in four ways: the renewal finds that another owner has the row
+(and a second read confirms it, D6), the local deadline passes without a successful renewal, the handler reports no progress in
+time, or the task was canceled. In each case the loop stops the handler; the store refuses any later result anyway.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from treadle.model.errors import StoreError
 from treadle.model.tasks import Claim, Server
 from treadle.workers.context import Context
 
-_LOOK_EVERY = 1.0
-_LOOKS_PER_SECOND = 2000
-"""Claims that are looked at per second for cancels by others: with more, each is looked at less often."""
+_CHECK_EVERY = 1.0
+_CHECKS_PER_SECOND = 2000
+"""Maximum number of claims that are checked for cancellation per second; with more claims, each is checked less often."""
 
 
 @dataclass(slots=True)
 class _Holding:
     context: Context
     renewed_at: float
-    """When the last successful claim or renewal was sent, on the monotonic clock: the lease is counted from there."""
+    """Monotonic time at which the last successful claim or renewal was sent; the lease counts from there."""
     every: float
-    looked_at: float
+    checked_at: float
     progress_within: float | None
-    """Seconds within which it must say that it gets on, or None."""
+    """Seconds within which the handler must report progress, or None."""
     progressed_at: float
 
 
 class LeaseRenewer:
-    """Keeps the claims of one process. `hold` and `drop` may be called from any thread; `tick` from the keeper's own."""
+    """Renews the claims of one process. Any thread may call `hold` and `drop`; only the renewer's thread calls `tick`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class LeaseRenewer:
         emit: Emit,
         beat_every: float = 10.0,
     ) -> None:
-        self._line: LeaseConnection = store.lease_connection()
+        self._connection: LeaseConnection = store.lease_connection()
         self._clock = clock
         self._lease_for = lease_for
         self._lease = lease_for / 1000
@@ -67,13 +67,13 @@ class LeaseRenewer:
 
     @property
     def tick_every(self) -> float:
-        """Seconds between ticks: often enough for a third of the lease, and for progress to be seen within a second."""
+        """Seconds between ticks: short enough for a third of the lease, and to store progress within a second."""
         return min(1.0, self._lease / 4)
 
     def hold(self, context: Context, claimed_at: float, progress_for: int | None = None) -> None:
-        """Keep this claim from now on; `claimed_at` is the monotonic time at which the claim was sent.
+        """Renew this claim from now on; `claimed_at` is the monotonic time at which the claim was sent.
 
-        `progress_for` is the handler's own progress deadline, for a task that brings none.
+        `progress_for` is the handler's progress deadline in milliseconds; the task's own takes precedence.
         """
         every = self.renew_every
         within = context.task.progress_for if context.task.progress_for is not None else progress_for
@@ -84,18 +84,18 @@ class LeaseRenewer:
         )
 
     def drop(self, claim: Claim) -> None:
-        """Forget the claim: it was settled, or lost. A later claim on the same task stays."""
+        """Stop renewing a claim that was settled or lost. A later claim on the same task stays."""
         holding = self._held.get(claim.task_id)
         if holding is not None and holding.context.token.version == claim.version:
             self._held.pop(claim.task_id, None)
 
     def tick(self) -> None:
-        """One round: renew what is due or has progressed, look for cancels, enforce local deadlines, beat."""
+        """Renew the leases that are due or have progress, check for cancellation, enforce local deadlines, send a heartbeat."""
         now = self._clock.monotonic()
         held = list(self._held.items())
         try:
             self._renew(held, now)
-            self._look(held, now)
+            self._check(held, now)
             if now - self._beaten_at >= self._beat_every:
                 self.beat()
             if self._trouble:
@@ -106,16 +106,16 @@ class LeaseRenewer:
                 self._emit(StoreTrouble("renewing leases", str(error), self.tick_every))
             self._trouble = True
         finally:
-            self._enforce(held)
+            self._enforce_deadlines(held)
 
     def beat(self) -> None:
-        """Tell the store that this server lives."""
-        self._line.beat(self._describe())
+        """Send this server's heartbeat."""
+        self._connection.beat(self._describe())
         self._beaten_at = self._clock.monotonic()
 
     def close(self) -> None:
-        """Give the line back."""
-        self._line.close()
+        """Close the connection."""
+        self._connection.close()
 
     def _renew(self, held: list[tuple[str, _Holding]], now: float) -> None:
         due = [item for item in held if now - item[1].renewed_at >= item[1].every or item[1].context.progressed]
@@ -131,45 +131,45 @@ class LeaseRenewer:
         failed = True
         sent_at = self._clock.monotonic()
         try:
-            extended = self._line.renew(renewals, self._lease_for)
+            extended = self._connection.renew(renewals, self._lease_for)
             failed = False
         except StoreError:
             for (_, holding), renewal in zip(due, renewals, strict=True):
-                holding.context.progressed |= renewal.progressed  # say it again with the next one
+                holding.context.progressed |= renewal.progressed  # the next renewal reports it again
             raise
         finally:
             if self._telemetry.observe is not None:
                 self._telemetry.observe(StoreCalled("renew", self._clock.monotonic() - sent_at, len(renewals), failed))
         for task_id, holding in due:
             if task_id in extended:
-                holding.renewed_at = holding.looked_at = now
-        self._give_up([item for item in due if item[0] not in extended])
+                holding.renewed_at = holding.checked_at = now
+        self._lose_unheld([item for item in due if item[0] not in extended])
 
-    def _look(self, held: list[tuple[str, _Holding]], now: float) -> None:
-        every = max(_LOOK_EVERY, len(held) / _LOOKS_PER_SECOND)
-        old = [item for item in held if now - item[1].looked_at >= every]
-        for _, holding in old:
-            holding.looked_at = now
-        self._give_up(old)
+    def _check(self, held: list[tuple[str, _Holding]], now: float) -> None:
+        every = max(_CHECK_EVERY, len(held) / _CHECKS_PER_SECOND)
+        due = [item for item in held if now - item[1].checked_at >= every]
+        for _, holding in due:
+            holding.checked_at = now
+        self._lose_unheld(due)
 
-    def _give_up(self, suspects: list[tuple[str, _Holding]]) -> None:
-        """Lose those that the store says are not ours; one that was settled meanwhile is none of our business."""
+    def _lose_unheld(self, suspects: list[tuple[str, _Holding]]) -> None:
+        """Lose the claims that the store no longer has, except those that were dropped meanwhile."""
         suspects = [item for item in suspects if item[0] in self._held]
         if not suspects:
             return
-        still = self._line.held([holding.context.token for _, holding in suspects])
+        still = self._connection.held([holding.context.token for _, holding in suspects])
         for task_id, holding in suspects:
             if task_id not in still:
                 self._lose(task_id, holding, "it was canceled, or taken over by another worker")
 
-    def _enforce(self, held: list[tuple[str, _Holding]]) -> None:
-        """Local deadlines hold whatever the store says, or does not say."""
+    def _enforce_deadlines(self, held: list[tuple[str, _Holding]]) -> None:
+        """Lose the claims whose local deadline has passed, whether or not the store answers."""
         now = self._clock.monotonic()
         for task_id, holding in held:
             if now >= holding.renewed_at + self._lease:
-                self._lose(task_id, holding, "its lease ran out before it could be renewed")
+                self._lose(task_id, holding, "its lease expired before it could be renewed")
             elif holding.progress_within is not None and now >= holding.progressed_at + holding.progress_within:
-                self._lose(task_id, holding, f"it made no progress for {holding.progress_within:g} s; its lease is left to run out")
+                self._lose(task_id, holding, f"it made no progress for {holding.progress_within:g} s; its lease will expire")
 
     def _lose(self, task_id: str, holding: _Holding, reason: str) -> None:
         if self._held.get(task_id) is holding:
@@ -178,33 +178,33 @@ class LeaseRenewer:
             self._on_lost(holding.context.token, reason)
 
 
-class KeeperThread:
-    """Runs a keeper's ticks in a thread until stopped; the last thing it does is one more beat."""
+class RenewerThread:
+    """Runs a renewer's ticks in a thread until stopped, then sends one last heartbeat."""
 
-    def __init__(self, keeper: LeaseRenewer, emit: Emit) -> None:
-        self._keeper = keeper
+    def __init__(self, renewer: LeaseRenewer, emit: Emit) -> None:
+        self._renewer = renewer
         self._emit = emit
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="treadle-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="treadle-lease-renewer", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop it and wait for the tick in progress."""
+        """Stop the thread and wait for the tick in progress."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._keeper.tick_every):
+        while not self._stop.wait(self._renewer.tick_every):
             try:
-                self._keeper.tick()
+                self._renewer.tick()
             except Exception as error:
-                self._emit(LoopError("lease keeper", repr(error)))
+                self._emit(LoopError("lease renewer", repr(error)))
         try:
-            self._keeper.beat()
+            self._renewer.beat()
         except Exception as error:
-            self._emit(LoopError("lease keeper", f"could not say goodbye: {error!r}"))
-        self._keeper.close()
+            self._emit(LoopError("lease renewer", f"could not send the last heartbeat: {error!r}"))
+        self._renewer.close()

@@ -12,7 +12,7 @@ MainThread;run (asyncio/runners.py:190);_run_once (asyncio/base_events.py:9);_ex
 MainThread;run (asyncio/runners.py:190);_run_once (asyncio/base_events.py:9);fetch (asyncpg/connection.py:7) 20
 MainThread;run (asyncio/runners.py:190);_run_once (asyncio/base_events.py:9);work (bench/flame.py:7) 1000
 MainThread;_run_once (asyncio/base_events.py:9);exec_module (<frozen importlib._bootstrap>:2) 1000
-keeper;tick (treadle/workers/lease_renewer.py:3) 1000
+lease-renewer;tick (treadle/workers/lease_renewer.py:3) 1000
 """
 
 

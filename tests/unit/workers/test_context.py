@@ -21,7 +21,7 @@ def test_it_tells_the_facts_of_the_attempt() -> None:
     assert context().checkpoint is None
 
 
-def test_progress_is_kept_for_the_keeper() -> None:
+def test_progress_is_kept_for_the_lease_renewer() -> None:
     ctx = context()
     assert not ctx.progressed
     ctx.progress()

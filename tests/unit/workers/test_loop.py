@@ -17,7 +17,7 @@ from treadle.model.errors import InvalidInput, NotFound, StoreUnavailable
 from treadle.model.names import Lane
 from treadle.model.states import TaskState
 from treadle.workers.context import Context
-from treadle.workers.loop import WorkerOptions
+from treadle.workers.dependencies import WorkerOptions
 
 MakeShop = Callable[..., Workshop]
 
@@ -217,10 +217,10 @@ async def test_a_task_canceled_in_the_moment_it_is_taken_does_not_run_and_leaves
         raise AssertionError("must not run")
 
     task_id = await shop.enqueue()
-    await shop.worker._look_up_lanes()
-    assert await shop.worker._claim_round()
+    await shop.worker._claimer.refresh()
+    assert await shop.worker._claimer.claim(shop.worker._start)
     assert shop.worker.running == 1
-    shop.worker.fenced([task_id])
+    shop.worker.stop_fenced([task_id])
     await until(lambda: shop.worker.running == 0)
     assert shop.events.of(TaskTaken) == []
     assert shop.events.of(TaskSettled) == []
@@ -240,8 +240,8 @@ async def test_a_lost_claim_drops_what_the_handler_comes_to(shop: Workshop) -> N
     task_id = await shop.enqueue()
     shop.start()
     await shop.events.heard(TaskTaken)
-    await until(lambda: shop.worker._executions[task_id].started)
-    shop.worker.lose(shop.worker._executions[task_id].context.token, "the test says so")
+    await until(lambda: shop.worker._attempts[task_id].started)
+    shop.worker.lose(shop.worker._attempts[task_id].context.token, "the test says so")
     await swallowed.wait()
     await until(lambda: not shop.worker.running)
     assert (await shop.get(task_id)).claim_version == 1
@@ -280,7 +280,7 @@ async def test_a_worker_that_takes_a_task_again_keeps_the_two_claims_apart(shop:
     task_id = await shop.enqueue()
     shop.start()
     await shop.events.heard(TaskTaken)
-    first = shop.worker._executions[task_id].context.token
+    first = shop.worker._attempts[task_id].context.token
     assert await shop.wake(60) == 1
     await shop.events.heard(TaskTaken, 2)
     assert shop.worker.running == 2
@@ -349,7 +349,7 @@ async def test_a_big_payload_is_read_before_the_handler_runs(shop: Workshop, tro
     async def work(payload: Any) -> None:
         got.append(payload)
 
-    shop.worker._open_payload = open_payload
+    shop.services.open_payload = open_payload
     task = new_task(payload='@{"digest":"d"}')
     await put(shop.store, task)
     shop.start()
@@ -361,11 +361,11 @@ async def test_a_big_payload_is_read_before_the_handler_runs(shop: Workshop, tro
 async def test_a_signal_for_lanes_of_others_wakes_nobody(shop: Workshop) -> None:
     await shop.enqueue("foreign")
     lanes = await shop.store.lane_ids([Lane("default", "handler", "default", "foreign")])
-    await shop.worker._look_up_lanes()
+    await shop.worker._claimer.refresh()
     shop.worker._signal.clear()
-    shop.worker.heard(tuple(lanes.values()))
+    shop.worker.wake(tuple(lanes.values()))
     assert not shop.worker._signal.is_set()
-    shop.worker.heard(())
+    shop.worker.wake(())
     assert shop.worker._signal.is_set()
     assert await claim(shop.store, *lanes) != []
 

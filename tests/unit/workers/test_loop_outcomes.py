@@ -251,7 +251,7 @@ async def test_what_is_done_is_settled_once_the_store_can_be_read_again(shop: Wo
             raise StoreUnavailable("The store cannot be reached.")
         return await shop.committer.submit(Unit(token, decided))
 
-    shop.worker._commit = settle
+    shop.services.settle = settle
     shop.start()
     task_id = await shop.enqueue()
     for count, delay in enumerate((0.1, 0.2, 0.4), start=1):

@@ -85,7 +85,7 @@ async def test_a_handler_that_will_not_stop_loses_its_task_all_the_same(
         await shop.worker.stop()
     assert (await shop.get(task_id)).owner_id is None
     assert len(shop.events.of(LoopError)) == 1
-    runner = shop.worker._executions[task_id].runner
+    runner = shop.worker._attempts[task_id].runner
     never.set()
     assert runner is not None
     await asyncio.gather(runner, return_exceptions=True)
@@ -138,7 +138,7 @@ async def test_a_settlement_on_its_way_is_not_interrupted(make_shop: MakeShop, m
     monkeypatch.setattr(shop.store, "commit", slow)
     shop.start()
     await committing.wait()
-    shop.worker.lose(shop.worker._executions[task_id].context.token, "a look at the store in the wrong moment")
+    shop.worker.lose(shop.worker._attempts[task_id].context.token, "a look at the store in the wrong moment")
     stopping = asyncio.ensure_future(shop.worker.stop())
     await turns()
     go_on.set()

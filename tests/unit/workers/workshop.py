@@ -11,12 +11,14 @@ from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.telemetry.events import Event, TaskSettled
+from treadle.kernel.telemetry.observer import telemetry_of
 from treadle.model.tasks import LogLine, Task
 from treadle.testing import ManualClock, SeededIds
 from treadle.workers.context import Context
+from treadle.workers.dependencies import Resources, Services, WorkerOptions
 from treadle.workers.executor import SystemExecutor
-from treadle.workers.handlers import Registry, make_handler
-from treadle.workers.loop import Worker, WorkerOptions
+from treadle.workers.handlers import Catalog, Registry, make_handler
+from treadle.workers.loop import Worker
 
 BOUND = 10.0
 """Seconds after which a test that waits for a signal has failed."""
@@ -62,24 +64,20 @@ class Workshop:
         self.lines: list[LogLine] = []
         self.options = WorkerOptions(**options)
         self.executor = SystemExecutor(self.options.threads)
+        self.services = Services(on_line=self.lines.append)
         self.worker = self.make_worker("owner-1")
         self._running: list[tuple[Worker, asyncio.Task[None]]] = []
 
     def make_worker(self, owner_id: str, **options: Any) -> Worker:
+        telemetry = telemetry_of(self.events)
         worker = Worker(
-            self.store,
-            self.committer,
-            self.registry,
-            self.executor,
-            self.clock,
-            self.ids,
-            self.events,
-            owner_id=owner_id,
-            options=WorkerOptions(**options) if options else self.options,
-            on_line=self.lines.append,
+            Resources(self.store, self.committer, self.executor, self.clock, self.ids, self.events, telemetry, owner_id),
+            Catalog(self.registry),
+            self.services,
+            WorkerOptions(**options) if options else self.options,
         )
-        self.committer.on_ready.append(worker.heard)
-        self.committer.on_fenced.append(worker.fenced)
+        self.committer.on_ready.append(worker.wake)
+        self.committer.on_fenced.append(worker.stop_fenced)
         return worker
 
     def handler(self, name: str = "work", **options: Any) -> Callable[[H], H]:
@@ -116,7 +114,7 @@ class Workshop:
         """Let time pass and make ready what is due then; how many tasks that were."""
         self.clock.advance(seconds)
         woken = await self.store.wake(1000)
-        self.worker.heard(woken.lane_ids)
+        self.worker.wake(woken.lane_ids)
         return woken.count
 
     async def moves(self, task_id: str) -> list[str]:
@@ -125,7 +123,7 @@ class Workshop:
     async def close(self) -> None:
         for worker, running in self._running:
             worker.stop_claiming()
-            worker._options.grace = 0
+            worker.options.grace = 0
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             await worker.stop()

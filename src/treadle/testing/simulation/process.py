@@ -156,37 +156,37 @@ class Process:
         """Scripts that run here, all at once."""
         return VirtualScripts(self)
 
-    def keep(self, keeper: LeaseRenewer, emit: Emit) -> Callable[[], Awaitable[None]]:
-        """A keeper's thread that is a coroutine."""
+    def renew_leases(self, renewer: LeaseRenewer, emit: Emit) -> Callable[[], Awaitable[None]]:
+        """Tick it in a coroutine, as `RenewerThread` does in a thread."""
         stopping = asyncio.Event()
-        keeping = asyncio.get_running_loop().create_task(self._keep(keeper, emit, stopping))
+        renewing = asyncio.get_running_loop().create_task(self._renew_leases(renewer, emit, stopping))
 
         async def stop() -> None:
             stopping.set()
-            await asyncio.wait([keeping])
+            await asyncio.wait([renewing])
 
         return stop
 
-    async def _keep(self, keeper: LeaseRenewer, emit: Emit, stopping: asyncio.Event) -> None:
+    async def _renew_leases(self, renewer: LeaseRenewer, emit: Emit, stopping: asyncio.Event) -> None:
         faults = self.simulation.faults
         while not stopping.is_set():
             try:
-                async with asyncio.timeout(keeper.tick_every + faults.latency()):
+                async with asyncio.timeout(renewer.tick_every + faults.latency()):
                     await stopping.wait()
             except TimeoutError:
                 await self.pass_gate()
-                _do(keeper.tick, emit)
+                _do(renewer.tick, emit)
         await self.pass_gate()
-        _do(keeper.beat, emit, "could not say goodbye: ")
-        keeper.close()
+        _do(renewer.beat, emit, "could not send the last heartbeat: ")
+        renewer.close()
 
 
 def _do(what: Callable[[], None], emit: Emit, unsaid: str = "") -> None:
-    """As the keeper's thread does."""
+    """Report an error as `RenewerThread` does."""
     try:
         what()
     except Exception as error:
-        emit(LoopError("lease keeper", f"{unsaid}{error!r}"))
+        emit(LoopError("lease renewer", f"{unsaid}{error!r}"))
 
 
 def make_task(

@@ -52,7 +52,7 @@ class Simulation:
         self.signals = Signals()
         self.full_until = 0.0
         self.on_done: list[Callable[[Process, str, tuple[Any, ...], dict[str, Any], Any], None]] = []
-        """Called with (process, name, arguments, options, answer) after each call that the store has done, the keeper's too."""
+        """Called with (process, name, arguments, options, answer) after each store call, including the lease renewer's."""
         self.before: list[Callable[[Process, str, tuple[Any, ...]], Awaitable[None]]] = []
         self.after: list[Callable[[Process, str, tuple[Any, ...], Any], Awaitable[None]]] = []
         self.on_event: list[Callable[[Process, Event], None]] = []

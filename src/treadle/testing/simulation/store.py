@@ -141,12 +141,12 @@ class SimulatedStore:
         self._simulation.signals.tell(self._process, tuple(sorted(lane_ids)))
 
     def lease_connection(self) -> LeaseConnection:
-        """The keeper's own way."""
+        """The lease renewer's connection."""
         return SimulatedLine(self, self._inner.lease_connection())
 
 
 class SimulatedLine:
-    """What the keeper does happens at once; it is refused, or its answer lost, as all else."""
+    """Lease renewals take effect immediately; like other calls they may be refused, or their answer lost."""
 
     def __init__(self, store: SimulatedStore, inner: LeaseConnection) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""The keeper's rounds, tick by tick, with a line to the store that a test holds in its hand."""
+"""The lease renewer, tick by tick, with a line to the store that a test holds in its hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.testing import ManualClock
 from treadle.workers.context import Context
-from treadle.workers.lease_renewer import KeeperThread, LeaseRenewer
+from treadle.workers.lease_renewer import LeaseRenewer, RenewerThread
 
 LEASE_FOR = 60_000
 
@@ -62,7 +62,7 @@ class Bench:
         self.line = FakeLine()
         self.lost: list[tuple[Claim, str]] = []
         self.events: list[Event] = []
-        self.keeper = LeaseRenewer(
+        self.renewer = LeaseRenewer(
             self,  # type: ignore[arg-type] - a store of which nothing but the line is used
             self.clock,
             LEASE_FOR,
@@ -77,12 +77,12 @@ class Bench:
     def hold(self, number: int = 1, progress_for: int | None = None, **fields: Any) -> Context:
         task = taken(id=f"0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a{number:02}", **fields)
         context = Context(task, self.clock.now, lambda _: None)
-        self.keeper.hold(context, self.clock.monotonic(), progress_for)
+        self.renewer.hold(context, self.clock.monotonic(), progress_for)
         return context
 
     def tick(self, seconds: float = 0) -> None:
         self.clock.advance(seconds)
-        self.keeper.tick()
+        self.renewer.tick()
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_progress_that_could_not_be_sent_is_sent_again(bench: Bench) -> None:
 
 def test_what_was_dropped_is_not_renewed(bench: Bench) -> None:
     context = bench.hold()
-    bench.keeper.drop(context.token)
+    bench.renewer.drop(context.token)
     bench.tick(30)
     assert bench.line.renewed == []
     assert bench.lost == []
@@ -138,7 +138,7 @@ def test_what_was_dropped_is_not_renewed(bench: Bench) -> None:
 def test_dropping_an_old_claim_leaves_the_new_one_on_the_same_task(bench: Bench) -> None:
     old = bench.hold(claim_version=1)
     new = bench.hold(claim_version=2)
-    bench.keeper.drop(old.token)
+    bench.renewer.drop(old.token)
     bench.tick(20)
     assert bench.line.renewed == [[Renewal(new.token)]]
 
@@ -183,7 +183,7 @@ def test_past_its_local_deadline_a_claim_is_lost_whatever_the_store_says(bench: 
     assert bench.lost == []
     bench.tick(1)
     assert [claim for claim, _ in bench.lost] == [context.token]
-    assert "ran out" in bench.lost[0][1]
+    assert "expired" in bench.lost[0][1]
     assert context.cancelled
 
 
@@ -224,7 +224,7 @@ def test_a_handler_without_progress_loses_its_task(bench: Bench, whose: str) -> 
         bench = Bench()
         task = taken(progress_for=9000)
         context = Context(task, bench.clock.now, lambda _: None)
-        bench.keeper.hold(context, bench.clock.monotonic(), 1_000_000)
+        bench.renewer.hold(context, bench.clock.monotonic(), 1_000_000)
     bench.tick(3)
     assert [r.progressed for r in bench.line.renewed[0]] == [False]
     bench.tick(5)
@@ -244,13 +244,13 @@ def test_it_beats_every_ten_seconds(bench: Bench) -> None:
 
 
 def test_it_ticks_often_enough_for_its_lease(bench: Bench) -> None:
-    assert bench.keeper.tick_every == 1.0
+    assert bench.renewer.tick_every == 1.0
     short = LeaseRenewer(bench, bench.clock, 2000, lambda *_: None, lambda: bench.line.beats[0], bench.events.append)  # type: ignore[arg-type]
     assert short.tick_every == 0.5
 
 
 def test_the_thread_beats_once_more_and_closes_the_line(bench: Bench) -> None:
-    thread = KeeperThread(bench.keeper, bench.events.append)
+    thread = RenewerThread(bench.renewer, bench.events.append)
     thread.start()
     thread.stop()
     assert len(bench.line.beats) == 1
@@ -259,7 +259,7 @@ def test_the_thread_beats_once_more_and_closes_the_line(bench: Bench) -> None:
 
 def test_the_thread_says_when_it_could_not_say_goodbye(bench: Bench) -> None:
     bench.line.trouble = StoreUnavailable("away")
-    thread = KeeperThread(bench.keeper, bench.events.append)
+    thread = RenewerThread(bench.renewer, bench.events.append)
     thread.start()
     thread.stop()
     assert [type(event) for event in bench.events] == [LoopError]

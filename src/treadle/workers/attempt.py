@@ -1,0 +1,341 @@
+"""One attempt at a task: from its claim, through its handler, to the answer of the store to its settlement.
+
+`kernel.queue.decide` turns the handler's outcome into a settlement. The committer commits it under the task's claim; if the
+claim is lost, the result is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from treadle.kernel.approvals.service import Tend
+from treadle.kernel.external.decide import unregistered_text
+from treadle.kernel.queue.decide import decide, failure, ignored, refusal, settlement, turned_away
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.units import Answer, Finish, Park, Unit, Verdict
+from treadle.kernel.telemetry.events import (
+    LeaseLost,
+    LoopError,
+    ResultDropped,
+    StoreTrouble,
+    TaskSettled,
+    TaskTaken,
+    current_attempt,
+)
+from treadle.kernel.telemetry.observer import AttemptEnded, SettleAnswered, Spans
+from treadle.model.errors import InvalidInput, StoreError, TreadleError
+from treadle.model.external import UNREGISTERED
+from treadle.model.names import FUNCTION
+from treadle.model.outcomes import Outcome, Problem, Released
+from treadle.model.retry import RetryPolicy
+from treadle.model.states import TaskState
+from treadle.model.tasks import Task
+from treadle.workers.call import attempt_handler
+from treadle.workers.claimer import LaneGroup
+from treadle.workers.context import Context
+from treadle.workers.dependencies import Resources, Services, WorkerOptions
+from treadle.workers.functions.warm import FunctionRunner
+from treadle.workers.handlers import Handler, Settled
+from treadle.workers.lease_renewer import LeaseRenewer
+
+_NO_HANDLER_FOR = 30_000
+"""Milliseconds until a task that was claimed without a handler is claimed again."""
+
+_FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
+"""Seconds between attempts to settle while the store cannot be reached."""
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """The state of one attempt; `runner` is None until the attempt is scheduled."""
+
+    task: Task
+    context: Context
+    group: LaneGroup
+    handler: Handler | None
+    orphan: bool
+    """Whether the task was claimed only to end it as ignored."""
+    runner: asyncio.Task[None] | None = None
+    lost: bool = False
+    started: bool = False
+    settling: bool = False
+    """Whether the settlement is being committed, which must not be interrupted."""
+    answering: bool = False
+    """Whether the committer will report the answer to a callback, so that the runner need not wait for it."""
+    leave_span: Callable[[], None] | None = None
+
+    def interrupt(self) -> None:
+        """Stop the handler if it still runs."""
+        self.context.cancel()
+        if self.runner is not None and self.started and not self.settling:  # canceled before it started, it would never end
+            self.runner.cancel()
+
+
+class AttemptRunner:
+    """Runs the attempts of one worker and counts their results. `on_ended` receives each attempt that is over."""
+
+    def __init__(
+        self, resources: Resources, services: Services, options: WorkerOptions, on_ended: Callable[[Attempt], None]
+    ) -> None:
+        self._committer = resources.committer
+        self._clock = resources.clock
+        self._emit = resources.emit
+        self._telemetry = resources.telemetry
+        self._resources = resources
+        self._services = services
+        self._options = options
+        self._on_ended = on_ended
+        self.lease_renewer: LeaseRenewer | None = None
+        self.stopping = False
+        """Whether to give up on settlements while the store cannot be reached."""
+        self.handled = 0
+        self.failed = 0
+        self.released = 0
+
+    def start(self, task: Task, group: LaneGroup, handler: Handler | None, orphan: bool, claimed_at: float) -> Attempt:
+        """Register the lease for renewal and schedule the attempt; `claimed_at` is the monotonic time of the claim."""
+        services = self._services
+        context = Context(task, self._clock.now, services.on_line, effects=services.effects, external_jobs=services.external_jobs)
+        attempt = Attempt(task, context, group, handler, orphan)
+        if self.lease_renewer is not None:
+            self.lease_renewer.hold(context, claimed_at, handler.progress_for if handler is not None else None)
+        spans = self._telemetry.spans
+        running = self._run(attempt) if spans is None else self._run_in_span(spans, attempt)
+        attempt.runner = asyncio.get_running_loop().create_task(running)
+        return attempt
+
+    def lose(self, attempt: Attempt, reason: str) -> None:
+        """Stop the handler and drop its result: the claim is gone. The store itself answers a settlement on its way."""
+        if not attempt.lost and not attempt.settling:
+            attempt.lost = True
+            self._emit(LeaseLost(attempt.task.id, attempt.task.name, reason, attempt.task.trace_id))
+            attempt.interrupt()
+
+    async def release(self, attempt: Attempt, started_at: float) -> None:
+        """Return the task to the queue because the worker stops; another worker may claim it immediately."""
+        await self._settle(attempt, settlement(attempt.task, Released(), RetryPolicy()), started_at)
+
+    # from claim to settlement
+
+    async def _run_in_span(self, spans: Spans, attempt: Attempt) -> None:
+        with spans.executing(attempt.task) as attempt.leave_span:
+            await self._run(attempt)
+
+    async def _run(self, attempt: Attempt) -> None:
+        task = attempt.task
+        started_at = self._clock.monotonic()
+        attempt.started = True
+        current_attempt.set((task.id, task.trace_id))
+        try:
+            if attempt.context.cancelled:
+                raise asyncio.CancelledError
+            if self._resources.hears_all:
+                self._emit(TaskTaken(task.id, task.name, task.attempt, task.trace_id))
+            services = self._services
+            if task.state == TaskState.AWAITING_APPROVAL and services.tend is not None:
+                await self._tend_approval(attempt, services.tend, started_at)
+                return
+            decided = await self._decide_task(attempt, started_at)
+            if decided is None or attempt.lost:
+                return
+            plain_unit = services.plain_unit
+            if plain_unit is not None and (unit := plain_unit(task, attempt.context.token, decided)) is not None:
+                self._submit(attempt, unit, decided, started_at)
+            else:
+                await self._settle(attempt, decided, started_at)
+        except asyncio.CancelledError:
+            if not attempt.lost:
+                await self.release(attempt, started_at)
+        except Exception as error:
+            self._emit(_unsettled(task, error))
+        finally:
+            if not attempt.answering:
+                self._end(attempt)
+
+    def _end(self, attempt: Attempt) -> None:
+        if self.lease_renewer is not None:
+            self.lease_renewer.drop(attempt.context.token)
+        self._on_ended(attempt)
+        if attempt.leave_span is not None:
+            attempt.leave_span()
+
+    async def _tend_approval(self, attempt: Attempt, tend: Tend, started_at: float) -> None:
+        """Handle a reminder, an escalation or an expiry of the approval that the task waits for."""
+        task = attempt.task
+        attempt.settling = True
+        try:
+            answer, decided = await tend(task, attempt.context.token)
+        except StoreError as error:
+            released = self._decide(task, attempt.handler, Released(f"its approval could not be read: {error}"))
+            await self._settle(attempt, released, started_at)
+        else:
+            self._settled(task, answer, decided.move, decided.error, started_at)
+
+    async def _decide_task(self, attempt: Attempt, started_at: float) -> Finish | Park | None:
+        """Call the handler and decide the settlement; None if the handler has settled the task itself."""
+        task, handler, services = attempt.task, attempt.handler, self._services
+        if (problem := refusal(task, self._options.takeover_limit)) is not None:
+            if isinstance(away := turned_away(task, problem), Park):
+                self._emit(LoopError("worker", f"task {task.id} ({task.name}) backs off: {problem.message}"))
+            return away
+        if task.state == TaskState.AWAITING_EXTERNAL and (handler is None or handler.executes is None):
+            return await self._without_specialist(task)
+        if handler is None:
+            return self._without_handler(task, attempt.orphan)
+        if task.kind == FUNCTION and services.functions is not None:
+            return await self._run_function(attempt, services.functions, started_at)
+        if services.open_payload is not None and task.payload.startswith("@"):
+            try:
+                task.payload = await services.open_payload(task.payload)
+            except StoreError as error:
+                return self._decide(task, handler, Released(f"its payload could not be read: {error}"))
+            except TreadleError as error:
+                return failure(Problem(error.code, str(error), type(error).__name__))
+        reach("handler.before")
+        called_at = self._measured_at()
+        try:
+            outcome = await attempt_handler(handler, attempt.context, self._resources.executor)
+        except asyncio.CancelledError:
+            self._observe_end(task, None, called_at)
+            raise
+        reach("handler.after")
+        if isinstance(outcome, Settled):
+            self._observe_end(task, "succeed", called_at)
+            self._settled(task, outcome.answer, "succeed", None, started_at)
+            return None
+        decided = self._decide(task, handler, outcome)
+        self._observe_end(task, decided.move, called_at)
+        return decided
+
+    async def _run_function(self, attempt: Attempt, functions: FunctionRunner, started_at: float) -> Park | Finish | None:
+        """Run a durable function, which settles its task itself."""
+        task = attempt.task
+
+        def set_settling(settling: bool) -> None:
+            attempt.settling = settling
+
+        called_at = self._measured_at()
+        try:
+            settled = await functions.execute(task, attempt.context, set_settling)
+        except StoreError as error:
+            return self._decide(task, attempt.handler, Released(f"the run could not be read: {error}"))
+        except asyncio.CancelledError:
+            self._observe_end(task, None, called_at)
+            raise
+        self._observe_end(task, None if settled is None else settled.move, called_at)
+        if settled is not None:
+            self._count(task, settled.move, settled.error, started_at)
+        else:
+            self._emit(ResultDropped(task.id, task.name, "checkpoint", task.trace_id))
+        return None
+
+    async def _without_specialist(self, task: Task) -> Finish | Park:
+        """Release or fail an external job whose specialist is missing; a plain handler of the same name cannot poll it."""
+        external_jobs = self._services.external_jobs
+        if external_jobs is not None and not await external_jobs.is_offered(task):
+            return failure(Problem(UNREGISTERED, unregistered_text(task.name, task.scope)))
+        return _later(self._decide(task, None, Released("its specialist is not here")))
+
+    def _without_handler(self, task: Task, orphan: bool) -> Finish | Park:
+        """Ignore a task that nobody serves; release one whose handler was removed after the claim."""
+        if orphan and task.state == TaskState.PENDING:
+            return ignored(task)
+        released = self._decide(task, None, Released("no handler here"))
+        return _later(released) if orphan else released
+
+    def _decide(self, task: Task, handler: Handler | None, outcome: Outcome) -> Finish | Park:
+        default = handler.retry if handler else RetryPolicy()
+        try:
+            return decide(task, outcome, default, self._resources.ids.random, self._options.result_limit)
+        except InvalidInput as error:
+            return failure(Problem(error.code, str(error), type(error).__name__))
+
+    # settlement
+
+    def _submit(self, attempt: Attempt, unit: Unit, decided: Finish | Park, started_at: float) -> None:
+        """Hand the unit to the committer without waiting for its answer; most attempts end like this."""
+        attempt.settling = True
+        reach("settle.before_commit")
+        sent_at = self._clock.monotonic()
+
+        def answered(answer: Answer | BaseException) -> None:
+            try:
+                if isinstance(answer, BaseException):
+                    self._emit(_unsettled(attempt.task, answer))
+                else:
+                    self._answered(attempt.task, answer, decided, started_at, sent_at)
+            finally:
+                self._end(attempt)
+
+        self._committer.submit_told(unit, answered)
+        attempt.answering = True
+
+    async def _settle(self, attempt: Attempt, decided: Finish | Park, started_at: float) -> None:
+        attempt.settling = True
+        reach("settle.before_commit")
+        sent_at = self._clock.monotonic()
+        answer = await self._commit(attempt, decided)
+        self._answered(attempt.task, answer, decided, started_at, sent_at)
+
+    async def _commit(self, attempt: Attempt, decided: Finish | Park) -> Answer:
+        """Commit the settlement, and retry while the store cannot be reached, so that finished work is not done again.
+
+        The lease is renewed meanwhile; the store decides whether it still held.
+        """
+        settle, token = self._services.settle, attempt.context.token
+        delay = _FIRST_DELAY
+        while True:
+            try:
+                if settle is None:
+                    return await self._committer.submit(Unit(token, decided))
+                return await settle(attempt.task, token, decided)
+            except StoreError as error:
+                if self.stopping:
+                    raise
+                self._emit(StoreTrouble("settling", str(error), delay))
+                await self._clock.sleep(delay)
+                delay = min(delay * 2, _LONGEST_DELAY)
+
+    def _answered(self, task: Task, answer: Answer, decided: Finish | Park, started_at: float, sent_at: float) -> None:
+        reach("settle.after_commit")
+        if (observe := self._telemetry.observe) is not None:
+            done = answer.verdict is Verdict.DONE
+            observe(SettleAnswered(task.id, decided.move, done, self._clock.monotonic() - sent_at))
+        self._settled(task, answer, decided.move, decided.error, started_at)
+
+    # counts and measurements
+
+    def _settled(self, task: Task, answer: Answer, move: str, error: str | None, started_at: float) -> None:
+        if answer.verdict is Verdict.DONE:
+            self._count(task, move, error, started_at)
+        else:
+            self._emit(ResultDropped(task.id, task.name, move, task.trace_id))
+
+    def _count(self, task: Task, move: str, error: str | None, started_at: float) -> None:
+        if move == "release":
+            self.released += 1
+        else:
+            self.handled += 1
+            self.failed += move == "fail"
+        if error is not None or self._resources.hears_all:
+            took_ms = (self._clock.monotonic() - started_at) * 1000
+            self._emit(TaskSettled.of(task, move, took_ms, error))
+
+    def _measured_at(self) -> float | None:
+        return None if self._telemetry.observe is None else self._clock.monotonic()
+
+    def _observe_end(self, task: Task, move: str | None, called_at: float | None) -> None:
+        if (observe := self._telemetry.observe) is not None and called_at is not None:
+            observe(AttemptEnded(task, move, self._clock.monotonic() - called_at))
+
+
+def _later(released: Finish | Park) -> Finish | Park:
+    return msgspec.structs.replace(released, wake_for=_NO_HANDLER_FOR) if isinstance(released, Park) else released
+
+
+def _unsettled(task: Task, error: BaseException) -> LoopError:
+    return LoopError("worker", f"task {task.id} ({task.name}) could not be settled: {error!r}")

@@ -1,0 +1,205 @@
+"""The claimer: decides from which lanes a worker claims, and how many tasks.
+
+Lanes are grouped by the concurrency limit that they share. One claim per group asks for as many tasks as can start now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from treadle.kernel.external.service import ExternalJobs
+from treadle.kernel.queue.why import serves, shown_server_state
+from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.telemetry.observer import TasksClaimed, timed
+from treadle.model.lists import IGNORE
+from treadle.model.names import ENGINE_LIST, HANDLER, Lane
+from treadle.model.tasks import Task
+from treadle.workers.dependencies import Resources, WorkerOptions
+from treadle.workers.handlers import Catalog, Handler, Isolation
+
+CLAIM_LIMIT = 250
+"""Maximum number of tasks per claim, or a quarter of the concurrency if that is more. With larger claims, claims, handlers
+and commits would alternate instead of overlapping, and other workers would wait for tasks held here."""
+
+
+@dataclass(slots=True)
+class LaneGroup:
+    """Lanes that share a concurrency limit. Groups of the same isolation also share a pool of threads or processes."""
+
+    limit: int
+    isolation: Isolation
+    running: int = 0
+    lane_ids: list[int] = field(default_factory=list)
+    handlers: set[str] = field(default_factory=set)
+
+
+Start = Callable[[Task, LaneGroup, float], None]
+"""Starts a claimed task of the group; the last argument is the monotonic time at which the claim was sent."""
+
+
+class Claimer:
+    """Claims tasks for one worker, within its limits."""
+
+    def __init__(self, resources: Resources, catalog: Catalog, options: WorkerOptions, external_jobs: ExternalJobs | None) -> None:
+        self._store = resources.store
+        self._clock = resources.clock
+        self._telemetry = resources.telemetry
+        self._resources = resources
+        self._catalog = catalog
+        self._options = options
+        self._external_jobs = external_jobs
+        self._groups: dict[str, LaneGroup] = {}
+        self._lanes: dict[int, Lane] = {}
+        self._orphans: set[int] = set()
+        """Lanes that no live server serves, in lists that ignore such tasks."""
+        self._orphans_at = self._refreshed_at = float("-inf")
+        self._signaled: set[int] = set()
+        self._rounds = 0
+        self.running = 0
+        """Tasks in progress."""
+        self.stale = True
+        """Whether the lanes must be read again before the next claim."""
+        self.stopped = False
+        """Whether no more claims are to be sent."""
+
+    def signal(self, lane_ids: tuple[int, ...]) -> bool:
+        """Note that tasks may be ready in these lanes (empty: in any lane); return whether the worker must claim."""
+        if not lane_ids or any(lane_id not in self._lanes for lane_id in lane_ids):
+            self.stale = True
+        elif not any(lane_id in group.lane_ids for group in self._groups.values() for lane_id in lane_ids):
+            if self._catalog.fallback is None:
+                return False
+            self.stale = True
+        self._signaled.update(lane_ids)
+        return True
+
+    def is_orphan(self, lane_id: int) -> bool:
+        """Whether tasks of the lane are claimed only to end them as ignored."""
+        return lane_id in self._orphans
+
+    def occupy(self, group: LaneGroup) -> None:
+        """Count a started task."""
+        group.running += 1
+        self.running += 1
+
+    def vacate(self, group: LaneGroup) -> None:
+        """Count an ended task: there is room for another."""
+        group.running -= 1
+        self.running -= 1
+
+    async def claim(self, start: Start) -> bool:
+        """Send one claim per group that has room, and start the claimed tasks; return whether there were any."""
+        claimed = False
+        groups = list(self._groups.values())
+        self._rounds += 1  # rotate, so that no group takes all the room
+        groups = [groups[(self._rounds + number) % len(groups)] for number in range(len(groups))]
+        signaled, self._signaled = self._signaled, set()
+        if signaled:  # groups with a signal come first
+            groups.sort(key=lambda group: signaled.isdisjoint(group.lane_ids))
+        for group in groups:
+            room = self._room(group)
+            if room < 1 or not group.lane_ids or self.stopped:
+                continue
+            sent_at = self._clock.monotonic()
+            tasks = await self._claim(group.lane_ids, room)
+            reach("claim.after")
+            for task in tasks:
+                start(task, group, sent_at)
+            claimed = claimed or bool(tasks)
+        return claimed
+
+    async def next_token_for(self) -> int | None:
+        """Return the milliseconds until a rate-limited lane with room has a token, or None without such a lane."""
+        lane_ids = [lane_id for group in self._groups.values() if self._room(group) > 0 for lane_id in group.lane_ids]
+        return await self._store.next_token_for(lane_ids) if lane_ids else None
+
+    def timed_out(self, waited_for: float) -> None:
+        """Note that no signal arrived for that many seconds; mark the lanes stale when a poll is due."""
+        late = self._clock.monotonic() - self._refreshed_at >= self._options.poll_every
+        self.stale = self.stale or late or waited_for == self._options.poll_every
+
+    async def refresh(self) -> None:
+        """Read the lanes, and group those that this worker serves by the limits of their handlers."""
+        self.stale = False
+        self._refreshed_at = self._clock.monotonic()
+        lanes = await self._store.list_lanes()
+        namespace = self._resources.namespace
+        if (fallback := self._catalog.fallback) is not None:
+            names = {lane.name for lane in lanes.values() if lane.kind == HANDLER and lane.namespace == namespace}
+            await fallback.look(sorted(name for name in names if self._catalog.registry.find(name) is None))
+        for group in self._groups.values():
+            group.lane_ids = []
+        for lane_id, lane in lanes.items():
+            own = lane.kind != HANDLER and lane.task_list == ENGINE_LIST
+            if lane.namespace != namespace or not (own or lane.task_list in self._options.task_lists):
+                continue
+            handler = self._catalog.find(lane.kind, lane.name)
+            if handler is not None:
+                group = self._group(handler)
+                group.lane_ids.append(lane_id)
+                group.handlers.add(handler.name)
+        self._lanes = lanes
+        await self._refresh_orphans()
+
+    async def _refresh_orphans(self) -> None:
+        """Find the lanes whose tasks are to be ignored; at most once per `poll_every`, as lists and servers change slowly."""
+        now = self._clock.monotonic()
+        if now - self._orphans_at >= self._options.poll_every:
+            self._orphans_at = now
+            unserved = await self._list_unserved()
+            lists = {
+                each.task_list
+                for each in (await self._store.list_lists() if unserved else ())
+                if each.namespace == self._resources.namespace and each.no_handler == IGNORE
+            }
+            served = lists.intersection(self._options.task_lists)
+            self._orphans = {lane_id for lane_id in unserved if self._lanes[lane_id].task_list in served}
+            if unserved and self._external_jobs is not None:
+                await self._external_jobs.give_up(unserved)
+        if self._orphans or "orphans" in self._groups:
+            self._groups.setdefault("orphans", LaneGroup(self._options.concurrency, "loop")).lane_ids = list(self._orphans)
+
+    async def _list_unserved(self) -> list[int]:
+        """Return the lanes of handlers that no live server serves."""
+        namespace = self._resources.namespace
+        unserved = {
+            lane_id: lane
+            for lane_id, lane in self._lanes.items()
+            if lane.namespace == namespace and lane.kind == HANDLER and self._catalog.find(HANDLER, lane.name) is None
+        }
+        if not unserved:
+            return []
+        now = await self._store.now()
+        live = [server for server in await self._store.list_servers() if shown_server_state(server, now) in ("starting", "running")]
+        return [lane_id for lane_id, lane in unserved.items() if not any(serves(server, lane) for server in live)]
+
+    def _group(self, handler: Handler) -> LaneGroup:
+        pools = {"thread": self._options.threads, "process": self._options.processes}
+        limit = pools.get(handler.isolation, self._options.concurrency)
+        key: str = handler.isolation
+        if handler.concurrency is not None:
+            key, limit = f"handler {handler.name}", min(handler.concurrency, limit)
+        return self._groups.setdefault(key, LaneGroup(limit, handler.isolation))
+
+    def _room(self, group: LaneGroup) -> int:
+        """Return how many more tasks of the group can start now; others get the rest."""
+        most = max(CLAIM_LIMIT, self._options.concurrency // 4)
+        room = min(group.limit - group.running, self._options.concurrency - self.running, most)
+        if group.isolation == "loop":
+            return room
+        executor = self._resources.executor
+        peers = [other for other in self._groups.values() if other.isolation == group.isolation]
+        taken = sum(other.running for other in peers) + sum(executor.abandoned(other.handlers) for other in peers)
+        pool = self._options.threads if group.isolation == "thread" else self._options.processes
+        return min(room - executor.abandoned(group.handlers), pool - taken)
+
+    async def _claim(self, lane_ids: list[int], limit: int) -> list[Task]:
+        observe = self._telemetry.observe
+        call = self._store.claim(lane_ids, self._resources.owner_id, self._options.lease_for, limit)
+        if observe is None:
+            return await call
+        tasks = await timed(observe, self._clock, "claim", call, len)
+        if tasks:
+            observe(TasksClaimed(tasks))
+        return tasks

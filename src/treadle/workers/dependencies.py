@@ -1,0 +1,97 @@
+"""The options of a worker, and the resources and services that it is built from."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from treadle.kernel.approvals.service import Tend
+from treadle.kernel.external.service import ExternalJobs
+from treadle.kernel.queue.decide import TAKEOVER_LIMIT
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import Answer, Finish, Park, Unit
+from treadle.kernel.telemetry.events import Emit
+from treadle.kernel.telemetry.observer import Telemetry
+from treadle.model.clock import Clock
+from treadle.model.errors import InvalidInput
+from treadle.model.ids import Ids
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
+from treadle.model.tasks import Claim, LogLine, Task
+from treadle.model.values import PAYLOAD_LIMIT
+from treadle.workers.call import Executor
+from treadle.workers.effects import EffectKernel
+from treadle.workers.functions.warm import FunctionRunner
+
+POLL_EVERY = 5.0
+"""Seconds after which a worker polls the store even if no signal arrived."""
+
+Settle = Callable[[Task, Claim, Finish | Park], Awaitable[Answer]]
+"""Commits a decided settlement together with its consequences."""
+
+PlainUnit = Callable[[Task, Claim, Finish | Park], Unit | None]
+"""Returns the unit of a settlement that has no consequences, or None if `Settle` must handle it."""
+
+
+@dataclass(slots=True)
+class WorkerOptions:
+    """Limits and timings of a worker."""
+
+    concurrency: int = 100
+    """Maximum number of tasks in progress in this process."""
+    threads: int = 16
+    """Maximum number of these in sync handlers."""
+    processes: int = 4
+    """Maximum number of these in handlers with isolation='process'."""
+    task_lists: tuple[str, ...] = (DEFAULT_LIST,)
+    lease_for: int = 60_000
+    poll_every: float = POLL_EVERY
+    takeover_limit: int = TAKEOVER_LIMIT
+    result_limit: int = PAYLOAD_LIMIT
+    grace: float = 30.0
+    """Seconds that running work gets to finish when the worker stops; after that the worker releases it for others."""
+
+    def __post_init__(self) -> None:
+        if min(self.concurrency, self.threads, self.processes) < 1:
+            raise InvalidInput("concurrency, threads and processes must be 1 or more.")
+        if not self.task_lists:
+            raise InvalidInput("A worker serves at least one task list.")
+
+
+@dataclass(slots=True)
+class Resources:
+    """The store and the process resources that all parts of a worker use."""
+
+    store: Store
+    committer: Committer
+    executor: Executor
+    clock: Clock
+    ids: Ids
+    emit: Emit
+    telemetry: Telemetry
+    """Receives measurements and spans."""
+    owner_id: str
+    """Identifies the worker in claims."""
+    namespace: str = DEFAULT_NAMESPACE
+
+    @property
+    def hears_all(self) -> bool:
+        """Whether a subscriber wants an event for every task, including those that succeed."""
+        return self.emit is not self.telemetry or self.telemetry.hears_all
+
+
+@dataclass(slots=True)
+class Services:
+    """The kernel services that an attempt calls; a worker without one of them does not offer its feature."""
+
+    settle: Settle | None = None
+    """None commits the settlement alone."""
+    plain_unit: PlainUnit | None = None
+    open_payload: Callable[[str], Awaitable[str]] | None = None
+    """Reads a payload that is stored outside the task's row."""
+    functions: FunctionRunner | None = None
+    effects: EffectKernel | None = None
+    tend: Tend | None = None
+    external_jobs: ExternalJobs | None = None
+    on_line: Callable[[LogLine], None] = lambda _: None
+    """Receives the log lines of handlers."""
