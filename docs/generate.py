@@ -26,7 +26,7 @@ from treadle.cli.app import COMMANDS
 from treadle.cli.exits import EXIT_CODES, exit_code_of
 from treadle.cli.table import leaves
 from treadle.lang import RULES, compile_sources
-from treadle.model import states
+from treadle.model import errors, states
 from treadle.model.errors import TreadleError
 
 ROOT = Path(__file__).parents[1]
@@ -213,7 +213,8 @@ def error_classes() -> list[type[TreadleError]]:
 
 
 def _error_row(each: type[TreadleError]) -> list[str]:
-    tree = dict(re.findall(r"[├└]── (\w+) +(\S.*)", sys.modules[each.__module__].__doc__ or ""))
+    drawn = (errors.__doc__ or "") + (sys.modules[each.__module__].__doc__ or "")
+    tree = dict(re.findall(r"[├└]── (\w+) +(\S.*)", drawn))
     text = tree.get(each.__name__) or (each.__doc__ or "").strip().split("\n")[0]
     text = text or f"no such {each.code.removesuffix('_not_found')}"
     bare = each.__new__(each)

@@ -29,7 +29,7 @@ BAD = [
     (["enqueue", "odd name!"], 2, "invalid_name", "not a valid handler name"),
     (["enqueue", "x", "--list", "a b"], 2, "invalid_name", "not a valid task list"),
     (["enqueue", "x", "--namespace", "../x"], 2, "invalid_name", "not a valid namespace"),
-    (["enqueue", "x", "--retry", "-1"], 2, "invalid_policy", "makes no sense"),
+    (["enqueue", "x", "--retry", "-1"], 2, "invalid_policy", "policy is invalid"),
     (["enqueue", "x", "--retry", "often"], 2, "usage", "--retry"),
     (["enqueue", "x", "--delay", "soon"], 2, "invalid_policy", "duration"),
     (["enqueue", "x", "--deadline", "0"], 2, "invalid_policy", "more than zero"),

@@ -167,7 +167,7 @@ async def test_a_task_of_kind_approval_asks_and_gives_the_decision(url: str) -> 
         await engine.approvals.decide(shown.id, "approve", actor="ada", edits={"v": 3}, reason="go")
         result = await engine.result(good, timeout=BOUND)
         assert (result["decision"], result["by"], result["context"], result["reason"]) == ("approved", "ada", {"v": 3}, "go")
-        with pytest.raises(TaskFailed, match="quorum is a whole number") as raised:
+        with pytest.raises(TaskFailed, match="quorum must be a whole number") as raised:
             await engine.result(bad, timeout=BOUND)
         assert raised.value.error_code == "invalid_approval"
 
@@ -184,7 +184,7 @@ async def test_an_outcome_that_asks_nothing_sensible_fails_the_task(url: str) ->
         return AwaitingApproval(ApprovalRequest(title=""))
 
     async with engine, engine.worker():
-        for name, said in (("odd", "takes an ApprovalRequest, not a str"), ("empty", "the title says what is asked")):
+        for name, said in (("odd", "takes an ApprovalRequest, not a str"), ("empty", "the title must have 1 to 1000 characters")):
             with pytest.raises(TaskFailed, match=said) as raised:
                 await engine.result(await engine.enqueue(name), timeout=BOUND)
             assert raised.value.error_code == "unexpected_result"

@@ -299,7 +299,7 @@ async def test_what_makes_no_sense_is_refused_and_changes_nothing(engine: Engine
     with pytest.raises(InvalidName):
         await lists.limit_handler("no good", 3)
     for act in (lists.pause, lists.resume, lists.drain, lists.show):
-        with pytest.raises(ListNotFound, match="there are: default") as caught:
+        with pytest.raises(ListNotFound, match="the existing ones are: default") as caught:
             await act("nosuch")
         assert caught.value.code == "list_not_found"
     with pytest.raises(ListNotFound):

@@ -111,6 +111,6 @@ async def test_a_question_that_makes_no_sense_fails_the_function(engine: Engine)
         await ctx.approval("Go?", **payload)
 
     async with engine, engine.worker():
-        for payload, said in (({"quorum": 0}, "quorum is a whole number"), ({"colour": "red"}, "unexpected keyword argument")):
+        for payload, said in (({"quorum": 0}, "quorum must be a whole number"), ({"colour": "red"}, "unexpected keyword argument")):
             with pytest.raises(RunFailed, match=said):
                 await engine.run_result(await engine.start_function("odd", payload), timeout=BOUND)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from treadle.model.approvals import (
-    LOOK_EVERY_FOR,
+    CHECK_EVERY_FOR,
     Approval,
     ApprovalRequest,
     decision_of,
-    look,
+    next_action,
     open_approval,
     split_checkpoint,
     vote,
@@ -31,16 +31,16 @@ def asked(**options: Any) -> Approval:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"title": " "}, "the title says what is asked"),
+        ({"title": " "}, "the title must have 1 to 1000 characters"),
         ({"title": "x" * 1001}, "the title"),
         ({"title": 7}, "the title"),
-        ({"context": [1]}, "the context is a dict"),
+        ({"context": [1]}, "the context must be a dict"),
         ({"context": {"at": object()}}, "context is not JSON"),
         ({"deciders": [""]}, "name of a decider"),
         ({"deciders": 7}, "list of names"),
-        ({"quorum": 0}, "quorum is a whole number"),
-        ({"denials": True}, "denials is a whole number"),
-        ({"on_expiry": "approve", "expires": 1}, "nothing is approved because nobody answered"),
+        ({"quorum": 0}, "quorum must be a whole number"),
+        ({"denials": True}, "denials must be a whole number"),
+        ({"on_expiry": "approve", "expires": 1}, "silence never approves"),
         ({"on_expiry": "ask_again"}, "needs expires"),
         ({"expires": 0}, "expires must be more than zero"),
         ({"expires": -1}, "expires"),
@@ -86,39 +86,39 @@ def test_a_question_with_options_in_seconds_is_a_request() -> None:
 
 
 def test_the_first_thing_that_comes_wakes_it() -> None:
-    assert asked().wait_for(NOW) == LOOK_EVERY_FOR
-    assert asked(expires=60).wait_for(NOW) == MINUTE
-    assert asked(expires=60, remind_after=20).wait_for(NOW) == 20_000
-    assert asked(expires=60, remind_every=30, escalate_after=10, escalate_to="boss", deciders="ada").wait_for(NOW) == 10_000
-    assert asked(expires=60).wait_for(NOW + 2 * MINUTE) == 1
+    assert asked().delay(NOW) == CHECK_EVERY_FOR
+    assert asked(expires=60).delay(NOW) == MINUTE
+    assert asked(expires=60, remind_after=20).delay(NOW) == 20_000
+    assert asked(expires=60, remind_every=30, escalate_after=10, escalate_to="boss", deciders="ada").delay(NOW) == 10_000
+    assert asked(expires=60).delay(NOW + 2 * MINUTE) == 1
 
 
 def test_nothing_is_due_too_early() -> None:
     approval = asked(expires=60, remind_after=20)
-    assert look(approval, NOW + 19_999) == (None, approval)
+    assert next_action(approval, NOW + 19_999) == (None, approval)
 
 
 def test_reminders_come_again_until_it_expires() -> None:
     approval = asked(expires=60, remind_after=20, remind_every=10)
-    move, after = look(approval, NOW + 20_000)
+    move, after = next_action(approval, NOW + 20_000)
     assert (move, after.reminders, after.remind_at) == ("remind", 1, NOW + 30_000)
-    move, after = look(after, NOW + 35_000)
+    move, after = next_action(after, NOW + 35_000)
     assert (move, after.reminders, after.remind_at) == ("remind", 2, NOW + 45_000)
-    assert look(after, NOW + 60_000).move == "expire"
+    assert next_action(after, NOW + 60_000).move == "expire"
 
 
 def test_a_single_reminder_stays_single() -> None:
-    _, after = look(asked(remind_after=20), NOW + 20_000)
+    _, after = next_action(asked(remind_after=20), NOW + 20_000)
     assert (after.remind_at, after.wake_at) == (None, None)
 
 
 def test_escalation_adds_deciders_once() -> None:
     approval = asked(deciders=["ada"], escalate_after=10, escalate_to=["boss"])
     assert not approval.may_decide("boss")
-    move, after = look(approval, NOW + 10_000)
+    move, after = next_action(approval, NOW + 10_000)
     assert (move, after.deciders, after.escalate_at) == ("escalate", ("ada", "boss"), None)
     assert after.may_decide("boss")
-    assert look(after, NOW + 10_000).move is None
+    assert next_action(after, NOW + 10_000).move is None
 
 
 def test_anyone_may_decide_where_nobody_is_named_and_groups_count() -> None:

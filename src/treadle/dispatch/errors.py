@@ -37,7 +37,7 @@ class MaxRetriesExceeded(Refused, DispatchError):
     def __init__(self, task_id: str, retries: int) -> None:
         super().__init__(
             f"Task {task_id} exceeded max retries: it was retried {retries} time(s). It keeps its status; an operator's "
-            "`treadle dlq retry` starts the count anew."
+            "`treadle dlq retry` resets the count."
         )
         self.task_id, self.retries = task_id, retries
 

@@ -1,7 +1,7 @@
-"""Approvals: a question to people, the votes on it, and what is due while nobody has decided. Pure.
+"""Approvals: a question for people, the votes on it, and the actions due while it is undecided. Pure.
 
-What an approval is asked with is an `ApprovalRequest`; `Approval` is what its record holds: the request, and what has become
-of it so far. It ends by votes (`vote`), by its time running out (`look`), or with its task. Nothing approves by itself (D24).
+An `ApprovalRequest` is the question with its options; an `Approval` is the body of its record: the request and its progress.
+It ends by votes (`vote`), by expiry (`next_action`), or with its task. Nothing is ever approved automatically (D24).
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from treadle.model.values import Json, encode
 APPROVE, DENY = "approve", "deny"
 FAIL, ASK_AGAIN = "fail", "ask_again"
 
-LOOK_EVERY_FOR = 30 * 86_400_000
-"""Milliseconds after which an approval is looked at that has nothing coming by itself."""
+CHECK_EVERY_FOR = 30 * 86_400_000
+"""Milliseconds after which an approval without a due action is checked again."""
 
 _LONGEST_TITLE = 1000
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What people are asked, who may answer, and what happens while nobody does. Make it with `of`."""
+    """The question, the people who may answer it, and the actions while nobody does. Create it with `of`."""
 
     title: str
     context: dict[str, Any] = {}
-    """What one needs to know to decide; given back to the work with the decision."""
+    """Information for the deciders; returned to the work with the decision."""
     requested_by: str | None = None
     deciders: tuple[str, ...] = ()
-    """Names and groups of those who may decide; empty means anyone."""
+    """Names and groups that may decide; empty means anyone."""
     quorum: int = 1
-    """Votes that approve it."""
+    """Votes needed to approve."""
     denials: int = 1
-    """Votes that deny it."""
+    """Votes needed to deny."""
     edits: bool = False
-    """Whether who approves may change the context."""
+    """Whether an approver may change the context."""
     expires_for: int | None = None
     on_expiry: str = FAIL
     remind_after_for: int | None = None
     remind_every_for: int | None = None
     escalate_after_for: int | None = None
     escalate_to: tuple[str, ...] = ()
-    """Who may decide too from then on."""
+    """Additional deciders after escalation."""
     notify: str | None = None
-    """The URL to notify instead of the usual one, if the settings allow it."""
+    """A URL to notify instead of the default one, if the settings allow it."""
 
     @classmethod
     def of(
@@ -69,11 +69,10 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         escalate_to: Sequence[str] | str = (),
         notify: str | None = None,
     ) -> ApprovalRequest:
-        """A checked request; `InvalidApproval` says what is wrong with one. Durations are timedeltas or seconds.
+        """Return a checked request, or raise `InvalidApproval`. Durations are timedeltas or seconds.
 
-        It expires after `expires` (None: never): then its task fails, or the question is asked again (`on_expiry="ask_again"`).
-        It is reminded of after `remind_after` and then every `remind_every`; after `escalate_after`, those in `escalate_to` may
-        decide too.
+        After `expires` (None: never) its task fails, or the question is asked again (`on_expiry="ask_again"`). Reminders go out
+        after `remind_after` and then every `remind_every`; after `escalate_after`, the deciders in `escalate_to` may also decide.
         """
         return check_request(
             cls(
@@ -96,62 +95,62 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     @classmethod
     def from_json(cls, value: Json) -> ApprovalRequest:
-        """The request that `as_json` gave, or a `question` with the options of `of`; else `InvalidApproval`."""
+        """Decode the output of `as_json`, or a `question` with the options of `of`; raise `InvalidApproval` otherwise."""
         if isinstance(value, dict) and "question" in value:
             try:
                 return cls.of(value["question"], **{name: each for name, each in value.items() if name != "question"})
             except TypeError as error:
-                raise InvalidApproval(f"This is no request for an approval: {error}.") from None
+                raise InvalidApproval(f"This is not a request for an approval: {error}.") from None
         try:
             return check_request(msgspec.convert(value, cls))
         except msgspec.ValidationError as error:
-            raise InvalidApproval(f"This is no request for an approval: {error}.") from None
+            raise InvalidApproval(f"This is not a request for an approval: {error}.") from None
 
     def as_json(self) -> dict[str, Json]:
-        """The request as a payload."""
+        """Return the request as a payload."""
         built: dict[str, Json] = msgspec.to_builtins(self)
         return built
 
 
 def check_request(request: ApprovalRequest) -> ApprovalRequest:
-    """The request itself, or `InvalidApproval`."""
+    """Return the request, or raise `InvalidApproval`."""
     try:
         wrong = _wrong(request)
     except TreadleError as error:
         wrong = str(error)
     if wrong is not None:
-        raise InvalidApproval(f"The approval cannot be asked for: {wrong}")
+        raise InvalidApproval(f"The approval request is invalid: {wrong}")
     return request
 
 
 def _wrong(request: ApprovalRequest) -> str | None:
     title: object = request.title
     if not isinstance(title, str) or not title.strip() or len(title) > _LONGEST_TITLE:
-        return f"the title says what is asked, in 1 to {_LONGEST_TITLE} characters."
+        return f"the title must have 1 to {_LONGEST_TITLE} characters."
     context: object = request.context
     if not isinstance(context, dict):
-        return f"the context is a dict (a JSON object), not a {type(context).__name__}."
+        return f"the context must be a dict (a JSON object), not a {type(context).__name__}."
     encode(request.context, "context")
     encode(request.title, "title")
     for name in (*request.deciders, *request.escalate_to, *([request.requested_by] if request.requested_by is not None else [])):
         check_key(name, "name of a decider")
     for what, votes in (("quorum", request.quorum), ("denials", request.denials)):
         if type(votes) is not int or not 0 < votes <= 1000:
-            return f"{what} is a whole number of votes from 1 to 1000, not {votes!r}."
+            return f"{what} must be a whole number of votes from 1 to 1000, not {votes!r}."
     if request.on_expiry not in (FAIL, ASK_AGAIN):
-        return f"on_expiry is {FAIL!r} or {ASK_AGAIN!r}, not {request.on_expiry!r}; nothing is approved because nobody answered."
+        return f"on_expiry must be {FAIL!r} or {ASK_AGAIN!r}, not {request.on_expiry!r}; silence never approves."
     for field in ("expires_for", "remind_after_for", "remind_every_for", "escalate_after_for"):
         value = getattr(request, field)
         if value is not None and (type(value) is not int or not 0 < value <= LONGEST_FOR):
-            return f"{field} is whole milliseconds, more than zero and under a century, not {value!r}."
+            return f"{field} must be whole milliseconds, more than zero and under a century, not {value!r}."
     if request.on_expiry == ASK_AGAIN and request.expires_for is None:
         return "on_expiry='ask_again' needs expires."
     if bool(request.escalate_to) != (request.escalate_after_for is not None):
         return "escalate_after and escalate_to go together."
     if request.escalate_to and not request.deciders:
-        return "escalate_to needs deciders: where anyone may decide, nobody can be added."
+        return "escalate_to needs deciders: anyone may decide already."
     if request.notify is not None and not request.notify.startswith(("https://", "http://")):
-        return "notify is a URL that begins with https:// or http://."
+        return "notify must be a URL that begins with https:// or http://."
     return None
 
 
@@ -161,7 +160,7 @@ def _names(given: Sequence[str] | str) -> tuple[str, ...]:
     try:
         return tuple(dict.fromkeys(given))
     except TypeError:
-        raise InvalidApproval(f"Deciders are a list of names, not {given!r}.") from None
+        raise InvalidApproval(f"Deciders must be a list of names, not {given!r}.") from None
 
 
 def _for(duration: Duration | None, what: str) -> int | None:
@@ -171,11 +170,11 @@ def _for(duration: Duration | None, what: str) -> int | None:
         raise InvalidApproval(str(error)) from None
 
 
-# --- what its record holds ---
+# --- the record's body ---
 
 
 class Vote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one decider said."""
+    """The vote of one decider."""
 
     actor: str
     decision: str
@@ -184,13 +183,13 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An approval as its record has it."""
+    """The body of an approval's record."""
 
     request: ApprovalRequest
     task_name: str = ""
     requested_at: int = 0
     context: dict[str, Any] = {}
-    """The request's, with what was edited."""
+    """The request's context with all edits applied."""
     edited_by: str | None = None
     expires_at: int | None = None
     remind_at: int | None = None
@@ -199,35 +198,35 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reminders: int = 0
     votes: tuple[Vote, ...] = ()
     round: int = 1
-    """How often it was asked, this time included."""
+    """Number of times it was asked, including this one."""
     previous_id: str | None = None
     next_id: str | None = None
-    """The approval that was asked for when this one expired."""
+    """The approval that replaced this one when it expired."""
     ended_by: str | None = None
     reason: str | None = None
 
     @property
     def deciders(self) -> tuple[str, ...]:
-        """Who may decide now; empty means anyone."""
+        """Names and groups that may decide now; empty means anyone."""
         more = self.request.escalate_to if self.escalated_at is not None else ()
         return tuple(dict.fromkeys([*self.request.deciders, *more]))
 
     @property
     def wake_at(self) -> int | None:
-        """When something is due by itself."""
+        """The next due action: expiry, reminder or escalation."""
         return min((at for at in (self.expires_at, self.remind_at, self.escalate_at) if at is not None), default=None)
 
     def may_decide(self, actor: str, groups: Sequence[str] = ()) -> bool:
-        """Whether that person, who is in those groups, may decide."""
+        """Return whether that person, or one of their groups, may decide."""
         return not self.deciders or not {actor, *groups}.isdisjoint(self.deciders)
 
-    def wait_for(self, now: int) -> int:
-        """Milliseconds until it must be looked at."""
-        return LOOK_EVERY_FOR if self.wake_at is None else max(min(self.wake_at - now, LOOK_EVERY_FOR), 1)
+    def delay(self, now: int) -> int:
+        """Return the milliseconds until the next check."""
+        return CHECK_EVERY_FOR if self.wake_at is None else max(min(self.wake_at - now, CHECK_EVERY_FOR), 1)
 
 
 def open_approval(request: ApprovalRequest, now: int, task_name: str, previous: tuple[str, Approval] | None = None) -> Approval:
-    """The approval that is asked for now; after one that expired, the next round of it, with the context as it was edited."""
+    """Return a new approval; after an expired one, its next round, keeping the edited context."""
     return Approval(
         request=request,
         task_name=task_name,
@@ -246,28 +245,28 @@ def _after(now: int, for_ms: int | None) -> int | None:
     return None if for_ms is None else now + for_ms
 
 
-class Looked(NamedTuple):
-    """What is due: the move to make (None: nothing), and the approval after it."""
+class DueAction(NamedTuple):
+    """The due move (None: nothing is due), and the approval after it."""
 
     move: str | None
     approval: Approval
 
 
-def look(approval: Approval, now: int) -> Looked:
-    """What is due on a pending approval: it expires, or else is escalated, or else people are reminded of it."""
+def next_action(approval: Approval, now: int) -> DueAction:
+    """Return the due action of a pending approval: expiry, else escalation, else a reminder."""
     change = msgspec.structs.replace
     if approval.expires_at is not None and approval.expires_at <= now:
-        return Looked("expire", approval)
+        return DueAction("expire", approval)
     if approval.escalate_at is not None and approval.escalate_at <= now:
-        return Looked("escalate", change(approval, escalate_at=None, escalated_at=now))
+        return DueAction("escalate", change(approval, escalate_at=None, escalated_at=now))
     if approval.remind_at is not None and approval.remind_at <= now:
         again = _after(now, approval.request.remind_every_for)
-        return Looked("remind", change(approval, remind_at=again, reminders=approval.reminders + 1))
-    return Looked(None, approval)
+        return DueAction("remind", change(approval, remind_at=again, reminders=approval.reminders + 1))
+    return DueAction(None, approval)
 
 
 class Voted(NamedTuple):
-    """What a vote comes to: `approve`, `deny`, or `vote` if more are needed."""
+    """The move that a vote makes: `approve`, `deny`, or `vote` if more votes are needed; and the approval after it."""
 
     move: str
     approval: Approval
@@ -276,9 +275,9 @@ class Voted(NamedTuple):
 def vote(
     approval: Approval, decision: str, actor: str, now: int, reason: str | None = None, edits: dict[str, Json] | None = None
 ) -> Voted:
-    """The approval with one more vote, of somebody who may vote and has not.
+    """Add the vote of a decider who has not voted yet.
 
-    Edits are laid over the context. Who approved before they were made has approved something else: those votes count no more.
+    Edits are merged into the context. They discard earlier approving votes, which were for a different context.
     """
     votes = approval.votes
     changed = approval
@@ -294,11 +293,11 @@ def vote(
     return Voted(decision, msgspec.structs.replace(changed, ended_by=actor, reason=reason))
 
 
-# --- what the work is told ---
+# --- the decision, as the work receives it ---
 
 
 def decision_of(approval_id: str, approval: Approval, now: int) -> dict[str, Json]:
-    """An approval that was given, as the work sees it."""
+    """Return the decision of an approved approval."""
     return {
         "approval_id": approval_id,
         "decision": "approved",
@@ -315,19 +314,19 @@ _DECISIONS, _CHECKPOINT = "@approvals", "checkpoint"
 
 
 def with_decision(checkpoint: Json, decision: dict[str, Json]) -> Json:
-    """A task's checkpoint with one more decision in it."""
+    """Return a task's checkpoint with one more decision in it."""
     decisions, own = split_checkpoint(checkpoint)
     return {_DECISIONS: [*decisions, decision], _CHECKPOINT: own}
 
 
 def with_decisions_of(before: Json, own: Json) -> Json:
-    """The handler's new checkpoint, with the decisions that the one before has."""
+    """Return the handler's new checkpoint, keeping the decisions of the previous one."""
     decisions, _ = split_checkpoint(before)
     return {_DECISIONS: decisions, _CHECKPOINT: own} if decisions else own
 
 
 def split_checkpoint(checkpoint: Json) -> tuple[list[dict[str, Json]], Json]:
-    """The decisions in a task's checkpoint, oldest first, and what its handler left there."""
+    """Return the decisions in a task's checkpoint, oldest first, and the handler's own part of it."""
     if isinstance(checkpoint, dict) and checkpoint.keys() == {_DECISIONS, _CHECKPOINT}:
         return checkpoint[_DECISIONS], checkpoint[_CHECKPOINT]
     return [], checkpoint

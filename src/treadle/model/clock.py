@@ -1,4 +1,4 @@
-"""Time as the engine sees it: instants are whole milliseconds since 1970 UTC, durations are `timedelta` or milliseconds.
+"""Time in the engine: instants are whole milliseconds since 1970 UTC, durations are `timedelta` or milliseconds.
 
 Names ending in `_at` are instants, names ending in `_for` are durations, both as integer milliseconds unless typed otherwise.
 """
@@ -11,31 +11,31 @@ from typing import Protocol
 from treadle.model.errors import InvalidPolicy
 
 Duration = timedelta | float | int
-"""What callers may pass for a duration: a `timedelta`, or a number of seconds."""
+"""A duration as callers pass it: a `timedelta`, or a number of seconds."""
 
 LONGEST_FOR = 100 * 366 * 24 * 3600 * 1000
-"""No duration is longer than about a century: what is longer is a mistake in units."""
+"""About a century, the longest allowed duration: a longer one is a mistake in units."""
 
 
 LATEST_AT = 221_845_392_000_000
-"""The year 9000: so far from where calendars end that no sum of an instant and a duration gets there."""
+"""The year 9000: far enough from the end of the calendar that no sum of an instant and a duration reaches it."""
 
 
 class Clock(Protocol):
-    """The only source of time and the only way to wait; simulation and tests bring their own."""
+    """The only source of time and the only way to wait; simulation and tests supply their own."""
 
     def now(self) -> int:
-        """The wall clock, in milliseconds since 1970 UTC."""
+        """Return the wall clock, in milliseconds since 1970 UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back and do not follow the wall clock's jumps."""
+        """Return seconds that never go back and ignore jumps of the wall clock."""
 
     async def sleep(self, seconds: float) -> None:
         """Return after `seconds` on this clock."""
 
 
 def milliseconds(duration: Duration, what: str = "duration", *, positive: bool = False) -> int:
-    """The duration in whole milliseconds; refuses negative, non-finite and absurd ones with `InvalidPolicy`."""
+    """Return whole milliseconds; raise `InvalidPolicy` for negative, non-finite and absurd durations."""
     try:
         value = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
         result = round(value * 1000)
@@ -48,7 +48,7 @@ def milliseconds(duration: Duration, what: str = "duration", *, positive: bool =
 
 
 def instant(at: datetime, what: str = "time") -> int:
-    """The instant in milliseconds; a time without a zone is refused, as it would mean something else on each machine."""
+    """Return the instant in milliseconds; reject a time without a zone, which would differ between machines."""
     if not isinstance(at, datetime):
         raise InvalidPolicy(f"{what} must be a datetime with a time zone, not {at!r}.")
     if at.tzinfo is None:
@@ -60,14 +60,14 @@ def instant(at: datetime, what: str = "time") -> int:
 
 
 def as_text(at: int | None) -> str | None:
-    """The instant as RFC 3339 in UTC with milliseconds, or None."""
+    """Format the instant as RFC 3339 in UTC with milliseconds, or return None."""
     if at is None:
         return None
     return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def span(for_ms: float) -> str:
-    """A duration in its largest sensible unit: `450 ms`, `3.2 s`, `12 min`, `5 h`, `3 d`."""
+    """Format a duration in its largest sensible unit: `450 ms`, `3.2 s`, `12 min`, `5 h`, `3 d`."""
     for_ms = abs(for_ms)
     for limit, divisor, unit, digits in (
         (1_000, 1, "ms", 0),

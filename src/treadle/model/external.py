@@ -1,10 +1,10 @@
-"""Outside jobs: what specialists say about them, the events that are kept, and the record that is made from these. Pure.
+"""External jobs: the values that specialists return, the stored events, and the record projected from them. Pure.
 
-A job in an outside service is a task in the state `awaiting_external`, and an `ExternalProductionRecord` beside it. The record
-has no state: whether the job goes on, was done or failed stands in the task, and follows from `completed_at` and
-`failure_detail`. Everything in it comes from three kinds of event by one pure function, `apply`: it can be made again.
+A job in an external service is a task in the state `awaiting_external` with an `ExternalProductionRecord`. The record has no
+state: the task has it, and `completed_at` and `failure_detail` imply it. One pure function, `apply`, computes the whole record
+from three kinds of event, so it can be rebuilt.
 
-Instants are milliseconds since 1970 UTC. Intervals are seconds, as services say them.
+Instants are milliseconds since 1970 UTC. Intervals are seconds, as external services report them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POLLED = "external_production_polled"
 RESOLVED = "external_production_resolved"
 
 RING = 16
-"""Polled events that are kept of a job: the last ones. Counts run on in them, so that nothing is lost but their wording."""
+"""Number of polled events kept per job: the latest. They carry running counts, so only the text of older ones is lost."""
 
 LONGEST_INTERVAL = 86_400
 HINT_LIMIT = 4096
@@ -36,11 +36,11 @@ UNREGISTERED = "specialist_unregistered"
 UNEXPECTED_POLL = "poll_returned_unexpected_type"
 OUTCOME_UNKNOWN = "external_outcome_unknown"
 FAILED = "external_production_failed"
-"""The task's error code where the specialist gave none; the record has none then."""
+"""The task's error code if the specialist gave none; the record has none then."""
 
 
 class InvalidHandle(InvalidInput):
-    """A handle that cannot be acted upon; `reason` says which of its parts is wrong."""
+    """A handle that the engine cannot use; `reason` is the code of the invalid part."""
 
     code = "invalid_external_handle"
 
@@ -50,22 +50,22 @@ class InvalidHandle(InvalidInput):
 
 
 class UnexpectedSpecialistResultError(TreadleError, ValueError):
-    """A specialist's `start` or `poll` returned a value of a type that means nothing."""
+    """A specialist's `start` or `poll` returned a value of an unsupported type."""
 
     code = "unexpected_result"
 
 
 class ExternalJobLost(TreadleError):
-    """Raise it in `poll` to say that the service does not know the job any more: it fails with `external_job_lost`."""
+    """Raise it in `poll` when the service no longer knows the job: the task fails with `external_job_lost`."""
 
     code = LOST
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalProductionHandle:
-    """What a specialist returns whose job goes on in an outside service: ask again after `polling_interval_seconds`.
+    """Returned by a specialist whose job continues in an external service: poll it after `polling_interval_seconds`.
 
-    `external_job_id` is the service's name of the job, in any format. The interval and `progress_hint` (text for people, up to
+    `external_job_id` is the service's id of the job, in any format. The interval and `progress_hint` (text for people, up to
     4 KB) may change with every poll; `progress` is a fraction from 0 to 1.
     """
 
@@ -77,7 +77,7 @@ class ExternalProductionHandle:
 
 @dataclass(frozen=True, slots=True)
 class ExternalProductionFailure:
-    """What a specialist returns when the service says that the job has failed. Nothing is retried by itself then."""
+    """Returned by a specialist when the service reports that the job failed. The engine does not retry it."""
 
     failure_detail: str
     error_code: str | None = None
@@ -85,7 +85,7 @@ class ExternalProductionFailure:
 
 @dataclass(slots=True)
 class Production:
-    """What a job produced: `content` is the task's result. Its `object_id` is given when it is appended."""
+    """The product of a job: `content` is the task's result. The store assigns `object_id` when appending it."""
 
     content: dict[str, Json] = field(default_factory=dict)
     object_id: str | None = None
@@ -95,7 +95,7 @@ RenderEvent = Production
 
 
 class ExternalEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of a job. `number` counts the polls so far: 0 for the dispatch, the last one's for the end."""
+    """One event of a job. `number` counts the polls so far: 0 for the dispatch, the last poll's number for the end."""
 
     kind: str
     number: int = 0
@@ -104,19 +104,19 @@ class ExternalEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Where it is kept: polled events share a ring of places."""
+        """The storage key; polled events share a ring of keys."""
         return f"polled.{self.number % RING:02}" if self.kind == POLLED else self.kind.removeprefix("external_production_")
 
 
 class ExternalProductionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An outside job as its events tell it. There is no state in it: see the module's first lines."""
+    """An external job as projected from its events. It has no state: see the module docstring."""
 
     render_job_id: str
-    """The task."""
+    """The id of the task."""
     declared_render_type_ref: str
-    """The name of the task's handler: what the specialist is found by, with the scope."""
+    """The name of the task's handler; with the scope, it identifies the specialist."""
     specialist_ref: str
-    """Which class dispatched it; for people, nothing is found by it."""
+    """The class that dispatched it; informational only."""
     scope: str | None = None
     external_job_id: str
     polling_interval_seconds: float
@@ -129,20 +129,20 @@ class ExternalProductionRecord(msgspec.Struct, frozen=True, kw_only=True):
     failure_detail: str | None = None
     error_code: str | None = None
     token: str | None = None
-    """What the job was submitted under: the service finds it by that."""
+    """The token under which the job was submitted; the service can find the job by it."""
     deadline_at: int | None = None
     polls: int = 0
     raised: int = 0
-    """Polls that raised, in all and in a row."""
+    """Polls that raised, in total; `raised_in_row` counts them since the last success."""
     raised_in_row: int = 0
     last_error: str | None = None
-    """What the last poll raised, while they do."""
+    """The error of the last poll, if it raised."""
     due_at: int | None = None
-    """When it is polled next; None once it has ended."""
+    """The next poll; None once the job has ended."""
 
 
 def apply(record: ExternalProductionRecord | None, event: ExternalEvent) -> ExternalProductionRecord:
-    """The record after the event: the one function that says what is in it, and when the task is due."""
+    """Return the record after the event: the only function that computes its content and the task's due time."""
     said = event.payload
     if event.kind == DISPATCHED:
         record = ExternalProductionRecord(
@@ -160,7 +160,7 @@ def apply(record: ExternalProductionRecord | None, event: ExternalEvent) -> Exte
         )
         return msgspec.structs.replace(record, due_at=_due_at(record))
     if record is None:
-        raise UnexpectedSpecialistResultError(f"An outside job begins with {DISPATCHED}, not with {event.kind}.")
+        raise UnexpectedSpecialistResultError(f"The events of an external job begin with {DISPATCHED}, not with {event.kind}.")
     if event.kind == POLLED:
         record = msgspec.structs.replace(
             record,
@@ -190,18 +190,18 @@ def apply(record: ExternalProductionRecord | None, event: ExternalEvent) -> Exte
 
 
 def project(events: Iterable[ExternalEvent]) -> ExternalProductionRecord:
-    """The record from all events of a job that are kept, in any order."""
+    """Return the record from all stored events of a job, given in any order."""
     order = (DISPATCHED, POLLED, RESOLVED)
     record: ExternalProductionRecord | None = None
     for event in sorted(events, key=lambda event: (order.index(event.kind), event.number)):
         record = apply(record, event)
     if record is None:
-        raise UnexpectedSpecialistResultError("There are no events to make a record of an outside job from.")
+        raise UnexpectedSpecialistResultError("There are no events to build the record of an external job from.")
     return record
 
 
 def _due_at(record: ExternalProductionRecord) -> int:
-    """`coalesce(last_polled_at, dispatched_at) + interval`, but not after the job's deadline."""
+    """Return `coalesce(last_polled_at, dispatched_at) + interval`, but not after the job's deadline."""
     since = record.dispatched_at if record.last_polled_at is None else record.last_polled_at
     due_at = since + max(round(record.polling_interval_seconds * 1000), 1)
     return due_at if record.deadline_at is None else min(due_at, record.deadline_at)
@@ -221,7 +221,7 @@ def dispatched(
     token: str | None = None,
     deadline_at: int | None = None,
 ) -> ExternalEvent:
-    """The event that begins a job."""
+    """Return the event that begins a job."""
     payload: dict[str, Json] = {
         "render_job_id": task_id,
         "declared_render_type_ref": name,
@@ -235,7 +235,7 @@ def dispatched(
 
 
 def polled(at: int, record: ExternalProductionRecord, handle: ExternalProductionHandle | None, error: str | None) -> ExternalEvent:
-    """The event of a poll that did not end the job; one that raised (`handle` is None) changes neither interval nor hint."""
+    """Return the event of a poll that did not end the job; if it raised (`handle` is None), interval and hint stay the same."""
     kept = ExternalProductionHandle(record.external_job_id, record.polling_interval_seconds, record.progress_hint, record.progress)
     counts: dict[str, Json] = {"raised": record.raised}
     if error is not None:
@@ -250,7 +250,7 @@ def resolved(
     object_id: str | None = None,
     failure: ExternalProductionFailure | None = None,
 ) -> ExternalEvent:
-    """The event that ends a job: with what it produced, or why it failed."""
+    """Return the event that ends a job: with its production, or with the failure."""
     payload: dict[str, Json] = {"raised": record.raised}
     if failure is None:
         payload["render_event_object_id"] = object_id
@@ -268,35 +268,35 @@ def _said(handle: ExternalProductionHandle) -> dict[str, Json]:
     }
 
 
-# --- what is refused (D36) ---
+# --- checks (D36) ---
 
 
 def check_handle(handle: ExternalProductionHandle) -> ExternalProductionHandle:
-    """The handle itself, or `InvalidHandle`."""
+    """Return the handle, or raise `InvalidHandle`."""
     job_id, interval, hint = handle.external_job_id, handle.polling_interval_seconds, handle.progress_hint
     if not isinstance(job_id, str) or not 0 < len(job_id) <= JOB_ID_LIMIT:
         raise InvalidHandle(
             "empty_external_job_id",
-            f"external_job_id is the service's name of the job: 1 to {JOB_ID_LIMIT} characters, not {job_id!r}.",
+            f"external_job_id must be the service's id of the job: 1 to {JOB_ID_LIMIT} characters, not {job_id!r}.",
         )
     number = isinstance(interval, int | float) and not isinstance(interval, bool) and math.isfinite(interval)
     if not number or not 0 < interval <= LONGEST_INTERVAL:
         raise InvalidHandle(
             "invalid_polling_interval",
-            f"polling_interval_seconds is more than 0 and at most {LONGEST_INTERVAL} (a day), not {interval!r}.",
+            f"polling_interval_seconds must be more than 0 and at most {LONGEST_INTERVAL} (a day), not {interval!r}.",
         )
     if hint is not None and (not isinstance(hint, str) or len(hint.encode("utf-8", "replace")) > HINT_LIMIT):
-        raise InvalidHandle("progress_hint_too_long", f"progress_hint is text of at most {HINT_LIMIT} bytes, for people to read.")
+        raise InvalidHandle("progress_hint_too_long", f"progress_hint must be text of at most {HINT_LIMIT} bytes.")
     if handle.progress is not None and not (isinstance(handle.progress, int | float) and 0 <= handle.progress <= 1):
-        raise InvalidHandle("invalid_progress", f"progress is a fraction from 0 to 1, not {handle.progress!r}.")
+        raise InvalidHandle("invalid_progress", f"progress must be a fraction from 0 to 1, not {handle.progress!r}.")
     encode([job_id, hint], "handle")
     return handle
 
 
 def check_failure(failure: ExternalProductionFailure) -> ExternalProductionFailure:
-    """The failure with texts that can be stored."""
+    """Return the failure with texts that the stores accept."""
     code = failure.error_code
     if code is not None and (not isinstance(code, str) or not 0 < len(code) <= 200):
-        raise InvalidHandle("invalid_error_code", f"error_code is a short text or None, not {code!r}.")
+        raise InvalidHandle("invalid_error_code", f"error_code must be a short text or None, not {code!r}.")
     detail = str(failure.failure_detail)[:DETAIL_LIMIT].replace("\x00", "\\0").encode("utf-8", "replace").decode()
     return ExternalProductionFailure(detail, code)

@@ -1,4 +1,4 @@
-"""Globs on names of files, made into expressions that take no longer than the name is long, whatever the glob. Pure."""
+"""Globs on file names, compiled to expressions that match in time linear in the name, for any glob. Pure."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from treadle.model.errors import InvalidWatcher
 
 LONGEST = 1000
 MOST_DEPTHS = 4
-"""How often `**` may stand in a glob: each makes matching slower by the depth of the name."""
+"""Maximum number of `**` in a glob: each slows matching by the depth of the name."""
 
 _ANY_PARTS = r"(?:[^./][^/]*/)*"
 
 
 def compile_pattern(pattern: str, *, recursive: bool = False) -> re.Pattern[str]:
-    """A glob as an expression on names with `/`: `*` and `?` stay in one part, `**` is any number of parts.
+    """Compile a glob on names with `/`: `*` and `?` stay within one part, `**` matches any number of parts.
 
-    Wildcards do not match a name that begins with a dot. With `recursive`, a pattern of one part is looked for everywhere.
-    What is no glob is refused with `InvalidWatcher`.
+    Wildcards do not match a name that begins with a dot. With `recursive`, a pattern of one part matches at any depth.
+    Raises `InvalidWatcher` for an invalid glob.
     """
     if not isinstance(pattern, str) or not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
-        raise InvalidWatcher(f"{pattern!r} is not a pattern: it is relative to the directory, e.g. *.csv or **/*.csv.")
+        raise InvalidWatcher(f"{pattern!r} is not a valid pattern: it must be relative to the directory, e.g. *.csv or **/*.csv.")
     parts = pattern.split("/")
     if len(pattern) > LONGEST or parts.count("**") > MOST_DEPTHS:
         raise InvalidWatcher(f"A pattern has at most {LONGEST} characters, and `**` at most {MOST_DEPTHS} times.")
@@ -36,11 +36,11 @@ def compile_pattern(pattern: str, *, recursive: bool = False) -> re.Pattern[str]
     try:
         return re.compile(text, re.DOTALL)
     except re.error as error:
-        raise InvalidWatcher(f"{pattern!r} is not a pattern: {error}.") from None
+        raise InvalidWatcher(f"{pattern!r} is not a valid pattern: {error}.") from None
 
 
 def _part(part: str) -> str:
-    """One part. What stands between two stars is taken at the first place where it fits, and not tried elsewhere."""
+    """Compile one part. The text between two stars matches at its first occurrence, without backtracking."""
     text = r"(?!\.)" if part[:1] in ("*", "?", "[") else ""
     first, *others = _pieces(part)
     text += first
@@ -50,15 +50,15 @@ def _part(part: str) -> str:
 
 
 def _letters(inner: str) -> str:
-    """What stands between brackets; signs that mean more in an expression than in a glob are themselves."""
+    """Compile the text between brackets, escaping characters that are special only in expressions."""
     if "--" in inner:
-        raise InvalidWatcher(f"[{inner}] is not a set of letters: it has a range that ends in a dash.")
+        raise InvalidWatcher(f"[{inner}] is not a valid set of letters: it has a range that ends in a dash.")
     no = "^" if inner.startswith("!") else ""
     return no + re.sub(r"([\\\[\]^&~|])", r"\\\1", inner[len(no) :])
 
 
 def _pieces(part: str) -> list[str]:
-    """What stands before, between and after the stars; each fits names of one length alone."""
+    """Split at the stars; each piece matches names of one length only."""
     pieces, index = [""], 0
     while index < len(part):
         letter = part[index]

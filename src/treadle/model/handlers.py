@@ -1,4 +1,4 @@
-"""A handler registration: which function of which module handles the tasks of a facet, for runners that load it themselves."""
+"""Handler registrations: the module and function that handle a facet's tasks, for runners that load handlers themselves."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 @dataclass(slots=True)
 class HandlerRegistration:
-    """Code for the tasks of `facet_name`, found again by its module and entry point; times are milliseconds since 1970.
+    """The handler of the tasks of `facet_name`, located by module and entry point; times are milliseconds since 1970.
 
-    `checksum` only names a state of the module: changing it makes runners load the module anew.
+    `checksum` identifies a version of the module: changing it makes runners reload the module.
     """
 
     facet_name: str

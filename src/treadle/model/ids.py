@@ -1,4 +1,4 @@
-"""Ids sort by time (UUIDv7); what a run creates has an id derived from the run and the place in it (D11)."""
+"""Ids sort by time (UUIDv7); everything that a run creates has an id derived from the run and the position in it (D11)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from treadle.model.errors import InvalidInput
 
 
 class Ids(Protocol):
-    """The only source of new ids and of randomness; simulation and tests bring their own."""
+    """The only source of new ids and of randomness; simulation and tests supply their own."""
 
     def new_id(self) -> str:
-        """A new UUIDv7, never given before."""
+        """Return a new, unique UUIDv7."""
 
     def random(self) -> float:
-        """A number in [0, 1), for jitter."""
+        """Return a number in [0, 1), for jitter."""
 
     def secret(self) -> bytes:
-        """32 bytes that nobody can guess."""
+        """Return 32 unguessable bytes."""
 
 
 def uuid7(at: int, entropy: bytes) -> str:
-    """The UUIDv7 of an instant (ms) and ten bytes of entropy; sorts by instant, then by entropy."""
+    """Build the UUIDv7 of an instant (ms) and ten bytes of entropy; it sorts by instant, then by entropy."""
     value = (at & 0xFFFF_FFFF_FFFF) << 80 | int.from_bytes(entropy[:10], "big")
     value = value & ~(0xF << 76) | (0x7 << 76)
     value = value & ~(0x3 << 62) | (0x2 << 62)
@@ -35,13 +35,13 @@ _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 def derived_id(parent_id: str, place: str) -> str:
-    """The id of what `parent_id` makes at `place`: the same each time, beside its parent in every index."""
+    """Derive the id of the entity that `parent_id` creates at `place`: the same each time, next to its parent in every index."""
     text = hashlib.sha256(f"{parent_id}/{place}".encode()).hexdigest()
     return f"{parent_id[:13]}-7{text[1:4]}-{_VARIANTS[text[4]]}{text[5:8]}-{text[8:20]}"  # as `uuid7`, without the arithmetic
 
 
 def parse_id(text: str, what: str = "id") -> str:
-    """The id in its one canonical spelling; refuses what is no UUID."""
+    """Return the id in its canonical spelling, or raise `InvalidInput`."""
     try:
         return str(uuid.UUID(text))
     except (ValueError, AttributeError, TypeError):

@@ -1,4 +1,4 @@
-"""What an attempt came to: one algebra for every kind of handler.
+"""The outcomes of an attempt: one algebra for every kind of handler.
 
 Handlers return a dict (or None) for success, raise for failure, or return one of these.
 """
@@ -14,7 +14,7 @@ from treadle.model.values import Json
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why something failed: a stable code, a message for people, and where it came from."""
+    """The reason of a failure: a stable code, a message for people, and its origin."""
 
     code: str
     message: str
@@ -22,14 +22,14 @@ class Problem:
     traceback: str | None = None
 
     def as_json(self) -> dict[str, str]:
-        """The parts that are there."""
+        """Return the parts that are set."""
         parts = {"code": self.code, "message": self.message, "type": self.type, "traceback": self.traceback}
         return {name: value for name, value in parts.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """The work is done; `result` goes to whoever waits for it."""
+    """The work is done; callers waiting for the task receive `result`."""
 
     result: dict[str, Json] = field(default_factory=dict)
 
@@ -44,14 +44,14 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The task failed for good, whatever its policy says."""
+    """The task failed permanently, regardless of its policy."""
 
     problem: Problem
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing to do for `wait_for` milliseconds; no worker is held meanwhile. `checkpoint` is given back on re-entry."""
+    """Nothing to do for `wait_for` milliseconds; meanwhile no worker is occupied. Re-entry receives `checkpoint`."""
 
     wait_for: int
     checkpoint: Json = None
@@ -59,9 +59,9 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class AwaitingApproval:
-    """A person has to decide; no worker is held meanwhile. The handler is entered again with the decision, and `checkpoint`.
+    """A person has to decide; meanwhile no worker is occupied. Re-entry receives the decision and `checkpoint`.
 
-    If it is denied, or expires without being asked again, the task fails and the handler is not entered.
+    If the approval is denied, or expires without being asked again, the task fails and the handler is not called.
     """
 
     request: ApprovalRequest
@@ -77,26 +77,26 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The worker gives the task back unfinished (it is shutting down); another takes it at once."""
+    """The worker returns the task unfinished because it shuts down; another worker takes it immediately."""
 
     reason: str = "worker stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitingExternal:
-    """The work goes on in an outside service: a specialist's `start` came to a handle."""
+    """The work continues in an external service: a specialist's `start` returned a handle."""
 
     handle: ExternalProductionHandle
     token: str
     specialist: str
     deadline_for: int | None = None
     reattached: bool = False
-    """The job was found at the service after a worker was lost: it was not submitted again."""
+    """A later worker found the job at the service after a crash, and did not submit it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class StillWorking:
-    """A poll that did not end the job; `handle` is None where it raised, and `error` says what."""
+    """A poll that did not end the job; if it raised, `handle` is None and `error` is set."""
 
     handle: ExternalProductionHandle | None
     error: str | None = None
@@ -104,7 +104,7 @@ class StillWorking:
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """The job is done: the last of the productions is the result. All of them are stored with the end of the task."""
+    """The job is done: the last production is the result. All productions are stored when the task ends."""
 
     productions: tuple[Production, ...]
 

@@ -1,8 +1,8 @@
-"""Declarative plans: an ordered list of steps, each a handler with arguments; checked before anything starts. Pure.
+"""Declarative plans: an ordered list of steps, each a handler with arguments, checked before the first one starts. Pure.
 
-An argument may refer to what an earlier step returned, or to the plan's inputs: `{"$from": "charge.receipt"}` is the field
-`receipt` of the result of the step `charge`, `{"$from": "charge"}` all of it, `{"$from": "inputs.order"}` an input. `{"$value": X}`
-is X itself, whatever it looks like.
+An argument may refer to the result of an earlier step, or to the plan's inputs: `{"$from": "charge.receipt"}` is the field
+`receipt` of the result of the step `charge`, `{"$from": "charge"}` the whole result, `{"$from": "inputs.order"}` an input.
+`{"$value": X}` is the literal X.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FROM, VALUE, INPUTS = "$from", "$value", "inputs"
 _KEYS = ("name", "handler", "arguments", "retry", "approval", "task_list")
 _LONGEST = 10_000
 _DIGITS = 20
-"""Digits from which on a number is no place in a list."""
+"""A number with this many digits is not a list index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class PlanStep:
     arguments: dict[str, Json]
     retry: RetryPolicy | None = None
     approval: dict[str, Json] | None = None
-    """What a person is asked before it, if anything."""
+    """Options of the approval required before the step, if any."""
     task_list: str | None = None
 
 
 def read_plan(steps: Any) -> list[PlanStep]:
-    """The steps of a plan, checked; raises `InvalidPlan`, which says what is wrong with which step."""
+    """Return the steps of a plan, checked; raise `InvalidPlan` with the step and the reason."""
     if isinstance(steps, str) or not isinstance(steps, Sequence) or not steps:
         raise InvalidPlan("A plan is a list of one or more steps, each like {'name': 'charge', 'handler': 'billing.Charge'}.")
     if len(steps) > _LONGEST:
@@ -49,7 +49,7 @@ def read_plan(steps: Any) -> list[PlanStep]:
         try:
             step = _read_step(given, number, read)
         except RecursionError:
-            raise InvalidPlan(f"Step {number} of the plan has arguments that nest too deep.") from None
+            raise InvalidPlan(f"The arguments of step {number} of the plan are nested too deeply.") from None
         read[step.name] = step
     return list(read.values())
 
@@ -58,10 +58,10 @@ def _read_step(given: Any, number: int, earlier: Collection[str]) -> PlanStep:
     if not isinstance(given, Mapping):
         raise InvalidPlan(f"Step {number} of the plan must be an object, not {type(given).__name__}.")
     if unknown := [str(key) for key in given if key not in _KEYS]:
-        raise InvalidPlan(f"Step {number} of the plan has {unknown[0]!r}, which means nothing; there are {', '.join(_KEYS)}.")
+        raise InvalidPlan(f"Step {number} of the plan has the unknown key {unknown[0]!r}; the keys are {', '.join(_KEYS)}.")
     where = f"Step {number} of the plan"
     if missing := [key for key in ("name", "handler") if key not in given]:
-        raise InvalidPlan(f"{where} has no {missing[0]}; a step is like {{'name': 'charge', 'handler': 'billing.Charge'}}.")
+        raise InvalidPlan(f"{where} has no {missing[0]}; a step looks like {{'name': 'charge', 'handler': 'billing.Charge'}}.")
     try:
         name = check_name(given["name"], "step name")
         handler = check_name(given["handler"])
@@ -70,22 +70,22 @@ def _read_step(given: Any, number: int, earlier: Collection[str]) -> PlanStep:
         raise InvalidPlan(f"{where}: {error}") from None
     where = f"Step {name} of the plan"
     if "." in name or name == INPUTS:
-        raise InvalidPlan(f"{where}: a step's name has no dot and is not {INPUTS!r}, so that others can refer to it.")
+        raise InvalidPlan(f"{where}: the name of a step has no dot and is not {INPUTS!r}, so that others can refer to it.")
     if name in earlier:
-        raise InvalidPlan(f"{where} comes twice; each name is used once.")
+        raise InvalidPlan(f"{where} appears twice; each name is used once.")
     arguments = given.get("arguments") or {}
     if not isinstance(arguments, Mapping):
-        raise InvalidPlan(f"{where}: arguments are an object, not {type(arguments).__name__}.")
+        raise InvalidPlan(f"{where}: arguments must be an object, not {type(arguments).__name__}.")
     for place in _references(dict(arguments)):
         first = place.partition(".")[0]
         if first != INPUTS and first not in earlier:
             known = ", ".join([INPUTS, *earlier])
-            raise InvalidPlan(f"{where} refers to {place!r}, but no earlier step is called {first!r}; there are {known}.")
+            raise InvalidPlan(f"{where} refers to {place!r}, but no earlier step is called {first!r}; available: {known}.")
     approval = given.get("approval") or None
     if approval is True:
         approval = {}
     if approval is not None and not isinstance(approval, Mapping):
-        raise InvalidPlan(f"{where}: approval is true, false or an object with options, not {approval!r}.")
+        raise InvalidPlan(f"{where}: approval must be true, false or an object with options, not {approval!r}.")
     return PlanStep(
         name, handler, dict(arguments), _policy(where, given.get("retry")), None if approval is None else dict(approval), task_list
     )
@@ -99,11 +99,11 @@ def _policy(where: str, retry: Any) -> RetryPolicy | None:
 
 
 def _references(value: Json) -> list[str]:
-    """The places that arguments refer to."""
+    """Return the places that arguments refer to."""
     if isinstance(value, Mapping):
         if FROM in value:
             if len(value) != 1 or not isinstance(value[FROM], str) or not value[FROM]:
-                raise InvalidPlan(f"A reference is {{'{FROM}': 'step.field'}} and nothing else, not {dict(value)!r}.")
+                raise InvalidPlan(f"A reference must be {{'{FROM}': 'step.field'}} and nothing else, not {dict(value)!r}.")
             return [value[FROM]]
         return [] if set(value) == {VALUE} else [place for each in value.values() for place in _references(each)]
     if isinstance(value, list | tuple):
@@ -112,7 +112,7 @@ def _references(value: Json) -> list[str]:
 
 
 def resolve(value: Json, known: Mapping[str, Json]) -> Json:
-    """Arguments with what they refer to in place; `known` has the inputs and the results so far."""
+    """Replace the references in arguments; `known` has the inputs and the results so far."""
     if isinstance(value, Mapping):
         if FROM in value:
             return _look_up(value[FROM], known)

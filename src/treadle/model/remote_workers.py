@@ -1,8 +1,8 @@
-"""What outside workers are given: tasks that they have claimed, and how their claims stand. Pure.
+"""The records of the remote worker protocol: claimed tasks, and the state of claims. Pure.
 
-An outside worker is a program in any language that claims and settles tasks through an interface of the engine, and never
-sees the store. Instants are milliseconds since 1970 UTC by the store's clock, which may differ from the worker's own: what
-is left of a lease is therefore told as a duration too.
+A remote worker is a program in any language that claims and settles tasks through an interface of the engine, and never
+sees the store. Instants are milliseconds since 1970 UTC by the store's clock, which may differ from the worker's: the rest of a
+lease is therefore also given as a duration.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ HELD, CANCELED, LOST = "held", "canceled", "lost"
 
 @dataclass(frozen=True, slots=True)
 class ClaimedTask:
-    """A task that a worker holds, with all that it needs to work on it."""
+    """A task that a worker holds, with everything needed to work on it."""
 
     task: Task
-    """As it was taken; its payload is opened."""
+    """The task when it was claimed, with its payload decoded from the value store."""
     payload: dict[str, Json]
     lease_expires_at: int
     lease_for: int
-    """Milliseconds of the lease that were left when it was taken."""
+    """Milliseconds left of the lease when the task was claimed."""
     checkpoint: Json = None
-    """What earlier attempts left: partial results, or what was given with `wait` or `ask`."""
+    """Partial results of earlier attempts, or the checkpoint given with `wait` or `ask`."""
     approval_decisions: tuple[dict[str, Json], ...] = ()
-    """The approvals that were given to the task so far, oldest first."""
+    """The approvals granted to the task so far, oldest first."""
 
     @property
     def claim(self) -> Claim:
@@ -36,7 +36,7 @@ class ClaimedTask:
 
     @property
     def claim_version(self) -> int:
-        """What every word about this claim must carry; it rises with each claim of the task."""
+        """The version that every request about this claim must carry; it rises with each claim of the task."""
         return self.task.claim_version
 
     @property
@@ -46,7 +46,7 @@ class ClaimedTask:
 
     @property
     def deadline_at(self) -> int | None:
-        """When the task is no longer worth doing, or None."""
+        """The absolute deadline of the task, or None."""
         return self.task.deadline_at
 
     @property
@@ -55,30 +55,30 @@ class ClaimedTask:
 
     @property
     def approval_decision(self) -> dict[str, Json] | None:
-        """The last approval that was given, for a task that had asked; else None."""
+        """The latest granted approval, for a task that asked; else None."""
         return self.approval_decisions[-1] if self.approval_decisions else None
 
 
 @dataclass(frozen=True, slots=True)
 class HeldClaim:
-    """How a claim stands: `held` until then, `canceled` with its task, or `lost` (it expired, or was settled)."""
+    """The state of a claim: `held`, `canceled` with its task, or `lost` (it expired, or was settled)."""
 
     task_id: str
     claim_version: int
     state: str
     lease_expires_at: int | None = None
     lease_for: int | None = None
-    """Milliseconds that are left of the lease."""
+    """Milliseconds left of the lease."""
 
     @property
     def cancel_requested(self) -> bool:
-        """Whether the work should stop because its task was canceled; nothing is to be settled then."""
+        """Whether the work should stop because its task was canceled; there is nothing to settle then."""
         return self.state == CANCELED
 
 
 @dataclass(frozen=True, slots=True)
 class Beaten:
-    """What a beat is answered with: the worker's row, and each claim that was named, in that order."""
+    """The response to a heartbeat: the worker's row, and each claim it named, in that order."""
 
     server: Server
     claims: tuple[HeldClaim, ...] = field(default=())

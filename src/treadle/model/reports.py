@@ -1,4 +1,4 @@
-"""What those who execute a task say about how it is going, checked: lines, and progress. Pure."""
+"""Checked reports of a running task: log lines and progress. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_MESSAGE = 4096
 
 
 def line_about(task: Task, at: int, message: str, level: str = "info", details: dict[str, Json] | None = None) -> LogLine:
-    """A line about the task; a message that is too long is cut."""
+    """Return a log line about the task; a message that is too long is truncated."""
     if level not in LEVELS:
         raise InvalidInput(f"level must be one of {', '.join(LEVELS)}, not {level!r}.")
     text = str(message)[:_LONGEST_MESSAGE].replace("\x00", "\\0")
@@ -29,13 +29,13 @@ def line_about(task: Task, at: int, message: str, level: str = "info", details: 
 
 
 def progress_text(fraction: float | None, message: str | None) -> str:
-    """Progress as JSON. A fraction a little outside is taken for 0 or 1: how far the work is must not be what fails it."""
+    """Return progress as JSON. A fraction slightly out of range is clamped: reporting progress must not fail the work."""
     if fraction is not None:
         number = isinstance(fraction, int | float) and math.isfinite(fraction)
         if not number or not -0.01 <= fraction <= 1.01:
-            raise InvalidInput(f"progress takes a fraction from 0 to 1, not {fraction!r}.")
+            raise InvalidInput(f"progress must be a fraction from 0 to 1, not {fraction!r}.")
         fraction = min(max(fraction, 0.0), 1.0)
     if message is not None and not isinstance(message, str):
-        raise InvalidInput(f"progress takes a message that is text, not {type(message).__name__}.")
+        raise InvalidInput(f"the message of progress must be text, not {type(message).__name__}.")
     parts = {"fraction": fraction, "message": None if message is None else message[:_LONGEST_MESSAGE]}
     return encode({name: value for name, value in parts.items() if value is not None}, "progress")

@@ -1,4 +1,4 @@
-"""When a failed attempt is tried again: a policy of the task, decided by pure code."""
+"""Retry policies: a pure function from the number of failures to the next delay."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from treadle.model.errors import InvalidPolicy
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """`retries` further attempts after the first one, the n-th after `first_for * factor ** (n - 1)`, at most `cap_for`.
+    """`retries` further attempts after the first one; the n-th after `first_for * factor ** (n - 1)`, at most `cap_for`.
 
-    Durations are milliseconds; use `RetryPolicy.of` to give seconds or timedeltas. `jitter` takes a random part of up
-    to that share off each delay, so that what failed together is not retried together.
+    Durations are milliseconds; use `RetryPolicy.of` to give seconds or timedeltas. `jitter` subtracts a random part of up to
+    that share from each delay, so that tasks that failed together do not retry together.
     """
 
     retries: int = 0
@@ -34,7 +34,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         )
         for holds, rule in checks:
             if not holds:
-                raise InvalidPolicy(f"This retry policy makes no sense: {rule}; got {self!r}.")
+                raise InvalidPolicy(f"This retry policy is invalid: {rule}; got {self!r}.")
 
     @classmethod
     def of(
@@ -46,11 +46,11 @@ class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         longest: Duration = 15 * 60,
         jitter: float = 0.0,
     ) -> RetryPolicy:
-        """A policy from seconds or timedeltas."""
+        """Return a policy from seconds or timedeltas."""
         return cls(retries, milliseconds(first, "first delay"), factor, milliseconds(longest, "longest delay"), jitter)
 
     def delay_for(self, failures: int, dice: float = 0.0) -> int | None:
-        """Milliseconds until the attempt after `failures` failures, or None when they are used up."""
+        """Return the milliseconds until the attempt after `failures` failures, or None when the retries are used up."""
         if failures > self.retries:
             return None
         try:
@@ -68,7 +68,7 @@ DISPATCH_RETRY = RetryPolicy(retries=3)
 
 
 def as_policy(retry: RetryPolicy | int | None) -> RetryPolicy | None:
-    """A policy from what callers may give: a policy, a number of retries, or None for the default."""
+    """Return a policy from a policy, a number of retries, or None for the default."""
     if retry is None or isinstance(retry, RetryPolicy):
         return retry
     if isinstance(retry, int) and not isinstance(retry, bool):

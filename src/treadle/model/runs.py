@@ -1,4 +1,4 @@
-"""The records of runs: a run, the stored form of its steps, and the flow that it is pinned to."""
+"""The records of runs: a run, the stored form of its steps, and the flow to which it is pinned."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
 from treadle.model.states import RunState
 
 TEXT = "_text"
-"""The attribute of a step that has what a model has said so far; no facet can declare one of that name."""
+"""The step attribute with the model's output so far; no facet can declare an attribute of that name."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One execution of a workflow or of a durable function (`kind`). JSON texts as `values.encode` makes them."""
+    """One execution of a workflow or of a durable function (`kind`). JSON texts are made by `values.encode`."""
 
     id: str
     namespace: str = DEFAULT_NAMESPACE
     kind: str = "workflow"
     flow_id: str
-    """The digest of the flow that it is pinned to; of a function its version."""
+    """The digest of the flow to which it is pinned; of a function, its version."""
     workflow: str
-    """The qualified name of its entry point; of a function its name."""
+    """The qualified name of its entry point; of a function, its name."""
     state: str = RunState.PENDING
     version: int = 0
-    """Rises with every commit that advances the run: whoever saw an older one has to look again."""
+    """Rises with every commit that advances the run; a writer that saw an older version has to read again."""
     moves: int = 0
     """Moves of the run in the log."""
     steps: int = 0
-    """How many step rows it has."""
+    """Number of its step rows."""
     task_list: str = DEFAULT_LIST
     priority: int = 0
     inputs: str = "{}"
@@ -36,11 +36,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     failed_step_id: str | None = None
     idempotency_key: str | None = None
     parent_id: str | None = None
-    """The run that it was forked from, rerun for or started by."""
+    """The run from which it was forked, rerun or started."""
     parent_step_id: str | None = None
-    """The step of the parent that started it and is told of its end."""
+    """The step of the parent that started it and receives its result."""
     awaiting: int = 0
-    """How much mail must still come before a function that waits is woken for it."""
+    """Messages that must still arrive before a waiting function is woken."""
     root_id: str
     trace_id: str | None = None
     created_at: int = 0
@@ -53,7 +53,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A step as it is stored: what is looked for by, and `body`, all of it as JSON."""
+    """A step as stored: the indexed columns, and `body`, the whole step as JSON."""
 
     id: str
     run_id: str
@@ -65,13 +65,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: str
     body: str
     inbox: str | None = None
-    """What its task came to, left for whoever advances the run next."""
+    """The result of its task, left for the next advance of the run."""
     created_at: int = 0
     updated_at: int = 0
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
-    """AFL sources compiled together; `id` is the digest of what they mean."""
+    """AFL sources compiled together; `id` is the digest of the compiled program."""
 
     id: str
     namespace: str = DEFAULT_NAMESPACE

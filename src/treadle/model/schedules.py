@@ -1,7 +1,7 @@
-"""What a schedule is: when it fires, what it starts, and what becomes of ticks that were missed or that overlap. Pure.
+"""Schedules: their times, targets, and the policies for missed and overlapping ticks. Pure.
 
 A *tick* is an instant at which a schedule is due. Its *cursor* is the last tick that was considered; it is never set from the
-wall clock, so that each tick is considered once, whatever the clock does.
+wall clock, so each tick is considered once, even if the clock jumps.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from treadle.model.retry import RetryPolicy
 
 SKIP, LATEST, ALL, WINDOW = "skip", "latest", "all", "window"
 CATCH_UP_POLICIES = (SKIP, LATEST, ALL, WINDOW)
-"""What becomes of missed ticks: none fires; only the newest; all, up to a number; all that are not too old."""
+"""Policies for missed ticks: none fires; only the newest; all, up to a limit; all within a window."""
 
 ALLOW, QUEUE, CANCEL = "allow", "queue", "cancel"
 OVERLAP_POLICIES = (ALLOW, SKIP, QUEUE, CANCEL)
-"""What becomes of a tick while what was started before still goes on: it starts all the same; it is skipped; one such tick
-waits for the end; what was started before is canceled."""
+"""Policies for a tick while earlier work still runs: start anyway; skip it; queue one such tick until the end; cancel the
+earlier work."""
 
 TASK, WORKFLOW, FUNCTION = "task", "workflow", "function"
 TARGETS = (TASK, WORKFLOW, FUNCTION)
 
 GRACE_FOR = 120_000
-"""Milliseconds that a tick may be late and still count as on time: twice the usual lease, so that a takeover misses none."""
+"""Milliseconds that a tick may be late and still be on time: twice the default lease, so that a takeover misses none."""
 
 CATCH_UP_LIMIT = 100
 
 
 class When(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a schedule fires: by a cron line in a time zone, every so often from an anchor, or once."""
+    """The times of a schedule: a cron line in a time zone, an interval from an anchor, or a single instant."""
 
     cron: str | None = None
     zone: str = "UTC"
@@ -42,26 +42,26 @@ class When(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CatchUp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What becomes of ticks that nobody was there for. A tick is missed when it is more than `grace_for` late."""
+    """The policy for missed ticks. A tick is missed when it is more than `grace_for` late."""
 
     policy: str = LATEST
     limit: int = CATCH_UP_LIMIT
-    """Of `all` and `window`: the newest so many; older ones are skipped."""
+    """For `all` and `window`: the maximum number of ticks, newest first; older ones are skipped."""
     window_for: int | None = None
     grace_for: int = GRACE_FOR
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is started: a task of a handler, a run of a workflow, or a run of a durable function."""
+    """The work to start: a task of a handler, a run of a workflow, or a run of a durable function."""
 
     kind: str
     name: str
     flow: str | None = None
-    """Of a workflow: the published flow that it is in, or a flow's digest."""
+    """For a workflow: its published flow, or a flow's digest."""
     version: int | None = None
     inputs: dict[str, Any] = {}
     given_as: str | None = None
-    """The name under which the tick or the change is among the inputs; None: it is not."""
+    """The input that receives the tick or the change; None: no input does."""
     task_list: str = DEFAULT_LIST
     priority: int = 0
     retry: RetryPolicy | None = None
@@ -69,7 +69,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was started, and the tick that it was started for."""
+    """Started work, and its tick."""
 
     kind: str
     """`task` or `run`."""
@@ -78,7 +78,7 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Firing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of a tick: what was started for it, or why nothing was."""
+    """The outcome of a tick: the started work, or the reason why nothing was started."""
 
     tick: int
     at: int
@@ -98,15 +98,15 @@ class ScheduleBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     start_at: int | None = None
     end_at: int | None = None
     cursor: int
-    """The last tick that was considered, or the instant from which on ticks count."""
+    """The last tick that was considered, or the instant after which ticks count."""
     live: tuple[Started, ...] = ()
-    """What may still go on of what was started, where the overlap policy needs to know."""
+    """Started work that may still be live, if the overlap policy needs it."""
     waiting: int | None = None
-    """The tick that waits for the end of what was started before."""
+    """The queued tick, waiting for the end of earlier work."""
     looks: int = 0
-    """How often that end was looked for, for the tick that waits."""
+    """Number of checks for that end."""
     recent: tuple[Firing, ...] = ()
     fired: int = 0
     skipped: int = 0
     error: dict[str, Any] | None = None
-    """Why a tick could not be started; it is tried again."""
+    """Why a tick could not be started; it is retried."""

@@ -1,13 +1,13 @@
-"""The state machines of everything durable, each as one table; SQL checks, docs and diagrams are made from it.
+"""The state machines of all durable entities, each as one table; SQL checks, docs and diagrams are generated from it.
 
-Theory. An entity has a *stored* state and a count of the moves it has made (its version). A move is a named
-transition; `moves[(state, move)]` is where it leads, and what is not in the table cannot happen. The log holds one row
-for each move, so an entity's history is a chain: contiguous versions, each row starting where the one before ended, the
-last one ending in the stored state. `verify` checks just that, for every machine alike.
+Theory. An entity has a *stored* state and a count of the moves it has made (its version). A move is a named transition;
+`moves[(state, move)]` is its target, and moves that are not in the table cannot happen. The log holds one row for each move,
+so an entity's history is a chain: contiguous versions, each row starting where the previous one ended, the last one ending in
+the stored state. `verify` checks this in the same way for every machine.
 
-A task's `running` is not stored: a task runs while it has an owner. Taking it writes no move (the settle that follows
-does); moves in `HELD_MOVES` need that owner. `paused` is not stored either: it is a bit of `hold`. So a worker that dies
-leaves nothing to repair: its lease runs out, and `expire` leads back to where the task was.
+A task's `running` is not stored: a task runs while it has an owner. Claiming it writes no move (the settle that follows
+does); moves in `HELD_MOVES` need that owner. `paused` is not stored either: it is a bit of `hold`. A worker that dies
+therefore leaves nothing to repair: its lease expires, and `expire` returns the task to its state before the claim.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TaskState(StrEnum):
     FAILED = "failed"
     CANCELED = "canceled"
     IGNORED = "ignored"
-    # Shown, never stored:
+    # Displayed, never stored:
     RUNNING = "running"
     PAUSED = "paused"
 
@@ -47,7 +47,7 @@ class StepState(StrEnum):
 
 
 class Hold:
-    """Bits of a task's `hold`: while one is set, nobody may take the task."""
+    """Bits of a task's `hold`: while one is set, no worker may claim the task."""
 
     OVER_LIMIT = 1
     LIST_PAUSED = 2
@@ -57,7 +57,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A state machine: where each entity starts, the moves, and the states that end it."""
+    """A state machine: the initial state, the moves, and the final states."""
 
     entity: str
     initial: str
@@ -66,18 +66,18 @@ class Machine:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """All stored states, in the order in which the table names them."""
+        """All stored states, in the order of the table."""
         seen = dict.fromkeys([self.initial])
         for (source, _), target in self.moves.items():
             seen |= dict.fromkeys([source, target])
         return tuple(seen)
 
     def target(self, state: str, move: str) -> str | None:
-        """Where the move leads from there, or None where it cannot be made."""
+        """Return the state after the move, or None if the move is impossible."""
         return self.moves.get((state, move))
 
     def possible(self, state: str) -> tuple[str, ...]:
-        """The moves that can be made from there."""
+        """Return the moves that are possible from the state."""
         return tuple(move for source, move in self.moves if source == state)
 
 
@@ -88,7 +88,7 @@ _P, _X, _A = LIVE_TASK_STATES
 _DONE, _FAILED, _CANCELED, _IGNORED = FINAL_TASK_STATES
 
 TASK_MOVES: dict[tuple[str, str], str] = {
-    # what an attempt comes to
+    # outcomes of an attempt
     (_P, "succeed"): _DONE,
     (_P, "fail"): _FAILED,
     (_P, "retry"): _P,
@@ -98,20 +98,20 @@ TASK_MOVES: dict[tuple[str, str], str] = {
     (_P, "release"): _P,
     (_P, "expire"): _P,
     (_P, "tool_call.unknown"): _P,
-    # what a poll of an outside job comes to
+    # outcomes of a poll of an external job
     (_X, "succeed"): _DONE,
     (_X, "fail"): _FAILED,
     (_X, "still_working"): _X,
     (_X, "release"): _X,
     (_X, "expire"): _X,
-    # what becomes of a question to a person
+    # outcomes of a question to a person
     (_A, "approve"): _P,
     (_A, "deny"): _FAILED,
     (_A, "fail"): _FAILED,
     (_A, "ask"): _A,
     (_A, "release"): _A,
     (_A, "expire"): _A,
-    # what operators do
+    # operator actions
     (_P, "cancel"): _CANCELED,
     (_X, "cancel"): _CANCELED,
     (_A, "cancel"): _CANCELED,
@@ -131,7 +131,7 @@ TASK_MOVES: dict[tuple[str, str], str] = {
 HELD_MOVES = frozenset(
     {"succeed", "fail", "retry", "wait", "hand_off", "still_working", "ask", "release", "expire", "tool_call.unknown"}
 )
-"""Moves that need an owner: they are made by the holder of the claim, or (`expire`) when its lease has run out."""
+"""Moves that need an owner: the holder of the claim makes them, or (`expire`) the expiry of its lease."""
 
 TASK = Machine("task", _P, frozenset(FINAL_TASK_STATES), TASK_MOVES)
 
@@ -207,10 +207,10 @@ SCHEDULE = Machine(
 WATCHER = Machine("watcher", "active", frozenset({"removed"}), {**_ACTIVE_OR_PAUSED, ("active", "fire"): "active"})
 
 EXTERNAL = Machine("external_production_record", "live", frozenset({"ended"}), {("live", "resolve"): "ended"})
-"""The record of an outside job: it lives until the job is resolved. What became of the job stands in its task."""
+"""The record of an external job: live until the job is resolved. The outcome of the job is in its task."""
 
 PRODUCTION = Machine("render_event", "produced", frozenset({"produced"}), {})
-"""What an outside job produced; it is stored once, and makes no move."""
+"""The product of an external job; it is stored once, and makes no move."""
 
 TOKEN = Machine(
     "token",
@@ -218,8 +218,8 @@ TOKEN = Machine(
     frozenset({"revoked", "expired"}),
     {("new", "create"): "active", ("active", "revoke"): "revoked", ("active", "expire"): "expired"},
 )
-"""A token is made in one commit with its first move, so that the log says who made it. Past its time it is of no use at once;
-`expire` is written when somebody comes by."""
+"""A token is created in one commit with its first move, so the log names its creator. It is unusable as soon as it expires;
+the next cleanup writes `expire`."""
 
 SESSION = Machine(
     "session",
@@ -227,10 +227,10 @@ SESSION = Machine(
     frozenset({"closed", "expired"}),
     {("new", "open"): "open", ("open", "close"): "closed", ("open", "expire"): "expired"},
 )
-"""The session of a person at the dashboard; it is of no use without its token, and past its time, which `expire` notes later."""
+"""A dashboard session. It is unusable without its token and after its expiry, which `expire` records later."""
 
 REQUEST = Machine("request", "kept", frozenset({"kept"}), {})
-"""A request with an idempotency key and what it was answered with: it makes no moves, and goes when its time has passed."""
+"""A request with an idempotency key, and its response: it makes no moves, and is pruned when its time has passed."""
 
 OBJECTIVE = Machine(
     "objective",
@@ -264,7 +264,7 @@ WORKORDER = Machine("workorder", "CREATED", frozenset({"EXECUTED"}), {("CREATED"
 
 
 def _written_once(entity: str) -> Machine:
-    """What never changes: it is written, and the database refuses every update."""
+    """Return the machine of an immutable entity: the database refuses every update."""
     return Machine(entity, "written", frozenset({"written"}), {})
 
 

@@ -1,6 +1,6 @@
-"""The records of the queue: a task to be stored, a live task, a finished one, and the claim that fences its holder.
+"""The records of the queue: a task to insert, a live task, a finished one, and the claim that fences its holder.
 
-Instants are milliseconds since 1970 UTC. Payloads, results and the like are JSON text as `values.encode` makes it.
+Instants are milliseconds since 1970 UTC. Payloads, results and the like are JSON text made by `values.encode`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from treadle.model.values import Json, decode
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """The lease on a task: whoever holds it may write because of that task, until the version moves on."""
+    """The lease on a task: its holder may write on behalf of the task until the version changes."""
 
     task_id: str
     version: int
@@ -21,14 +21,14 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Born(msgspec.Struct, frozen=True):
-    """Who holds a new task from its first moment, and for how many milliseconds."""
+    """The owner of a task that is inserted preclaimed, and its lease in milliseconds."""
 
     owner_id: str
     lease_for: int
 
 
 class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A task to be stored. `id` is made by the kernel; inserting the same id twice is a no-op."""
+    """A task to insert. The kernel makes the `id`; inserting the same id twice is a no-op."""
 
     id: str
     lane: Lane
@@ -37,37 +37,37 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     wait_for: int = 0
     """Milliseconds until it is due; 0 means now."""
     hold: int = 0
-    """Bits that keep it from being taken from the start."""
+    """Bits that keep it from being claimed initially."""
     unique_key: str | None = None
-    """While a task with this key is live in the namespace, inserting another is a no-op that names the live one."""
+    """While a task with this key is live in the namespace, inserting another is a no-op that returns the live one."""
     idempotency_key: str | None = None
-    """For `idempotency_for` ms from now the key stands for this task: inserting another is a no-op that names this one."""
+    """For `idempotency_for` ms from now, inserting another task with this key is a no-op that returns this one."""
     idempotency_for: int = 7 * 86_400_000
     limit_key: str | None = None
-    """At most so many tasks with this key run at once as its limit says; None: the key of its lane, if that has one."""
+    """The key of its concurrency limit; None: the key of its lane, if it has one."""
     limit: int | None = None
-    """How many tasks with the key may run at once, unless an operator has said."""
+    """How many tasks with the key may run concurrently, unless an operator has set it."""
     policy: str | None = None
     timeout_for: int | None = None
-    """Longest time that one attempt may take."""
+    """Timeout of one attempt."""
     progress_for: int | None = None
-    """Longest time that an attempt may go without saying `progress`."""
+    """Longest time between two progress reports of an attempt."""
     deadline_for: int | None = None
-    """Milliseconds from now until the task is no longer worth doing."""
+    """Milliseconds from now until the task's absolute deadline."""
     run_id: str | None = None
     step_id: str | None = None
     flow_id: str | None = None
     scope: str | None = None
     root_id: str | None = None
-    """The tree that the task belongs to; None means that it is a tree of its own."""
+    """The tree to which the task belongs; None makes it the root of its own."""
     trace_id: str | None = None
     born: Born | None = None
-    """It is inserted as taken by this owner, if others could take it at once: not if it has to wait, is held or over a limit,
-    or its lane is paused or has a rate. Then it is a task like any other."""
+    """Insert it as claimed by this owner, if any worker could claim it immediately: not if it has to wait, is held or over a limit,
+    or its lane is paused or has a rate. In those cases it is inserted like any other task."""
 
 
 class Task(msgspec.Struct, kw_only=True, gc=False):
-    """A live task as the store has it. Changing this object changes nothing durable."""
+    """A live task as stored. Changing this object changes nothing durable."""
 
     id: str
     lane_id: int
@@ -87,7 +87,7 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
     attempt: int = 1
     """The number of the current or next execution."""
     failures: int = 0
-    """Handler errors so far: what a retry policy limits."""
+    """Handler errors so far: the count that a retry policy limits."""
     takeovers: int = 0
     """Lease expiries since the last successful settle or poll."""
     version: int = 0
@@ -129,7 +129,7 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
 
     @property
     def shown_state(self) -> str:
-        """The state as people see it: `paused` while held, `running` while owned, else what is stored."""
+        """The displayed state: `paused` while held, `running` while owned, else the stored state."""
         if self.finished:
             return self.state
         if self.hold & ~Hold.OVER_LIMIT:
@@ -140,17 +140,17 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
 
     @property
     def claim(self) -> Claim:
-        """The claim of whoever holds it now; only the holder may use it."""
+        """The claim of the current owner; only the owner may use it."""
         return Claim(self.id, self.claim_version, self.owner_id or "")
 
     @property
     def lane(self) -> Lane:
-        """What a worker chooses it by."""
+        """The lane from which workers claim it."""
         return Lane(self.namespace, self.kind, self.task_list, self.name)
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the log: an entity made a named move, its `version`-th."""
+    """One row of the log: the `version`-th move of an entity."""
 
     seq: int
     at: int
@@ -169,7 +169,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that a handler wrote about its task; kept apart from the log of moves, and not fenced."""
+    """A line logged by a handler about its task; stored apart from the log of moves, and not fenced."""
 
     task_id: str
     at: int
@@ -181,17 +181,17 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> str:
-        """Who wrote it: the `handler` (or the flow), or the `framework`, about what it did with the task."""
+        """The author: the `handler` (or the flow), or the `framework`."""
         return FRAMEWORK if self.details is not None and SOURCE in decode(self.details) else "handler"
 
     @property
     def said(self) -> dict[str, Json]:
-        """The details that the line came with."""
+        """The details of the line, without the internal ones."""
         return {name: value for name, value in (decode(self.details) or {}).items() if name != SOURCE}
 
 
 SOURCE, FRAMEWORK = "_source", "framework"
-"""How the details of a line say that the framework wrote it."""
+"""The detail that marks a line as written by the framework."""
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,6 +217,6 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     service_name: str = ""
     topics: list[str] = []
     counts: dict[str, list[int]] = {}
-    """Per name of a handler: tasks that it completed, and tasks that it did not."""
+    """Per handler name: tasks completed, and tasks not completed."""
     error: str | None = None
-    """What it could not recover from, as JSON."""
+    """The error from which it could not recover, as JSON."""

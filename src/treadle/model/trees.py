@@ -1,4 +1,4 @@
-"""A tree from rows that name their parents: depth first, children in their own order. Pure."""
+"""Depth-first order of rows that name their parents; siblings keep their own order. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 def depth_first(
     rows: Sequence[T], id_of: Callable[[T], str], parent_of: Callable[[T], str | None], order: Callable[[T], Any]
 ) -> Iterator[T]:
-    """The rows, each below its parent; those whose parent is not among them stand at the top."""
+    """Yield the rows, each below its parent; rows whose parent is missing are roots."""
     known = {id_of(row) for row in rows}
     children: dict[str | None, list[T]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""What a run spent on language models: one row for each request, made before the call and filled in after it."""
+"""Language-model spending of a run: one row per request, inserted before the call and completed after it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESERVED, SETTLED = "reserved", "settled"
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """One request to a model: money set aside while `reserved`, what it really came to once `settled`.
+    """One request to a model: the reserved amount while `reserved`, the actual cost once `settled`.
 
     The key is (task, attempt, request number). Money is in millionths of a dollar.
     """
@@ -28,19 +28,19 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     state: str = RESERVED
     reserved_micros: int = 0
     cost_micros: int = 0
-    """What counts against the budget: the reservation, then the real cost."""
+    """The amount that counts against the budget: the reservation, then the actual cost."""
     input_tokens: int = 0
     output_tokens: int = 0
     cache_write_tokens: int = 0
     cache_read_tokens: int = 0
     interrupted: int = 0
-    """How often a worker was lost between reserving and settling; the next attempt took the reservation over."""
+    """Number of workers lost between reserving and settling; the next attempt took over the reservation."""
     at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run may spend, and what is spent or set aside so far; no limit is None."""
+    """The spending limit of a run (None: no limit), and the amount spent or reserved so far."""
 
     limit_micros: int | None
     committed_micros: int = 0
@@ -48,7 +48,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The answer to a wish to spend: the row, or None where the budget does not allow it; and the budget as it is now."""
+    """The response to a reservation: the row, or None if the budget does not allow it; and the current budget."""
 
     usage: Usage | None
     budget: Budget
@@ -65,11 +65,11 @@ class Spent:
     cache_read_tokens: int = 0
     cost_micros: int = 0
     unsettled: int = 0
-    """Requests among these whose end nobody saw: counted with all that was set aside for them."""
+    """Requests whose end was never recorded: counted with their full reservation."""
 
 
 def total(rows: list[Usage]) -> Spent:
-    """The sums of the rows."""
+    """Sum the rows."""
     return Spent(
         requests=len(rows),
         input_tokens=sum(row.input_tokens for row in rows),
@@ -85,7 +85,7 @@ _MOST_DOLLARS = 1_000_000_000
 
 
 def micros(dollars: float, what: str = "budget") -> int:
-    """Dollars as millionths; refuses what is no amount."""
+    """Convert dollars to millionths; raise `InvalidInput` for an invalid amount."""
     if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not math.isfinite(dollars) or dollars < 0:
         raise InvalidInput(f"{what} must be an amount in dollars, zero or more, not {dollars!r}.")
     if dollars > _MOST_DOLLARS:

@@ -1,7 +1,7 @@
-"""What a watcher is: what it looks at, which changes count, what they start; and what it has seen. Pure.
+"""Watchers: their sources, the changes that count, their targets, and the items seen so far. Pure.
 
-The cursor of a watcher is what it has seen, item by item, never the wall clock: a change is told once, however late it is
-noticed, and however often it is looked.
+The cursor of a watcher is the set of items it has seen, never the wall clock: a change is reported once, regardless of
+delays and repeated scans.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ CHANGES = (CREATED, MODIFIED, DELETED)
 
 SEEN, NEW = "seen", "new"
 EXISTING = (SEEN, NEW)
-"""What the first look finds counts as seen, or as created."""
+"""Whether the items of the first scan count as seen, or as created."""
 
 EVERY_FOR = 30_000
 SETTLE_FOR = 2_000
 HASH_LIMIT = 64 * 1024 * 1024
-"""Bytes of a file or a response that are read for its hash; bigger ones are known by size and time alone."""
+"""Bytes of a file or a response that are read for its hash; larger ones are identified by size and time alone."""
 FETCH_FOR = 30_000
 
 _PORTS = {"http": 80, "https": 443}
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is looked at: files of a directory by a pattern, one file, or what an address answers."""
+    """The place to scan: files of a directory that match a pattern, one file, or the response of an address."""
 
     kind: str
     place: str
@@ -42,19 +42,19 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pattern: str = "*"
     recursive: bool = False
     hashing: bool = True
-    """Whether a file whose time changed counts as modified only if its content has."""
+    """Whether a file with a new mtime counts as modified only if its content changed."""
     hash_limit: int = HASH_LIMIT
     timeout_for: int = FETCH_FOR
 
 
 def is_allowed(source: Source, allowed: Sequence[str]) -> bool:
-    """Whether the place is one of these paths or addresses, or below one. Where links lead is not known here."""
+    """Return whether the place is, or is below, one of these paths or addresses. Symbolic links are not resolved here."""
     place = _parts(source.place)
     return place is not None and any(_begins(place, other) for each in allowed if (other := _parts(each)) is not None)
 
 
 def _parts(place: str) -> tuple[str, ...] | None:
-    """Where it is, and the names on the way there; None for what climbs up again, or cannot be told."""
+    """Return origin and path names; None for a place that climbs up or cannot be parsed."""
     try:
         split = urlsplit(place) if "://" in place else SplitResult("", "", place, "", "")
         where = (split.scheme, split.hostname or "", str(split.port or _PORTS.get(split.scheme)))
@@ -70,10 +70,10 @@ def _begins(place: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was seen of one file or address."""
+    """The last seen version of one file or address."""
 
     size: int | None = None
-    """None: it was never seen whole, and is waited for."""
+    """None: it was never seen complete."""
     mtime: int | None = None
     """In nanoseconds."""
     hash: str | None = None
@@ -81,11 +81,11 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     modified: str | None = None
     """The `Last-Modified` of an address."""
     pending: tuple[int, int, int] | None = None
-    """Size and time that it has now, and since when: it is told of once it stays so."""
+    """Current size and time, and since when: it is reported once they stop changing."""
 
 
 class Noticed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A change, and what it started."""
+    """A change, and the work that it started."""
 
     at: int
     change: str
@@ -104,14 +104,14 @@ class WatcherBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     settle_for: int = SETTLE_FOR
     existing: str = SEEN
     looked_by: str = ENGINE_LIST
-    """The task list whose workers look: for a path that only some machines have."""
+    """The task list whose workers scan: for a path that exists only on some machines."""
     begun: bool = False
-    """Whether the first look has come to its end."""
+    """Whether the first scan has finished."""
     digest: str | None = None
-    """Of all that the last look found, if nothing was left to wait for: the same again means that nothing changed."""
+    """Digest of all items of the last scan, if none was still changing: an equal digest means no change."""
     items: int = 0
     fired: int = 0
     recent: tuple[Noticed, ...] = ()
     error: dict[str, Any] | None = None
-    """Why it cannot look, or not everywhere."""
+    """Why it cannot scan all or part of its source."""
     error_at: int | None = None

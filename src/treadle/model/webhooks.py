@@ -1,7 +1,7 @@
-"""Signatures of webhooks: an HMAC-SHA256 over the time of sending and the body. Pure; for those who send and who receive.
+"""Signatures of webhooks: an HMAC-SHA256 over the time of sending and the body. Pure; used by senders and receivers.
 
-The header is `t=UNIX SECONDS,v1=HEX`, the signed text `UNIX SECONDS.BODY`. Who receives one checks the signature, and that it is
-not old, so that nobody can send a recorded one again.
+The header is `t=UNIX SECONDS,v1=HEX`, the signed text `UNIX SECONDS.BODY`. A receiver checks the signature and its age, so
+that a recorded webhook cannot be replayed.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ EVENT_HEADER = "Treadle-Event"
 ID_HEADER = "Idempotency-Key"
 
 TOLERANCE = 300
-"""Seconds that a signature is good for."""
+"""Seconds for which a signature is valid."""
 
 
 def sign(secret: str, at: int, body: bytes) -> str:
-    """The value of the header for a body that is sent at that time (seconds since 1970)."""
+    """Return the header value for a body sent at that time (seconds since 1970)."""
     return f"t={at},v1={_digest(secret, at, body)}"
 
 
 def verify(secret: str, header: str, body: bytes, now: float, tolerance: float = TOLERANCE) -> bool:
-    """Whether the body was signed with the secret, not longer ago than `tolerance` seconds; `now` in seconds since 1970."""
+    """Return whether the body was signed with the secret within the last `tolerance` seconds; `now` in seconds since 1970."""
     parts = dict(part.strip().partition("=")[::2] for part in header.split(","))
     try:
         at = int(parts["t"])

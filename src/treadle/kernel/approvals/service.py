@@ -37,7 +37,7 @@ from treadle.model.approvals import (
     DENY,
     Approval,
     decision_of,
-    look,
+    next_action,
     open_approval,
     vote,
 )
@@ -261,7 +261,7 @@ class Approvals:
             park.failures,
             park.takeovers,
             park.hold,
-            wake_for=approval.wait_for(now),
+            wake_for=approval.delay(now),
             checkpoint=park.checkpoint,
             data=encode({"approval_id": record.id, "title": park.request.title}),
         )
@@ -286,16 +286,16 @@ class Approvals:
         if task.deadline_at is not None and task.deadline_at <= now:
             problem = Problem("deadline_exceeded", "The task's deadline passed while it waited for an approval.")
             return await self._ending(task, token, problem, self._canceled(record, approval, "its task's deadline passed"))
-        move, after = look(approval, now)
+        move, after = next_action(approval, now)
         if move is None:
-            return Unit(token, parked(task, "ask", task.state, approval.wait_for(now), "nothing is due"))
+            return Unit(token, parked(task, "ask", task.state, approval.delay(now), "nothing is due"))
         if move == "expire":
             return await self._expired(task, token, record, approval, now)
         data: dict[str, Json] = {"to": list(after.request.escalate_to)} if move == "escalate" else {"reminder": after.reminders}
         event = "approval.escalated" if move == "escalate" else "approval.reminder"
         return Unit(
             token,
-            parked(task, "ask", task.state, after.wait_for(now), move),
+            parked(task, "ask", task.state, after.delay(now), move),
             self._notifications(record, after, event),
             rows=self._change(record, after, move, None, data),
         )
@@ -312,7 +312,7 @@ class Approvals:
         ended = msgspec.structs.replace(approval, next_id=new.id)
         return Unit(
             token,
-            parked(task, "ask", task.state, after.wait_for(now), "asked again", new.id),
+            parked(task, "ask", task.state, after.delay(now), "asked again", new.id),
             self._notifications(new, after, "approval.requested"),
             rows=(*self._change(record, ended, "expire", None, {"next_id": new.id}), *made),
         )

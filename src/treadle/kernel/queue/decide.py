@@ -111,7 +111,7 @@ def settlement(
                 task.attempt,
                 task.failures,
                 0,
-                wake_for=open_approval(request, 0, task.name).wait_for(0),
+                wake_for=open_approval(request, 0, task.name).delay(0),
                 checkpoint=_kept(task, checkpoint),
                 request=request,
             )

@@ -1,0 +1,95 @@
+"""Every error that Treadle raises on purpose, in one tree, each with a stable code.
+
+    TreadleError
+    ├── InvalidInput            the caller's input cannot be used
+    │   ├── InvalidName         a handler, list or namespace name with unsupported characters
+    │   ├── InvalidPayload      not JSON, or JSON that the stores cannot round-trip
+    │   ├── PayloadTooLarge     over the size limit
+    │   ├── InvalidPolicy       a retry policy, limit or duration outside its allowed range
+    │   ├── InvalidStoreUrl     a store URL that does not name a store
+    │   ├── InvalidApproval     an approval request with invalid options
+    │   ├── InvalidFlow         AFL that does not compile; carries the diagnostics
+    │   ├── InvalidSchedule     an invalid cron line, time zone, interval or policy of a schedule
+    │   ├── InvalidWatcher      an invalid path, address or option of a watcher
+    │   ├── InvalidInputs       inputs that do not fit the parameters of a workflow
+    │   ├── InvalidPlan         a declarative plan with invalid steps
+    │   ├── IdempotencyKeyReused  the key was already used for a different request
+    │   ├── RepeatedKey         an explicit key that a function has given to two steps
+    │   └── MisusedContext      a `ctx` operation called where it is not available
+    ├── NotFound                the named entity does not exist
+    │   ├── TaskNotFound
+    │   ├── RunNotFound
+    │   ├── StepNotFound
+    │   ├── ScheduleNotFound
+    │   ├── WatcherNotFound
+    │   ├── FlowNotFound
+    │   ├── WorkflowNotFound    the flow has no such workflow
+    │   ├── ApprovalNotFound
+    │   ├── ExternalJobNotFound
+    │   ├── ListNotFound        no task, setting or worker uses that task list
+    │   ├── TokenNotFound
+    │   ├── ServerNotFound      no such server, or it stopped long ago
+    │   ├── HandlerNotFound     no registration for that facet
+    │   ├── FunctionNotFound    no durable function of that name is known
+    │   ├── WorkerNotFound      no such remote worker, or it has left
+    │   └── NothingMatches      the filter of a bulk operation matches nothing
+    ├── IllegalMove             the state table has no such move from the current state
+    ├── Refused                 a valid request that a rule forbids now
+    │   ├── BacklogFull         the lane's cap on waiting tasks is reached
+    │   ├── ListDraining        the task list accepts no new work
+    │   ├── KeyTaken            a task in a list outside the token's lists has the key
+    │   ├── RetriesUsedUp       the task's retry policy allows no further attempt
+    │   ├── MayNotDecide        the actor is not a decider of the approval
+    │   ├── AlreadyDecided      the approval is no longer pending
+    │   ├── AlreadyVoted        the same person decides a second time
+    │   ├── DecidedTooLate      the time to decide has passed
+    │   ├── EditsNotAllowed     the approval does not allow edits to its context
+    │   ├── CallbackRefused     a callback with an unknown token
+    │   │   └── CallbackTooEarly  the job of a callback is not recorded yet; it may be sent again
+    │   ├── ExternalAlreadyResolved  the external job has ended
+    │   ├── PollNotSupported    no live server could poll the job that was handed off
+    │   ├── RequestInProgress   a request with the same idempotency key is still running
+    │   ├── HandlerExists       two handlers of one name in one process
+    │   ├── ScheduleExists      a schedule of that name exists
+    │   ├── TokenExists         a token of that name exists
+    │   └── WatcherExists       a watcher of that name exists
+    ├── Unauthorized            no valid token or session; the message never gives the reason, `reason` does
+    ├── Forbidden               the token lacks the required scope
+    │   ├── ListForbidden       the token is restricted to other task lists
+    │   ├── RestrictedToken     the token is restricted to some task lists, and the request concerns more
+    │   └── WatchForbidden      only administrators may watch that place
+    ├── TooManyAttempts         too many failed logins; carries the delay until the next one
+    ├── ClaimLost               the claim is no longer held; nothing was written
+    ├── TaskFailed              raised to a caller waiting for the result of a task that failed
+    ├── TaskCanceled            raised to a caller waiting for the result of a task that was canceled
+    ├── TaskIgnored             raised to a caller waiting for the result of a task that was ignored
+    ├── RunFailed               raised to a caller waiting for the outputs of a run that failed
+    ├── RunCanceled             raised to a caller waiting for the outputs of a run that was canceled
+    ├── StepFailed              raised in a durable function whose step failed permanently
+    ├── SignalTimeout           raised in a durable function whose signal did not arrive in time
+    ├── ApprovalDenied          raised in a durable function whose approval was denied
+    ├── ApprovalExpired         raised in a durable function whose approval expired undecided
+    ├── TooManySteps            raised in a durable function that has reached its limit on steps
+    ├── LookFailed              a watcher cannot scan its source
+    ├── NonRetryable            raised by handlers: this attempt failed and no retry can help
+    ├── EffectFailed            raised to handlers: an earlier attempt recorded that the effect did not happen
+    ├── EffectUnknown           raised by effects: it is unknown whether the effect happened
+    └── StoreError              a failure of the database, not of the caller
+        ├── StoreUnavailable    unreachable now; retrying later may help
+        │   └── TooManyWaiting  the server's limit on waiting callers is reached; carries the delay until a retry
+        ├── StoreReadOnly       readable, but not writable
+        ├── StoreBusy           another process holds the file locked
+        ├── StoreFull           no space left for the database
+        ├── StoreUnsafe         a location where the database cannot be durable
+        ├── SchemaTooNew        written by a newer Treadle
+        ├── SchemaBehind        needs `treadle store migrate`
+        ├── MissingDependency   an optional package is not installed
+        └── Unsupported         this store cannot keep that promise
+
+A message states what happened and what to do. Interfaces map codes; nothing here depends on HTTP.
+"""
+
+from treadle.model.errors.base import *  # noqa: F403
+from treadle.model.errors.inputs import *  # noqa: F403
+from treadle.model.errors.refusals import *  # noqa: F403
+from treadle.model.errors.results import *  # noqa: F403

@@ -1,0 +1,224 @@
+"""Errors in the request: invalid input, unknown names and ids, moves that the state table lacks."""
+
+from __future__ import annotations
+
+from treadle.model.errors.base import TreadleError
+
+
+class InvalidInput(TreadleError, ValueError):
+    code = "invalid_input"
+
+
+class InvalidName(InvalidInput):
+    code = "invalid_name"
+
+
+class InvalidPayload(InvalidInput):
+    code = "invalid_payload"
+
+
+class PayloadTooLarge(InvalidInput):
+    code = "payload_too_large"
+
+
+class InvalidPolicy(InvalidInput):
+    code = "invalid_policy"
+
+
+class InvalidStoreUrl(InvalidInput):
+    code = "invalid_store_url"
+
+
+class InvalidApproval(InvalidInput):
+    code = "invalid_approval"
+
+
+class InvalidFlow(InvalidInput):
+    """AFL that does not compile; `diagnostics` has the places and the reasons."""
+
+    code = "invalid_flow"
+
+    def __init__(self, message: str, diagnostics: tuple[object, ...] = ()) -> None:
+        super().__init__(message)
+        self.diagnostics = diagnostics
+
+
+class IdempotencyKeyReused(InvalidInput):
+    code = "idempotency_key_reused"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"The key {key} was already used for a different request; a key stands for one request for a week.")
+        self.key = key
+
+
+class InvalidSchedule(InvalidInput):
+    code = "invalid_schedule"
+
+
+class InvalidWatcher(InvalidInput):
+    code = "invalid_watcher"
+
+
+class InvalidInputs(InvalidInput):
+    code = "invalid_inputs"
+
+
+class InvalidPlan(InvalidInput):
+    code = "invalid_plan"
+
+
+class RepeatedKey(InvalidInput):
+    code = "repeated_key"
+
+
+class MisusedContext(InvalidInput):
+    code = "misused_context"
+
+
+class NotFound(TreadleError, LookupError):
+    code = "not_found"
+
+
+class TaskNotFound(NotFound):
+    code = "task_not_found"
+
+    def __init__(self, task_id: str, what: str = "task") -> None:
+        super().__init__(f"There is no {what} {task_id}. It may have been pruned; `treadle tasks list` shows the existing ones.")
+        self.task_id = task_id
+
+
+class RunNotFound(NotFound):
+    code = "run_not_found"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"There is no run {run_id}. It may have been pruned; `treadle runs list` shows the existing ones.")
+        self.run_id = run_id
+
+
+class ScheduleNotFound(NotFound):
+    code = "schedule_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no schedule {name!r}; `treadle schedules list` shows the existing ones.")
+        self.name = name
+
+
+class WatcherNotFound(NotFound):
+    code = "watcher_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no watcher {name!r}; `treadle watchers list` shows the existing ones.")
+        self.name = name
+
+
+class StepNotFound(NotFound):
+    code = "step_not_found"
+
+    def __init__(self, step_id: str) -> None:
+        super().__init__(f"There is no step {step_id}; `treadle runs show` lists the steps of a run.")
+        self.step_id = step_id
+
+
+class FlowNotFound(NotFound):
+    code = "flow_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no flow {name}; `treadle flows list` shows the published ones.")
+        self.name = name
+
+
+class ApprovalNotFound(NotFound):
+    code = "approval_not_found"
+
+    def __init__(self, approval_id: str) -> None:
+        super().__init__(f"There is no approval {approval_id}; `treadle approvals list` shows the pending ones.")
+        self.approval_id = approval_id
+
+
+class ExternalJobNotFound(NotFound):
+    code = "external_job_not_found"
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"There is no external job {job_id}; `treadle external list --all` shows the existing ones.")
+        self.job_id = job_id
+
+
+class TokenNotFound(NotFound):
+    code = "token_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no token {name!r}; `treadle token list --all` shows the existing ones.")
+        self.name = name
+
+
+class ServerNotFound(NotFound):
+    code = "server_not_found"
+
+    def __init__(self, server_id: str) -> None:
+        super().__init__(f"There is no server {server_id}; `treadle servers` shows the existing ones.")
+        self.server_id = server_id
+
+
+class HandlerNotFound(NotFound):
+    code = "handler_not_found"
+
+    def __init__(self, facet: str) -> None:
+        super().__init__(f"There is no registration for {facet}; `treadle handlers list` shows the existing ones.")
+        self.facet = facet
+
+
+class WorkflowNotFound(NotFound):
+    code = "workflow_not_found"
+
+
+class NothingMatches(NotFound):
+    code = "nothing_matches"
+
+
+class ListNotFound(NotFound):
+    code = "list_not_found"
+
+    def __init__(self, task_list: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"There is no task list {task_list}; the existing ones are: {', '.join(known)}.")
+        self.task_list, self.known = task_list, known
+
+
+class FunctionNotFound(NotFound):
+    code = "function_not_found"
+
+    def __init__(self, name: str, version: int | None = None) -> None:
+        which = name if version is None else f"{name}@{version}"
+        super().__init__(f"No durable function {which} is known; `treadle functions list` shows the known ones.")
+        self.name, self.version = name, version
+
+
+class WorkerNotFound(NotFound):
+    code = "worker_not_found"
+
+    def __init__(self, worker_id: str) -> None:
+        super().__init__(f"There is no remote worker {worker_id}, or it has left; register again.")
+        self.worker_id = worker_id
+
+
+_ACTS = {
+    "cancel": "cancel",
+    "pause": "pause",
+    "resume": "resume",
+    "requeue": "retry",
+    "retry": "retry",
+    "discard": "discard",
+    "approve": "approve",
+    "deny": "deny",
+}
+"""Moves that operators make, by their command-line names; the engine makes all others."""
+
+
+class IllegalMove(TreadleError):
+    code = "illegal_move"
+
+    def __init__(self, entity: str, entity_id: str, state: str, move: str, possible: tuple[str, ...] = ()) -> None:
+        engines_own = "retry" if entity == "task" else None  # made by a failed attempt; operators requeue
+        acts = dict.fromkeys(_ACTS[each] for each in possible if each in _ACTS and each not in (move, engines_own))
+        can = f" Possible now: {', '.join(acts)}." if acts else " That state is final."
+        super().__init__(f"The {entity} {entity_id} is {state}; {_ACTS.get(move, move)} is not possible.{can}")
+        self.entity, self.entity_id, self.state, self.move = entity, entity_id, state, move

@@ -1,0 +1,170 @@
+"""Errors that report how work ended, and errors of the store."""
+
+from __future__ import annotations
+
+from treadle.model.errors.base import TreadleError
+
+
+class ClaimLost(TreadleError):
+    code = "claim_lost"
+
+    def __init__(self, task_id: str, version: int) -> None:
+        super().__init__(
+            f"Claim {version} of task {task_id} is no longer held: it expired, or the task was taken over or canceled. "
+            "Nothing was written."
+        )
+        self.task_id, self.version = task_id, version
+
+
+class TaskFailed(TreadleError):
+    """The task that the caller waits for has failed; `error` is its message."""
+
+    code = "task_failed"
+
+    def __init__(self, task_id: str, error_code: str, message: str) -> None:
+        super().__init__(f"Task {task_id} failed: {message} ({error_code})")
+        self.task_id, self.error_code, self.error = task_id, error_code, message
+
+
+class TaskCanceled(TreadleError):
+    code = "task_canceled"
+
+
+class TaskIgnored(TreadleError):
+    code = "task_ignored"
+
+
+class RunFailed(TreadleError):
+    """The run that the caller waits for has failed; `error` includes the path of the failed step."""
+
+    code = "run_failed"
+
+    def __init__(self, run_id: str, step_id: str | None, message: str) -> None:
+        super().__init__(f"Run {run_id} failed: {message}")
+        self.run_id, self.step_id, self.error = run_id, step_id, message
+
+
+class RunCanceled(TreadleError):
+    code = "run_canceled"
+
+
+class StepFailed(TreadleError):
+    """A step of a durable function failed permanently; `error` is its message, `type` the class of the exception."""
+
+    code = "step_failed"
+
+    def __init__(self, step: str, error_code: str, message: str, kind: str | None = None) -> None:
+        super().__init__(f"Step {step} failed: {message} ({error_code})")
+        self.step, self.error_code, self.error, self.type = step, error_code, message, kind
+
+
+class SignalTimeout(TreadleError, TimeoutError):
+    code = "signal_timeout"
+
+    def __init__(self, signal: str) -> None:
+        super().__init__(f"The signal {signal} did not arrive in time.")
+        self.signal = signal
+
+
+class ApprovalDenied(TreadleError):
+    code = "approval_denied"
+
+
+class ApprovalExpired(TreadleError):
+    code = "approval_expired"
+
+
+class TooManySteps(TreadleError):
+    code = "too_many_steps"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"This run has reached its function's limit of {limit} steps (each one makes replay longer). Continue with "
+            "`ctx.continue_as_new(...)`, or raise max_steps."
+        )
+        self.limit = limit
+
+
+class LookFailed(TreadleError):
+    """A watcher cannot scan its source; `reason` is the code shown in its record."""
+
+    code = "look_failed"
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class NonRetryable(TreadleError):
+    """Raise it in a handler to fail the task immediately, regardless of its retry policy."""
+
+    code = "non_retryable"
+
+    def __init__(self, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.error_code = code or self.code
+
+
+class EffectFailed(TreadleError):
+    """The effect is known not to have happened. Raise it in an effect to report that; it is retried like other errors."""
+
+    code = "effect_failed"
+
+
+class EffectUnknown(TreadleError):
+    """Raise it in an effect to report that its outcome is unknown; it is retried like other errors."""
+
+    code = "effect_unknown"
+
+
+class StoreError(TreadleError):
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    code = "store_unavailable"
+
+
+class TooManyWaiting(StoreUnavailable):
+    """The server's limit on waiting callers is reached; try again after `retry_after` milliseconds."""
+
+    code = "too_many_waiting"
+
+    def __init__(self, who: str, most: int, retry_after: int = 5000) -> None:
+        super().__init__(
+            f"Too many requests already wait or follow events: {who} may have {most} of them open. Try again in "
+            f"{-(-retry_after // 1000)} s, or do not wait."
+        )
+        self.retry_after = retry_after
+
+
+class StoreReadOnly(StoreError):
+    code = "store_read_only"
+
+
+class StoreBusy(StoreError):
+    code = "store_busy"
+
+
+class StoreFull(StoreError):
+    code = "store_full"
+
+
+class StoreUnsafe(StoreError):
+    code = "store_unsafe"
+
+
+class SchemaTooNew(StoreError):
+    code = "schema_too_new"
+
+
+class SchemaBehind(StoreError):
+    code = "schema_behind"
+
+
+class MissingDependency(StoreError):
+    code = "missing_dependency"
+
+
+class Unsupported(StoreError):
+    code = "unsupported"
