@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.lang.compiling import tree_of
+from tests.unit.lang.programs import tree_of
 
 from treadle.lang import compile_sources, format_source, tree
 from treadle.lang.printer import print_expr, print_file

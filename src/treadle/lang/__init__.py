@@ -1,7 +1,7 @@
-"""AFL, the workflow language: text to a compiled program and diagnostics, and nothing else.
+"""AFL, the workflow language: compiles text to a program and diagnostics, and does nothing else.
 
-Pure: no IO, no clock, no randomness. `compile_sources` is the way in, `Program.load` what an evaluator reads. Names are
-loaded when they are first used, so that who only runs compiled programs does not load the parser.
+Pure: no IO, no clock, no randomness. `compile_sources` is the entry point; an evaluator reads `Program.load`. Names are
+imported lazily, so that processes that only run compiled programs do not load the parser.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What can be read of a facet, a schema or a step, and of which type it is."""
+"""The readable attributes of a facet, a schema or a step, and their types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STRING = program.NamedType("String")
 
 @dataclass(slots=True)
 class Attributes:
-    """Names with their types (None: not known). `open`: other names may exist as well. Layers are looked up in order."""
+    """Names with their types (None: unknown). `open`: other names may exist as well. Layers are searched in order."""
 
     own: dict[str, KnownType] = field(default_factory=dict)
     open: bool = False
@@ -39,7 +39,7 @@ class Attributes:
 
 
 class AttributeTables:
-    """Attributes of declarations, worked out once each."""
+    """Attributes of declarations, computed once each."""
 
     def __init__(self, symbols: Symbols) -> None:
         self._symbols = symbols
@@ -49,7 +49,7 @@ class AttributeTables:
         self._required: dict[int, list[str]] = {}
 
     def params(self, declared: Declared) -> dict[str, tree.Param]:
-        """The parameters of a facet by name."""
+        """Return the parameters of a facet by name."""
         key = id(declared.node)
         if key not in self._params:
             facet = declared.node
@@ -58,7 +58,7 @@ class AttributeTables:
         return self._params[key]
 
     def required(self, declared: Declared) -> list[str]:
-        """The parameters of a facet that have neither a default nor a value from a signature mixin."""
+        """Return the parameters of a facet that have neither a default nor a value from a signature mixin."""
         key = id(declared.node)
         if key not in self._required:
             facet = declared.node
@@ -69,7 +69,7 @@ class AttributeTables:
         return self._required[key]
 
     def inputs(self, declared: Declared) -> Attributes:
-        """What `$.` sees in the blocks of a declaration: parameters, what signature mixins add, pre-script results."""
+        """Return the attributes that `$.` reads in a declaration's blocks: parameters, signature mixins, pre-script results."""
         key = id(declared.node)
         if key not in self._inside:
             facet = declared.node
@@ -81,7 +81,7 @@ class AttributeTables:
         return self._inside[key]
 
     def attributes(self, declared: Declared) -> Attributes:
-        """What `step.` sees of a step that calls the declaration; a return shadows a parameter."""
+        """Return the attributes that `step.` reads of a step that calls the declaration; a return shadows a parameter."""
         key = id(declared.node)
         if key not in self._outside:
             node, opening = declared.node, declared.opening
@@ -110,7 +110,7 @@ class AttributeTables:
                 found.own.update(self._types(target.node.returns, target.opening))
 
     def of_call(self, call: tree.Call, declared: Declared | None, *, caught: bool) -> Attributes:
-        """What a step has: what its callee gives, what the call passes beyond that, and the error if it is caught."""
+        """Return the attributes of a step: its callee's, additional arguments of the call, and the error if it is caught."""
         own: dict[str, KnownType] = {}
         base = None if declared is None else self.attributes(declared)
         for arg in call.args:

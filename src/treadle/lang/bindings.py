@@ -1,4 +1,4 @@
-"""What the checks found out about nodes of the tree, for the emitter; keyed by the identity of the node."""
+"""Results of the checks for the emitter, keyed by the identity of the tree node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Bindings:
 
 @dataclass(slots=True)
 class Context:
-    """What every check needs."""
+    """The state shared by all checks."""
 
     symbols: Symbols
     reporter: Reporter
@@ -32,6 +32,6 @@ class Context:
     implied: dict[str, set[str]] = field(default_factory=dict)  # facet -> parameters that implicits supply
 
     def report_too_deep(self, node: tree.TooDeep, source: Source, limit: int, what: str) -> None:
-        """Say that something was nested beyond what is kept."""
+        """Report nesting beyond the limit."""
         message = f"{what} is nested more than {limit} levels deep"
         self.reporter.report("too-deep", source, node.span, message, hint="split it over several steps or facets")

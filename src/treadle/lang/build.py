@@ -33,7 +33,7 @@ def _block_depth(block: tree.Block | tree.TooDeep | None) -> int:
 
 
 class _Thens:
-    """What follows a signature: an optional script, blocks, a prompt."""
+    """The parts after a signature: an optional script, blocks, a prompt."""
 
     def __init__(self, pre_script: Any = None, blocks: tuple[Any, ...] = (), prompt: Any = None) -> None:
         self.pre_script, self.blocks, self.prompt = pre_script, blocks, prompt
@@ -41,7 +41,7 @@ class _Thens:
 
 @v_args(inline=True)
 class Builder(Transformer[Token, tree.File]):
-    """One method per rule of the grammar, named like it."""
+    """One method per grammar rule, with the same name."""
 
     def start(self, *items: Any) -> tuple[Any, ...]:
         return items

@@ -1,4 +1,4 @@
-"""Checks a whole program, declaration by declaration, and collects what the emitter needs to know."""
+"""Checks a whole program, declaration by declaration, and collects the bindings for the emitter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from treadle.lang.scope import Inputs, Scope
 
 
 def check(symbols: Symbols, reporter: Reporter) -> Context:
-    """Report every semantic error and warning; costs time linear in the size of the program."""
+    """Report every semantic error and warning, in time linear in the size of the program."""
     context = Context(symbols, reporter, AttributeTables(symbols))
     for opening, implicit in _implicits(symbols):
         found = symbols.resolve_facet(implicit.call.target, opening).found
@@ -137,7 +137,7 @@ def _check_implicit(implicit: tree.Implicit, opening: Opening, context: Context)
             if arg.name.text not in attributes and not attributes.open:
                 message = (
                     f"implicit `{implicit.name.text}` passes `{arg.name.text}`, "
-                    f"which is no parameter of `{declared.qualified_name}`"
+                    f"which is not a parameter of `{declared.qualified_name}`"
                 )
                 context.reporter.report("implicit-parameter", source, arg.name.span, message, valid=attributes, near=arg.name.text)
     scope = Scope(opening, inputs, label=f"implicit `{implicit.name.text}`")
@@ -148,7 +148,7 @@ def _check_implicit(implicit: tree.Implicit, opening: Opening, context: Context)
 
 
 def _step_names(facet: tree.Facet) -> Iterator[str]:
-    """The names of all steps anywhere in a declaration."""
+    """Yield the names of all steps anywhere in a declaration."""
     left: list[tree.Block | tree.TooDeep | None] = [*facet.blocks, facet.catch]
     while left:
         block = left.pop()

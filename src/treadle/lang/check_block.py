@@ -1,4 +1,4 @@
-"""Checks blocks: steps in order, bodies within bodies, yields to valid targets; works out what depends on what."""
+"""Checks blocks: steps in order, nested bodies, yields to valid targets; computes the dependencies of each statement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCALARS = frozenset(["String", "Long", "Int", "Double", "Boolean"])
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a block inherits: `$.` inputs, the enclosing scope, where its yields may go."""
+    """The context that a block inherits: `$.` inputs, the enclosing scope, the targets of its yields."""
 
     root: Scope
     inputs: Inputs
@@ -60,7 +60,7 @@ def _check_foreach(foreach: tree.Foreach, outside: Scope, inputs: Inputs, contex
 
 
 def _view(outside: Scope, inputs: Inputs, label: str) -> Scope:
-    """A scope without steps of its own, for expressions that stand between a block and its owner."""
+    """Return a scope without steps of its own, for expressions between a block and its owner."""
     parent = outside if outside.steps or outside.loop or outside.parent else None
     return Scope(outside.opening, inputs, parent, everywhere=outside.everywhere, label=label)
 
@@ -160,7 +160,7 @@ def _check_step(step: tree.Step, info: StepInfo, scope: Scope, around: Surroundi
 
 
 def _results_open(declared: Declared | None) -> bool:
-    """Whether a step may have attributes beyond those declared: external facets, pre-scripts, undeclared event results."""
+    """Return whether a step may have undeclared attributes: external facets, pre-scripts, undeclared event results."""
     if declared is None:
         return True
     node = declared.node

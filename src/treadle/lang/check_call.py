@@ -14,7 +14,7 @@ from treadle.lang.scope import Scope
 
 
 def check_unique(names: Iterable[tree.Name], rule: str, what: str, source: Source, context: Context) -> None:
-    """Report every name that occurred before, with the line of the first."""
+    """Report every repeated name, with the line of the first."""
     first: dict[str, int] = {}
     for name in names:
         if name.text in first:
@@ -26,7 +26,7 @@ def check_unique(names: Iterable[tree.Name], rule: str, what: str, source: Sourc
 def resolve(
     node: tree.Call | tree.Mixin, found: Resolution, opening: Opening, context: Context, *, rule: str, what: str
 ) -> Declared | None:
-    """Note what a call or mixin means; reports ambiguous and unknown names, the latter as a warning if unqualified."""
+    """Record the callee of a call or mixin; report ambiguous and unknown names, the latter as a warning if unqualified."""
     name, source = node.target, opening.source
     if found.found is not None:
         context.bindings.callees[id(node)] = found.found.qualified_name
@@ -43,13 +43,13 @@ def resolve(
         context.reporter.report("unknown-facet", source, name.span, message, valid=known, near=name.text)
         return None
     known = context.symbols.facets.short if context.reporter.detailed else ()
-    message = f"{what} `{name.text}` is declared nowhere"
+    message = f"{what} `{name.text}` is not declared anywhere"
     context.reporter.warn(rule, source, name.span, message, valid=known, near=name.text)
     return None
 
 
 def check_call(call: tree.Call, scope: Scope, context: Context) -> Declared | None:
-    """Check a step's call and return what it calls."""
+    """Check a step's call and return its callee."""
     opening = scope.opening
     found = context.symbols.resolve_callee(call.target, opening)
     declared = resolve(call, found, opening, context, rule="external-facet", what="facet")
@@ -106,7 +106,7 @@ def _referenced_facet(param: tree.Param, opening: Opening, context: Context) -> 
 
 
 def _check_step_reference(arg: tree.Arg, wanted: str, scope: Scope, context: Context) -> None:
-    """The argument for a parameter whose type is a facet: a bare step of that facet, or such a parameter passed on."""
+    """Check the argument for a parameter whose type is a facet: a bare step of that facet, or such a parameter passed on."""
     source, value = scope.opening.source, arg.value
     message = f"`{arg.name.text}` takes a step of facet `{wanted}`"
     if isinstance(value, tree.Ref) and len(value.path) == 1:
@@ -148,7 +148,7 @@ def _check_facet_args(call: tree.Call, declared: Declared, opening: Opening, con
 
 
 def _first_missing(required: list[str], given: set[str]) -> list[str]:
-    """The first few required names that are not given; looks no further than it must."""
+    """Return the first few required names that are missing, without collecting all of them."""
     return list(islice((name for name in required if name not in given), 12))
 
 

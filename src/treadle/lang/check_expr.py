@@ -1,4 +1,4 @@
-"""Checks expressions: every reference must mean something, operators must fit the types that are known."""
+"""Checks expressions: every reference must resolve, and operators must fit the known types."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LITERALS: dict[tree.LiteralKind, KnownType] = {
 
 
 def infer(expr: tree.Expr, scope: Scope, context: Context) -> KnownType:
-    """Check an expression, note what it refers to, and return its type if that is known."""
+    """Check an expression, record its references, and return its type if known."""
     match expr:
         case tree.Literal():
             return _LITERALS[expr.kind]
@@ -63,7 +63,7 @@ def infer(expr: tree.Expr, scope: Scope, context: Context) -> KnownType:
 
 
 def require_boolean(expr: tree.Expr, scope: Scope, context: Context, what: str) -> None:
-    """Check a condition; a type that is known must be Boolean."""
+    """Check a condition; a known type must be Boolean."""
     found = infer(expr, scope, context)
     if _not_boolean(found):
         message = f"{what} must be a Boolean, this is {describe(found)}"
@@ -71,7 +71,7 @@ def require_boolean(expr: tree.Expr, scope: Scope, context: Context, what: str) 
 
 
 def describe(type_: KnownType) -> str:
-    """A type in words."""
+    """Return a phrase for a type."""
     match type_:
         case program.NamedType(name):
             return f"a {name}" if name not in ("Int",) else "an Int"
@@ -148,7 +148,7 @@ def _reference(expr: tree.Ref, scope: Scope, context: Context) -> KnownType:
     if not note_step(expr, where, step, scope, context):
         return None
     if len(expr.path) == 1:
-        message = f"step `{name}` by itself is no value"
+        message = f"step `{name}` by itself is not a value"
         hint = f"name one of its attributes, as in `{name}.{next(iter(step.attributes), 'attribute')}`"
         context.reporter.report("bare-step", scope.opening.source, expr.span, message, hint=hint)
         return None
@@ -156,7 +156,7 @@ def _reference(expr: tree.Ref, scope: Scope, context: Context) -> KnownType:
 
 
 def note_step(expr: tree.Ref, where: Scope, step: StepInfo, scope: Scope, context: Context) -> bool:
-    """Note the dependency on a step; reports forward and self references."""
+    """Record the dependency on a step; report forward and self references."""
     current, name = where.current, expr.path[0]
     if current is not None and step is current:
         if where.inside:
@@ -166,7 +166,7 @@ def note_step(expr: tree.Ref, where: Scope, step: StepInfo, scope: Scope, contex
         return False
     if current is not None and step.index > current.index:
         line = step.node.name.span.line
-        message = f"{scope.label} refers to step `{name}`, which only comes later (line {line})"
+        message = f"{scope.label} refers to step `{name}`, which is only defined later (line {line})"
         context.reporter.report(
             "forward-reference", scope.opening.source, expr.span, message, hint="put the step it needs before it"
         )
@@ -189,7 +189,7 @@ def _step_attribute(expr: tree.Ref, step: StepInfo, scope: Scope, context: Conte
 def _path_type(
     type_: KnownType, path: tuple[str, ...], expr: tree.InputRef | tree.Ref, scope: Scope, context: Context
 ) -> KnownType:
-    """The type at the end of a path into a value; through a step reference the attributes must exist."""
+    """Return the type at the end of a path into a value; through a step reference the attributes must exist."""
     for name in path:
         if not isinstance(type_, program.NamedType):
             return None

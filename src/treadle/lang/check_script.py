@@ -21,7 +21,7 @@ def check_script(script: tree.Script, source: Source, context: Context) -> None:
 
 
 def check_prompt(facet: tree.Facet, prompt: tree.Prompt, source: Source, context: Context) -> None:
-    """Report a missing template, repeated directives and placeholders that are no parameters."""
+    """Report a missing template, repeated directives and placeholders that are not parameters."""
     if facet.kind is not tree.FacetKind.EVENT:
         message = f"only an event facet's prompt is ever used; `{facet.name.text}` is a {facet.kind}"
         context.reporter.warn("prompt-without-event", source, prompt.span, message)
@@ -37,7 +37,7 @@ def check_prompt(facet: tree.Facet, prompt: tree.Prompt, source: Source, context
             continue
         for name in dict.fromkeys(_PLACEHOLDER.findall(directive.text)):
             if name not in params:
-                message = f"placeholder `{{{name}}}` in `{kind.text}` is no parameter of `{facet.name.text}`"
+                message = f"placeholder `{{{name}}}` in `{kind.text}` is not a parameter of `{facet.name.text}`"
                 context.reporter.report("unknown-placeholder", source, kind.span, message, valid=params, near=name)
     if "template" not in first:
         message = f"the prompt of `{facet.name.text}` has no `template`"

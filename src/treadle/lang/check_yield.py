@@ -14,13 +14,13 @@ from treadle.lang.scope import Scope
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Something that can be yielded to. `names` are its returns; None: any name will do."""
+    """A valid target of a yield. `names` are its returns; None: any name is allowed."""
 
     key: str
     resolved: str | None
     names: frozenset[str] | None
     alias: str | None = None
-    declares: bool = True  # False: it declares no returns, so undeclared names only deserve a warning
+    declares: bool = True  # False: it declares no returns, so undeclared names only cause a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Targets:
     by_name: dict[str, tuple[Target, ...]]
 
     def inside(self, call: tree.Call, declared: Declared | None) -> Targets:
-        """The targets within a step's body: those of the declaration, and the step's facet."""
+        """Return the targets within a step's body: those of the declaration, and the step's facet."""
         short = call.target.short
         if short in self.by_name:
             return self
@@ -38,7 +38,7 @@ class Targets:
 
 
 def targets_of(declared: Declared, context: Context) -> Targets:
-    """The targets of the blocks of a declaration: itself, its signature mixins, their aliases."""
+    """Return the targets of the blocks of a declaration: itself, its signature mixins, their aliases."""
     facet = declared.node
     assert isinstance(facet, tree.Facet)
     found: dict[str, tuple[Target, ...]] = {}

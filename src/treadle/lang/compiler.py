@@ -1,4 +1,4 @@
-"""Sources in, one program and all diagnostics out."""
+"""Compiles sources to one program and all diagnostics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from treadle.lang.parse import parse
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A compilation: with errors, `program` is empty and so is `digest`; warnings alone do no harm."""
+    """A compilation: with errors, `program` and `digest` are empty; warnings alone do not prevent compilation."""
 
     program: dict[str, Any]
     diagnostics: tuple[Diagnostic, ...]
@@ -38,17 +38,17 @@ class Compiled:
         return tuple(each for each in self.diagnostics if each.severity is Severity.WARNING)
 
     def render(self) -> str:
-        """All diagnostics as text for a person."""
+        """Format all diagnostics as text."""
         return "\n".join(each.render() for each in self.diagnostics)
 
 
 def compile_sources(
     sources: Iterable[tuple[str, str]], *, libraries: Iterable[tuple[str, str]] = (), locations: bool = True
 ) -> Compiled:
-    """Compile `(name, text)` pairs into one program; never raises for what the texts say.
+    """Compile `(name, text)` pairs into one program; never raises because of their content.
 
-    Libraries are compiled along; their warnings are not reported. With a syntax error in any source nothing is checked
-    beyond syntax, as half of the names would be missing; the first syntax error of every source is reported.
+    Libraries are compiled too, without reporting their warnings. After a syntax error in any source only syntax is checked,
+    because many names would be missing; the first syntax error of every source is reported.
     """
     reporter = Reporter()
     every = [Source(name, text) for name, text in sources] + [Source(name, text, True) for name, text in libraries]
@@ -70,6 +70,6 @@ def compile_sources(
 
 
 def digest_of(program: dict[str, Any]) -> str:
-    """The sha256 of a program without locations, in canonical JSON: equal for sources that mean the same."""
+    """Return the sha256 of a program without locations, in canonical JSON: equal for sources with the same meaning."""
     text = json.dumps(program, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()

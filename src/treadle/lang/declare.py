@@ -1,4 +1,4 @@
-"""Collects what all sources declare and reports what clashes."""
+"""Collects the declarations of all sources and reports clashes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _check_uses(opening: Opening, symbols: Symbols, reporter: Reporter) -> None:
 
 
 def _openings(source: Source, file: tree.File, reporter: Reporter) -> list[Opening]:
-    """The stretches of a file; a file-scoped namespace takes all that follows it."""
+    """Split a file by namespace; a file-scoped namespace includes everything after it."""
     found: list[Opening] = []
     scoped: tree.Namespace | None = None
     braced: tree.Namespace | None = None

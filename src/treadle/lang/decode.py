@@ -1,4 +1,4 @@
-"""JSON to compiled records, with the indexes that make look-ups O(1)."""
+"""JSON to compiled records, with the indexes that make lookups O(1)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Json = Mapping[str, Any]
 
 
 class InvalidProgram(ValueError):
-    """The JSON is no compiled AFL program."""
+    """The JSON is not a compiled AFL program."""
 
 
 def decode_program(json: Json) -> p.Program:
-    """Load a program; raises `InvalidProgram` when the JSON has another shape."""
+    """Load a program; raise `InvalidProgram` for JSON of another shape."""
     try:
         return _Decoder().program(json)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""A diagnostic says where, what is wrong, what would be valid, and shows the line."""
+"""Diagnostics: the place, the problem, the valid alternatives, and the source line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Diagnostic:
     text: str = ""
 
     def render(self) -> str:
-        """Several lines for a person: the place, the line itself with a marker, what to do."""
+        """Format it in several lines: the place, the source line with a marker, the remedy."""
         number = str(self.line)
         margin = " " * len(number)
         text, column = _window(self.text, self.column)
@@ -56,7 +56,7 @@ class Diagnostic:
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, object]:
-        """The same facts as plain JSON values."""
+        """Return the same facts as JSON values."""
         return {
             "rule": self.rule,
             "severity": str(self.severity),
@@ -73,7 +73,7 @@ class Diagnostic:
 
 
 def _window(text: str, column: int) -> tuple[str, int]:
-    """The part of a line to show, and the column within it."""
+    """Return the part of a line to show, and the column within it."""
     if len(text) <= _WIDTH:
         return text, column
     start = max(0, column - 1 - _WIDTH // 2)
@@ -82,7 +82,7 @@ def _window(text: str, column: int) -> tuple[str, int]:
 
 @dataclass(slots=True)
 class Source:
-    """A named text, cut into lines once it is needed."""
+    """A named text, split into lines on first use."""
 
     name: str
     text: str
@@ -97,14 +97,14 @@ class Source:
 
 @dataclass(slots=True)
 class Reporter:
-    """Collects the diagnostics of one compilation; `sorted()` puts them into source order."""
+    """Collects the diagnostics of one compilation."""
 
     found: list[tuple[int, Diagnostic]] = field(default_factory=list)
     sources: dict[str, int] = field(default_factory=dict)
 
     @property
     def detailed(self) -> bool:
-        """Whether the next diagnostic still gets alternatives, so that it pays to collect them."""
+        """Whether the next diagnostic still lists alternatives, so that collecting them pays off."""
         return len(self.found) < _DETAILED
 
     def report(
@@ -119,7 +119,7 @@ class Reporter:
         near: str | None = None,
         hint: str | None = None,
     ) -> None:
-        """Add a diagnostic; `near` is the misspelt name that the suggestion should be close to."""
+        """Add a diagnostic; `near` is the misspelled name that the suggestion should resemble."""
         if severity is Severity.WARNING and source.library:
             return
         names: tuple[str, ...] = ()
@@ -139,17 +139,17 @@ class Reporter:
         self, rule: str, source: Source, span: Span, message: str, *,
         valid: Iterable[str] = (), near: str | None = None, hint: str | None = None,
     ) -> None:  # fmt: skip
-        """Add a warning; libraries are spared."""
+        """Add a warning, unless the source is a library."""
         self.report(rule, source, span, message, severity=Severity.WARNING, valid=valid, near=near, hint=hint)
 
     def sorted(self) -> tuple[Diagnostic, ...]:
-        """All diagnostics in the order of sources, lines and columns, without repeats."""
+        """Return all diagnostics in the order of sources, lines and columns, without duplicates."""
         order = sorted(self.found, key=lambda found: (found[0], found[1].line, found[1].column))
         return tuple(dict.fromkeys(diagnostic for _, diagnostic in order))
 
 
 def nearest(name: str, candidates: list[str]) -> str | None:
-    """The candidate that looks most like the name, if any looks like it."""
+    """Return the most similar candidate, if any is similar."""
     close = difflib.get_close_matches(name, candidates[:500], n=1, cutoff=0.6)
     if close:
         return close[0]

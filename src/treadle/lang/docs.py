@@ -1,4 +1,4 @@
-"""Doc comments to structured text."""
+"""Parses doc comments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checked tree to compiled records: names resolved, ids made from the path in the program.
+"""Converts the checked tree to compiled records: names resolved, ids derived from the path in the program.
 
 Ids: a facet or schema has its qualified name; below it `block-0`, `catch`, `when-case-0`, step names, `yield-0`, `sys-0`,
 `call`, `with-0`, `script`, `prompt` and `pre-script` are joined with `/`. So an id changes only when its own path does.
@@ -25,7 +25,7 @@ _KINDS = {
 
 
 def emit(context: Context) -> p.Program:
-    """The compiled program, without indexes; the tree must have been checked without errors."""
+    """Return the compiled program, without indexes; the tree must have been checked without errors."""
     seen: Counter[str] = Counter()
     namespaces: list[p.Declaration] = []
     top: list[tuple[int, p.Declaration]] = []
@@ -47,7 +47,7 @@ class _Emitter:
         self._seen = seen
 
     def _unique(self, path: str) -> str:
-        """The path, numbered from its second use on (implicits and openings of a namespace may repeat)."""
+        """Return the path, numbered from its second use on (implicits and openings of a namespace may repeat)."""
         self._seen[path] += 1
         return path if self._seen[path] == 1 else f"{path}#{self._seen[path]}"
 
@@ -64,7 +64,7 @@ class _Emitter:
         )  # fmt: skip
 
     def items(self) -> list[tuple[int, p.Facet | p.Implicit | p.Schema]]:
-        """Declarations with the rank of their kind."""
+        """Return the declarations with the rank of their kind."""
         found: list[tuple[int, p.Facet | p.Implicit | p.Schema]] = []
         for item in self._opening.items:
             match item:

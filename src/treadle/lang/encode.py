@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 def encode_program(program: p.Program, *, locations: bool = True) -> Json:
-    """The JSON of a program; without locations it depends on nothing but the meaning."""
+    """Return the JSON of a program; without locations it depends only on the meaning."""
     return _Encoder(locations).program(program)
 
 
@@ -137,7 +137,7 @@ def _params(params: tuple[p.Param, ...]) -> list[Json]:
 
 
 def encode_type(type_: p.Type) -> str | Json:
-    """A string, or `{type: ArrayType, elementType}`."""
+    """Return a string, or `{type: ArrayType, elementType}`."""
     match type_:
         case p.NamedType(name):
             return name
@@ -171,7 +171,7 @@ def _location(location: p.Location) -> Json:
 
 
 def encode_expr(expr: p.Expr) -> Json:
-    """The JSON of an expression."""
+    """Return the JSON of an expression."""
     match expr:
         case p.String(value) | p.Int(value) | p.Double(value) | p.Boolean(value):
             return {"type": type(expr).__name__, "value": value}

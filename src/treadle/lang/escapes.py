@@ -1,4 +1,4 @@
-"""String escapes are decoded character by character, so text outside ASCII stays as it is."""
+"""Decodes and encodes string escapes character by character, so that text outside ASCII is preserved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BadEscape(ValueError):
 
 
 def decode(content: str) -> str:
-    """The characters that the content of a string literal stands for; raises `BadEscape`.
+    """Decode the content of a string literal; raise `BadEscape` for a malformed escape.
 
     Known: `\\" \\' \\\\ \\a \\b \\f \\n \\r \\t \\v`, octal, `\\xXX`, `\\uXXXX` (also as a surrogate pair), `\\UXXXXXXXX`,
     `\\N{name}`, and a backslash at the end of a line, which joins the lines. Any other escape keeps its backslash.
@@ -35,7 +35,7 @@ def decode(content: str) -> str:
 
 
 def encode(text: str) -> str:
-    """A string literal, quotes included, that decodes to the text; newlines stay raw only in `\\n` form."""
+    """Return a string literal, including quotes, that decodes to the text; newlines become `\\n`."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     return f'"{escaped}"'
 

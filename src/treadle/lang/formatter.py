@@ -1,6 +1,6 @@
-"""Formats AFL: indentation and blanks are made uniform, line breaks and comments stay where the author put them.
+"""Formats AFL: normalizes indentation and spaces, keeps the author's line breaks and comments.
 
-It works on tokens, so that nothing is lost: meaning (the digest) does not change, and formatting twice changes nothing.
+It works on tokens, so nothing is lost: the meaning (the digest) does not change, and formatting twice changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CONTINUED = frozenset(["_ARROW", "WITH", "_AS"])
 
 
 class CannotFormat(ValueError):
-    """The text has a syntax error; `diagnostics` says where."""
+    """The text has a syntax error; `diagnostics` has the place."""
 
     def __init__(self, diagnostics: tuple[Diagnostic, ...]) -> None:
         super().__init__("\n".join(each.render() for each in diagnostics))
@@ -30,7 +30,7 @@ class CannotFormat(ValueError):
 
 
 def format_source(text: str, name: str = "<source>") -> str:
-    """The formatted text; raises `CannotFormat` for text that does not parse."""
+    """Return the formatted text; raise `CannotFormat` for text that does not parse."""
     reporter = Reporter()
     parsed = parse(Source(name, text), reporter, keep_tokens=True)
     if parsed.file is None:
@@ -46,11 +46,11 @@ class _Writer:
     source: str
     pieces: list[str] = field(default_factory=list)
     previous: Token | None = None
-    unary: bool = False  # the previous token was a sign in front of its operand
+    unary: bool = False  # the previous token was a sign before its operand
     in_list: list[bool] = field(default_factory=list)
-    open: list[int] = field(default_factory=list)  # for each open bracket the level of the line it was opened on
+    open: list[int] = field(default_factory=list)  # for each open bracket, the level of its line
     level: int = 0
-    last_kind: str = ""  # of the last token that is no comment
+    last_kind: str = ""  # of the last token that is not a comment
 
     def write(self, token: Token) -> None:
         previous = self.previous
@@ -68,7 +68,7 @@ class _Writer:
         return "".join([*self.pieces, "\n"]) if self.pieces else ""
 
     def _break(self, token: Token, newlines: int) -> None:
-        """Begin a new line, after at most one empty line, none next to the inside of a brace."""
+        """Begin a new line, after at most one empty line, and none next to the inside of a brace."""
         self.level = self.open[-1] + 1 if self.open else 0
         if token.type in _CLOSERS and self.open:
             self.level = self.open[-1]
@@ -122,14 +122,14 @@ class _Writer:
         return raw
 
     def _comment(self, raw: str) -> str:
-        """Lines that begin with a star are put below the first one; other comments stay as they are."""
+        """Align lines that begin with a star below the first one; keep other comments unchanged."""
         lines = [line.rstrip() for line in raw.split("\n")]
         if len(lines) > 1 and all(line.lstrip().startswith("*") for line in lines[1:]):
             lines[1:] = [f"{_INDENT * self.level} {line.lstrip()}" for line in lines[1:]]
         return "\n".join(lines)
 
     def _code(self, raw: str, code: str) -> str:
-        """The script at the right indentation, if that reads back as the same code."""
+        """Return the script at the right indentation, if it parses back to the same code."""
         if "\n" not in code and "\n" not in raw:
             text = f"{{ {code} }}" if code else "{ }"
         else:

@@ -1,4 +1,4 @@
-"""A workflow as a graph: statements are nodes, dependencies and nesting are edges; as JSON, DOT or Mermaid."""
+"""Workflows as graphs: statements are nodes, dependencies and nesting are edges; as JSON, DOT or Mermaid."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NodeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """`group` is the id of the block that holds it; None for the workflow itself."""
+    """`group` is the id of its block; None for the workflow itself."""
 
     id: str
     label: str
@@ -43,7 +43,7 @@ class GraphEdge:
 
 @dataclass(frozen=True, slots=True)
 class GraphGroup:
-    """A block: what it is called, and the block around it."""
+    """A block: its label, and the enclosing block."""
 
     id: str
     label: str
@@ -66,14 +66,14 @@ class Graph:
         }
 
     def to_dot(self) -> str:
-        """Graphviz; blocks are clusters."""
+        """Return Graphviz source; blocks are clusters."""
         lines = ["digraph workflow {", "  rankdir=LR;", "  node [shape=box, style=rounded];"]
         lines += self._nested(None, "  ", _dot_node, _dot_open)
         lines += [f"  {_quoted(e.source)} -> {_quoted(e.target)}{_dot_style(e.kind)};" for e in self.edges]
         return "\n".join([*lines, "}"]) + "\n"
 
     def to_mermaid(self) -> str:
-        """A Mermaid flowchart; blocks are subgraphs. Ids are numbers, as Mermaid allows few characters in them."""
+        """Return a Mermaid flowchart; blocks are subgraphs. Ids are numbers, because Mermaid allows few characters in them."""
         ids = [*(node.id for node in self.nodes), *(group.id for group in self.groups)]
         names = {each: f"n{number}" for number, each in enumerate(ids)}
         lines = ["flowchart LR"]
@@ -89,7 +89,7 @@ class Graph:
         return "\n".join(lines) + "\n"
 
     def _nested(self, group: str | None, pad: str, node_text: Any, group_text: Any) -> list[str]:
-        """Nodes and groups as nested lines. The nesting is bounded by the language's own limit on blocks."""
+        """Return nodes and groups as nested lines. The language's limit on blocks bounds the nesting."""
         nodes: dict[str | None, list[GraphNode]] = {}
         groups: dict[str | None, list[GraphGroup]] = {}
         for node in self.nodes:
@@ -110,7 +110,7 @@ class Graph:
 
 
 def graph(program: Program | Mapping[str, Any], workflow: str | None = None) -> Graph:
-    """The graph of one workflow, or of all; raises `KeyError` for a workflow that the program does not have."""
+    """Return the graph of one workflow, or of all; raise `KeyError` for an unknown workflow."""
     loaded = program if isinstance(program, Program) else Program.load(program)
     if workflow is None:
         return _Collector(loaded).collect(loaded.workflows)

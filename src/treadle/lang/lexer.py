@@ -1,8 +1,8 @@
-"""Cuts AFL into tokens; a word is a keyword only where the parser has room for that keyword.
+"""Splits AFL into tokens; a word is a keyword only where the parser accepts that keyword.
 
-The parser asks for one token at a time and says which kinds its state accepts. That decides between keyword and name,
-between `{` and a raw Python block, and where a newline stands for a token. Newlines are allowed wherever a statement or
-list may break; `_check_newline` rejects the rest.
+The parser requests one token at a time and passes the kinds that its state accepts. They decide between keyword and name,
+between `{` and a raw Python block, and where a newline stands for a token. Newlines are allowed wherever a statement or list may
+break; `_check_newline` rejects the others.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LexError(Exception):
 
 @dataclass(slots=True)
 class Lexer:
-    """Reads one source from its start to its end; with `keep` it collects all tokens and comments for the formatter."""
+    """Reads one source from start to end; with `keep` it collects all tokens and comments for the formatter."""
 
     text: str
     keep: bool = False
@@ -67,7 +67,7 @@ class Lexer:
             self.position = self.line_start = 1
 
     def next(self, accepted: Container[str]) -> Token:
-        """The next token, of an accepted kind where the text allows it; `$END` at the end. Raises `LexError`."""
+        """Return the next token, of an accepted kind if the text allows it; `$END` at the end. Raises `LexError`."""
         doc, broken = self._skip()
         token = self._read(accepted, broken)
         token.doc = doc
@@ -79,7 +79,7 @@ class Lexer:
         return token
 
     def _skip(self) -> tuple[str | None, bool]:
-        """Pass blanks and comments; return the last doc comment and whether there was a newline."""
+        """Skip blanks and comments; return the last doc comment and whether there was a newline."""
         doc: str | None = None
         first = self.line
         while (match := _TOKEN.match(self.text, self.position)) is not None:
@@ -124,7 +124,7 @@ class Lexer:
                 return self._token(SIGNS[word], word, end)
 
     def _after_namespace(self) -> bool:
-        """Whether `namespace name` was read last; the parser's state cannot tell, as it shares that of other names."""
+        """Return whether `namespace name` was read last; the parser's state is shared with other names and cannot tell."""
         return self.second == "NAMESPACE" and self.previous in ("NAME", "DOTTED")
 
     def _in(self, *kinds: str) -> bool:
@@ -183,7 +183,7 @@ class Lexer:
         return LexError("syntax-error", f"unexpected character `{char}`", span, hint)
 
     def _check_newline(self, token: Token) -> None:
-        """A line may not begin with a binary operator, nor break between a word and what belongs to it."""
+        """Reject a line that begins with a binary operator, or breaks between a keyword and its operand."""
         if self._in("LSQB", "MAP_OPEN"):
             return
         kind, last = token.type, self.previous
@@ -203,7 +203,7 @@ class Lexer:
         self.second, self.previous = self.previous, kind
 
     def _token(self, kind: str, value: str, end: int) -> Token:
-        """A token from here to `end`; moves there."""
+        """Return the token from here to `end`, and advance to `end`."""
         start, line, column = self.position, self.line, self.position - self.line_start + 1
         self._advance(end)
         return Token(kind, value, start, end, line, column, self.line, end - self.line_start + 1)

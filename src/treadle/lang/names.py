@@ -1,4 +1,4 @@
-"""Which declaration a name means: the current namespace, then imports and the top level, then the only one there is."""
+"""Name resolution: the current namespace, then imports and the top level, then the only declaration of that name."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from treadle.lang.diagnostics import Source
 from treadle.lang.tree import Name
 
 BUILTIN_TYPES = ("Boolean", "Double", "Int", "Json", "Long", "String")
-# Facets that the engine itself gives a meaning to; they need no declaration.
+# Facets that the engine itself implements; they need no declaration.
 BUILTIN_MIXINS = frozenset(["Timeout"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opening:
-    """A stretch of one source in one namespace (None: the top level), with the imports that hold in it."""
+    """A section of one source in one namespace (None: the top level), with the imports that apply in it."""
 
     namespace: str | None
     items: tuple[tree.Item, ...]
@@ -30,7 +30,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Declared:
-    """A facet or schema with the place where it is declared."""
+    """A facet or schema with the place of its declaration."""
 
     node: tree.Facet | tree.Schema
     opening: Opening
@@ -46,7 +46,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What a name means. Neither `found` nor `candidates`: no such declaration. Several candidates: ambiguous."""
+    """The meaning of a name. Neither `found` nor `candidates`: no such declaration. Several candidates: ambiguous."""
 
     found: Declared | None = None
     candidates: tuple[str, ...] = ()
@@ -63,14 +63,14 @@ class Table:
     exact: dict[str, Declared] = field(default_factory=dict)
     short: dict[str, list[Declared]] = field(default_factory=dict)
     _cache: dict[tuple[int, str], Resolution] = field(default_factory=dict)
-    _everywhere: dict[str, Resolution] = field(default_factory=dict)  # all candidates, for names that several have
+    _everywhere: dict[str, Resolution] = field(default_factory=dict)  # all candidates, for names declared several times
 
     def add(self, declared: Declared) -> None:
         self.exact[declared.qualified_name] = declared
         self.short.setdefault(declared.node.name.text, []).append(declared)
 
     def resolve(self, name: str, opening: Opening) -> Resolution:
-        """Find the declaration that `name` means in this opening."""
+        """Return the declaration that `name` means in this opening."""
         if "." in name:
             return Resolution(self.exact.get(name))
         key = (id(opening), name)
@@ -103,7 +103,7 @@ class Table:
 
 @dataclass(slots=True, eq=False)
 class Symbols:
-    """Everything that the sources declare."""
+    """All declarations of the sources."""
 
     openings: list[Opening] = field(default_factory=list)
     facets: Table = field(default_factory=lambda: Table(strict=True))
@@ -112,7 +112,7 @@ class Symbols:
     taken: dict[str, Declared] = field(default_factory=dict)
 
     def declare(self, declared: Declared) -> Declared | None:
-        """Enter a declaration; returns the one that already has its name, if any."""
+        """Enter a declaration; return the one that already has its name, if any."""
         earlier = self.taken.setdefault(declared.qualified_name, declared)
         if earlier is not declared:
             return earlier
@@ -121,7 +121,7 @@ class Symbols:
         return None
 
     def resolve_callee(self, name: Name, opening: Opening) -> Resolution:
-        """What a call means: a schema of the current namespace, else a facet, else a schema."""
+        """Resolve a callee: a schema of the current namespace, else a facet, else a schema."""
         if opening.namespace is not None and "." not in name.text:
             own = self.schemas.exact.get(opening.qualify(name.text))
             if own is not None:
@@ -132,18 +132,18 @@ class Symbols:
         return self.schemas.resolve(name.text, opening)
 
     def resolve_facet(self, name: Name, opening: Opening) -> Resolution:
-        """What a mixin or an implicit means."""
+        """Resolve a mixin or an implicit."""
         return self.facets.resolve(name.text, opening)
 
     def resolve_type(self, name: Name, opening: Opening) -> Resolution:
-        """What a type that is not built in means: a schema, or a facet (a step reference)."""
+        """Resolve a type that is not built in: a schema, or a facet (a step reference)."""
         schema = self.schemas.resolve(name.text, opening)
         if schema.found is not None or schema.candidates:
             return schema
         return self.facets.resolve(name.text, opening)
 
     def type_of(self, type_: tree.Type, opening: Opening) -> program.Type | None:
-        """The type with its name resolved; None when that is not possible."""
+        """Return the type with its name resolved; None if that fails."""
         if isinstance(type_, tree.ListType):
             element = self.type_of(type_.element, opening)
             return None if element is None else program.ListType(element)

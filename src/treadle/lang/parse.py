@@ -1,7 +1,9 @@
-"""Text to syntax tree: one LALR pass over Lark's tables; a syntax error is a diagnostic in plain words.
+"""Parses text to a syntax tree: one LALR pass over Lark's tables; a syntax error becomes a readable diagnostic.
 
-Lark reads the grammar and makes the tables. The loop that follows them is here, because the lexer must see the parser's
-state before each token, and because it is the hottest loop of the compiler.
+Lark reads the grammar and builds the tables. The loop over them is here, because the lexer must see the parser's state
+before each token, and because it is the hottest loop of the compiler: `InteractiveParser.accepts()`, the public alternative,
+copies the parser for every token. The tables are not public API of Lark: pyproject.toml bounds its version, and
+tests/unit/lang/test_lark.py reports the parts that changed.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from treadle.lang.tree import File
 
 
 class _Unused(LarkLexer):
-    """Lark wants to know a lexer; it is never asked."""
+    """Lark requires a lexer class, but never calls it."""
 
     __future_interface__ = 2
 
@@ -35,7 +37,7 @@ class _Unused(LarkLexer):
 
 
 class _Action(NamedTuple):
-    """Shift to the state `target`, or (if there is a `build`) reduce `size` values to one and go on by rule `target`."""
+    """Shift to the state `target`, or (if there is a `build`) reduce `size` values to one and continue by rule `target`."""
 
     build: Callable[[list[Any]], Any] | None
     size: int
@@ -72,7 +74,7 @@ _TABLES = _tables()
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The tree, or None after a syntax error; `lexer` has the tokens and comments if they were to be kept."""
+    """The tree, or None after a syntax error; `lexer` has the tokens and comments if they were kept."""
 
     file: File | None
     lexer: Lexer
@@ -90,7 +92,7 @@ def parse(source: Source, reporter: Reporter, *, keep_tokens: bool = False) -> P
 
 
 def _run(lexer: Lexer, source: Source, reporter: Reporter) -> Any:
-    """What the start rule builds; None after an unexpected token."""
+    """Return the value of the start rule; None after an unexpected token."""
     actions, gotos, start, end = _TABLES
     states: list[Any] = [start]
     values: list[Any] = []
@@ -98,7 +100,7 @@ def _run(lexer: Lexer, source: Source, reporter: Reporter) -> Any:
         row = actions[states[-1]]
         token = lexer.next(row)
         kind = token.type
-        reduced: list[list[Any]] = []  # the states that each reduction before this token took away
+        reduced: list[list[Any]] = []  # the states that each reduction before this token removed
         while True:
             action = row.get(kind)
             if action is None:
@@ -133,7 +135,7 @@ def _report_unexpected(source: Source, reporter: Reporter, token: Token, stack: 
 
 
 def _accepts(stack: list[Any], kind: str) -> bool:
-    """Whether a token of this kind would really be shifted; a state's own row also lists reductions that fail later."""
+    """Return whether a token of this kind would be shifted; a state's own row also lists reductions that fail later."""
     pushed: list[Any] = []  # states above stack[:depth]
     depth = len(stack)
     while True:

@@ -1,4 +1,4 @@
-"""Prints a syntax tree as AFL; parsing the result gives an equal tree."""
+"""Prints a syntax tree as AFL; parsing the result yields an equal tree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _POSTFIX = 8
 
 
 def print_expr(expr: tree.Expr, level: int = 0) -> str:
-    """An expression with the fewest parentheses that keep its meaning; `level` is what the surroundings bind with."""
+    """Print an expression with the fewest parentheses that keep its meaning; `level` is the binding power of its surroundings."""
     match expr:
         case tree.Literal():
             return _literal(expr)
@@ -68,7 +68,7 @@ def _literal(expr: tree.Literal) -> str:
 
 
 def print_file(file: tree.File) -> str:
-    """A whole source; declarations on lines of their own, blocks indented by four blanks."""
+    """Print a whole source; declarations on lines of their own, blocks indented by four spaces."""
     return "".join([_item(item, "") for item in file.items])
 
 
@@ -146,7 +146,7 @@ def _mixins(mixins: tuple[tree.Mixin, ...]) -> str:
 
 
 def _script(script: tree.Script, pad: str) -> str:
-    """The brace form where it reads back as the same code, else a string."""
+    """Print the brace form if it parses back to the same code, else a string."""
     language = f" {script.language.text}" if script.language else ""
     inner = "".join([f"{pad}{_INDENT}{line}\n" if line else "\n" for line in script.code.split("\n")])
     text = f"\n{inner}{pad}}}"

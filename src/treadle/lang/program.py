@@ -1,9 +1,9 @@
-"""The compiled form of AFL as frozen records: what an evaluator reads instead of raw JSON.
+"""The compiled form of AFL as frozen records, the input of the evaluator.
 
-`Program.load(json)` and `Program.dump()` (`decode.py`, `encode.py`) are inverse to each other; nothing is lost either way.
+`Program.load(json)` and `Program.dump()` (`decode.py`, `encode.py`) are lossless inverses of each other.
 All names are resolved: `Call.name` is the qualified name of the callee, `Step.depends` the steps of the same block that
 must be complete first (found in every expression of the step, its body and its catch), `LoopRef` a loop variable that was
-written without `$.`. Look-ups by qualified name and by statement id cost O(1).
+written without `$.`. Lookups by qualified name and by statement id cost O(1).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ Expr = (
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a node stands; lines and columns count from 1. `code_line` is the line of a script's first line of code."""
+    """The place of a node; lines and columns count from 1. `code_line` is the line of a script's first line of code."""
 
     line: int
     column: int
@@ -172,7 +172,7 @@ class Arg:
 
 @dataclass(frozen=True, slots=True)
 class Mixin:
-    """`with Target(args) as alias`. In a yield, `into` is the signature alias that the values are written to."""
+    """`with Target(args) as alias`. In a yield, `into` is the signature alias that receives the values."""
 
     id: str
     target: str
@@ -184,7 +184,7 @@ class Mixin:
 
     @property
     def name(self) -> str:
-        """The qualified name when the target is declared, else the name as written."""
+        """The qualified name if the target is declared, else the name as written."""
         return self.resolved or self.target
 
 
@@ -201,7 +201,7 @@ class Call:
 
     @property
     def name(self) -> str:
-        """The qualified name when the target is declared, else the name as written."""
+        """The qualified name if the target is declared, else the name as written."""
         return self.resolved or self.target
 
 
@@ -251,7 +251,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """`into` is the signature alias that the values are written to; None means the owner of the block."""
+    """`into` is the signature alias that receives the values; None means the owner of the block."""
 
     id: str
     call: Call
@@ -280,7 +280,7 @@ class Sys:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One `andThen`, `catch` or case. It holds a script, or cases, or statements; `foreach` only goes with statements."""
+    """One `andThen`, `catch` or case. It holds a script, or cases, or statements; only statements can have a `foreach`."""
 
     id: str
     foreach: Foreach | None = None
@@ -293,7 +293,7 @@ class Block:
 
     @property
     def statements(self) -> Iterator[Step | Sys | Yield]:
-        """Steps, then `sys` statements, then yields, each in source order."""
+        """Yield steps, then `sys` statements, then yields, each in source order."""
         yield from self.steps
         yield from self.sys
         yield from self.yields
@@ -394,13 +394,13 @@ class Program:
 
     @classmethod
     def load(cls, program: Mapping[str, Any]) -> Program:
-        """Decode what `compile_sources` produced; raises `InvalidProgram` for anything else."""
+        """Decode the output of `compile_sources`; raise `InvalidProgram` for anything else."""
         from treadle.lang.decode import decode_program
 
         return decode_program(program)
 
     def dump(self) -> dict[str, Any]:
-        """The same JSON that `load` was given."""
+        """Return the JSON that `load` was given."""
         from treadle.lang.encode import encode_program
 
         return encode_program(self)
@@ -416,15 +416,15 @@ class Program:
         return tuple(facet for facet in self.facets.values() if facet.is_event)
 
     def find_facet(self, name: str) -> Facet | None:
-        """The facet of any kind with this qualified name."""
+        """Return the facet of any kind with this qualified name."""
         return self.facets.get(name)
 
     def find_schema(self, name: str) -> Schema | None:
-        """The schema with this qualified name."""
+        """Return the schema with this qualified name."""
         return self.schemas.get(name)
 
     def find_workflow(self, name: str) -> Facet | None:
-        """The workflow with this qualified name, or with this short name if only one workflow has it."""
+        """Return the workflow with this qualified name, or with this short name if only one workflow has it."""
         exact = self.facets.get(name)
         if exact is not None and exact.is_workflow:
             return exact
@@ -432,11 +432,11 @@ class Program:
         return same[0] if len(same) == 1 else None
 
     def find_node(self, node_id: str) -> Node | None:
-        """The declaration, block, statement, call, mixin or script with this id."""
+        """Return the declaration, block, statement, call, mixin or script with this id."""
         return self.nodes.get(node_id)
 
     def list_implicits(self, facet: str, namespace: str | None) -> tuple[Implicit, ...]:
-        """Implicits for the facet with this qualified name, as seen from a namespace: its own first, then source order."""
+        """Return the implicits of the facet with this qualified name; those of the namespace first, then source order."""
         every = self._implicits.get(facet, ())
         if len(every) < 2:
             return every

@@ -1,4 +1,4 @@
-"""Every rule that a diagnostic can name, with a wrong program, a right one, and why; `rules.txt` holds them."""
+"""The rules that diagnostics name, each with a wrong program, a right one and the reason; stored in `rules.txt`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be seen from inside a block: `$.` inputs, loop variables, and steps of this and the enclosing blocks."""
+"""The names visible inside a block: `$.` inputs, loop variables, and steps of this and the enclosing blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from treadle.lang.names import Declared, Opening
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Layers of names for `$.`, the nearest first. An open layer may have names that nobody declared."""
+    """Layers of names for `$.`, the nearest first. An open layer may have undeclared names."""
 
     layers: tuple[tuple[Attributes, bool], ...] = ()
 
@@ -20,7 +20,7 @@ class Inputs:
         return Inputs(((attributes, may_have_more), *self.layers))
 
     def find(self, name: str) -> tuple[bool, KnownType]:
-        """Whether the name may be read, and its type if that is certain."""
+        """Return whether the name may be read, and its type if certain."""
         certain = True
         for attributes, may_have_more in self.layers:
             if name in attributes:
@@ -44,26 +44,26 @@ class StepInfo:
 
 @dataclass(slots=True, eq=False)
 class Scope:
-    """One block while it is checked. `label` names the statement at hand, `current` is set if that is a step."""
+    """One block during its check. `label` names the current statement; `current` is set if that is a step."""
 
     opening: Opening
     inputs: Inputs
     parent: Scope | None = None
     loop: tuple[str, KnownType] | None = None
     steps: dict[str, StepInfo] = field(default_factory=dict)
-    everywhere: frozenset[str] = frozenset()  # all step names of the declaration, to tell "unknown" from "elsewhere"
+    everywhere: frozenset[str] = frozenset()  # all step names of the declaration, to distinguish "unknown" from "elsewhere"
     label: str = "this"
     current: StepInfo | None = None
     inside: bool = False  # within the body or catch of the current step
     depends: dict[str, None] = field(default_factory=dict)
 
     def begin(self, label: str, current: StepInfo | None = None) -> None:
-        """Start with a statement: nothing is known of what it depends on."""
+        """Begin a statement, with no known dependencies."""
         self.label, self.current, self.inside = label, current, False
         self.depends = {}
 
     def find_loop_or_step(self, name: str) -> tuple[Scope, StepInfo | None] | None:
-        """The scope that has a step (then with the step) or a loop variable of this name, the nearest first."""
+        """Return the nearest scope that has a step (with the step) or a loop variable of this name."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.steps:
@@ -74,7 +74,7 @@ class Scope:
         return None
 
     def visible(self) -> Iterator[str]:
-        """Names that could be used here: earlier steps, the owner, loop variables."""
+        """Yield the names that are usable here: earlier steps, the owner, loop variables."""
         scope: Scope | None = self
         while scope is not None:
             for name, info in scope.steps.items():

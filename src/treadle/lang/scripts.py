@@ -15,10 +15,10 @@ _REST = {
 
 
 def find_end(text: str, start: int) -> int | None:
-    """The index of the brace that closes the block whose code begins at `start`; None if there is none.
+    """Return the index of the brace that closes the block whose code begins at `start`; None if there is none.
 
-    Braces within Python strings and comments do not count. The time is linear: a triple-quoted string that never ends
-    means that the block never ends, and any other string ends with its line at the latest.
+    Braces within Python strings and comments do not count. The time is linear: an unterminated triple-quoted string means that
+    the block never ends, and any other string ends with its line at the latest.
     """
     depth = 1
     position = start
@@ -40,9 +40,9 @@ def find_end(text: str, start: int) -> int | None:
 
 
 def dedent(code: str) -> tuple[str, int]:
-    """The code without its common indentation, and how many lines were dropped before its first line.
+    """Return the code without its common indentation, and the number of lines dropped before its first line.
 
-    The first line is stripped on its own, as it may stand behind the brace; blank lines at both ends go.
+    The first line is stripped on its own, because it may follow the brace; blank lines at both ends are removed.
     """
     lines = [line.rstrip("\r") for line in code.split("\n")]
     margin = _margin([line for line in lines[1:] if line.strip()])
@@ -54,7 +54,7 @@ def dedent(code: str) -> tuple[str, int]:
 
 
 def _margin(lines: list[str]) -> int:
-    """The length of the white space that all lines begin with."""
+    """Return the length of the common leading white space."""
     if not lines:
         return 0
     low, high = min(lines), max(lines)

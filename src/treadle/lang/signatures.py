@@ -1,4 +1,4 @@
-"""What a facet takes and returns, in words and values for those who fill in a form. Pure."""
+"""Parameters of a facet as texts and values, for forms. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from treadle.lang.program import (
 
 
 def type_words(wanted: Type) -> str:
-    """A type as it is written in AFL."""
+    """Return a type in AFL syntax."""
     match wanted:
         case ListType(element):
             return f"[{type_words(element)}]"
@@ -32,7 +32,7 @@ def type_words(wanted: Type) -> str:
 
 
 def literal_of(expr: Expr) -> tuple[bool, Any]:
-    """Whether the expression is a value and nothing to be worked out, and that value."""
+    """Return whether the expression is a constant, and its value."""
     match expr:
         case String(value) | Int(value) | Double(value) | Boolean(value):
             return True, value
@@ -53,7 +53,7 @@ def literal_of(expr: Expr) -> tuple[bool, Any]:
 
 
 def schemas_of(program: Program, facet: Facet) -> list[str]:
-    """The names of all schemas that its parameters are made of, in the order in which they are met."""
+    """Return the names of all schemas used by its parameters, in order of first use."""
     seen: dict[str, None] = {}
     left = [param.type for param in facet.params]
     while left:

@@ -1,4 +1,4 @@
-"""The tokens of AFL and the words by which messages call them."""
+"""The tokens of AFL and their names in messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from treadle.lang.tree import Span
 
 
 class Token:
-    """A token as the parser wants it; `value` is decoded for strings and scripts, `doc` the doc comment before it."""
+    """A token for the parser; `value` is decoded for strings and scripts, `doc` is the doc comment before it."""
 
     __slots__ = ("code_line", "column", "doc", "end_column", "end_line", "end_pos", "line", "start_pos", "type", "value")
 
@@ -29,7 +29,7 @@ class Token:
         return Span(self.line, self.column, self.end_line, self.end_column)
 
 
-# Words that are keywords where the grammar has room for them, and plain names everywhere else.
+# Words that are keywords where the grammar accepts them, and plain names everywhere else.
 KEYWORDS = {
     "namespace": "NAMESPACE",
     "use": "USE",
@@ -124,7 +124,7 @@ _GROUPS = (
 
 
 def phrase(type_: str) -> str:
-    """One kind of token in plain words."""
+    """Return the phrase for one kind of token."""
     known = _PHRASES.get(type_)
     if known is not None:
         return known
@@ -136,14 +136,14 @@ def phrase(type_: str) -> str:
 
 
 def phrases(types: set[str]) -> list[str]:
-    """Kinds of tokens in plain words, families of them by their common name, sorted and without repeats."""
+    """Return the phrases for kinds of tokens, with groups under their common name, sorted, without duplicates."""
     left = set(types)
     found: list[str] = []
     for group, words in _GROUPS:
         if group <= left:
             left -= group
             found.append(words)
-    # A value can be followed by an index only where operators can stand too; saying so helps nobody.
+    # A value can be followed by an index only where operators are possible too; listing it does not help.
     if "an operator" in found:
         left.discard("LSQB")
     return found + sorted({phrase(type_) for type_ in left})

@@ -1,8 +1,8 @@
-"""The syntax tree of AFL: what was written, with spans, before any name is resolved.
+"""The syntax tree of AFL: the source as written, with spans, before name resolution.
 
-Spans and depths take no part in equality, so two trees are equal when they say the same. Expressions, types and blocks
-know their depth; the builder puts `TooDeep` in place of what exceeds `MAX_DEPTH` or `MAX_BLOCKS`, so that no later pass,
-recursive as it may be, can run out of stack.
+Spans and depths do not take part in equality, so two trees are equal when they mean the same. Expressions, types and blocks
+know their depth; the builder replaces nodes beyond `MAX_DEPTH` or `MAX_BLOCKS` with `TooDeep`, so that no later recursive
+pass can overflow the stack.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Span:
     end_column: int
 
     def to(self, other: Span) -> Span:
-        """From the start of this span to the end of the other."""
+        """Return the span from the start of this one to the end of the other."""
         return Span(self.line, self.column, other.end_line, other.end_column)
 
 
@@ -131,7 +131,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class TooDeep:
-    """Stands for an expression, type or block that was nested too deeply to keep."""
+    """A placeholder for an expression, type or block that was nested too deeply."""
 
     span: Span = field(compare=False, repr=False)
     depth: int = field(compare=False, repr=False, default=1)
@@ -239,7 +239,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Holds a script, or cases, or statements; a foreach goes with statements only."""
+    """A script, or cases, or statements; only statements can have a foreach."""
 
     statements: tuple[Statement, ...] = ()
     foreach: Foreach | None = None
@@ -325,7 +325,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """With braces it has its items; a file-scoped one takes the rest of the file, which `File.openings` works out."""
+    """With braces it has its items; a file-scoped one includes the rest of the file, which `File.openings` determines."""
 
     name: Name
     items: tuple[Item, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.lang.compiling import compiled, error
+from tests.unit.lang.programs import compiled, error
 
 from treadle.lang import Severity
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.lang.compiling import clean, compiled, error, rules
+from tests.unit.lang.programs import clean, compiled, error, rules
 
 P = "facet F(a: Json = null)\n"
 CASES = [

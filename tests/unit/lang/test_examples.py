@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.lang.compiling import compiled
+from tests.unit.lang.programs import compiled
 
 from treadle.lang import compile_sources
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.lang.compiling import block, clean, compiled, default, error, facet, program, rules
+from tests.unit.lang.programs import block, clean, compiled, default, error, facet, program, rules
 
 from treadle.lang import program as p
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.unit.lang.compiling import compiled, program
+from tests.unit.lang.programs import compiled, program
 
 from treadle.lang import Program, compile_sources, digest_of
 

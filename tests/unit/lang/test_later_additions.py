@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.lang.compiling import block, clean, error, facet, program, step
+from tests.unit.lang.programs import block, clean, error, facet, program, step
 
 from treadle.lang import program as p
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.lang.compiling import block, clean, default, error, facet, program
+from tests.unit.lang.programs import block, clean, default, error, facet, program
 
 from treadle.lang import program as p
 from treadle.lang.tokens import KEYWORDS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.lang.compiling import clean, compiled, error, program, warning
+from tests.unit.lang.programs import clean, compiled, error, program, warning
 
 from treadle.lang import Program, compile_sources
 from treadle.lang import program as p

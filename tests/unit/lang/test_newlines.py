@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.lang.compiling import clean, compiled, error, program
+from tests.unit.lang.programs import clean, compiled, error, program
 
 PRELUDE = "facet F(a: Json = null, b: Json = null) facet M(x: Json = null)\n"
 ALLOWED = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.lang.compiling import program
+from tests.unit.lang.programs import program
 
 from treadle.lang import InvalidProgram, Program, compile_sources
 from treadle.lang import program as p

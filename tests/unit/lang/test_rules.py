@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.unit.lang.compiling import compiled
+from tests.unit.lang.programs import compiled
 
 import treadle.lang
 from treadle.lang import RULES

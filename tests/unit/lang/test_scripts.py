@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.lang.compiling import compiled, error, facet
+from tests.unit.lang.programs import compiled, error, facet
 
 from treadle.lang import program as p
 

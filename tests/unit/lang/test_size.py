@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from tests.unit.lang.compiling import compiled, program, rules
+from tests.unit.lang.programs import compiled, program, rules
 
 from treadle.lang import Program, format_source
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.lang.compiling import compiled, default, error, facet, program, step
+from tests.unit.lang.programs import compiled, default, error, facet, program, step
 
 from treadle.lang import compile_sources
 from treadle.lang import program as p

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.lang.compiling import clean, error, facet
+from tests.unit.lang.programs import clean, error, facet
 
 from treadle.lang import program as p
 

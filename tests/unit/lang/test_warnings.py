@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.lang.compiling import clean, warning
+from tests.unit.lang.programs import clean, warning
 
 CASES = {
     "unknown unqualified facet": ("workflow W() andThen { s = Nope() }", "external-facet", ["`Nope`"]),
