@@ -47,7 +47,7 @@ def test_a_call_says_its_scope_its_problems_and_what_each_parameter_is(call: Cal
     assert here["x-scope"] == str(call.route.scope)
     assert call.doc
     assert set(here["responses"]) == {str(status) for status in (call.route.status, *DOCUMENTED, *call.route.problems)}
-    assert all(parameter.says.text for parameter in (*call.path, *call.others)), "every parameter says something"
+    assert all(parameter.doc.text for parameter in (*call.path, *call.others)), "every parameter says something"
     headers = [each["name"] for each in here.get("parameters", ()) if each["in"] == "header"]
     assert ("Idempotency-Key" in headers) is (call.keyed or call.route.creates)
 
@@ -76,11 +76,11 @@ async def test_the_example_of_every_body_fits(stage: Stage):
             (example,) = DOCUMENT["components"]["schemas"][name]["examples"]
             path = PREFIX + call.route.path
             for parameter in call.path:
-                path = path.replace(f"{{{parameter.name}}}", str(parameter.says.example or "x"))
+                path = path.replace(f"{{{parameter.name}}}", str(parameter.doc.example or "x"))
             answer = await client.request(call.route.method, path, json=example)
             assert answer.status_code < 500
             if answer.status_code >= 300:
-                assert answer.json()["code"] != "invalid_request", f"{call.id}: its Says need examples: {answer.text}"
+                assert answer.json()["code"] != "invalid_request", f"{call.id}: its parameters need examples: {answer.text}"
 
 
 async def test_the_document_and_the_page_need_no_token_and_ask_nobody(stage: Stage):

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import MoveMade, Why
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
-ApprovalId = Annotated[str, Says("The approval's id", "01935b8e-7c3a-7000-8000-000000000000")]
-Reason = Annotated[str | None, Says("Kept with the approval, and told to the work", "within the budget")]
+ApprovalId = Annotated[str, Doc("The approval's id", "01935b8e-7c3a-7000-8000-000000000000")]
+Reason = Annotated[str | None, Doc("Kept with the approval, and told to the work", "within the budget")]
 
 
 @dataclass(frozen=True, slots=True)
-class Vote(Shape):
+class Vote(ApiRecord):
     """What one decider said."""
 
     actor: str
@@ -33,7 +33,7 @@ class Vote(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Approval(Shape):
+class Approval(ApiRecord):
     """A question to people, and what has become of it so far."""
 
     id: str
@@ -94,7 +94,7 @@ class ApprovalDetail(Approval):
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalPage(Shape):
+class ApprovalPage(ApiRecord):
     """Approvals, newest first."""
 
     approvals: list[Approval]
@@ -103,7 +103,7 @@ class ApprovalPage(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalCounts(Shape):
+class ApprovalCounts(ApiRecord):
     """How many approvals there are in each state."""
 
     pending: int
@@ -114,7 +114,7 @@ class ApprovalCounts(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake(Shape):
+class Mistake(ApiRecord):
     """Why nothing came of one of several."""
 
     code: str
@@ -123,7 +123,7 @@ class Mistake(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalAnswer(Shape):
+class ApprovalAnswer(ApiRecord):
     """What came of one decision of several."""
 
     id: str
@@ -135,7 +135,7 @@ class ApprovalAnswer(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalAnswers(Shape):
+class ApprovalAnswers(ApiRecord):
     """What came of each, in the order given."""
 
     answers: list[ApprovalAnswer]
@@ -148,12 +148,12 @@ class ApprovalsApi(Protocol):
     async def list(
         self,
         *,
-        state: Annotated[Sequence[str], Says("Only these states; may be repeated; none: those that are pending")] = (),
-        every: Annotated[bool, Says("All states: those that are decided, expired or canceled too")] = False,
-        task_id: Annotated[str | None, Says("Only of this task")] = None,
-        run_id: Annotated[str | None, Says("Only of this run")] = None,
-        limit: Annotated[int, Says("At most so many, up to 1000", 50)] = 50,
-        before: Annotated[str | None, Says("The `next_before` of the page before")] = None,
+        state: Annotated[Sequence[str], Doc("Only these states; may be repeated; none: those that are pending")] = (),
+        every: Annotated[bool, Doc("All states: those that are decided, expired or canceled too")] = False,
+        task_id: Annotated[str | None, Doc("Only of this task")] = None,
+        run_id: Annotated[str | None, Doc("Only of this run")] = None,
+        limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
+        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
     ) -> ApprovalPage:
         """Approvals that wait for a decision, newest first, with their context, age and expiry."""
 
@@ -172,7 +172,7 @@ class ApprovalsApi(Protocol):
         *,
         reason: Reason = None,
         edits: Annotated[
-            dict[str, Json] | None, Says("Laid over the context first, where the request allows it", {"amount": 3})
+            dict[str, Json] | None, Doc("Laid over the context first, where the request allows it", {"amount": 3})
         ] = None,
     ) -> Approval:
         """Approve as whoever the token names; with the vote that decides, the work that waits goes on at once."""
@@ -184,8 +184,8 @@ class ApprovalsApi(Protocol):
     @contract.post("/approvals/decide", Scope.OPERATE)
     async def decide_many(
         self,
-        approval_ids: Annotated[Sequence[str], Says("The approvals' ids, at most 100", ["01935b8e-7c3a-7000-8000-000000000000"])],
-        decision: Annotated[Literal["approve", "deny"], Says("`approve` or `deny`", "approve")],
+        approval_ids: Annotated[Sequence[str], Doc("The approvals' ids, at most 100", ["01935b8e-7c3a-7000-8000-000000000000"])],
+        decision: Annotated[Literal["approve", "deny"], Doc("`approve` or `deny`", "approve")],
         *,
         reason: Reason = None,
     ) -> ApprovalAnswers:

@@ -1,19 +1,25 @@
-"""How a call is described: its method, path and scope beside its signature, from which both ends of the wire are made.
+"""Description of a call: method, path and scope next to its signature. Routes, client and documentation derive from it.
 
-Parameters that the path names go into the path. Those of a GET or DELETE go into the query, all others are fields of a JSON
-object in the body; `idempotency_key` is the header `Idempotency-Key`. Names are the same everywhere. Instants are datetimes with
-a zone; durations in requests are seconds, fields of answers that end in `_for` are milliseconds; no name is used for both.
+Parameters named in the path go into the path. The others are query parameters of a GET or DELETE, or fields of the JSON object
+in the body; `idempotency_key` is the header `Idempotency-Key`. `**options: Unpack[SomeOptions]` stands for one parameter per
+field of that TypedDict. Instants are datetimes with a zone; durations in requests are seconds, fields of responses that end in
+`_for` are milliseconds; no name is used for both.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, get_type_hints
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints
 
 from treadle.model.access import Scope
+from treadle.model.retry import RetryPolicy
+from treadle.model.values import Json
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,31 +29,35 @@ _ROUTE = "__treadle_route__"
 
 
 @dataclass(frozen=True, slots=True)
-class Says:
-    """What is said about a parameter, and a value that makes sense for it."""
+class Doc:
+    """Documentation of a parameter or an option, as `Annotated` metadata of its type."""
 
     text: str
     example: Any = None
+    unit: str | None = None
+    """`seconds` or `bytes`."""
+    default: Any = None
+    """Of an option: its default on the wire; None: the option is nullable, and null is the same as not given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a call is, and who may make it."""
+    """Method, path and required scope of a call."""
 
     method: str
     path: str
     scope: Scope
     status: int = 200
     lists: bool = False
-    """Whether tokens that are restricted to task lists may make it: what carries it out then keeps to those lists."""
+    """Whether tokens that are restricted to task lists may make it; the implementation then enforces the restriction."""
     creates: bool = False
-    """Whether it makes something new: sent again with the same `Idempotency-Key`, it makes nothing more."""
+    """Whether it creates something: a repeated call with the same `Idempotency-Key` creates nothing more."""
     problems: tuple[int, ...] = ()
-    """Statuses of problems that only calls of its kind are answered with."""
+    """Status codes of problems that only this call returns."""
 
 
-class Shape:
-    """Base of the records that go over the wire: frozen dataclasses, each field with a line of its own."""
+class ApiRecord:
+    """Base of the records that go over the wire: frozen dataclasses, with field docstrings as descriptions."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar[dict[str, Any]] = {"use_attribute_docstrings": True, "extra": "forbid"}
@@ -59,10 +69,25 @@ class Parameter:
 
     name: str
     hint: Any
-    """Its type, with `Says` in its `Annotated`."""
+    """Its type, with `Doc` in its `Annotated`."""
     default: Any
     required: bool
-    says: Says
+    doc: Doc
+
+
+OptionKind = Literal["text", "integer", "number", "boolean", "duration", "instant", "choice", "choices", "object"]
+
+
+@dataclass(frozen=True, slots=True)
+class OptionField:
+    """One option, as interfaces need it to generate a flag, a form input or a schema."""
+
+    name: str
+    hint: Any
+    """Its type on the wire: durations are seconds, a retry policy is a number of retries; nullable unless it has a default."""
+    doc: Doc
+    kind: OptionKind
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,11 +104,12 @@ class Call:
     """Whether it takes an `idempotency_key` itself."""
     returns: Any
     signature: inspect.Signature
+    """The signature with each option as a parameter."""
     doc: str
 
     @property
     def in_query(self) -> bool:
-        """Whether what is not in the path is in the query."""
+        """Whether parameters outside the path are in the query."""
         return self.route.method in ("GET", "DELETE")
 
     @property
@@ -93,19 +119,19 @@ class Call:
 
 
 def get(path: str, scope: Scope = Scope.READ, *, lists: bool = False, problems: tuple[int, ...] = ()) -> Callable[[F], F]:
-    """A call that only looks."""
+    """A call that only reads."""
     return _at(Route("GET", path, scope, lists=lists, problems=problems))
 
 
 def post(
     path: str, scope: Scope, *, status: int = 200, lists: bool = False, creates: bool = False, problems: tuple[int, ...] = ()
 ) -> Callable[[F], F]:
-    """A call that does something."""
+    """A call that changes something."""
     return _at(Route("POST", path, scope, status, lists, creates, problems))
 
 
 def put(path: str, scope: Scope, *, lists: bool = False) -> Callable[[F], F]:
-    """A call that says how something is from now on; twice is as once."""
+    """A call that sets something; it is idempotent."""
     return _at(Route("PUT", path, scope, lists=lists))
 
 
@@ -123,24 +149,33 @@ def _at(route: Route) -> Callable[[F], F]:
 
 
 def route_of(function: object) -> Route | None:
-    """Where the call is that this function describes; None if it describes none."""
+    """The route of the call that this function describes; None if it describes none."""
     return getattr(function, _ROUTE, None)
 
 
 def calls_of(group: str, protocol: type) -> list[Call]:
-    """The calls of a group in the order in which they are written."""
+    """The calls of a group, in source order."""
     return [_call(group, function) for function in vars(protocol).values() if hasattr(function, _ROUTE)]
+
+
+@cache
+def option_fields(options: type) -> tuple[OptionField, ...]:
+    """The fields of an options class (a TypedDict), in source order."""
+    return tuple(_option(name, hint) for name, hint in get_type_hints(options, include_extras=True).items())
+
+
+def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
+    """The parameters of a function after its first one, with each option as a parameter."""
+    return [
+        Parameter(each.name, each.annotation, each.default, each.default is each.empty, doc_of(each.annotation))
+        for each in list(_signature(function).parameters.values())[1:]
+    ]
 
 
 def _call(group: str, function: Callable[..., Any]) -> Call:
     route: Route = getattr(function, _ROUTE)
-    hints = get_type_hints(function, include_extras=True)
-    signature = inspect.signature(function)
     in_path = re.findall(r"{(\w+)}", route.path)
-    found = [
-        Parameter(each.name, hints[each.name], each.default, each.default is each.empty, _says(hints[each.name]))
-        for each in list(signature.parameters.values())[1:]
-    ]
+    found = parameters_of(function)
     return Call(
         group=group,
         name=function.__name__,
@@ -148,11 +183,56 @@ def _call(group: str, function: Callable[..., Any]) -> Call:
         path=tuple(each for each in found if each.name in in_path),
         others=tuple(each for each in found if each.name not in in_path and each.name != KEY),
         keyed=any(each.name == KEY for each in found),
-        returns=hints["return"],
-        signature=signature,
+        returns=get_type_hints(function)["return"],
+        signature=_signature(function),
         doc=inspect.getdoc(function) or "",
     )
 
 
-def _says(hint: Any) -> Says:
-    return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Says)), Says(""))
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    hints = get_type_hints(function, include_extras=True)
+    signature = inspect.signature(function)
+    return signature.replace(
+        parameters=[part for each in signature.parameters.values() for part in _expanded(each, hints.get(each.name))]
+    )
+
+
+def _expanded(parameter: inspect.Parameter, hint: Any) -> list[inspect.Parameter]:
+    """The parameter with its type; for `**options`, one keyword parameter for each option."""
+    if get_origin(hint) is not Unpack:
+        return [parameter.replace(annotation=hint)]
+    return [
+        inspect.Parameter(each.name, parameter.KEYWORD_ONLY, default=each.doc.default, annotation=Annotated[each.hint, each.doc])
+        for each in option_fields(get_args(hint)[0])
+    ]
+
+
+def doc_of(hint: Any) -> Doc:
+    """The `Doc` of an annotated type; an empty one if it has none."""
+    return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Doc)), Doc(""))
+
+
+def _option(name: str, hint: Any) -> OptionField:
+    doc = doc_of(hint)
+    members = [each for each in _members(get_args(hint)[0]) if each not in (RetryPolicy, types.NoneType)]
+    if timedelta in members:
+        return OptionField(name, _nullable(float, doc), doc, "duration")
+    (bare,) = members
+    if get_origin(bare) is Literal:
+        return OptionField(name, _nullable(bare, doc), doc, "choice", get_args(bare))
+    if get_origin(bare) is Sequence:
+        return OptionField(name, _nullable(bare, doc), doc, "choices", get_args(get_args(bare)[0]))
+    if get_origin(bare) is Mapping:
+        return OptionField(name, _nullable(dict[str, Json], doc), doc, "object")
+    return OptionField(name, _nullable(bare, doc), doc, _KINDS[bare])
+
+
+_KINDS: dict[Any, OptionKind] = {str: "text", int: "integer", float: "number", bool: "boolean", datetime: "instant"}
+
+
+def _nullable(hint: Any, doc: Doc) -> Any:
+    return hint if doc.default is not None else hint | None
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import Task, TaskDetail, TaskId
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -16,17 +16,17 @@ from treadle.model.values import Json
 BATCH = 500
 """Letters that one call changes at most."""
 
-Name = Annotated[str | None, Says("Only of this handler name", "billing.Charge")]
-List = Annotated[str | None, Says("Only of this task list", "default")]
-Code = Annotated[str | None, Says("Only with this error code", "handler_error")]
-Fingerprint = Annotated[str | None, Says("Only with this fingerprint, as groups have it")]
-OlderThan = Annotated[float | None, Says("Only what failed longer ago than so many seconds", 7200)]
-NewerThan = Annotated[float | None, Says("Only what failed since so many seconds", 900)]
-Ids = Annotated[Sequence[str], Says("These tasks, up to 500, instead of a filter")]
-Everything = Annotated[bool, Says("Yes, all dead letters, instead of a filter")]
-DryRun = Annotated[bool, Says("Only say how many; change nothing")]
-AtMost = Annotated[int, Says("Change so many with this call, up to 500", 500)]
-After = Annotated[str | None, Says("The `next_after` of the call before, with the same filter")]
+Name = Annotated[str | None, Doc("Only of this handler name", "billing.Charge")]
+List = Annotated[str | None, Doc("Only of this task list", "default")]
+Code = Annotated[str | None, Doc("Only with this error code", "handler_error")]
+Fingerprint = Annotated[str | None, Doc("Only with this fingerprint, as groups have it")]
+OlderThan = Annotated[float | None, Doc("Only what failed longer ago than so many seconds", 7200)]
+NewerThan = Annotated[float | None, Doc("Only what failed since so many seconds", 900)]
+Ids = Annotated[Sequence[str], Doc("These tasks, up to 500, instead of a filter")]
+Everything = Annotated[bool, Doc("Yes, all dead letters, instead of a filter")]
+DryRun = Annotated[bool, Doc("Only say how many; change nothing")]
+AtMost = Annotated[int, Doc("Change so many with this call, up to 500", 500)]
+After = Annotated[str | None, Doc("The `next_after` of the call before, with the same filter")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Letter(Task):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterPage(Shape):
+class LetterPage(ApiRecord):
     """Dead letters, the last to fail first."""
 
     letters: list[Letter]
@@ -57,7 +57,7 @@ class LetterDetail(TaskDetail):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterGroup(Shape):
+class LetterGroup(ApiRecord):
     """Dead letters with one fingerprint, error code and name."""
 
     fingerprint: str | None
@@ -75,14 +75,14 @@ class LetterGroup(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterGroups(Shape):
+class LetterGroups(ApiRecord):
     """Groups, the biggest first."""
 
     groups: list[LetterGroup]
 
 
 @dataclass(frozen=True, slots=True)
-class LettersChanged(Shape):
+class LettersChanged(ApiRecord):
     """What this call came to; on a dry run, what all calls together would."""
 
     matched: int
@@ -110,8 +110,8 @@ class DeadLettersApi(Protocol):
         fingerprint: Fingerprint = None,
         older_than: OlderThan = None,
         newer_than: NewerThan = None,
-        limit: Annotated[int, Says("At most so many, up to 1000", 50)] = 50,
-        before: Annotated[int | None, Says("The `next_before` of the page before")] = None,
+        limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
+        before: Annotated[int | None, Doc("The `next_before` of the page before")] = None,
     ) -> LetterPage:
         """Dead letters, the last to fail first."""
 
@@ -125,7 +125,7 @@ class DeadLettersApi(Protocol):
         fingerprint: Fingerprint = None,
         older_than: OlderThan = None,
         newer_than: NewerThan = None,
-        limit: Annotated[int, Says("At most so many groups, up to 1000", 50)] = 50,
+        limit: Annotated[int, Doc("At most so many groups, up to 1000", 50)] = 50,
     ) -> LetterGroups:
         """Dead letters grouped by what they failed of, the biggest group first, with the last error of each."""
 
@@ -145,7 +145,7 @@ class DeadLettersApi(Protocol):
         older_than: OlderThan = None,
         newer_than: NewerThan = None,
         everything: Everything = False,
-        payload: Annotated[dict[str, Json] | None, Says("A new payload for all of them; null: as it was")] = None,
+        payload: Annotated[dict[str, Json] | None, Doc("A new payload for all of them; null: as it was")] = None,
         dry_run: DryRun = False,
         limit: AtMost = BATCH,
         after: After = None,

@@ -6,33 +6,33 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
-DispatchedId = Annotated[str, Says("The job's id", "01935b8e-7c3a-7000-8000-000000000000")]
+DispatchedId = Annotated[str, Doc("The job's id", "01935b8e-7c3a-7000-8000-000000000000")]
 
 STORAGE_ERROR = 500
 """What the specification of dispatch answers when the store has failed four times; all other calls answer 503, and at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class IssueLabel(Shape):
+class IssueLabel(ApiRecord):
     """A label of an issue."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class IssueOwner(Shape):
+class IssueOwner(ApiRecord):
     """Whose repository it is."""
 
     login: str
 
 
 @dataclass(frozen=True, slots=True)
-class IssueRepository(Shape):
+class IssueRepository(ApiRecord):
     """The repository that an issue is about."""
 
     id: int
@@ -45,14 +45,14 @@ class IssueRepository(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class IssueInstallation(Shape):
+class IssueInstallation(ApiRecord):
     """The installation of the GitHub app through which an issue came."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Issue(Shape):
+class Issue(ApiRecord):
     """A GitHub issue. What GitHub has beside these fields is not kept."""
 
     id: int
@@ -65,7 +65,7 @@ class Issue(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class DispatchedJob(Shape):
+class DispatchedJob(ApiRecord):
     """A job as it is now."""
 
     id: str
@@ -83,7 +83,7 @@ class DispatchedJob(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class DispatchedJobPage(Shape):
+class DispatchedJobPage(ApiRecord):
     """Jobs, newest first."""
 
     jobs: list[DispatchedJob]
@@ -92,7 +92,7 @@ class DispatchedJobPage(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Dequeued(Shape):
+class Dequeued(ApiRecord):
     """The next job, now running; null: there is none."""
 
     job: DispatchedJob | None
@@ -121,21 +121,21 @@ class DispatchApi(Protocol):
     async def list(
         self,
         *,
-        status: Annotated[str | None, Says("Only these: pending, running, completed, failed or canceled")] = None,
-        limit: Annotated[int, Says("At most so many, up to 1000", 50)] = 50,
-        before: Annotated[str | None, Says("The `next_before` of the page before")] = None,
+        status: Annotated[str | None, Doc("Only these: pending, running, completed, failed or canceled")] = None,
+        limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
+        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
     ) -> DispatchedJobPage:
         """Jobs, newest first."""
 
     @contract.post("/dispatch/jobs", Scope.WORK, status=201, lists=True, creates=True, problems=(STORAGE_ERROR,))
     async def enqueue(
         self,
-        issue: Annotated[Issue, Says("The issue", _EXAMPLE)],
+        issue: Annotated[Issue, Doc("The issue", _EXAMPLE)],
         *,
-        priority: Annotated[int, Says("Smaller ones run first")] = 0,
-        delay: Annotated[float | None, Says("Not before so many seconds from now")] = None,
-        metadata: Annotated[dict[str, Json] | None, Says("Kept with the job")] = None,
-        unique_key: Annotated[str | None, Says("While a job with this key has not ended, it stands for this one too")] = None,
+        priority: Annotated[int, Doc("Smaller ones run first")] = 0,
+        delay: Annotated[float | None, Doc("Not before so many seconds from now")] = None,
+        metadata: Annotated[dict[str, Json] | None, Doc("Kept with the job")] = None,
+        unique_key: Annotated[str | None, Doc("While a job with this key has not ended, it stands for this one too")] = None,
         idempotency_key: str | None = None,
     ) -> DispatchedJob:
         """Store a job for an issue."""
@@ -145,7 +145,7 @@ class DispatchApi(Protocol):
         """A job, whatever has become of it. `TASK_NOT_FOUND` (404) if there is none."""
 
     @contract.post("/dispatch/dequeue", Scope.WORK, lists=True, problems=(STORAGE_ERROR,))
-    async def dequeue(self, worker_id: Annotated[str, Says("Who asks", "worker-1")]) -> Dequeued:
+    async def dequeue(self, worker_id: Annotated[str, Doc("Who asks", "worker-1")]) -> Dequeued:
         """The next job, which this server holds for the worker until it says what became of it, an hour at most.
 
         `WORKER_UNAVAILABLE` (503) when the server drains, and when as many jobs run as may: ask again later.
@@ -155,12 +155,12 @@ class DispatchApi(Protocol):
     async def update_status(
         self,
         job_id: DispatchedId,
-        worker_id: Annotated[str, Says("Who has it; if another has it by now, it is refused with `claim_lost`", "worker-1")],
-        status: Annotated[str, Says("completed, failed or pending (given back)", "completed")],
+        worker_id: Annotated[str, Doc("Who has it; if another has it by now, it is refused with `claim_lost`", "worker-1")],
+        status: Annotated[str, Doc("completed, failed or pending (given back)", "completed")],
         *,
-        error: Annotated[str | None, Says("Why it failed")] = None,
-        result: Annotated[dict[str, Json] | None, Says("What came of it", {"branch": "fix-17"})] = None,
-        retry: Annotated[bool, Says("Whether a failed one is tried again by its policy")] = False,
+        error: Annotated[str | None, Doc("Why it failed")] = None,
+        result: Annotated[dict[str, Json] | None, Doc("What came of it", {"branch": "fix-17"})] = None,
+        retry: Annotated[bool, Doc("Whether a failed one is tried again by its policy")] = False,
     ) -> DispatchedJob:
         """Say what became of a job."""
 
@@ -170,6 +170,6 @@ class DispatchApi(Protocol):
 
     @contract.post("/dispatch/jobs/{job_id}/cancel", Scope.OPERATE, lists=True, problems=(STORAGE_ERROR,))
     async def cancel(
-        self, job_id: DispatchedId, *, reason: Annotated[str | None, Says("Kept with the job")] = None
+        self, job_id: DispatchedId, *, reason: Annotated[str | None, Doc("Kept with the job")] = None
     ) -> DispatchedJob:
         """End a job that has not ended, whoever holds it."""

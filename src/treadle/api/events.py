@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.wire import Instant
 from treadle.model.values import Json
 
-Entity = Annotated[str | None, Says("Only of this entity", "task")]
-EntityId = Annotated[str | None, Says("Only of the task, run or other thing of this id")]
-RunId = Annotated[str | None, Says("Only what belongs to this run")]
-RootId = Annotated[str | None, Says("Only what belongs to this tree")]
-MoveName = Annotated[str | None, Says("Only this move", "succeed")]
+Entity = Annotated[str | None, Doc("Only of this entity", "task")]
+EntityId = Annotated[str | None, Doc("Only of the task, run or other thing of this id")]
+RunId = Annotated[str | None, Doc("Only what belongs to this run")]
+RootId = Annotated[str | None, Doc("Only what belongs to this tree")]
+MoveName = Annotated[str | None, Doc("Only this move", "succeed")]
 
 
 @dataclass(frozen=True, slots=True)
-class Event(Shape):
+class Event(ApiRecord):
     """A move, as it stands in the log."""
 
     seq: int
@@ -43,7 +43,7 @@ class Event(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class EventPage(Shape):
+class EventPage(ApiRecord):
     """Events in the order of seq."""
 
     events: list[Event]
@@ -62,13 +62,13 @@ class EventsApi(Protocol):
     async def list(
         self,
         *,
-        after_seq: Annotated[int | None, Says("After the event of this number; without it, the last ones", 0)] = None,
+        after_seq: Annotated[int | None, Doc("After the event of this number; without it, the last ones", 0)] = None,
         entity: Entity = None,
         entity_id: EntityId = None,
         run_id: RunId = None,
         root_id: RootId = None,
         move: MoveName = None,
-        limit: Annotated[int, Says("At most so many, up to 1000", 100)] = 100,
+        limit: Annotated[int, Doc("At most so many, up to 1000", 100)] = 100,
     ) -> EventPage:
         """What happened after an event, or last. To follow what happens, use `/v1/events/stream`."""
 

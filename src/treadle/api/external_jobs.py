@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import Why
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
-JobId = Annotated[str, Says("The job's id, or that of its task", "01935b8e-7c3a-7000-8000-000000000000")]
+JobId = Annotated[str, Doc("The job's id, or that of its task", "01935b8e-7c3a-7000-8000-000000000000")]
 
 
 @dataclass(frozen=True, slots=True)
-class ExternalJob(Shape):
+class ExternalJob(ApiRecord):
     """A job in an outside service, as its events tell of it."""
 
     id: str
@@ -54,7 +54,7 @@ class ExternalJob(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ExternalJobEvent(Shape):
+class ExternalJobEvent(ApiRecord):
     """An event of a job."""
 
     kind: str
@@ -76,7 +76,7 @@ class ExternalJobDetail(ExternalJob):
 
 
 @dataclass(frozen=True, slots=True)
-class ExternalJobPage(Shape):
+class ExternalJobPage(ApiRecord):
     """Jobs, newest first."""
 
     jobs: list[ExternalJob]
@@ -85,7 +85,7 @@ class ExternalJobPage(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ExternalJobsRebuilt(Shape):
+class ExternalJobsRebuilt(ApiRecord):
     """Records that were compared with their events."""
 
     records: int
@@ -102,10 +102,10 @@ class ExternalJobsApi(Protocol):
     async def list(
         self,
         *,
-        every: Annotated[bool, Says("Those that have ended too")] = False,
-        run_id: Annotated[str | None, Says("Only of this run")] = None,
-        limit: Annotated[int, Says("At most so many, up to 1000", 50)] = 50,
-        before: Annotated[str | None, Says("The `next_before` of the page before")] = None,
+        every: Annotated[bool, Doc("Those that have ended too")] = False,
+        run_id: Annotated[str | None, Doc("Only of this run")] = None,
+        limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
+        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
     ) -> ExternalJobPage:
         """Jobs that outside services work on, newest first."""
 
@@ -113,8 +113,8 @@ class ExternalJobsApi(Protocol):
     async def rebuild(
         self,
         *,
-        limit: Annotated[int, Says("So many records at a time, up to 1000", 500)] = 500,
-        before: Annotated[str | None, Says("The `next_before` of the answer before")] = None,
+        limit: Annotated[int, Doc("So many records at a time, up to 1000", 500)] = 500,
+        before: Annotated[str | None, Doc("The `next_before` of the answer before")] = None,
     ) -> ExternalJobsRebuilt:
         """Make records of jobs from their events again, a page at a time."""
 
@@ -127,5 +127,5 @@ class ExternalJobsApi(Protocol):
         """Make the job due now, whatever its interval says; a worker polls it."""
 
     @contract.post("/external-jobs/{job_id}/cancel", Scope.OPERATE)
-    async def cancel(self, job_id: JobId, *, reason: Annotated[str | None, Says("Kept with the task")] = None) -> ExternalJob:
+    async def cancel(self, job_id: JobId, *, reason: Annotated[str | None, Doc("Kept with the task")] = None) -> ExternalJob:
         """End the task, and have the service told that the job is not wanted any more."""

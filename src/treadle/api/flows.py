@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
 
 @dataclass(frozen=True, slots=True)
-class SourceText(Shape):
+class SourceText(ApiRecord):
     """One AFL source."""
 
     name: str
@@ -22,15 +22,15 @@ class SourceText(Shape):
     text: str
 
 
-FlowName = Annotated[str, Says("The flow's name, or its digest", "shop")]
+FlowName = Annotated[str, Doc("The flow's name, or its digest", "shop")]
 Sources = Annotated[
     Sequence[SourceText],
-    Says("AFL, compiled together; up to 512 Ki characters in all", [{"name": "shop.afl", "text": "namespace shop {}"}]),
+    Doc("AFL, compiled together; up to 512 Ki characters in all", [{"name": "shop.afl", "text": "namespace shop {}"}]),
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class FlowDiagnostic(Shape):
+class FlowDiagnostic(ApiRecord):
     """Something about AFL sources; lines and columns count from 1, the end is exclusive."""
 
     rule: str
@@ -52,7 +52,7 @@ class FlowDiagnostic(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class FlowChecked(Shape):
+class FlowChecked(ApiRecord):
     """Whether sources are a program."""
 
     valid: bool
@@ -74,7 +74,7 @@ class FlowCompiled(FlowChecked):
 
 
 @dataclass(frozen=True, slots=True)
-class FormattedSource(Shape):
+class FormattedSource(ApiRecord):
     """A source in the one layout."""
 
     name: str
@@ -83,7 +83,7 @@ class FormattedSource(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class FlowFormatted(Shape):
+class FlowFormatted(ApiRecord):
     """Sources in the one layout; those with syntax errors are not among them."""
 
     valid: bool
@@ -92,7 +92,7 @@ class FlowFormatted(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class FlowVersion(Shape):
+class FlowVersion(ApiRecord):
     """A flow that is published under a name; versions count from 1."""
 
     name: str
@@ -104,14 +104,14 @@ class FlowVersion(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class FlowList(Shape):
+class FlowList(ApiRecord):
     """Published flows by name, newest version first."""
 
     flows: list[FlowVersion]
 
 
 @dataclass(frozen=True, slots=True)
-class FlowParam(Shape):
+class FlowParam(ApiRecord):
     """A parameter of a workflow or a field of a schema."""
 
     name: str
@@ -126,7 +126,7 @@ class FlowParam(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class FlowReturn(Shape):
+class FlowReturn(ApiRecord):
     """What a workflow comes to."""
 
     name: str
@@ -135,7 +135,7 @@ class FlowReturn(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class FlowSchema(Shape):
+class FlowSchema(ApiRecord):
     """What a value of that type is made of."""
 
     name: str
@@ -144,7 +144,7 @@ class FlowSchema(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class WorkflowSignature(Shape):
+class WorkflowSignature(ApiRecord):
     """What a workflow takes and returns: enough for a form to start it."""
 
     name: str
@@ -159,7 +159,7 @@ class WorkflowSignature(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class FlowDetail(Shape):
+class FlowDetail(ApiRecord):
     """A flow: what it was compiled from, and what it offers."""
 
     id: str
@@ -174,7 +174,7 @@ class FlowDetail(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class FlowNode(Shape):
+class FlowNode(ApiRecord):
     """A statement, or a workflow itself."""
 
     id: str
@@ -194,7 +194,7 @@ class FlowNode(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class FlowEdge(Shape):
+class FlowEdge(ApiRecord):
     """`needs` between statements of a block, or `body`, `case`, `catch` from an owner into a block."""
 
     source: str
@@ -203,7 +203,7 @@ class FlowEdge(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class FlowBlock(Shape):
+class FlowBlock(ApiRecord):
     """A block, and the one around it."""
 
     id: str
@@ -215,7 +215,7 @@ class FlowBlock(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class FlowGraph(Shape):
+class FlowGraph(ApiRecord):
     """Steps of workflows and what they wait for."""
 
     nodes: list[FlowNode]
@@ -232,7 +232,7 @@ class FlowsApi(Protocol):
 
     @contract.get("/flows")
     async def list(
-        self, *, name: Annotated[str | None, Says("All versions of this flow; null: the newest of each", "shop")] = None
+        self, *, name: Annotated[str | None, Doc("All versions of this flow; null: the newest of each", "shop")] = None
     ) -> FlowList:
         """What is published."""
 
@@ -253,13 +253,13 @@ class FlowsApi(Protocol):
         self,
         sources: Sources,
         *,
-        workflow: Annotated[str | None, Says("Only this one; null: all workflows", "shop.Checkout")] = None,
+        workflow: Annotated[str | None, Doc("Only this one; null: all workflows", "shop.Checkout")] = None,
     ) -> FlowGraph:
         """The graph of sources that are not published."""
 
     @contract.get("/flows/{name}")
     async def get(
-        self, name: FlowName, *, version: Annotated[int | None, Says("This version; null: the newest", 1)] = None
+        self, name: FlowName, *, version: Annotated[int | None, Doc("This version; null: the newest", 1)] = None
     ) -> FlowDetail:
         """What a flow offers: its workflows, what they take and return, the handlers it needs, and its sources."""
 
@@ -268,15 +268,15 @@ class FlowsApi(Protocol):
         self,
         name: FlowName,
         *,
-        version: Annotated[int | None, Says("This version; null: the newest", 1)] = None,
-        workflow: Annotated[str | None, Says("Only this one; null: all workflows", "shop.Checkout")] = None,
+        version: Annotated[int | None, Doc("This version; null: the newest", 1)] = None,
+        workflow: Annotated[str | None, Doc("Only this one; null: all workflows", "shop.Checkout")] = None,
     ) -> FlowGraph:
         """The graph of a flow."""
 
     @contract.post("/flows/{name}/versions", Scope.OPERATE, status=201, creates=True)
-    async def publish(self, name: Annotated[str, Says("The name to publish under", "shop")], sources: Sources) -> FlowVersion:
+    async def publish(self, name: Annotated[str, Doc("The name to publish under", "shop")], sources: Sources) -> FlowVersion:
         """Store a flow as the next version of a name; runs in flight keep theirs, and the same flow twice is one version."""
 
     @contract.get("/runs/{run_id}/graph", lists=True)
-    async def run_graph(self, run_id: Annotated[str, Says("The run's id", "01935b8e-7c3a-7000-8000-000000000000")]) -> FlowGraph:
+    async def run_graph(self, run_id: Annotated[str, Doc("The run's id", "01935b8e-7c3a-7000-8000-000000000000")]) -> FlowGraph:
         """The graph of a run's workflow, with the states of its steps."""

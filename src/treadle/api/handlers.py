@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
-FacetName = Annotated[str, Says("The event facet's qualified name", "billing.ProcessPayment")]
+FacetName = Annotated[str, Doc("The event facet's qualified name", "billing.ProcessPayment")]
 
 _MODULE = "`package.module`, or `file:///path/to/module.py`, below the folders that the server's machine allows"
 
 
 @dataclass(frozen=True, slots=True)
-class Handler(Shape):
+class Handler(ApiRecord):
     """A registration."""
 
     facet_name: str
@@ -43,21 +43,21 @@ class Handler(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerList(Shape):
+class HandlerList(ApiRecord):
     """Registrations by name."""
 
     handlers: list[Handler]
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerRemoved(Shape):
+class HandlerRemoved(ApiRecord):
     """A registration that is gone."""
 
     removed: str
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerTrial(Shape):
+class HandlerTrial(ApiRecord):
     """What a trial came to: a result, or what a task would fail with."""
 
     result: dict[str, Json] | None
@@ -84,14 +84,14 @@ class HandlersApi(Protocol):
     async def register(
         self,
         facet_name: FacetName,
-        module_uri: Annotated[str, Says(_MODULE, "handlers.billing")],
+        module_uri: Annotated[str, Doc(_MODULE, "handlers.billing")],
         *,
-        entrypoint: Annotated[str, Says("The function in it")] = "handle",
-        version: Annotated[str, Says("For people")] = "1.0.0",
-        checksum: Annotated[str, Says("Changing it makes runners load the module anew")] = "",
-        timeout: Annotated[float, Says("Longest time for one attempt in seconds, up to a day", 30)] = 30.0,
-        requirements: Annotated[Sequence[str], Says("As pip has them", ["requests>=2.31"])] = (),
-        metadata: Annotated[dict[str, Json] | None, Says("What the function is given beside the payload")] = None,
+        entrypoint: Annotated[str, Doc("The function in it")] = "handle",
+        version: Annotated[str, Doc("For people")] = "1.0.0",
+        checksum: Annotated[str, Doc("Changing it makes runners load the module anew")] = "",
+        timeout: Annotated[float, Doc("Longest time for one attempt in seconds, up to a day", 30)] = 30.0,
+        requirements: Annotated[Sequence[str], Doc("As pip has them", ["requests>=2.31"])] = (),
+        metadata: Annotated[dict[str, Json] | None, Doc("What the function is given beside the payload")] = None,
     ) -> Handler:
         """Register a handler, or replace the facet's; running runners see it with their next refresh.
 
@@ -103,13 +103,13 @@ class HandlersApi(Protocol):
         self,
         facet_name: FacetName,
         *,
-        module_uri: Annotated[str | None, Says(f"{_MODULE}; null: as it was")] = None,
-        entrypoint: Annotated[str | None, Says("The function in it; null: as it was")] = None,
-        version: Annotated[str | None, Says("For people; null: as it was")] = None,
-        checksum: Annotated[str | None, Says("Changing it makes runners load the module anew; null: as it was")] = None,
-        timeout: Annotated[float | None, Says("Longest time for one attempt in seconds; null: as it was")] = None,
-        requirements: Annotated[Sequence[str] | None, Says("As pip has them; null: as they were")] = None,
-        metadata: Annotated[dict[str, Json] | None, Says("In place of what it was; null: as it was")] = None,
+        module_uri: Annotated[str | None, Doc(f"{_MODULE}; null: as it was")] = None,
+        entrypoint: Annotated[str | None, Doc("The function in it; null: as it was")] = None,
+        version: Annotated[str | None, Doc("For people; null: as it was")] = None,
+        checksum: Annotated[str | None, Doc("Changing it makes runners load the module anew; null: as it was")] = None,
+        timeout: Annotated[float | None, Doc("Longest time for one attempt in seconds; null: as it was")] = None,
+        requirements: Annotated[Sequence[str] | None, Doc("As pip has them; null: as they were")] = None,
+        metadata: Annotated[dict[str, Json] | None, Doc("In place of what it was; null: as it was")] = None,
     ) -> Handler:
         """Change what is given of a registration."""
 
@@ -121,9 +121,9 @@ class HandlersApi(Protocol):
     async def test(
         self,
         facet_name: FacetName,
-        payload: Annotated[dict[str, Json] | None, Says("What the handler is given", {"amount": 12})] = None,
+        payload: Annotated[dict[str, Json] | None, Doc("What the handler is given", {"amount": 12})] = None,
         *,
-        wait_for: Annotated[float, Says("Stop it after so many seconds, up to 60", 30)] = WAIT_LIMIT,
+        wait_for: Annotated[float, Doc("Stop it after so many seconds, up to 60", 30)] = WAIT_LIMIT,
     ) -> HandlerTrial:
         """Load a registered handler where this is answered and call it with a payload; nothing is stored.
 

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY
 
-ListName = Annotated[str, Says("The task list's name", "default")]
-HandlerName = Annotated[str, Says("The handler's name", "billing.Charge")]
+ListName = Annotated[str, Doc("The task list's name", "default")]
+HandlerName = Annotated[str, Doc("The handler's name", "billing.Charge")]
 
 
 @dataclass(frozen=True, slots=True)
-class LaneShown(Shape):
+class LaneShown(ApiRecord):
     """The tasks of one kind and name in a list: how many there are, and what was said about them."""
 
     kind: str
@@ -39,7 +39,7 @@ class LaneShown(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskListShown(Shape):
+class TaskListShown(ApiRecord):
     """A task list, what was said about it, and its lanes."""
 
     task_list: str
@@ -54,7 +54,7 @@ class TaskListShown(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyLimit(Shape):
+class KeyLimit(ApiRecord):
     """A limit on a key, and how it stands."""
 
     key: str
@@ -68,21 +68,21 @@ class KeyLimit(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskLists(Shape):
+class TaskLists(ApiRecord):
     """All task lists."""
 
     lists: list[TaskListShown]
 
 
 @dataclass(frozen=True, slots=True)
-class KeyLimits(Shape):
+class KeyLimits(ApiRecord):
     """All limits on keys."""
 
     limits: list[KeyLimit]
 
 
 @dataclass(frozen=True, slots=True)
-class DesiredWorkers(Shape):
+class DesiredWorkers(ApiRecord):
     """How many workers a list could use, and what that was made from; durations are milliseconds."""
 
     task_list: str
@@ -127,7 +127,7 @@ class ListsApi(Protocol):
 
     @contract.put("/lists/{task_list}/policy", Scope.OPERATE, lists=True)
     async def set_policy(
-        self, task_list: ListName, no_handler: Annotated[str, Says("`wait`, or `ignore`, which ends them as ignored", "ignore")]
+        self, task_list: ListName, no_handler: Annotated[str, Doc("`wait`, or `ignore`, which ends them as ignored", "ignore")]
     ) -> TaskListShown:
         """Say what becomes of tasks that no live server has a handler for."""
 
@@ -136,9 +136,9 @@ class ListsApi(Protocol):
         self,
         task_list: ListName,
         name: HandlerName,
-        rate: Annotated[float | None, Says("Tasks a second, from one a day to a million a second; null takes it away", 2.5)],
+        rate: Annotated[float | None, Doc("Tasks a second, from one a day to a million a second; null takes it away", 2.5)],
         *,
-        burst: Annotated[int | None, Says("So many at once after a quiet time; null: what comes in a second")] = None,
+        burst: Annotated[int | None, Doc("So many at once after a quiet time; null: what comes in a second")] = None,
     ) -> TaskListShown:
         """Take at most so many tasks of a handler a second from a list."""
 
@@ -147,7 +147,7 @@ class ListsApi(Protocol):
         self,
         task_list: ListName,
         name: HandlerName,
-        backlog_limit: Annotated[int | None, Says("At most so many ready ones, from 1; null takes the cap away", 10_000)],
+        backlog_limit: Annotated[int | None, Doc("At most so many ready ones, from 1; null takes the cap away", 10_000)],
     ) -> TaskListShown:
         """Refuse new tasks of a handler in a list over so many ready ones."""
 
@@ -156,11 +156,11 @@ class ListsApi(Protocol):
         self,
         task_list: ListName,
         *,
-        name: Annotated[str | None, Says("Only tasks of this handler")] = None,
-        target: Annotated[float, Says("Seconds within which a ready task should start", 30)] = TARGET_LATENCY,
-        concurrency: Annotated[int | None, Says("Tasks that one worker runs at once; null: as those that are there")] = None,
-        least: Annotated[int, Says("Never fewer")] = 0,
-        most: Annotated[int, Says("Never more")] = MOST_WORKERS,
+        name: Annotated[str | None, Doc("Only tasks of this handler")] = None,
+        target: Annotated[float, Doc("Seconds within which a ready task should start", 30)] = TARGET_LATENCY,
+        concurrency: Annotated[int | None, Doc("Tasks that one worker runs at once; null: as those that are there")] = None,
+        least: Annotated[int, Doc("Never fewer")] = 0,
+        most: Annotated[int, Doc("Never more")] = MOST_WORKERS,
     ) -> DesiredWorkers:
         """How many workers a list could use, from its depth, its age and how long its tasks take."""
 
@@ -174,8 +174,8 @@ class ListsApi(Protocol):
     @contract.put("/limits/key", Scope.OPERATE)
     async def limit_key(
         self,
-        key: Annotated[str, Says("The limit key", "customer:42")],
-        max_running: Annotated[int | None, Says("At most so many run at once, from 1; null takes the limit away", 3)],
+        key: Annotated[str, Doc("The limit key", "customer:42")],
+        max_running: Annotated[int | None, Doc("At most so many run at once, from 1; null takes the limit away", 3)],
     ) -> KeyLimits:
         """Limit how many tasks with the key run at once; wins over what `enqueue` says."""
 
@@ -183,6 +183,6 @@ class ListsApi(Protocol):
     async def limit_handler(
         self,
         name: HandlerName,
-        max_running: Annotated[int | None, Says("At most so many run at once, from 1; null takes the limit away", 3)],
+        max_running: Annotated[int | None, Doc("At most so many run at once, from 1; null takes the limit away", 3)],
     ) -> KeyLimits:
         """Limit how many tasks of a handler run at once, in all processes and lists together."""

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import MoveMade
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
-ObjectiveId = Annotated[str, Says("The objective's id", "01935b8e-7c3a-7000-8000-000000000000")]
+ObjectiveId = Annotated[str, Doc("The objective's id", "01935b8e-7c3a-7000-8000-000000000000")]
 StatusWord = Literal["NEW", "TODO", "IN_PROGRESS", "BLOCKED", "DONE"]
 STATUSES: tuple[StatusWord, ...] = ("NEW", "TODO", "IN_PROGRESS", "BLOCKED", "DONE")
 
 
 @dataclass(frozen=True, slots=True)
-class Blocker(Shape):
+class Blocker(ApiRecord):
     """What keeps an objective from being worked on."""
 
     blocker_id: str
@@ -35,7 +35,7 @@ class Blocker(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class PastWorkorder(Shape):
+class PastWorkorder(ApiRecord):
     """A workorder that was judged: what it came to, and digests of what it left."""
 
     work_order_id: str
@@ -46,7 +46,7 @@ class PastWorkorder(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Objective(Shape):
+class Objective(ApiRecord):
     """Something that people want, and how far it is."""
 
     objective_id: str
@@ -89,7 +89,7 @@ class Objective(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadinessEvent(Shape):
+class ReadinessEvent(ApiRecord):
     """An objective became executable."""
 
     event_id: str
@@ -105,7 +105,7 @@ class ReadinessEvent(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ArtifactDigest(Shape):
+class ArtifactDigest(ApiRecord):
     """An artifact as it was, known by the digest of its document."""
 
     id: str
@@ -113,7 +113,7 @@ class ArtifactDigest(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ContextSnapshot(Shape):
+class ContextSnapshot(ApiRecord):
     """All that was known when a workorder was made."""
 
     snapshot_id: str
@@ -130,7 +130,7 @@ class ContextSnapshot(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Workorder(Shape):
+class Workorder(ApiRecord):
     """One try at an objective by one handler, within a budget."""
 
     work_order_id: str
@@ -147,7 +147,7 @@ class Workorder(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class BundleError(Shape):
+class BundleError(ApiRecord):
     """Why a workorder brought nothing."""
 
     code: str
@@ -155,7 +155,7 @@ class BundleError(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class OutputBundle(Shape):
+class OutputBundle(ApiRecord):
     """What the handler of a workorder brought."""
 
     bundle_id: str
@@ -170,7 +170,7 @@ class OutputBundle(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class GateReport(Shape):
+class GateReport(ApiRecord):
     """What one gate said."""
 
     gate: str
@@ -180,7 +180,7 @@ class GateReport(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord(Shape):
+class RunRecord(ApiRecord):
     """How a workorder was judged."""
 
     run_record_id: str
@@ -195,7 +195,7 @@ class RunRecord(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class NextAction(Shape):
+class NextAction(ApiRecord):
     """Something to do next; 1 comes first."""
 
     priority: int
@@ -203,7 +203,7 @@ class NextAction(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class PauseState(Shape):
+class PauseState(ApiRecord):
     """Where the pipeline paused, why, and one to three things to do next."""
 
     pause_state_id: str
@@ -218,7 +218,7 @@ class PauseState(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class WorkorderTrail(Shape):
+class WorkorderTrail(ApiRecord):
     """A workorder with what it was given, what it brought and how it was judged; null for what is not there (yet, or any more)."""
 
     workorder: Workorder
@@ -242,7 +242,7 @@ class ObjectiveDetail(Objective):
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectivePage(Shape):
+class ObjectivePage(ApiRecord):
     """Objectives, newest first."""
 
     objectives: list[Objective]
@@ -251,7 +251,7 @@ class ObjectivePage(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class BoardColumn(Shape):
+class BoardColumn(ApiRecord):
     """The objectives of one status."""
 
     count: int
@@ -261,7 +261,7 @@ class BoardColumn(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectiveBoard(Shape):
+class ObjectiveBoard(ApiRecord):
     """All objectives side by side, by status."""
 
     NEW: BoardColumn
@@ -272,7 +272,7 @@ class ObjectiveBoard(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimHeld(Shape):
+class ClaimHeld(ApiRecord):
     """A claim that is held now."""
 
     resource_type: str
@@ -286,17 +286,17 @@ class ClaimHeld(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimsHeld(Shape):
+class ClaimsHeld(ApiRecord):
     """The claims that are held now, at most 1000."""
 
     claims: list[ClaimHeld]
 
 
-Level = Annotated[int, Says("From 0 to 4, 4 is the highest", 2)]
-OptionalLevel = Annotated[int | None, Says("From 0 to 4, 4 is the highest", 3)]
-Criteria = Says("What must hold for it to be DONE; each up to 4000 characters", ["the tests pass"])
-Metadata = Annotated[dict[str, Json] | None, Says("For its handler and its gates")]
-Prompt = Annotated[str | None, Says("The text for its handler, instead of that of the topology")]
+Level = Annotated[int, Doc("From 0 to 4, 4 is the highest", 2)]
+OptionalLevel = Annotated[int | None, Doc("From 0 to 4, 4 is the highest", 3)]
+Criteria = Doc("What must hold for it to be DONE; each up to 4000 characters", ["the tests pass"])
+Metadata = Annotated[dict[str, Json] | None, Doc("For its handler and its gates")]
+Prompt = Annotated[str | None, Doc("The text for its handler, instead of that of the topology")]
 
 
 class ObjectivesApi(Protocol):
@@ -306,32 +306,32 @@ class ObjectivesApi(Protocol):
     async def list(
         self,
         *,
-        status: Annotated[Sequence[StatusWord], Says("Only with these; may be repeated", ["TODO"])] = (),
-        limit: Annotated[int, Says("At most so many, up to 1000", 50)] = 50,
-        before: Annotated[str | None, Says("The `next_before` of the page before")] = None,
+        status: Annotated[Sequence[StatusWord], Doc("Only with these; may be repeated", ["TODO"])] = (),
+        limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
+        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
     ) -> ObjectivePage:
         """Objectives, newest first."""
 
     @contract.post("/objectives", Scope.OPERATE, status=201, creates=True)
     async def add(
         self,
-        title: Annotated[str, Says("What is wanted, in one line of up to 500 characters", "greet must name the person")],
+        title: Annotated[str, Doc("What is wanted, in one line of up to 500 characters", "greet must name the person")],
         *,
         acceptance_criteria: Annotated[Sequence[str], Criteria] = (),
         type: Annotated[  # noqa: A002 - the word of the artifact
-            Literal["TICKET", "STANDING"], Says("Which rules of the topology it follows")
+            Literal["TICKET", "STANDING"], Doc("Which rules of the topology it follows")
         ] = "TICKET",
         importance: Level = 2,
         urgency: Level = 2,
-        blocked_by: Annotated[Sequence[str], Says("Ids of objectives that must be DONE first, or reasons")] = (),
+        blocked_by: Annotated[Sequence[str], Doc("Ids of objectives that must be DONE first, or reasons")] = (),
         metadata: Metadata = None,
         prompt: Prompt = None,
-        key: Annotated[str | None, Says("While an objective with it is not DONE, that one is meant")] = None,
+        key: Annotated[str | None, Doc("While an objective with it is not DONE, that one is meant")] = None,
     ) -> Objective:
         """Add an objective; it is NEW until somebody approves it."""
 
     @contract.get("/objectives/board")
-    async def board(self, *, limit: Annotated[int, Says("At most so many of each status, up to 1000", 20)] = 20) -> ObjectiveBoard:
+    async def board(self, *, limit: Annotated[int, Doc("At most so many of each status, up to 1000", 20)] = 20) -> ObjectiveBoard:
         """All objectives side by side, by status."""
 
     @contract.get("/objectives/claims")
@@ -351,8 +351,8 @@ class ObjectivesApi(Protocol):
         self,
         objective_id: ObjectiveId,
         *,
-        reason: Annotated[str | None, Says("Why; until somebody unblocks it")] = None,
-        on: Annotated[str | None, Says("The id of the objective that it waits for; until that is DONE")] = None,
+        reason: Annotated[str | None, Doc("Why; until somebody unblocks it")] = None,
+        on: Annotated[str | None, Doc("The id of the objective that it waits for; until that is DONE")] = None,
     ) -> Objective:
         """Keep a TODO objective from being worked on: say either a reason, or what it waits for."""
 
@@ -365,7 +365,7 @@ class ObjectivesApi(Protocol):
         self,
         objective_id: ObjectiveId,
         *,
-        title: Annotated[str | None, Says("What is wanted, in one line")] = None,
+        title: Annotated[str | None, Doc("What is wanted, in one line")] = None,
         acceptance_criteria: Annotated[Sequence[str] | None, Criteria] = None,
         importance: OptionalLevel = None,
         urgency: OptionalLevel = None,

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.flows import Sources
 from treadle.api.tasks import Line, MoveMade, TaskPage, Why
 from treadle.api.wire import Instant
@@ -16,14 +16,14 @@ from treadle.model.access import Scope
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 
-RunId = Annotated[str, Says("The run's id", "01935b8e-7c3a-7000-8000-000000000000")]
-StepName = Annotated[str, Says("A step's id, or its path: Checkout.orders[3].pay", "Checkout.pay")]
-Inputs = Annotated[dict[str, Json] | None, Says("What the workflow is given", {"order": 12})]
+RunId = Annotated[str, Doc("The run's id", "01935b8e-7c3a-7000-8000-000000000000")]
+StepName = Annotated[str, Doc("A step's id, or its path: Checkout.orders[3].pay", "Checkout.pay")]
+Inputs = Annotated[dict[str, Json] | None, Doc("What the workflow is given", {"order": 12})]
 RunAction = Literal["pause", "resume", "cancel", "retry"]
 
 
 @dataclass(frozen=True, slots=True)
-class Run(Shape):
+class Run(ApiRecord):
     """A run without its inputs and outputs, which may be large."""
 
     id: str
@@ -54,7 +54,7 @@ class Run(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class RunPage(Shape):
+class RunPage(ApiRecord):
     """Runs, newest first."""
 
     runs: list[Run]
@@ -63,7 +63,7 @@ class RunPage(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class RunCounts(Shape):
+class RunCounts(ApiRecord):
     """How many runs fit."""
 
     counts: dict[str, int]
@@ -72,7 +72,7 @@ class RunCounts(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class UsageSums(Shape):
+class UsageSums(ApiRecord):
     """Sums over requests to models; money in millionths of a dollar."""
 
     requests: int
@@ -86,7 +86,7 @@ class UsageSums(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class UsageRequest(Shape):
+class UsageRequest(ApiRecord):
     """One request to a model; money in millionths of a dollar."""
 
     id: str
@@ -111,7 +111,7 @@ class UsageRequest(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class RunUsage(Shape):
+class RunUsage(ApiRecord):
     """What a run spent on models, and what it may; money in millionths of a dollar."""
 
     run_id: str
@@ -149,7 +149,7 @@ class RunStarted(Run):
 
 
 @dataclass(frozen=True, slots=True)
-class RunOutputs(Shape):
+class RunOutputs(ApiRecord):
     """What a run came to; `outputs` only where it completed, `error` only where it failed or was canceled."""
 
     id: str
@@ -168,7 +168,7 @@ class RunOutputs(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class RunMoves(Shape):
+class RunMoves(ApiRecord):
     """The moves of a run itself, in order."""
 
     run_id: str
@@ -188,7 +188,7 @@ class RunLine(Line):
 
 
 @dataclass(frozen=True, slots=True)
-class RunLinePage(Shape):
+class RunLinePage(ApiRecord):
     """Lines in the order of writing."""
 
     run_id: str
@@ -200,7 +200,7 @@ class RunLinePage(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class SignalTold(Shape):
+class SignalTold(ApiRecord):
     """A signal that is kept until the function waits for it."""
 
     run_id: str
@@ -214,7 +214,7 @@ class SignalTold(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class RunRefusal(Shape):
+class RunRefusal(ApiRecord):
     """A run to which it could not be done."""
 
     id: str
@@ -223,7 +223,7 @@ class RunRefusal(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class RunsActed(Shape):
+class RunsActed(ApiRecord):
     """What was done to a page of runs."""
 
     action: str
@@ -244,17 +244,17 @@ class RunsApi(Protocol):
     async def list(
         self,
         *,
-        state: Annotated[Sequence[str], Says("Only these states; may be repeated", ["failed"])] = (),
-        workflow: Annotated[str | None, Says("Only of this workflow (qualified name) or function", "shop.Checkout")] = None,
-        flow: Annotated[str | None, Says("Only of this flow: a digest, or a name with all its versions", "shop")] = None,
-        kind: Annotated[str | None, Says("Only `workflow` or `function`", "workflow")] = None,
-        task_list: Annotated[str | None, Says("Only of this task list", "default")] = None,
-        root_id: Annotated[str | None, Says("Only of this tree")] = None,
-        since: Annotated[datetime | None, Says("Only those made then or later")] = None,
-        until: Annotated[datetime | None, Says("Only those made before then")] = None,
-        search: Annotated[str | None, Says("Text in the workflow's name or the idempotency key, or the start of an id")] = None,
-        limit: Annotated[int, Says("At most so many, up to 1000", 50)] = 50,
-        before: Annotated[str | None, Says("The `next_before` of the page before")] = None,
+        state: Annotated[Sequence[str], Doc("Only these states; may be repeated", ["failed"])] = (),
+        workflow: Annotated[str | None, Doc("Only of this workflow (qualified name) or function", "shop.Checkout")] = None,
+        flow: Annotated[str | None, Doc("Only of this flow: a digest, or a name with all its versions", "shop")] = None,
+        kind: Annotated[str | None, Doc("Only `workflow` or `function`", "workflow")] = None,
+        task_list: Annotated[str | None, Doc("Only of this task list", "default")] = None,
+        root_id: Annotated[str | None, Doc("Only of this tree")] = None,
+        since: Annotated[datetime | None, Doc("Only those made then or later")] = None,
+        until: Annotated[datetime | None, Doc("Only those made before then")] = None,
+        search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the start of an id")] = None,
+        limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
+        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
     ) -> RunPage:
         """Runs, newest first."""
 
@@ -262,31 +262,31 @@ class RunsApi(Protocol):
     async def counts(
         self,
         *,
-        workflow: Annotated[str | None, Says("Only of this workflow (qualified name) or function", "shop.Checkout")] = None,
-        flow: Annotated[str | None, Says("Only of this flow: a digest, or a name with all its versions", "shop")] = None,
-        kind: Annotated[str | None, Says("Only `workflow` or `function`", "workflow")] = None,
-        task_list: Annotated[str | None, Says("Only of this task list", "default")] = None,
-        root_id: Annotated[str | None, Says("Only of this tree")] = None,
-        since: Annotated[datetime | None, Says("Only those made then or later")] = None,
-        until: Annotated[datetime | None, Says("Only those made before then")] = None,
-        search: Annotated[str | None, Says("Text in the workflow's name or the idempotency key, or the start of an id")] = None,
+        workflow: Annotated[str | None, Doc("Only of this workflow (qualified name) or function", "shop.Checkout")] = None,
+        flow: Annotated[str | None, Doc("Only of this flow: a digest, or a name with all its versions", "shop")] = None,
+        kind: Annotated[str | None, Doc("Only `workflow` or `function`", "workflow")] = None,
+        task_list: Annotated[str | None, Doc("Only of this task list", "default")] = None,
+        root_id: Annotated[str | None, Doc("Only of this tree")] = None,
+        since: Annotated[datetime | None, Doc("Only those made then or later")] = None,
+        until: Annotated[datetime | None, Doc("Only those made before then")] = None,
+        search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the start of an id")] = None,
     ) -> RunCounts:
         """How many runs there are, by state."""
 
     @contract.post("/runs", Scope.WORK, status=201, lists=True, creates=True)
     async def start(
         self,
-        flow: Annotated[str, Says("A published flow's name, or a digest", "shop")],
-        workflow: Annotated[str | None, Says("Which workflow; may be left out if there is only one", "shop.Checkout")] = None,
+        flow: Annotated[str, Doc("A published flow's name, or a digest", "shop")],
+        workflow: Annotated[str | None, Doc("Which workflow; may be left out if there is only one", "shop.Checkout")] = None,
         inputs: Inputs = None,
         *,
-        version: Annotated[int | None, Says("A version of the flow; null: the newest", 1)] = None,
-        lenient: Annotated[bool, Says("Do not check the inputs against the workflow's parameters")] = False,
-        idempotency_key: Annotated[str | None, Says("A second start with it names the first run")] = None,
-        task_list: Annotated[str, Says("The task list that workers choose")] = DEFAULT_LIST,
-        priority: Annotated[int, Says("Smaller runs first")] = 0,
-        trace_id: Annotated[str | None, Says("What it belongs to, carried unchanged by everything that follows")] = None,
-        budget: Annotated[float | None, Says("What it may spend on models, in dollars", 1.5)] = None,
+        version: Annotated[int | None, Doc("A version of the flow; null: the newest", 1)] = None,
+        lenient: Annotated[bool, Doc("Do not check the inputs against the workflow's parameters")] = False,
+        idempotency_key: Annotated[str | None, Doc("A second start with it names the first run")] = None,
+        task_list: Annotated[str, Doc("The task list that workers choose")] = DEFAULT_LIST,
+        priority: Annotated[int, Doc("Smaller runs first")] = 0,
+        trace_id: Annotated[str | None, Doc("What it belongs to, carried unchanged by everything that follows")] = None,
+        budget: Annotated[float | None, Doc("What it may spend on models, in dollars", 1.5)] = None,
     ) -> RunStarted:
         """Start a workflow of a published flow; when this answers, it is durable."""
 
@@ -294,36 +294,36 @@ class RunsApi(Protocol):
     async def start_from_source(
         self,
         sources: Sources,
-        workflow: Annotated[str | None, Says("Which workflow; may be left out if there is only one", "shop.Checkout")] = None,
+        workflow: Annotated[str | None, Doc("Which workflow; may be left out if there is only one", "shop.Checkout")] = None,
         inputs: Inputs = None,
         *,
-        lenient: Annotated[bool, Says("Do not check the inputs against the workflow's parameters")] = False,
-        idempotency_key: Annotated[str | None, Says("A second start with it names the first run")] = None,
-        task_list: Annotated[str, Says("The task list that workers choose")] = DEFAULT_LIST,
-        priority: Annotated[int, Says("Smaller runs first")] = 0,
-        trace_id: Annotated[str | None, Says("What it belongs to, carried unchanged by everything that follows")] = None,
-        budget: Annotated[float | None, Says("What it may spend on models, in dollars", 1.5)] = None,
+        lenient: Annotated[bool, Doc("Do not check the inputs against the workflow's parameters")] = False,
+        idempotency_key: Annotated[str | None, Doc("A second start with it names the first run")] = None,
+        task_list: Annotated[str, Doc("The task list that workers choose")] = DEFAULT_LIST,
+        priority: Annotated[int, Doc("Smaller runs first")] = 0,
+        trace_id: Annotated[str | None, Doc("What it belongs to, carried unchanged by everything that follows")] = None,
+        budget: Annotated[float | None, Doc("What it may spend on models, in dollars", 1.5)] = None,
     ) -> RunStarted:
         """Start a workflow of AFL that is not published; when this answers, the flow and the run are durable."""
 
     @contract.post("/runs/bulk", Scope.OPERATE)
     async def bulk(
         self,
-        action: Annotated[RunAction, Says("What to do", "cancel")],
+        action: Annotated[RunAction, Doc("What to do", "cancel")],
         *,
-        dry_run: Annotated[bool, Says("Do nothing; only say to how many runs it would be done", True)] = False,
-        state: Annotated[Sequence[str], Says("Only these states, of those from which it is possible")] = (),
-        workflow: Annotated[str | None, Says("Only of this workflow (qualified name) or function", "shop.Checkout")] = None,
-        flow: Annotated[str | None, Says("Only of this flow: a digest, or a name with all its versions", "shop")] = None,
-        kind: Annotated[str | None, Says("Only `workflow` or `function`", "workflow")] = None,
-        task_list: Annotated[str | None, Says("Only of this task list", "default")] = None,
-        root_id: Annotated[str | None, Says("Only of this tree")] = None,
-        since: Annotated[datetime | None, Says("Only those made then or later")] = None,
-        until: Annotated[datetime | None, Says("Only those made before then")] = None,
-        search: Annotated[str | None, Says("Text in the workflow's name or the idempotency key, or the start of an id")] = None,
-        reason: Annotated[str | None, Says("Why; kept with runs that are canceled")] = None,
-        limit: Annotated[int, Says("At most so many runs by this call, up to 1000", 100)] = 100,
-        before: Annotated[str | None, Says("The `next_before` of the answer before")] = None,
+        dry_run: Annotated[bool, Doc("Do nothing; only say to how many runs it would be done", True)] = False,
+        state: Annotated[Sequence[str], Doc("Only these states, of those from which it is possible")] = (),
+        workflow: Annotated[str | None, Doc("Only of this workflow (qualified name) or function", "shop.Checkout")] = None,
+        flow: Annotated[str | None, Doc("Only of this flow: a digest, or a name with all its versions", "shop")] = None,
+        kind: Annotated[str | None, Doc("Only `workflow` or `function`", "workflow")] = None,
+        task_list: Annotated[str | None, Doc("Only of this task list", "default")] = None,
+        root_id: Annotated[str | None, Doc("Only of this tree")] = None,
+        since: Annotated[datetime | None, Doc("Only those made then or later")] = None,
+        until: Annotated[datetime | None, Doc("Only those made before then")] = None,
+        search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the start of an id")] = None,
+        reason: Annotated[str | None, Doc("Why; kept with runs that are canceled")] = None,
+        limit: Annotated[int, Doc("At most so many runs by this call, up to 1000", 100)] = 100,
+        before: Annotated[str | None, Doc("The `next_before` of the answer before")] = None,
     ) -> RunsActed:
         """Do something to the newest runs that fit; go on with `next_before` until it is null."""
 
@@ -336,7 +336,7 @@ class RunsApi(Protocol):
         self,
         run_id: RunId,
         *,
-        wait_for: Annotated[float, Says("Wait so many seconds for its end, up to 60", 10)] = 0.0,
+        wait_for: Annotated[float, Doc("Wait so many seconds for its end, up to 60", 10)] = 0.0,
     ) -> RunOutputs:
         """What the run came to; waits for its end if asked to."""
 
@@ -349,14 +349,14 @@ class RunsApi(Protocol):
         self,
         run_id: RunId,
         *,
-        limit: Annotated[int, Says("At most so many, up to 1000", 200)] = 200,
-        before: Annotated[int | None, Says("Only lines before this number")] = None,
-        after: Annotated[int | None, Says("Only lines after this number: those that came since")] = None,
+        limit: Annotated[int, Doc("At most so many, up to 1000", 200)] = 200,
+        before: Annotated[int | None, Doc("Only lines before this number")] = None,
+        after: Annotated[int | None, Doc("Only lines after this number: those that came since")] = None,
     ) -> RunLinePage:
         """The last lines about the run, or the first after a number: what the flow, its handlers and agents wrote."""
 
     @contract.get("/runs/{run_id}/tasks", lists=True)
-    async def tasks(self, run_id: RunId, *, limit: Annotated[int, Says("At most so many, up to 1000", 100)] = 100) -> TaskPage:
+    async def tasks(self, run_id: RunId, *, limit: Annotated[int, Doc("At most so many, up to 1000", 100)] = 100) -> TaskPage:
         """Tasks of the run that have not ended, newest first."""
 
     @contract.get("/runs/{run_id}/usage", lists=True)
@@ -367,10 +367,10 @@ class RunsApi(Protocol):
     async def signal(
         self,
         run_id: RunId,
-        name: Annotated[str, Says("The signal's name, as the function waits for it", "approved")],
-        payload: Annotated[Json, Says("What it is told", {"by": "Ada"})] = None,
+        name: Annotated[str, Doc("The signal's name, as the function waits for it", "approved")],
+        payload: Annotated[Json, Doc("What it is told", {"by": "Ada"})] = None,
         *,
-        idempotency_key: Annotated[str | None, Says("The same signal with the same key is told once")] = None,
+        idempotency_key: Annotated[str | None, Doc("The same signal with the same key is told once")] = None,
     ) -> SignalTold:
         """Tell a run of a durable function something; it is kept until the function waits for it."""
 
@@ -383,7 +383,7 @@ class RunsApi(Protocol):
         """Let a paused run go on, and repair one that cannot."""
 
     @contract.post("/runs/{run_id}/cancel", Scope.OPERATE)
-    async def cancel(self, run_id: RunId, *, reason: Annotated[str | None, Says("Why; kept with the run")] = None) -> Run:
+    async def cancel(self, run_id: RunId, *, reason: Annotated[str | None, Doc("Why; kept with the run")] = None) -> Run:
         """End a run and all its live tasks now; canceling twice is no error."""
 
     @contract.post("/runs/{run_id}/retry", Scope.OPERATE)
@@ -391,7 +391,7 @@ class RunsApi(Protocol):
         self,
         run_id: RunId,
         *,
-        step: Annotated[str | None, Says("A failed step's id or path; null: the one that failed the run", "Checkout.pay")] = None,
+        step: Annotated[str | None, Doc("A failed step's id or path; null: the one that failed the run", "Checkout.pay")] = None,
     ) -> Run:
         """Do a failed step again, and let the run go on from there; what has completed is not done again."""
 
@@ -400,8 +400,8 @@ class RunsApi(Protocol):
         self,
         run_id: RunId,
         *,
-        inputs: Annotated[dict[str, Json] | None, Says("Laid over those of the old run", {"order": 13})] = None,
-        lenient: Annotated[bool, Says("Do not check the inputs against the workflow's parameters")] = False,
+        inputs: Annotated[dict[str, Json] | None, Doc("Laid over those of the old run", {"order": 13})] = None,
+        lenient: Annotated[bool, Doc("Do not check the inputs against the workflow's parameters")] = False,
     ) -> RunStarted:
         """Start the same workflow of the same flow again as a new run."""
 
@@ -411,6 +411,6 @@ class RunsApi(Protocol):
         run_id: RunId,
         step: StepName,
         *,
-        inputs: Annotated[dict[str, Json] | None, Says("Laid over those of the old run", {"order": 13})] = None,
+        inputs: Annotated[dict[str, Json] | None, Doc("Laid over those of the old run", {"order": 13})] = None,
     ) -> RunStarted:
         """Start a new run that keeps what was finished without a step, and does that step and the rest again."""

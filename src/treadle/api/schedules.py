@@ -5,58 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
+from treadle.api.options import ScheduleOptions
 from treadle.api.tasks import MoveMade
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
-ScheduleName = Annotated[str, Says("The schedule's name, or its id", "nightly-report")]
-
-# When it fires: one of `cron`, `every` and `at`.
-Cron = Annotated[
-    str | None, Says("minute hour day month weekday, with seconds first if there are six fields; or `@daily`", "0 3 * * *")
-]
-Zone = Annotated[str | None, Says("The time zone of the cron line; `UTC` by default", "Europe/Berlin")]
-Every = Annotated[float | None, Says("An interval in seconds")]
-Anchor = Annotated[datetime | None, Says("What the interval is counted from; else from `start`, or from now")]
-At = Annotated[datetime | None, Says("Once, then; a time that has passed is due at once")]
-Start = Annotated[datetime | None, Says("Only ticks from then on count")]
-End = Annotated[datetime | None, Says("Only ticks up to then count")]
-
-# What it starts: one of `task`, `workflow` and `function`.
-TaskName = Annotated[str | None, Says("Start a task of this handler", "billing.Report")]
-WorkflowName = Annotated[str | None, Says("Start a run of this workflow of `flow`")]
-FunctionName = Annotated[str | None, Says("Start a run of this durable function")]
-FlowName = Annotated[str | None, Says("The published flow that the workflow is in")]
-Version = Annotated[int | None, Says("The version of the flow or of the function; the newest by default")]
-Inputs = Annotated[dict[str, Json] | None, Says("The payload of the task, or the inputs of the run", {"region": "eu"})]
-TaskList = Annotated[str | None, Says("The task list that workers choose")]
-Priority = Annotated[int | None, Says("Smaller runs first")]
-Retry = Annotated[int | None, Says("Of a task: retries after a failure; null: what its handler says")]
-Timeout = Annotated[float | None, Says("Of a task: longest time for one attempt, in seconds")]
-TickAs = Annotated[str | None, Says("The field of the inputs that gets the tick's time; `tick` for tasks, none for others")]
-
-# How it does so.
-CatchUpPolicy = Annotated[
-    Literal["skip", "latest", "all", "window"] | None,
-    Says("What becomes of ticks that are more than `grace` late: none fires, the newest, all, those that are not too old"),
-]
-CatchUpLimit = Annotated[int | None, Says("Of `all` and `window`: the newest so many, up to 10000")]
-CatchUpWindow = Annotated[float | None, Says("Of `window`: not older than so many seconds")]
-Grace = Annotated[float | None, Says("How many seconds a tick may be late and not count as missed; 120 by default")]
-Overlap = Annotated[
-    Literal["allow", "skip", "queue", "cancel"] | None,
-    Says("What becomes of a tick while what was started last goes on: started too, skipped, waits for its end, ends it"),
-]
-Jitter = Annotated[float | None, Says("Later by up to so many seconds; by how much is fixed for the schedule")]
+ScheduleName = Annotated[str, Doc("The schedule's name, or its id", "nightly-report")]
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleTime(Shape):
+class ScheduleTime(ApiRecord):
     """When a schedule fires: by a cron line in a zone, every so often, or once. What does not apply is null."""
 
     cron: str | None = None
@@ -67,7 +30,7 @@ class ScheduleTime(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Target(Shape):
+class Target(ApiRecord):
     """What is started."""
 
     kind: str
@@ -84,7 +47,7 @@ class Target(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class CatchUp(Shape):
+class CatchUp(ApiRecord):
     """What becomes of missed ticks."""
 
     policy: str
@@ -95,7 +58,7 @@ class CatchUp(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Firing(Shape):
+class Firing(ApiRecord):
     """What became of a tick."""
 
     tick: Instant
@@ -107,7 +70,7 @@ class Firing(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule(Shape):
+class Schedule(ApiRecord):
     """A schedule."""
 
     id: str
@@ -143,7 +106,7 @@ class Schedule(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class SchedulePage(Shape):
+class SchedulePage(ApiRecord):
     """Schedules, newest first."""
 
     schedules: list[Schedule]
@@ -152,14 +115,14 @@ class SchedulePage(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleMoves(Shape):
+class ScheduleMoves(ApiRecord):
     """What was done with a schedule, oldest first."""
 
     moves: list[MoveMade]
 
 
 @dataclass(frozen=True, slots=True)
-class DueTicks(Shape):
+class DueTicks(ApiRecord):
     """What was missed: what fires for it now, and how many ticks are skipped."""
 
     fire: list[Instant]
@@ -167,7 +130,7 @@ class DueTicks(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class SchedulePreview(Shape):
+class SchedulePreview(ApiRecord):
     """What a schedule will do."""
 
     when: ScheduleTime
@@ -180,7 +143,7 @@ class SchedulePreview(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Started(Shape):
+class Started(ApiRecord):
     """What was started for a tick."""
 
     kind: str
@@ -190,7 +153,7 @@ class Started(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Backfilled(Shape):
+class Backfilled(ApiRecord):
     """What a backfill did, or would do."""
 
     dry_run: bool
@@ -208,42 +171,19 @@ class SchedulesApi(Protocol):
     async def list(
         self,
         *,
-        every: Annotated[bool, Says("Those that have ended too")] = False,
-        limit: Annotated[int, Says("At most so many, up to 1000", 100)] = 100,
-        before: Annotated[str | None, Says("The `next_before` of the page before")] = None,
+        every: Annotated[bool, Doc("Those that have ended too")] = False,
+        limit: Annotated[int, Doc("At most so many, up to 1000", 100)] = 100,
+        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
     ) -> SchedulePage:
         """Schedules, newest first."""
 
     @contract.post("/schedules", Scope.OPERATE, status=201, creates=True)
     async def create(
         self,
-        name: Annotated[str, Says("A name for it", "nightly-report")],
+        name: Annotated[str, Doc("A name for it", "nightly-report")],
         *,
-        cron: Cron = None,
-        zone: Zone = None,
-        every: Every = None,
-        anchor: Anchor = None,
-        at: At = None,
-        start: Start = None,
-        end: End = None,
-        task: TaskName = None,
-        workflow: WorkflowName = None,
-        function: FunctionName = None,
-        flow: FlowName = None,
-        version: Version = None,
-        inputs: Inputs = None,
-        tick_as: TickAs = None,
-        task_list: TaskList = None,
-        priority: Priority = None,
-        retry: Retry = None,
-        timeout: Timeout = None,
-        catch_up: CatchUpPolicy = None,
-        catch_up_limit: CatchUpLimit = None,
-        catch_up_window: CatchUpWindow = None,
-        grace: Grace = None,
-        overlap: Overlap = None,
-        jitter: Jitter = None,
-        paused: Annotated[bool, Says("Begin paused")] = False,
+        paused: Annotated[bool, Doc("Begin paused")] = False,
+        **options: Unpack[ScheduleOptions],
     ) -> Schedule:
         """Start a task, a workflow or a function by time: by a cron line, at an interval, or once."""
 
@@ -251,31 +191,8 @@ class SchedulesApi(Protocol):
     async def preview_new(
         self,
         *,
-        cron: Cron = None,
-        zone: Zone = None,
-        every: Every = None,
-        anchor: Anchor = None,
-        at: At = None,
-        start: Start = None,
-        end: End = None,
-        task: TaskName = None,
-        workflow: WorkflowName = None,
-        function: FunctionName = None,
-        flow: FlowName = None,
-        version: Version = None,
-        inputs: Inputs = None,
-        tick_as: TickAs = None,
-        task_list: TaskList = None,
-        priority: Priority = None,
-        retry: Retry = None,
-        timeout: Timeout = None,
-        catch_up: CatchUpPolicy = None,
-        catch_up_limit: CatchUpLimit = None,
-        catch_up_window: CatchUpWindow = None,
-        grace: Grace = None,
-        overlap: Overlap = None,
-        jitter: Jitter = None,
-        count: Annotated[int, Says("So many ticks, up to 1000", 10)] = 10,
+        count: Annotated[int, Doc("Number of ticks, up to 1000", 10)] = 10,
+        **options: Unpack[ScheduleOptions],
     ) -> SchedulePreview:
         """What a schedule would do that is not stored; what it starts need not be said. Changes nothing."""
 
@@ -289,7 +206,7 @@ class SchedulesApi(Protocol):
 
     @contract.get("/schedules/{name}/preview")
     async def preview(
-        self, name: ScheduleName, *, count: Annotated[int, Says("So many ticks, up to 1000", 10)] = 10
+        self, name: ScheduleName, *, count: Annotated[int, Doc("So many ticks, up to 1000", 10)] = 10
     ) -> SchedulePreview:
         """What a schedule will do: which missed ticks fire now, and when the next ones come. Changes nothing."""
 
@@ -298,33 +215,8 @@ class SchedulesApi(Protocol):
         self,
         name: ScheduleName,
         *,
-        cron: Cron = None,
-        zone: Zone = None,
-        every: Every = None,
-        anchor: Anchor = None,
-        at: At = None,
-        start: Start = None,
-        end: End = None,
-        task: TaskName = None,
-        workflow: WorkflowName = None,
-        function: FunctionName = None,
-        flow: FlowName = None,
-        version: Version = None,
-        inputs: Inputs = None,
-        tick_as: TickAs = None,
-        task_list: TaskList = None,
-        priority: Priority = None,
-        retry: Retry = None,
-        timeout: Timeout = None,
-        catch_up: CatchUpPolicy = None,
-        catch_up_limit: CatchUpLimit = None,
-        catch_up_window: CatchUpWindow = None,
-        grace: Grace = None,
-        overlap: Overlap = None,
-        jitter: Jitter = None,
-        clear: Annotated[
-            Sequence[Literal["start", "end", "version", "retry"]], Says("What is not to be said any more", ["end"])
-        ] = (),
+        clear: Annotated[Sequence[Literal["start", "end", "version", "retry"]], Doc("Options to remove", ["end"])] = (),
+        **options: Unpack[ScheduleOptions],
     ) -> Schedule:
         """Change a schedule, at once; what is not given, or null, stays. A new time counts from now on."""
 
@@ -348,9 +240,9 @@ class SchedulesApi(Protocol):
     async def backfill(
         self,
         name: ScheduleName,
-        start: Annotated[datetime, Says("The first tick from then on", "2026-01-01T00:00:00Z")],
-        end: Annotated[datetime, Says("The last tick up to then, which is past", "2026-01-31T00:00:00Z")],
+        start: Annotated[datetime, Doc("The first tick from then on", "2026-01-01T00:00:00Z")],
+        end: Annotated[datetime, Doc("The last tick up to then, which is past", "2026-01-31T00:00:00Z")],
         *,
-        dry_run: Annotated[bool, Says("Say what would be done, and do nothing")] = False,
+        dry_run: Annotated[bool, Doc("Say what would be done, and do nothing")] = False,
     ) -> Backfilled:
         """Start what a schedule starts for past ticks of a range, at most 1000; those that were started already are left alone."""

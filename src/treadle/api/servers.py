@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.wire import Instant
 from treadle.model.values import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Server(Shape):
+class Server(ApiRecord):
     """A process that hosts workers."""
 
     id: str
@@ -35,7 +35,7 @@ class Server(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class HandledCount(Shape):
+class HandledCount(ApiRecord):
     """What a server has done for one name."""
 
     name: str
@@ -59,14 +59,14 @@ class ServerDetail(Server):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerList(Shape):
+class ServerList(ApiRecord):
     """Servers, newest first."""
 
     servers: list[Server]
 
 
 @dataclass(frozen=True, slots=True)
-class Served(Shape):
+class Served(ApiRecord):
     """Something that live servers have, and how many of them."""
 
     name: str
@@ -74,7 +74,7 @@ class Served(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet(Shape):
+class Fleet(ApiRecord):
     """All servers together; all but `states` is of those that are alive."""
 
     states: dict[str, int]
@@ -97,11 +97,11 @@ class ServersApi(Protocol):
     """The processes that host workers."""
 
     @contract.get("/servers")
-    async def list(self, *, live: Annotated[bool, Says("Leave out those that have stopped")] = False) -> ServerList:
+    async def list(self, *, live: Annotated[bool, Doc("Leave out those that have stopped")] = False) -> ServerList:
         """The servers, newest first; one that missed three heartbeats is shown as lost. Stopped ones are kept for a week."""
 
     @contract.get("/servers/{server_id}")
-    async def get(self, server_id: Annotated[str, Says("The server's id")]) -> ServerDetail:
+    async def get(self, server_id: Annotated[str, Doc("The server's id")]) -> ServerDetail:
         """One server, with what it has done for each name."""
 
     @contract.get("/fleet")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.runs import RunId, RunLine, StepName
 from treadle.api.tasks import TaskDetail
 from treadle.api.wire import Instant
@@ -20,7 +20,7 @@ SpanKind = Literal["waiting", "running", "outside", "approval", "mixed"]
 
 
 @dataclass(frozen=True, slots=True)
-class StepFailure(Shape):
+class StepFailure(ApiRecord):
     """Why a step failed; of a completed one: what was caught."""
 
     type: str
@@ -33,7 +33,7 @@ class StepFailure(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Shape):
+class Step(ApiRecord):
     """A step or block of a run; a value that is stored apart is shown by its size: `{"@size": characters}`."""
 
     id: str
@@ -78,7 +78,7 @@ class Step(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class StepPage(Shape):
+class StepPage(ApiRecord):
     """Steps of a run."""
 
     run_id: str
@@ -100,7 +100,7 @@ class StepDetail(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class TimeSpan(Shape):
+class TimeSpan(ApiRecord):
     """What a step was in for a while."""
 
     kind: SpanKind
@@ -112,7 +112,7 @@ class TimeSpan(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class StepTime(Shape):
+class StepTime(ApiRecord):
     """When a step was there, and what its time went into as far as the log knows."""
 
     id: str
@@ -128,7 +128,7 @@ class StepTime(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline(Shape):
+class Timeline(ApiRecord):
     """Steps in the order of the program with their times."""
 
     run_id: str
@@ -139,7 +139,7 @@ class Timeline(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class StepAnswered(Shape):
+class StepAnswered(ApiRecord):
     """What was said about a step."""
 
     run_id: str
@@ -150,7 +150,7 @@ class StepAnswered(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class StepFound(Shape):
+class StepFound(ApiRecord):
     """Where a step is."""
 
     run_id: str
@@ -162,7 +162,7 @@ class StepsApi(Protocol):
     """Steps of runs."""
 
     @contract.get("/steps/{step_id}", lists=True)
-    async def find(self, step_id: Annotated[str, Says("The step's id", "01935b8e-7c3a-7000-8000-000000000000")]) -> StepFound:
+    async def find(self, step_id: Annotated[str, Doc("The step's id", "01935b8e-7c3a-7000-8000-000000000000")]) -> StepFound:
         """Which run a step is of, for who knows its id alone."""
 
     @contract.get("/runs/{run_id}/steps", lists=True)
@@ -170,13 +170,13 @@ class StepsApi(Protocol):
         self,
         run_id: RunId,
         *,
-        below: Annotated[str | None, Says("Only the children of this step or block; the run's id: what is at the top")] = None,
-        state: Annotated[Sequence[str], Says("Only these states; may be repeated", ["failed"])] = (),
-        blocks: Annotated[bool, Says("Blocks, items and cases too; without them, only where something happens in them")] = True,
-        values: Annotated[bool, Says("With params and returns")] = True,
-        order: Annotated[Order, Says("That of the program, or as they are stored: cheaper for runs with many steps")] = "program",
-        limit: Annotated[int, Says("At most so many, up to 1000", 100)] = 100,
-        after: Annotated[str | None, Says("The `next_after` of the page before")] = None,
+        below: Annotated[str | None, Doc("Only the children of this step or block; the run's id: what is at the top")] = None,
+        state: Annotated[Sequence[str], Doc("Only these states; may be repeated", ["failed"])] = (),
+        blocks: Annotated[bool, Doc("Blocks, items and cases too; without them, only where something happens in them")] = True,
+        values: Annotated[bool, Doc("With params and returns")] = True,
+        order: Annotated[Order, Doc("That of the program, or as they are stored: cheaper for runs with many steps")] = "program",
+        limit: Annotated[int, Doc("At most so many, up to 1000", 100)] = 100,
+        after: Annotated[str | None, Doc("The `next_after` of the page before")] = None,
     ) -> StepPage:
         """Steps and blocks of a run, each below what it belongs to; children alone if asked for, so that a view can fold.
 
@@ -188,10 +188,10 @@ class StepsApi(Protocol):
         self,
         run_id: RunId,
         *,
-        below: Annotated[str | None, Says("Only the children of this step or block; the run's id: what is at the top")] = None,
-        blocks: Annotated[bool, Says("Blocks, items and cases too")] = False,
-        limit: Annotated[int, Says("At most so many, up to 1000", 100)] = 100,
-        after: Annotated[str | None, Says("The `next_after` of the page before")] = None,
+        below: Annotated[str | None, Doc("Only the children of this step or block; the run's id: what is at the top")] = None,
+        blocks: Annotated[bool, Doc("Blocks, items and cases too")] = False,
+        limit: Annotated[int, Doc("At most so many, up to 1000", 100)] = 100,
+        after: Annotated[str | None, Doc("The `next_after` of the page before")] = None,
     ) -> Timeline:
         """When each step was there: waiting, running, outside; as far as the log knows."""
 
@@ -201,7 +201,7 @@ class StepsApi(Protocol):
         run_id: RunId,
         step: StepName,
         *,
-        whole: Annotated[bool, Says("With big values, which are else shown by their size")] = False,
+        whole: Annotated[bool, Doc("With big values, which are else shown by their size")] = False,
     ) -> StepDetail:
         """One step: values, error, its task with attempts and moves, and the lines about it."""
 
@@ -210,7 +210,7 @@ class StepsApi(Protocol):
         self,
         run_id: RunId,
         step: StepName,
-        result: Annotated[dict[str, Json] | None, Says("What its handler would have returned", {"receipt": "r-1"})] = None,
+        result: Annotated[dict[str, Json] | None, Doc("What its handler would have returned", {"receipt": "r-1"})] = None,
     ) -> StepAnswered:
         """Give a step that waits for its handler its result, whoever holds its task."""
 
@@ -219,9 +219,9 @@ class StepsApi(Protocol):
         self,
         run_id: RunId,
         step: StepName,
-        message: Annotated[str, Says("Why", "out of stock")],
+        message: Annotated[str, Doc("Why", "out of stock")],
         *,
-        code: Annotated[str, Says("The stable code of the failure", "failed")] = "failed",
+        code: Annotated[str, Doc("The stable code of the failure", "failed")] = "failed",
     ) -> StepAnswered:
         """Fail a step that waits for its handler."""
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
 
 @dataclass(frozen=True, slots=True)
-class LaneDepths(Shape):
+class LaneDepths(ApiRecord):
     """How much is in a lane."""
 
     namespace: str
@@ -28,7 +28,7 @@ class LaneDepths(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class StoreTable(Shape):
+class StoreTable(ApiRecord):
     """A table: bytes with its indexes, about how many rows and dead rows it has, and when it was last vacuumed."""
 
     name: str
@@ -39,7 +39,7 @@ class StoreTable(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFinding(Shape):
+class StoreFinding(ApiRecord):
     """One thing that was looked at."""
 
     name: str
@@ -51,7 +51,7 @@ class StoreFinding(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class StoreHealth(Shape):
+class StoreHealth(ApiRecord):
     """How a store is doing; null where it has no such thing. Durations are milliseconds."""
 
     tables: list[StoreTable]
@@ -68,7 +68,7 @@ class StoreHealth(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class StoreInfo(Shape):
+class StoreInfo(ApiRecord):
     """What a store is, what is in it, and how it is doing."""
 
     store: str
@@ -82,7 +82,7 @@ class StoreInfo(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyPage(Shape):
+class VerifyPage(ApiRecord):
     """Histories that were checked against the state tables, and outside jobs' records against their events."""
 
     holds: bool
@@ -94,7 +94,7 @@ class VerifyPage(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class KeepRule(Shape):
+class KeepRule(ApiRecord):
     """How long what ends in a list is kept, in milliseconds."""
 
     task_list: str
@@ -104,7 +104,7 @@ class KeepRule(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class KeepRules(Shape):
+class KeepRules(ApiRecord):
     """How long what has ended is kept, in milliseconds: by default, and where a list has rules of its own."""
 
     keep_completed_for: int
@@ -113,7 +113,7 @@ class KeepRules(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class PruneStep(Shape):
+class PruneStep(ApiRecord):
     """What this call removed; on a dry run, what it would. `freed` are bytes given back to the file system."""
 
     trees: int
@@ -134,7 +134,7 @@ class PruneStep(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class StoreCallTimes(Shape):
+class StoreCallTimes(ApiRecord):
     """Calls of one operation of the store; durations are milliseconds."""
 
     operation: str
@@ -149,7 +149,7 @@ class StoreCallTimes(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class StoreCallsTimed(Shape):
+class StoreCallsTimed(ApiRecord):
     """How long calls of the store took in the process that answers, the operation with the longest call first."""
 
     since_at: Instant
@@ -172,8 +172,8 @@ class StoreApi(Protocol):
     async def verify(
         self,
         *,
-        after: Annotated[str | None, Says("The `next_after` of the call before")] = None,
-        limit: Annotated[int, Says("So many histories, up to 1000", 1000)] = 1000,
+        after: Annotated[str | None, Doc("The `next_after` of the call before")] = None,
+        limit: Annotated[int, Doc("So many histories, up to 1000", 1000)] = 1000,
     ) -> VerifyPage:
         """Check that the log explains the rows, a page of histories with each call."""
 
@@ -184,12 +184,12 @@ class StoreApi(Protocol):
     @contract.put("/store/keep/{task_list}", Scope.ADMIN)
     async def keep(
         self,
-        task_list: Annotated[str, Says("The task list's name", "default")],
+        task_list: Annotated[str, Doc("The task list's name", "default")],
         *,
         completed: Annotated[
-            float | None, Says("Seconds that completed, canceled and ignored ends are kept; null: as by default", 604_800)
+            float | None, Doc("Seconds that completed, canceled and ignored ends are kept; null: as by default", 604_800)
         ] = None,
-        failed: Annotated[float | None, Says("Seconds that failed ends are kept; null: as by default", 7_776_000)] = None,
+        failed: Annotated[float | None, Doc("Seconds that failed ends are kept; null: as by default", 7_776_000)] = None,
     ) -> KeepRule:
         """Say how long what ends in a list is kept."""
 
@@ -198,13 +198,13 @@ class StoreApi(Protocol):
         self,
         *,
         older_than: Annotated[
-            float | None, Says("By this age in seconds instead of the default rules; lists' own rules still win", 604_800)
+            float | None, Doc("By this age in seconds instead of the default rules; lists' own rules still win", 604_800)
         ] = None,
-        dry_run: Annotated[bool, Says("Only say how much; change nothing")] = False,
-        after: Annotated[str | None, Says("The `next_after` of the call before, with the same options")] = None,
+        dry_run: Annotated[bool, Doc("Only say how much; change nothing")] = False,
+        after: Annotated[str | None, Doc("The `next_after` of the call before, with the same options")] = None,
     ) -> PruneStep:
         """Remove finished trees that are past their time, a bounded step with each call; nothing of an active tree ever goes."""
 
     @contract.post("/store/prune/{member_id}", Scope.ADMIN)
-    async def prune_tree(self, member_id: Annotated[str, Says("The id of a task or run of the tree")]) -> PruneStep:
+    async def prune_tree(self, member_id: Annotated[str, Doc("The id of a task or run of the tree")]) -> PruneStep:
         """Remove the whole tree of a task or run, however young; refused while anything in it is live."""

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import Why
 from treadle.api.wire import Instant
 
 
 @dataclass(frozen=True, slots=True)
-class Time(Shape):
+class Time(ApiRecord):
     """The store's clock, by which all instants are."""
 
     now: Instant
 
 
 @dataclass(frozen=True, slots=True)
-class PaceMinute(Shape):
+class PaceMinute(ApiRecord):
     """What tasks came to in one minute; those of the engine's own kinds are not counted."""
 
     at: Instant
@@ -36,7 +36,7 @@ class PaceMinute(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace(Shape):
+class Pace(ApiRecord):
     """How fast work got done in the last hour, in the whole store, whoever did it."""
 
     minutes: list[PaceMinute]
@@ -46,7 +46,7 @@ class Pace(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class StoreState(Shape):
+class StoreState(ApiRecord):
     """The store, as far as a moment's look tells; durations are milliseconds."""
 
     kind: str
@@ -58,7 +58,7 @@ class StoreState(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskCounts(Shape):
+class TaskCounts(ApiRecord):
     """Live tasks, without those of the engine itself."""
 
     ready: int
@@ -72,7 +72,7 @@ class TaskCounts(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleFiring(Shape):
+class ScheduleFiring(ApiRecord):
     """A schedule, and when it fires next."""
 
     schedule: str
@@ -80,7 +80,7 @@ class ScheduleFiring(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Status(Shape):
+class Status(ApiRecord):
     """How the system is."""
 
     health: str
@@ -124,9 +124,7 @@ class SystemApi(Protocol):
         """
 
     @contract.get("/why/{any_id}")
-    async def why(
-        self, any_id: Annotated[str, Says("The id of a task, a run, an objective, an approval or an outside job")]
-    ) -> Why:
+    async def why(self, any_id: Annotated[str, Doc("The id of a task, a run, an objective, an approval or an outside job")]) -> Why:
         """Why a task, a run or an objective is where it is, in one line; of an approval or an outside job: its task."""
 
     @contract.get("/pace")

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
+from treadle.api.options import EnqueueOptions
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 
-TaskId = Annotated[str, Says("The task's id", "01935b8e-7c3a-7000-8000-000000000000")]
+TaskId = Annotated[str, Doc("The task's id", "01935b8e-7c3a-7000-8000-000000000000")]
 WAIT_LIMIT = 60.0
 """Seconds that a call may wait for something to happen."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task(Shape):
+class Task(ApiRecord):
     """A task without its payload and result, which may be large."""
 
     id: str
@@ -70,7 +71,7 @@ class Task(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskPage(Shape):
+class TaskPage(ApiRecord):
     """Tasks, newest first."""
 
     tasks: list[Task]
@@ -79,7 +80,7 @@ class TaskPage(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Why(Shape):
+class Why(ApiRecord):
     """Why something is where it is."""
 
     id: str
@@ -90,7 +91,7 @@ class Why(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class MoveMade(Shape):
+class MoveMade(ApiRecord):
     """A row of the log."""
 
     version: int
@@ -104,7 +105,7 @@ class MoveMade(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Line(Shape):
+class Line(ApiRecord):
     """A line that was written about a task."""
 
     at: Instant
@@ -127,7 +128,7 @@ class TaskDetail(Task):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskMade(Shape):
+class TaskMade(ApiRecord):
     """A task that is durable now."""
 
     id: str
@@ -137,7 +138,7 @@ class TaskMade(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskResult(Shape):
+class TaskResult(ApiRecord):
     """What a task came to; `result` only where it completed, `error` only where it failed."""
 
     id: str
@@ -153,7 +154,7 @@ class TaskResult(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskWish(Shape):
+class TaskWish(ApiRecord):
     """A task to be stored. Durations are seconds."""
 
     name: str
@@ -188,7 +189,7 @@ class TaskWish(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class TasksMade(Shape):
+class TasksMade(ApiRecord):
     """Tasks that are durable now, in the order in which they were asked for."""
 
     tasks: list[TaskMade]
@@ -201,37 +202,23 @@ class TasksApi(Protocol):
     async def list(
         self,
         *,
-        state: Annotated[Sequence[str], Says("Only these states; may be repeated", ["failed"])] = (),
-        name: Annotated[str | None, Says("Only of this handler name", "billing.Charge")] = None,
-        task_list: Annotated[str | None, Says("Only of this task list", "default")] = None,
-        kind: Annotated[str | None, Says("Only of this kind; without it, those of handlers", "handler")] = None,
-        every: Annotated[bool, Says("The engine's own too: scripts, advances of runs, pruning")] = False,
-        run_id: Annotated[str | None, Says("Only of this run")] = None,
-        limit: Annotated[int, Says("At most so many, up to 1000", 50)] = 50,
-        before: Annotated[str | None, Says("The `next_before` of the page before")] = None,
+        state: Annotated[Sequence[str], Doc("Only these states; may be repeated", ["failed"])] = (),
+        name: Annotated[str | None, Doc("Only of this handler name", "billing.Charge")] = None,
+        task_list: Annotated[str | None, Doc("Only of this task list", "default")] = None,
+        kind: Annotated[str | None, Doc("Only of this kind; without it, those of handlers", "handler")] = None,
+        every: Annotated[bool, Doc("The engine's own too: scripts, advances of runs, pruning")] = False,
+        run_id: Annotated[str | None, Doc("Only of this run")] = None,
+        limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
+        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
     ) -> TaskPage:
         """Tasks, newest first."""
 
     @contract.post("/tasks", Scope.WORK, status=201, lists=True, creates=True)
     async def enqueue(
         self,
-        name: Annotated[str, Says("The handler's name", "billing.Charge")],
-        payload: Annotated[dict[str, Json] | None, Says("What the handler is given", {"amount": 12})] = None,
-        *,
-        delay: Annotated[float | None, Says("Not before so many seconds", 5)] = None,
-        at: Annotated[datetime | None, Says("Not before then")] = None,
-        priority: Annotated[int, Says("Smaller runs first")] = 0,
-        task_list: Annotated[str, Says("The task list that workers choose")] = DEFAULT_LIST,
-        unique_key: Annotated[str | None, Says("While a task with it is live, that one is meant")] = None,
-        idempotency_key: Annotated[str | None, Says("For a week it stands for this task, also when that has ended")] = None,
-        limit_key: Annotated[str | None, Says("Counts against the limit of this key")] = None,
-        limit: Annotated[int | None, Says("At most so many with the key run at once, unless an operator said otherwise")] = None,
-        retry: Annotated[int | None, Says("Retries after a failure; null: what the handler says")] = None,
-        timeout: Annotated[float | None, Says("Longest time for one attempt, in seconds")] = None,
-        progress_every: Annotated[float | None, Says("Longest time without a sign of progress, in seconds")] = None,
-        deadline: Annotated[float | None, Says("Not worth doing after so many seconds")] = None,
-        trace_id: Annotated[str | None, Says("What it belongs to, carried unchanged by everything that follows")] = None,
-        scope: Annotated[str | None, Says("Chooses among specialists of one name")] = None,
+        name: Annotated[str, Doc("The handler's name", "billing.Charge")],
+        payload: Annotated[dict[str, Json] | None, Doc("Input of the handler", {"amount": 12})] = None,
+        **options: Unpack[EnqueueOptions],
     ) -> TaskMade:
         """Store a task; when this answers, it is durable."""
 
@@ -239,7 +226,7 @@ class TasksApi(Protocol):
     async def enqueue_many(
         self,
         tasks: Annotated[
-            Sequence[TaskWish], Says("At most 1000; all are checked before the first is stored", [{"name": "billing.Charge"}])
+            Sequence[TaskWish], Doc("At most 1000; all are checked before the first is stored", [{"name": "billing.Charge"}])
         ],
     ) -> TasksMade:
         """Store many tasks; what makes it repeatable is the `idempotency_key` of each."""
@@ -257,17 +244,17 @@ class TasksApi(Protocol):
         self,
         task_id: TaskId,
         *,
-        wait_for: Annotated[float, Says("Wait so many seconds for its end, up to 60", 10)] = 0.0,
+        wait_for: Annotated[float, Doc("Wait so many seconds for its end, up to 60", 10)] = 0.0,
     ) -> TaskResult:
         """What the task came to; waits for its end if asked to."""
 
     @contract.post("/tasks/{task_id}/cancel", Scope.OPERATE, lists=True)
-    async def cancel(self, task_id: TaskId, *, reason: Annotated[str | None, Says("Kept with the task")] = None) -> Task:
+    async def cancel(self, task_id: TaskId, *, reason: Annotated[str | None, Doc("Kept with the task")] = None) -> Task:
         """End a task now, whoever holds it; canceling twice is no error."""
 
     @contract.post("/tasks/{task_id}/retry", Scope.OPERATE, lists=True)
     async def retry(
-        self, task_id: TaskId, *, payload: Annotated[dict[str, Json] | None, Says("A new payload; null: as it was")] = None
+        self, task_id: TaskId, *, payload: Annotated[dict[str, Json] | None, Doc("A new payload; null: as it was")] = None
     ) -> Task:
         """Make a failed, canceled or ignored task live again, with new counters."""
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 
 
 @dataclass(frozen=True, slots=True)
-class Token(Shape):
+class Token(ApiRecord):
     """A token without its secret, which is not stored."""
 
     id: str
@@ -42,7 +42,7 @@ class TokenMade(Token):
 
 
 @dataclass(frozen=True, slots=True)
-class TokenList(Shape):
+class TokenList(ApiRecord):
     """Tokens, newest first."""
 
     tokens: list[Token]
@@ -52,22 +52,22 @@ class TokensApi(Protocol):
     """Tokens. Making one takes no `Idempotency-Key`: no answer with a secret is kept, and a name is taken only once."""
 
     @contract.get("/tokens", Scope.ADMIN)
-    async def list(self, *, every: Annotated[bool, Says("Those that have expired or were revoked too")] = False) -> TokenList:
+    async def list(self, *, every: Annotated[bool, Doc("Those that have expired or were revoked too")] = False) -> TokenList:
         """Tokens, newest first; never their secrets."""
 
     @contract.post("/tokens", Scope.ADMIN, status=201)
     async def create(
         self,
-        name: Annotated[str, Says("Who the log says did it: 1 to 100 printable characters without spaces", "ci")],
-        scopes: Annotated[Sequence[str], Says("What it is for: `read`, `work`, `operate` or `admin`, at least one", ["read"])],
+        name: Annotated[str, Doc("Who the log says did it: 1 to 100 printable characters without spaces", "ci")],
+        scopes: Annotated[Sequence[str], Doc("What it is for: `read`, `work`, `operate` or `admin`, at least one", ["read"])],
         *,
-        expires: Annotated[float | None, Says("Valid for so many seconds; null: until it is revoked", 86_400)] = None,
-        task_lists: Annotated[Sequence[str], Says("Only for these task lists; empty: all. Not with the scope `admin`")] = (),
+        expires: Annotated[float | None, Doc("Valid for so many seconds; null: until it is revoked", 86_400)] = None,
+        task_lists: Annotated[Sequence[str], Doc("Only for these task lists; empty: all. Not with the scope `admin`")] = (),
     ) -> TokenMade:
         """Make a token; the answer has its secret, which cannot be shown again."""
 
     @contract.delete("/tokens/{token}", Scope.ADMIN)
     async def revoke(
-        self, token: Annotated[str, Says("The token's id, or its name", "01935b8e-7c3a-7000-8000-000000000000")]
+        self, token: Annotated[str, Doc("The token's id, or its name", "01935b8e-7c3a-7000-8000-000000000000")]
     ) -> Token:
         """Revoke a token, and with it the sessions that were opened with it; running servers know within 5 seconds."""

@@ -8,43 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
-from treadle.api.schedules import (
-    FlowName,
-    FunctionName,
-    Inputs,
-    Priority,
-    Retry,
-    Target,
-    TaskList,
-    TaskName,
-    Timeout,
-    Version,
-    WorkflowName,
-)
+from treadle.api.contract import ApiRecord, Doc
+from treadle.api.options import WatcherChanges, WatcherOptions
+from treadle.api.schedules import Target
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
-WatcherName = Annotated[str, Says("The watcher's name, or its id", "incoming")]
-Changes = Annotated[
-    Sequence[Literal["created", "modified", "deleted"]] | None,
-    Says("Which changes count; those that create and modify by default", ["created"]),
-]
-Every = Annotated[float | None, Says("How often it looks, in seconds; 30 by default, at least 1", 60)]
-Settle = Annotated[float | None, Says("For how many seconds a file must have stayed the same; 2 by default")]
-Hashing = Annotated[bool | None, Says("Whether only other content makes a file modified; yes by default")]
-HashLimit = Annotated[int | None, Says("Bytes that are read for that; bigger files are known by size and time")]
-FetchTimeout = Annotated[float | None, Says("Of an address: longest wait for its answer, in seconds")]
-LookedBy = Annotated[str | None, Says("Only workers of this task list look; by default all do")]
-ChangeAs = Annotated[str | None, Says("The field of the inputs that gets the change; `change` by default")]
+WatcherName = Annotated[str, Doc("The watcher's name, or its id", "incoming")]
 
 
 @dataclass(frozen=True, slots=True)
-class WatchedSource(Shape):
+class WatchedSource(ApiRecord):
     """What is looked at."""
 
     kind: str
@@ -61,7 +39,7 @@ class WatchedSource(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed(Shape):
+class Noticed(ApiRecord):
     """A change, and what it started."""
 
     at: Instant
@@ -74,7 +52,7 @@ class Noticed(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Watcher(Shape):
+class Watcher(ApiRecord):
     """A watcher."""
 
     id: str
@@ -104,7 +82,7 @@ class Watcher(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class WatcherPage(Shape):
+class WatcherPage(ApiRecord):
     """Watchers, newest first."""
 
     watchers: list[Watcher]
@@ -113,7 +91,7 @@ class WatcherPage(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenItem(Shape):
+class SeenItem(ApiRecord):
     """What was seen of one file or address."""
 
     name: str
@@ -125,7 +103,7 @@ class SeenItem(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenPage(Shape):
+class SeenPage(ApiRecord):
     """What a watcher has seen, in order of name."""
 
     seen: list[SeenItem]
@@ -140,44 +118,19 @@ class WatchersApi(Protocol):
     async def list(
         self,
         *,
-        every: Annotated[bool, Says("Those that have ended too")] = False,
-        limit: Annotated[int, Says("At most so many, up to 1000", 100)] = 100,
-        before: Annotated[str | None, Says("The `next_before` of the page before")] = None,
+        every: Annotated[bool, Doc("Those that have ended too")] = False,
+        limit: Annotated[int, Doc("At most so many, up to 1000", 100)] = 100,
+        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
     ) -> WatcherPage:
         """Watchers, newest first."""
 
     @contract.post("/watchers", Scope.OPERATE, status=201, creates=True)
     async def create(
         self,
-        name: Annotated[str, Says("A name for it", "incoming")],
+        name: Annotated[str, Doc("A name for it", "incoming")],
         *,
-        directory: Annotated[str | None, Says("Files of this directory, where the workers run", "/srv/incoming")] = None,
-        file: Annotated[str | None, Says("This one file")] = None,
-        url: Annotated[str | None, Says("What this http(s) address answers")] = None,
-        pattern: Annotated[str | None, Says("Of a directory: which files, such as `*.csv`; all by default", "*.csv")] = None,
-        recursive: Annotated[bool | None, Says("Of a directory: the pattern counts at every depth")] = None,
-        existing: Annotated[
-            Literal["seen", "new"] | None, Says("What the first look finds counts as that; `seen` by default")
-        ] = None,
-        changes: Changes = None,
-        every: Every = None,
-        settle: Settle = None,
-        hashing: Hashing = None,
-        hash_limit: HashLimit = None,
-        fetch_timeout: FetchTimeout = None,
-        looked_by: LookedBy = None,
-        task: TaskName = None,
-        workflow: WorkflowName = None,
-        function: FunctionName = None,
-        flow: FlowName = None,
-        version: Version = None,
-        inputs: Inputs = None,
-        change_as: ChangeAs = None,
-        task_list: TaskList = None,
-        priority: Priority = None,
-        retry: Retry = None,
-        timeout: Timeout = None,
-        paused: Annotated[bool, Says("Begin paused")] = False,
+        paused: Annotated[bool, Doc("Begin paused")] = False,
+        **options: Unpack[WatcherOptions],
     ) -> Watcher:
         """Start a task, a workflow or a function when files or an address change.
 
@@ -193,8 +146,8 @@ class WatchersApi(Protocol):
         self,
         name: WatcherName,
         *,
-        after: Annotated[str | None, Says("The `next_after` of the page before")] = None,
-        limit: Annotated[int, Says("At most so many, up to 1000", 100)] = 100,
+        after: Annotated[str | None, Doc("The `next_after` of the page before")] = None,
+        limit: Annotated[int, Doc("At most so many, up to 1000", 100)] = 100,
     ) -> SeenPage:
         """What a watcher has seen, in order of name."""
 
@@ -203,25 +156,8 @@ class WatchersApi(Protocol):
         self,
         name: WatcherName,
         *,
-        changes: Changes = None,
-        every: Every = None,
-        settle: Settle = None,
-        hashing: Hashing = None,
-        hash_limit: HashLimit = None,
-        fetch_timeout: FetchTimeout = None,
-        looked_by: LookedBy = None,
-        task: TaskName = None,
-        workflow: WorkflowName = None,
-        function: FunctionName = None,
-        flow: FlowName = None,
-        version: Version = None,
-        inputs: Inputs = None,
-        change_as: ChangeAs = None,
-        task_list: TaskList = None,
-        priority: Priority = None,
-        retry: Retry = None,
-        timeout: Timeout = None,
-        clear: Annotated[Sequence[Literal["version", "retry"]], Says("What is not to be said any more", ["retry"])] = (),
+        clear: Annotated[Sequence[Literal["version", "retry"]], Doc("Options to remove", ["retry"])] = (),
+        **options: Unpack[WatcherChanges],
     ) -> Watcher:
         """Change how a watcher looks and what it starts, at once; what is not given, or null, stays; what it looks at does, too."""
 

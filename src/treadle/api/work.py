@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import TaskId
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 
-WorkerId = Annotated[str, Says("The worker's id, as registering it answered", "01935b8e-7c3a-7000-8000-000000000001")]
-ClaimVersion = Annotated[int, Says("As the claim said; a claim that is no longer held is refused with `claim_lost`", 1)]
-Lease = Annotated[float | None, Says("Seconds that it is held from now; null: what the server says", 60)]
+WorkerId = Annotated[str, Doc("The worker's id, as registering it answered", "01935b8e-7c3a-7000-8000-000000000001")]
+ClaimVersion = Annotated[int, Doc("As the claim said; a claim that is no longer held is refused with `claim_lost`", 1)]
+Lease = Annotated[float | None, Doc("Seconds that it is held from now; null: what the server says", 60)]
 
 
 @dataclass(frozen=True, slots=True)
-class Worker(Shape):
+class Worker(ApiRecord):
     """An outside worker."""
 
     worker_id: str
@@ -35,7 +35,7 @@ class Worker(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimedTask(Shape):
+class ClaimedTask(ApiRecord):
     """A task that the worker holds, with all that it needs to work on it."""
 
     task_id: str
@@ -61,14 +61,14 @@ class ClaimedTask(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed(Shape):
+class Claimed(ApiRecord):
     """What was claimed; empty: nothing was there in time."""
 
     tasks: list[ClaimedTask]
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimState(Shape):
+class ClaimState(ApiRecord):
     """How a claim stands."""
 
     task_id: str
@@ -82,7 +82,7 @@ class ClaimState(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Beat(Shape):
+class Beat(ApiRecord):
     """The worker is known to be alive; each claim that was named, in that order."""
 
     worker_id: str
@@ -90,7 +90,7 @@ class Beat(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Left(Shape):
+class Left(ApiRecord):
     """The worker is gone."""
 
     worker_id: str
@@ -99,7 +99,7 @@ class Left(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken(Shape):
+class Taken(ApiRecord):
     """What was said is stored."""
 
     task_id: str
@@ -108,7 +108,7 @@ class Taken(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class HeldClaim(Shape):
+class HeldClaim(ApiRecord):
     """A claim to be held for another lease."""
 
     task_id: str
@@ -116,7 +116,7 @@ class HeldClaim(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class NewLine(Shape):
+class NewLine(ApiRecord):
     """A line to be written about a task."""
 
     message: str
@@ -131,14 +131,14 @@ class WorkApi(Protocol):
     @contract.post("/workers", Scope.WORK, status=201, lists=True)
     async def register(
         self,
-        name: Annotated[str, Says("For people", "thumbnailer-7")],
-        handlers: Annotated[Sequence[str], Says("Names, short names or globs of what it handles", ["images.*"])],
+        name: Annotated[str, Doc("For people", "thumbnailer-7")],
+        handlers: Annotated[Sequence[str], Doc("Names, short names or globs of what it handles", ["images.*"])],
         *,
-        task_lists: Annotated[Sequence[str], Says("The task lists that it serves")] = (DEFAULT_LIST,),
-        concurrency: Annotated[int, Says("Tasks that it handles at once")] = 1,
-        heartbeat_every: Annotated[float, Says("Seconds between its signs of life")] = 10.0,
-        host: Annotated[str, Says("Where it runs, for people")] = "outside",
-        version: Annotated[str, Says("Its own version, for people")] = "",
+        task_lists: Annotated[Sequence[str], Doc("The task lists that it serves")] = (DEFAULT_LIST,),
+        concurrency: Annotated[int, Doc("Tasks that it handles at once")] = 1,
+        heartbeat_every: Annotated[float, Doc("Seconds between its signs of life")] = 10.0,
+        host: Annotated[str, Doc("Where it runs, for people")] = "outside",
+        version: Annotated[str, Doc("Its own version, for people")] = "",
     ) -> Worker:
         """Make a worker known; each start of a process is a new one."""
 
@@ -147,8 +147,8 @@ class WorkApi(Protocol):
         self,
         worker_id: WorkerId,
         *,
-        claims: Annotated[Sequence[HeldClaim], Says("Claims to be held for another lease")] = (),
-        running: Annotated[int | None, Says("Tasks in progress, for people")] = None,
+        claims: Annotated[Sequence[HeldClaim], Doc("Claims to be held for another lease")] = (),
+        running: Annotated[int | None, Doc("Tasks in progress, for people")] = None,
         lease: Lease = None,
     ) -> Beat:
         """A sign of life, which also renews all claims that it names."""
@@ -162,11 +162,11 @@ class WorkApi(Protocol):
         self,
         worker_id: WorkerId,
         *,
-        limit: Annotated[int, Says("At most so many tasks, up to 1000")] = 1,
-        wait_for: Annotated[float, Says("Wait so many seconds for one, up to 60", 30)] = 0.0,
+        limit: Annotated[int, Doc("At most so many tasks, up to 1000")] = 1,
+        wait_for: Annotated[float, Doc("Wait so many seconds for one, up to 60", 30)] = 0.0,
         lease: Lease = None,
-        names: Annotated[Sequence[str] | None, Says("Only these of the worker's handlers")] = None,
-        task_lists: Annotated[Sequence[str] | None, Says("Only these of the worker's task lists")] = None,
+        names: Annotated[Sequence[str] | None, Doc("Only these of the worker's handlers")] = None,
+        task_lists: Annotated[Sequence[str] | None, Doc("Only these of the worker's task lists")] = None,
     ) -> Claimed:
         """Take tasks that the worker has handlers for; waits for some if asked to."""
 
@@ -183,8 +183,8 @@ class WorkApi(Protocol):
         worker_id: WorkerId,
         claim_version: ClaimVersion,
         *,
-        fraction: Annotated[float | None, Says("How much is done, from 0 to 1", 0.5)] = None,
-        message: Annotated[str | None, Says("What is being done", "half way")] = None,
+        fraction: Annotated[float | None, Doc("How much is done, from 0 to 1", 0.5)] = None,
+        message: Annotated[str | None, Doc("What is being done", "half way")] = None,
         lease: Lease = None,
     ) -> ClaimState:
         """Say that the work gets on, which moves the progress deadline, and hold the claim."""
@@ -195,7 +195,7 @@ class WorkApi(Protocol):
         task_id: TaskId,
         worker_id: WorkerId,
         claim_version: ClaimVersion,
-        results: Annotated[dict[str, Json], Says("Merged key by key with those before", {"pages": 3})],
+        results: Annotated[dict[str, Json], Doc("Merged key by key with those before", {"pages": 3})],
     ) -> Taken:
         """Store partial results; whoever takes the task next is given them as its checkpoint."""
 
@@ -205,7 +205,7 @@ class WorkApi(Protocol):
         task_id: TaskId,
         worker_id: WorkerId,
         claim_version: ClaimVersion,
-        lines: Annotated[Sequence[NewLine], Says("Up to 1000; sent twice, they stand twice", [{"message": "half done"}])],
+        lines: Annotated[Sequence[NewLine], Doc("Up to 1000; sent twice, they stand twice", [{"message": "half done"}])],
     ) -> Taken:
         """Write lines about the task."""
 
@@ -216,7 +216,7 @@ class WorkApi(Protocol):
         worker_id: WorkerId,
         claim_version: ClaimVersion,
         *,
-        result: Annotated[dict[str, Json] | None, Says("Goes to whoever waits for it", {"thumbnails": 3})] = None,
+        result: Annotated[dict[str, Json] | None, Doc("Goes to whoever waits for it", {"thumbnails": 3})] = None,
     ) -> Taken:
         """The work is done."""
 
@@ -226,13 +226,13 @@ class WorkApi(Protocol):
         task_id: TaskId,
         worker_id: WorkerId,
         claim_version: ClaimVersion,
-        message: Annotated[str, Says("What went wrong, for people", "the image is corrupt")],
+        message: Annotated[str, Doc("What went wrong, for people", "the image is corrupt")],
         *,
-        code: Annotated[str, Says("Stable, for programs")] = "handler_error",
-        retryable: Annotated[bool, Says("False: no further attempt can help")] = True,
-        after: Annotated[float | None, Says("The next attempt after so many seconds; null: by the retry policy")] = None,
-        kind: Annotated[str | None, Says("The type of what was raised, for people")] = None,
-        traceback: Annotated[str | None, Says("Where it happened, for people")] = None,
+        code: Annotated[str, Doc("Stable, for programs")] = "handler_error",
+        retryable: Annotated[bool, Doc("False: no further attempt can help")] = True,
+        after: Annotated[float | None, Doc("The next attempt after so many seconds; null: by the retry policy")] = None,
+        kind: Annotated[str | None, Doc("The type of what was raised, for people")] = None,
+        traceback: Annotated[str | None, Doc("Where it happened, for people")] = None,
     ) -> Taken:
         """The attempt failed: it is tried again by the task's retry policy, or not at all."""
 
@@ -242,9 +242,9 @@ class WorkApi(Protocol):
         task_id: TaskId,
         worker_id: WorkerId,
         claim_version: ClaimVersion,
-        seconds: Annotated[float, Says("Due again after so many seconds", 300)],
+        seconds: Annotated[float, Doc("Due again after so many seconds", 300)],
         *,
-        checkpoint: Annotated[Json, Says("Given with the task then")] = None,
+        checkpoint: Annotated[Json, Doc("Given with the task then")] = None,
     ) -> Taken:
         """There is nothing to do for so long: the task is given up, and due again then."""
 
@@ -254,12 +254,12 @@ class WorkApi(Protocol):
         task_id: TaskId,
         worker_id: WorkerId,
         claim_version: ClaimVersion,
-        title: Annotated[str, Says("The question, in a line", "Publish these pictures?")],
+        title: Annotated[str, Doc("The question, in a line", "Publish these pictures?")],
         *,
-        context: Annotated[dict[str, Json] | None, Says("What the decision is about")] = None,
-        deciders: Annotated[Sequence[str], Says("Who may decide; none: everybody who may operate")] = (),
-        expires: Annotated[float | None, Says("Seconds after which nobody need decide")] = None,
-        checkpoint: Annotated[Json, Says("Given with the task then")] = None,
+        context: Annotated[dict[str, Json] | None, Doc("What the decision is about")] = None,
+        deciders: Annotated[Sequence[str], Doc("Who may decide; none: everybody who may operate")] = (),
+        expires: Annotated[float | None, Doc("Seconds after which nobody need decide")] = None,
+        checkpoint: Annotated[Json, Doc("Given with the task then")] = None,
     ) -> Taken:
         """A person has to decide: the task is given up, and due again with the decision once it is approved."""
 
@@ -269,11 +269,11 @@ class WorkApi(Protocol):
         task_id: TaskId,
         worker_id: WorkerId,
         claim_version: ClaimVersion,
-        external_job_id: Annotated[str, Says("What the outside service calls the job", "job-81")],
+        external_job_id: Annotated[str, Doc("What the outside service calls the job", "job-81")],
         *,
-        polling_interval_seconds: Annotated[float, Says("Seconds between two polls")] = 60.0,
-        progress_hint: Annotated[str | None, Says("How far it is, for people")] = None,
-        progress: Annotated[float | None, Says("How much is done, from 0 to 1")] = None,
+        polling_interval_seconds: Annotated[float, Doc("Seconds between two polls")] = 60.0,
+        progress_hint: Annotated[str | None, Doc("How far it is, for people")] = None,
+        progress: Annotated[float | None, Doc("How much is done, from 0 to 1")] = None,
     ) -> Taken:
         """The work goes on in an outside service, where a specialist polls it; refused where no live server has one."""
 
@@ -284,6 +284,6 @@ class WorkApi(Protocol):
         worker_id: WorkerId,
         claim_version: ClaimVersion,
         *,
-        reason: Annotated[str, Says("Why")] = "released by its worker",
+        reason: Annotated[str, Doc("Why")] = "released by its worker",
     ) -> Taken:
         """Give the task back unfinished; another takes it at once."""

@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 
-from treadle.api.contract import PREFIX, Shape
+from treadle.api.contract import PREFIX, ApiRecord
 from treadle.api.wire import to_json
 from treadle.http.access import bearer
 from treadle.http.app_state import AppState
@@ -45,7 +45,7 @@ class CallBack(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class CalledBack(Shape):
+class CalledBack(ApiRecord):
     """What was said is stored."""
 
     job_id: str

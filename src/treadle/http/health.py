@@ -9,7 +9,7 @@ from typing import Any, Self
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 
-from treadle.api.contract import PREFIX, Shape
+from treadle.api.contract import PREFIX, ApiRecord
 from treadle.api.system import Status
 from treadle.api.wire import to_json
 from treadle.http.app_state import AppState
@@ -26,7 +26,7 @@ _PUBLIC: dict[str, Any] = {"security": []}
 
 
 @dataclass(frozen=True, slots=True)
-class Health(Shape):
+class Health(ApiRecord):
     """The server is there, and its store answers."""
 
     status: str

@@ -12,7 +12,7 @@ import msgspec
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import Response
 
-from treadle.api.contract import PREFIX, Shape
+from treadle.api.contract import PREFIX, ApiRecord
 from treadle.api.wire import to_json
 from treadle.dispatch import GitHubIssue, InvalidIssue, coordinator_of, make_issue
 from treadle.http.app_state import AppState
@@ -53,7 +53,7 @@ class NotConfigured(Refused):
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested(Shape):
+class Ingested(ApiRecord):
     """The job that stands for the issue."""
 
     task_id: str
@@ -62,7 +62,7 @@ class Ingested(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Pong(Shape):
+class Pong(ApiRecord):
     """GitHub has asked whether somebody is there."""
 
     pong: bool

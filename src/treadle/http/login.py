@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from treadle.api.contract import Shape
+from treadle.api.contract import ApiRecord
 from treadle.api.wire import Instant, to_json
 from treadle.http.access import COOKIE
 from treadle.http.app_state import AppState
@@ -24,7 +24,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True, slots=True)
-class Caller(Shape):
+class Caller(ApiRecord):
     """Who calls, and what they may do."""
 
     actor: str

@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from treadle.api.contract import Shape
+from treadle.api.contract import ApiRecord
 from treadle.model.errors import (
     BacklogFull,
     CallbackRefused,
@@ -66,7 +66,7 @@ class ClientGone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem(Shape):
+class Problem(ApiRecord):
     """What went wrong."""
 
     type: str

@@ -138,13 +138,13 @@ def _default(parameter: Parameter) -> Any:
 
 
 def _said(parameter: Parameter) -> dict[str, Any]:
-    says = parameter.says
+    doc = parameter.doc
     bare = _bare(parameter.hint)
-    said: dict[str, Any] = {"description": says.text}
+    said: dict[str, Any] = {"description": doc.text}
     if bare is int or int in get_args(bare):
         most = 2**63 - 1 if parameter.name.endswith("seq") else 2**31 - 1  # what both stores can keep
         said |= {"ge": -most, "le": most}
-    return said | ({} if says.example is None else {"examples": [says.example]})
+    return said | ({} if doc.example is None else {"examples": [doc.example]})
 
 
 def _instant(value: object) -> datetime:
@@ -188,7 +188,7 @@ def _made_model(call: Call) -> type[BaseModel]:
         each.name: (_bare(each.hint), Field(... if each.required else _default(each), **_said(each))) for each in call.others
     }
     name = "".join(word.title() for word in call.id.split("_"))
-    example = {each.name: each.says.example for each in call.others if each.required or each.says.example is not None}
+    example = {each.name: each.doc.example for each in call.others if each.required or each.doc.example is not None}
     config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [to_builtins(example)]})
     return create_model(name, __config__=config, __validators__={"few": model_validator(mode="before")(_few)}, **fields)  # type: ignore[dict-item]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from treadle.api.contract import Shape
+from treadle.api.contract import ApiRecord
 
 REF = "#/components/schemas/{model}"
 
@@ -17,7 +17,7 @@ _used: dict[str, type] = {}
 def content_of(kind: Any) -> dict[str, Any]:
     """What the documentation says of an answer that is such a record; `components` has its schema."""
     assert isinstance(kind, type)
-    assert issubclass(kind, Shape)
+    assert issubclass(kind, ApiRecord)
     if _used.setdefault(kind.__name__, kind) is not kind:
         raise TypeError(f"Two records of the contract are called {kind.__name__}.")
     return {"content": {"application/json": {"schema": {"$ref": REF.format(model=kind.__name__)}}}}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from treadle.api.approvals import Approval, ApprovalId, Reason
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.wire import Instant
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
@@ -18,7 +18,7 @@ from treadle.model.values import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Shape):
+class Question(ApiRecord):
     """An approval in brief."""
 
     id: str
@@ -44,7 +44,7 @@ class Question(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Questions(Shape):
+class Questions(ApiRecord):
     """Approvals, newest first."""
 
     approvals: list[Question]
@@ -75,9 +75,9 @@ def question(approval: Approval, whole: bool = False) -> Question:
 @tool()
 async def approval_list(
     desk: RequestContext,
-    state: Annotated[Sequence[str], Says("Only these states; none: those that are pending")] = (),
-    run_id: Annotated[str | None, Says("Only of this run")] = None,
-    every: Annotated[bool, Says("All states: those that are decided, expired or canceled too")] = False,
+    state: Annotated[Sequence[str], Doc("Only these states; none: those that are pending")] = (),
+    run_id: Annotated[str | None, Doc("Only of this run")] = None,
+    every: Annotated[bool, Doc("All states: those that are decided, expired or canceled too")] = False,
     limit: Limit = PAGE,
     before: Before = None,
 ) -> Questions:
@@ -96,10 +96,10 @@ async def approval_show(desk: RequestContext, approval_id: ApprovalId, whole: Wh
 async def approval_decide(
     desk: RequestContext,
     approval_id: ApprovalId,
-    decision: Annotated[Literal["approve", "deny"], Says("`approve` or `deny`", "approve")],
+    decision: Annotated[Literal["approve", "deny"], Doc("`approve` or `deny`", "approve")],
     reason: Reason = None,
     edits: Annotated[
-        dict[str, Json] | None, Says("Laid over the context first, where the request allows it; only to approve", {"amount": 3})
+        dict[str, Json] | None, Doc("Laid over the context first, where the request allows it; only to approve", {"amount": 3})
     ] = None,
 ) -> Question:
     """Approve or deny, as whoever this connection's token names; with the vote that decides, the work goes on (or fails) at once.

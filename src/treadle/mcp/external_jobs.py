@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.external_jobs import ExternalJob, JobId
 from treadle.api.wire import Instant
 from treadle.mcp.request_context import RequestContext
@@ -15,7 +15,7 @@ from treadle.model.access import Scope
 
 
 @dataclass(frozen=True, slots=True)
-class JobLine(Shape):
+class JobLine(ApiRecord):
     """An outside job in brief."""
 
     id: str
@@ -39,7 +39,7 @@ class JobLine(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class JobLines(Shape):
+class JobLines(ApiRecord):
     """Jobs, newest first."""
 
     jobs: list[JobLine]
@@ -82,8 +82,8 @@ def job_line(job: ExternalJob) -> JobLine:
 @tool()
 async def external_job_list(
     desk: RequestContext,
-    every: Annotated[bool, Says("Those that have ended too")] = False,
-    run_id: Annotated[str | None, Says("Only of this run")] = None,
+    every: Annotated[bool, Doc("Those that have ended too")] = False,
+    run_id: Annotated[str | None, Doc("Only of this run")] = None,
     limit: Limit = PAGE,
     before: Before = None,
 ) -> JobLines:
@@ -122,8 +122,8 @@ async def external_job_show(desk: RequestContext, job_id: JobId) -> JobView:
 async def external_job_manage(
     desk: RequestContext,
     job_id: JobId,
-    action: Annotated[Literal["poll", "cancel"], Says("What to do", "poll")],
-    reason: Annotated[str | None, Says("To cancel: kept with the task")] = None,
+    action: Annotated[Literal["poll", "cancel"], Doc("What to do", "poll")],
+    reason: Annotated[str | None, Doc("To cancel: kept with the task")] = None,
 ) -> JobLine:
     """Have a job polled now, or end its task and have the service told that it is not wanted any more."""
     jobs = desk.api.external_jobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.flows import FlowDetail, FlowName, FlowVersion
 from treadle.mcp.language import Source, Sources, check, texts
 from treadle.mcp.request_context import RequestContext
@@ -17,7 +17,7 @@ _VERSIONS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class FlowVersions(Shape):
+class FlowVersions(ApiRecord):
     """Published flows."""
 
     flows: list[FlowVersion]
@@ -28,7 +28,7 @@ class FlowVersions(Shape):
 @tool()
 async def flow_list(
     desk: RequestContext,
-    name: Annotated[str | None, Says("All versions of this flow; null: the newest of each", "shop")] = None,
+    name: Annotated[str | None, Doc("All versions of this flow; null: the newest of each", "shop")] = None,
     limit: Limit = PAGE,
     after: After = None,
 ) -> FlowVersions:
@@ -45,8 +45,8 @@ async def flow_list(
 async def flow_show(
     desk: RequestContext,
     name: FlowName,
-    version: Annotated[int | None, Says("A version of it; null: the newest", 1)] = None,
-    with_sources: Annotated[bool, Says("With the AFL itself")] = True,
+    version: Annotated[int | None, Doc("A version of it; null: the newest", 1)] = None,
+    with_sources: Annotated[bool, Doc("With the AFL itself")] = True,
 ) -> FlowDetail:
     """A flow: its workflows with what they take and return, the handlers that it needs, and its sources."""
     found = await desk.api.flows.get(name, version=version)
@@ -56,7 +56,7 @@ async def flow_show(
 @tool(Scope.OPERATE, repeatable=True)
 async def flow_publish(
     desk: RequestContext,
-    name: Annotated[str, Says("The name to publish under", "shop")],
+    name: Annotated[str, Doc("The name to publish under", "shop")],
     source: Source = None,
     sources: Sources = None,
 ) -> FlowVersion:

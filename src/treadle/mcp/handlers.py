@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.handlers import Handler
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
@@ -16,7 +16,7 @@ from treadle.model.values import Json
 
 
 @dataclass(frozen=True, slots=True)
-class HandlersDone(Shape):
+class HandlersDone(ApiRecord):
     """What there is, or what became of one."""
 
     success: bool
@@ -39,17 +39,17 @@ async def listed(desk: RequestContext, limit: int, after: str | None) -> tuple[l
 @tool(changes=True, ends=True, repeatable=True)
 async def afl_manage_handlers(
     desk: RequestContext,
-    action: Annotated[Literal["list", "get", "register", "delete"], Says("What to do", "list")],
-    facet_name: Annotated[str | None, Says("The event facet's qualified name; not for `list`", "billing.ProcessPayment")] = None,
+    action: Annotated[Literal["list", "get", "register", "delete"], Doc("What to do", "list")],
+    facet_name: Annotated[str | None, Doc("The event facet's qualified name; not for `list`", "billing.ProcessPayment")] = None,
     module_uri: Annotated[
-        str | None, Says("To register: `package.module`, or `file:///path/to/module.py`, where runners find it", "handlers.billing")
+        str | None, Doc("To register: `package.module`, or `file:///path/to/module.py`, where runners find it", "handlers.billing")
     ] = None,
-    entrypoint: Annotated[str, Says("To register: the function in it")] = "handle",
-    version: Annotated[str, Says("To register: for people")] = "1.0.0",
-    checksum: Annotated[str, Says("To register: changing it makes runners load the module anew")] = "",
-    timeout_ms: Annotated[int, Says("To register: longest time for one attempt in milliseconds")] = 30_000,
-    requirements: Annotated[Sequence[str], Says("To register: as pip has them", ["requests>=2.31"])] = (),
-    metadata: Annotated[dict[str, Json] | None, Says("To register: what the function is given beside the payload")] = None,
+    entrypoint: Annotated[str, Doc("To register: the function in it")] = "handle",
+    version: Annotated[str, Doc("To register: for people")] = "1.0.0",
+    checksum: Annotated[str, Doc("To register: changing it makes runners load the module anew")] = "",
+    timeout_ms: Annotated[int, Doc("To register: longest time for one attempt in milliseconds")] = 30_000,
+    requirements: Annotated[Sequence[str], Doc("To register: as pip has them", ["requests>=2.31"])] = (),
+    metadata: Annotated[dict[str, Json] | None, Doc("To register: what the function is given beside the payload")] = None,
     limit: Limit = PAGE,
     after: After = None,
 ) -> HandlersDone:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.flows import FlowDiagnostic, FormattedSource, SourceText
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
@@ -20,16 +20,16 @@ _MOST_FINDINGS = 20
 _PROGRAM = 100_000
 
 Source = Annotated[
-    str | None, Says("One AFL source", "namespace tea { workflow Brew() => (ok: Boolean) andThen { yield Brew(ok = true) } }")
+    str | None, Doc("One AFL source", "namespace tea { workflow Brew() => (ok: Boolean) andThen { yield Brew(ok = true) } }")
 ]
 Sources = Annotated[
     Sequence[SourceText] | None,
-    Says("Several AFL sources that are compiled together, instead of `source`", [{"name": "a.afl", "text": ""}]),
+    Doc("Several AFL sources that are compiled together, instead of `source`", [{"name": "a.afl", "text": ""}]),
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding(Shape):
+class Finding(ApiRecord):
     """What is wrong in one place of a source, and how to put it right; lines and columns count from 1."""
 
     message: str
@@ -48,7 +48,7 @@ class Finding(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Validation(Shape):
+class Validation(ApiRecord):
     """Whether sources are a program."""
 
     valid: bool
@@ -62,7 +62,7 @@ class Validation(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Compilation(Shape):
+class Compilation(ApiRecord):
     """What sources compile to."""
 
     success: bool
@@ -75,7 +75,7 @@ class Compilation(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Formatted(Shape):
+class Formatted(ApiRecord):
     """Sources in the one layout; those with syntax errors are not among them."""
 
     valid: bool
@@ -84,7 +84,7 @@ class Formatted(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing(Shape):
+class Drawing(ApiRecord):
     """Steps and what they wait for."""
 
     mermaid: str
@@ -181,12 +181,12 @@ async def flow_format(desk: RequestContext, source: Source = None, sources: Sour
 @tool()
 async def flow_graph(
     desk: RequestContext,
-    name: Annotated[str | None, Says("A published flow's name or digest", "shop")] = None,
-    version: Annotated[int | None, Says("A version of it; null: the newest", 1)] = None,
-    run_id: Annotated[str | None, Says("A run: its workflow, with the states of its steps")] = None,
+    name: Annotated[str | None, Doc("A published flow's name or digest", "shop")] = None,
+    version: Annotated[int | None, Doc("A version of it; null: the newest", 1)] = None,
+    run_id: Annotated[str | None, Doc("A run: its workflow, with the states of its steps")] = None,
     source: Source = None,
     sources: Sources = None,
-    workflow: Annotated[str | None, Says("Only this workflow; null: all", "shop.Checkout")] = None,
+    workflow: Annotated[str | None, Doc("Only this workflow; null: all", "shop.Checkout")] = None,
 ) -> Drawing:
     """Draw what waits for what as a Mermaid flowchart: of a published flow, of a run, or of sources."""
     given = [name is not None, run_id is not None, source is not None or bool(sources)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.objectives import Criteria, Level, Metadata, Objective, ObjectiveId, Prompt, StatusWord
 from treadle.api.wire import Instant
 from treadle.mcp.request_context import RequestContext
@@ -19,7 +19,7 @@ _TRAILS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectiveLine(Shape):
+class ObjectiveLine(ApiRecord):
     """An objective in brief."""
 
     objective_id: str
@@ -39,7 +39,7 @@ class ObjectiveLine(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectiveLines(Shape):
+class ObjectiveLines(ApiRecord):
     """Objectives, newest first."""
 
     objectives: list[ObjectiveLine]
@@ -48,7 +48,7 @@ class ObjectiveLines(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Try(Shape):
+class Try(ApiRecord):
     """A workorder: one try at an objective, and what came of it."""
 
     work_order_id: str
@@ -94,7 +94,7 @@ def objective_line(each: Objective) -> ObjectiveLine:
 @tool()
 async def objective_list(
     desk: RequestContext,
-    status: Annotated[Sequence[StatusWord], Says("Only with these", ["TODO"])] = (),
+    status: Annotated[Sequence[StatusWord], Doc("Only with these", ["TODO"])] = (),
     limit: Limit = PAGE,
     before: Before = None,
 ) -> ObjectiveLines:
@@ -141,17 +141,17 @@ async def objective_show(desk: RequestContext, objective_id: ObjectiveId) -> Obj
 @tool(Scope.OPERATE)
 async def objective_add(
     desk: RequestContext,
-    title: Annotated[str, Says("What is wanted, in one line of up to 500 characters", "greet must name the person")],
+    title: Annotated[str, Doc("What is wanted, in one line of up to 500 characters", "greet must name the person")],
     acceptance_criteria: Annotated[Sequence[str], Criteria] = (),
     type: Annotated[  # noqa: A002 - the word of the artifact
-        Literal["TICKET", "STANDING"], Says("Which rules of the topology it follows")
+        Literal["TICKET", "STANDING"], Doc("Which rules of the topology it follows")
     ] = "TICKET",
     importance: Level = 2,
     urgency: Level = 2,
-    blocked_by: Annotated[Sequence[str], Says("Ids of objectives that must be DONE first, or reasons")] = (),
+    blocked_by: Annotated[Sequence[str], Doc("Ids of objectives that must be DONE first, or reasons")] = (),
     metadata: Metadata = None,
     prompt: Prompt = None,
-    key: Annotated[str | None, Says("While an objective with it is not DONE, that one is meant")] = None,
+    key: Annotated[str | None, Doc("While an objective with it is not DONE, that one is meant")] = None,
 ) -> ObjectiveLine:
     """Add an objective; it is NEW until somebody approves it."""
     added = await desk.api.objectives.add(
@@ -172,9 +172,9 @@ async def objective_add(
 async def objective_manage(
     desk: RequestContext,
     objective_id: ObjectiveId,
-    action: Annotated[Literal["approve", "block", "unblock"], Says("What to do", "approve")],
-    reason: Annotated[str | None, Says("To block: why; until somebody unblocks it")] = None,
-    on: Annotated[str | None, Says("To block: the id of the objective that it waits for")] = None,
+    action: Annotated[Literal["approve", "block", "unblock"], Doc("What to do", "approve")],
+    reason: Annotated[str | None, Doc("To block: why; until somebody unblocks it")] = None,
+    on: Annotated[str | None, Doc("To block: the id of the objective that it waits for")] = None,
 ) -> ObjectiveLine:
     """Let a NEW objective be worked on, keep a TODO one from it, or resolve all that blocks one."""
     objectives = desk.api.objectives

@@ -10,7 +10,7 @@ from typing import get_type_hints
 import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 
-from treadle.api.contract import Says
+from treadle.api.contract import Doc
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.resource import refused
 from treadle.model.errors import TreadleError
@@ -66,4 +66,4 @@ def prompt(body: Telling) -> Prompt:
 
 
 def _said(hint: object) -> str:
-    return next((each.text for each in getattr(hint, "__metadata__", ()) if isinstance(each, Says)), "")
+    return next((each.text for each in getattr(hint, "__metadata__", ()) if isinstance(each, Doc)), "")

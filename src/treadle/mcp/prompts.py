@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from treadle.api.contract import Says
+from treadle.api.contract import Doc
 from treadle.api.flows import SourceText
 from treadle.mcp.answers import text_of
 from treadle.mcp.brief import BRIEF
@@ -27,8 +27,8 @@ async def afl_language(desk: RequestContext) -> str:
 @prompt
 async def afl_write(
     desk: RequestContext,
-    goal: Annotated[str, Says("What the flow is to do")],
-    namespace: Annotated[str, Says("The namespace to write it in")] = "",
+    goal: Annotated[str, Doc("What the flow is to do")],
+    namespace: Annotated[str, Doc("The namespace to write it in")] = "",
 ) -> str:
     """Write a flow for a goal: the language in brief, the handlers that live workers have, and how to go about it."""
     fleet = await desk.api.servers.fleet()
@@ -59,7 +59,7 @@ Go about it like this:
 
 
 @prompt
-async def afl_fix(desk: RequestContext, source: Annotated[str, Says("The AFL that does not compile")]) -> str:
+async def afl_fix(desk: RequestContext, source: Annotated[str, Doc("The AFL that does not compile")]) -> str:
     """Mend AFL that does not compile: its errors with lines and hints, and the language in brief."""
     sources = [SourceText(MAIN, source)]
     findings = found((await desk.api.flows.validate(sources)).diagnostics, sources)
@@ -79,7 +79,7 @@ Mend the source: change only what is wrong, and keep what it means. Then call `a
 
 
 @prompt
-async def run_debug(desk: RequestContext, run_id: Annotated[str, Says("The run's id")]) -> str:
+async def run_debug(desk: RequestContext, run_id: Annotated[str, Doc("The run's id")]) -> str:
     """Find out why a run failed or does not go on: its error, failed steps, open tasks, log and source, and what can be done."""
     run = await desk.api.runs.get(run_id)
     failed = (await desk.api.steps.list(run.id, state=["failed"], limit=_STEPS)).steps

@@ -11,7 +11,7 @@ import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
 
-from treadle.api.contract import Shape
+from treadle.api.contract import ApiRecord
 from treadle.api.wire import to_builtins
 from treadle.mcp.answers import details, text_of
 from treadle.mcp.request_context import RequestContext
@@ -19,7 +19,7 @@ from treadle.model.errors import InvalidInput, NotFound, TreadleError
 
 JSON, TEXT, MARKDOWN = "application/json", "text/plain", "text/markdown"
 
-Reading = Callable[..., Awaitable[Shape | str]]
+Reading = Callable[..., Awaitable[ApiRecord | str]]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treadle.api.contract import Shape
+from treadle.api.contract import ApiRecord
 from treadle.api.handlers import Handler
 from treadle.api.servers import ServerList
 from treadle.api.steps import Step
@@ -24,7 +24,7 @@ _PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class StepRecord(Shape):
+class StepRecord(ApiRecord):
     """A step as agents know it."""
 
     id: str
@@ -46,7 +46,7 @@ class StepRecord(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerPage(Shape):
+class HandlerPage(ApiRecord):
     """Handler registrations."""
 
     handlers: list[Handler]
@@ -54,7 +54,7 @@ class HandlerPage(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class StepRecords(Shape):
+class StepRecords(ApiRecord):
     """Steps of a run, in the order of the program."""
 
     steps: list[StepRecord]
@@ -91,14 +91,14 @@ def _record(run_id: str, step: Step) -> StepRecord:
 
 
 @resource("afl://runners{?state,before,limit}", "runners")
-async def runners(desk: RequestContext, state: str | None = None, before: str | None = None, limit: str | None = None) -> Shape:
+async def runners(desk: RequestContext, state: str | None = None, before: str | None = None, limit: str | None = None) -> ApiRecord:
     """Runs, newest first; `next_before` of a page is the `before` of the next."""
     found = await run_list.body(desk, [state] if state else (), limit=_limit(limit), before=before)
     return found
 
 
 @resource("afl://runners/{runner_id}", "runner")
-async def runner(desk: RequestContext, runner_id: str) -> Shape:
+async def runner(desk: RequestContext, runner_id: str) -> ApiRecord:
     """One run: inputs, outputs, error, and what it waits for."""
     found = await run_show.body(desk, runner_id)
     return found
@@ -107,7 +107,7 @@ async def runner(desk: RequestContext, runner_id: str) -> Shape:
 @resource("afl://runners/{runner_id}/steps{?state,after,limit}", "runner steps")
 async def runner_steps(
     desk: RequestContext, runner_id: str, state: str | None = None, after: str | None = None, limit: str | None = None
-) -> Shape:
+) -> ApiRecord:
     """Steps and blocks of a run with their values; `next_after` of a page is the `after` of the next."""
     page = await desk.api.steps.list(runner_id, state=[state] if state else (), after=after, limit=_limit(limit))
     return StepRecords([_record(page.run_id, step) for step in page.steps], page.next_after)
@@ -116,28 +116,28 @@ async def runner_steps(
 @resource("afl://runners/{runner_id}/logs{?before,after,limit}", "runner logs")
 async def runner_logs(
     desk: RequestContext, runner_id: str, before: str | None = None, after: str | None = None, limit: str | None = None
-) -> Shape:
+) -> ApiRecord:
     """The last lines about a run, or those before or after a number."""
     found = await run_logs.body(desk, runner_id, limit=_limit(limit), before=_number(before), after=_number(after))
     return found
 
 
 @resource("afl://steps/{step_id}", "step")
-async def step(desk: RequestContext, step_id: str) -> Shape:
+async def step(desk: RequestContext, step_id: str) -> ApiRecord:
     """One step."""
     found = await desk.api.steps.find(step_id)
     return _record(found.run_id, await desk.api.steps.get(found.run_id, found.step_id))
 
 
 @resource("afl://flows{?after,limit}", "flows")
-async def flows(desk: RequestContext, after: str | None = None, limit: str | None = None) -> Shape:
+async def flows(desk: RequestContext, after: str | None = None, limit: str | None = None) -> ApiRecord:
     """The newest version of each published flow."""
     found = await flow_list.body(desk, limit=_limit(limit), after=after)
     return found
 
 
 @resource("afl://flows/{flow_id}{?version}", "flow")
-async def flow(desk: RequestContext, flow_id: str, version: str | None = None) -> Shape:
+async def flow(desk: RequestContext, flow_id: str, version: str | None = None) -> ApiRecord:
     """A flow by name or digest: its workflows with what they take and return, and the handlers that it needs."""
     found = await flow_show.body(desk, flow_id, _number(version), with_sources=False)
     return found
@@ -153,40 +153,40 @@ async def flow_source(desk: RequestContext, flow_id: str, version: str | None = 
 
 
 @resource("afl://servers", "servers")
-async def servers(desk: RequestContext) -> Shape:
+async def servers(desk: RequestContext) -> ApiRecord:
     """The processes that host workers, newest first, at most 100."""
     return ServerList((await desk.api.servers.list()).servers[:PAGE_LIMIT])
 
 
 @resource("afl://tasks{?state,before,limit}", "tasks")
-async def tasks(desk: RequestContext, state: str | None = None, before: str | None = None, limit: str | None = None) -> Shape:
+async def tasks(desk: RequestContext, state: str | None = None, before: str | None = None, limit: str | None = None) -> ApiRecord:
     """Tasks, newest first; `next_before` of a page is the `before` of the next."""
     found = await task_list.body(desk, [state] if state else (), limit=_limit(limit), before=before)
     return found
 
 
 @resource("afl://tasks/{task_id}", "task")
-async def task(desk: RequestContext, task_id: str) -> Shape:
+async def task(desk: RequestContext, task_id: str) -> ApiRecord:
     """One task: payload, result, error, what happened to it, and why it is where it is."""
     found = await task_show.body(desk, task_id)
     return found
 
 
 @resource("afl://handlers{?after,limit}", "handlers")
-async def handlers(desk: RequestContext, after: str | None = None, limit: str | None = None) -> Shape:
+async def handlers(desk: RequestContext, after: str | None = None, limit: str | None = None) -> ApiRecord:
     """Handler registrations by name; `next_after` of a page is the `after` of the next."""
     page, next_after = await listed(desk, _limit(limit), after)
     return HandlerPage(page, next_after)
 
 
 @resource("afl://handlers/{facet_name}", "handler")
-async def handler(desk: RequestContext, facet_name: str) -> Shape:
+async def handler(desk: RequestContext, facet_name: str) -> ApiRecord:
     """The handler registration of a facet, by its qualified name."""
     return await desk.api.handlers.get(facet_name)
 
 
 @resource("afl://status", "status")
-async def status(desk: RequestContext) -> Shape:
+async def status(desk: RequestContext) -> ApiRecord:
     """How the system is: whether something is wrong, and what there is to do."""
     found: Status = await desk.api.system.status()
     return found

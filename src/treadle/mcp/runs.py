@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.runs import Run, RunId, RunOutputs, SignalTold
 from treadle.api.steps import Step
 from treadle.api.tasks import Line
@@ -25,7 +25,7 @@ _TASKS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class RunSummary(Shape):
+class RunSummary(ApiRecord):
     """A run in brief."""
 
     id: str
@@ -40,7 +40,7 @@ class RunSummary(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class RunSummaries(Shape):
+class RunSummaries(ApiRecord):
     """Runs, newest first."""
 
     runs: list[RunSummary]
@@ -68,7 +68,7 @@ class RunView(RunSummary):
 
 
 @dataclass(frozen=True, slots=True)
-class StepLine(Shape):
+class StepLine(ApiRecord):
     """A step in brief."""
 
     id: str
@@ -84,7 +84,7 @@ class StepLine(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class StepLines(Shape):
+class StepLines(ApiRecord):
     """Steps of a run, in the order of the program."""
 
     run_id: str
@@ -94,7 +94,7 @@ class StepLines(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class LogLine(Shape):
+class LogLine(ApiRecord):
     """A line that the flow, a handler or an agent wrote."""
 
     at: Instant
@@ -118,7 +118,7 @@ class StepView(StepLine):
 
 
 @dataclass(frozen=True, slots=True)
-class LogPage(Shape):
+class LogPage(ApiRecord):
     """Lines in the order of writing."""
 
     run_id: str
@@ -157,10 +157,10 @@ def log_line(each: Line, path: str | None) -> LogLine:
 @tool()
 async def run_list(
     desk: RequestContext,
-    state: Annotated[Sequence[str], Says("Only these states", ["failed"])] = (),
-    workflow: Annotated[str | None, Says("Only of this workflow (qualified name) or function", "shop.Checkout")] = None,
-    flow: Annotated[str | None, Says("Only of this flow: a digest, or a name with all its versions", "shop")] = None,
-    search: Annotated[str | None, Says("Text in the workflow's name or the idempotency key, or the start of an id")] = None,
+    state: Annotated[Sequence[str], Doc("Only these states", ["failed"])] = (),
+    workflow: Annotated[str | None, Doc("Only of this workflow (qualified name) or function", "shop.Checkout")] = None,
+    flow: Annotated[str | None, Doc("Only of this flow: a digest, or a name with all its versions", "shop")] = None,
+    search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the start of an id")] = None,
     limit: Limit = PAGE,
     before: Before = None,
 ) -> RunSummaries:
@@ -199,10 +199,10 @@ async def run_show(desk: RequestContext, run_id: RunId, whole: Whole = False) ->
 async def run_steps(
     desk: RequestContext,
     run_id: RunId,
-    state: Annotated[Sequence[str], Says("Only these states: `failed` finds what went wrong", ["failed"])] = (),
-    below: Annotated[str | None, Says("Only the children of this step or block (its id)")] = None,
-    blocks: Annotated[bool, Says("Blocks, items and cases too")] = False,
-    values: Annotated[bool, Says("With what steps were given and returned")] = False,
+    state: Annotated[Sequence[str], Doc("Only these states: `failed` finds what went wrong", ["failed"])] = (),
+    below: Annotated[str | None, Doc("Only the children of this step or block (its id)")] = None,
+    blocks: Annotated[bool, Doc("Blocks, items and cases too")] = False,
+    values: Annotated[bool, Doc("With what steps were given and returned")] = False,
     limit: Limit = PAGE,
     after: After = None,
 ) -> StepLines:
@@ -240,8 +240,8 @@ async def run_logs(
     desk: RequestContext,
     run_id: RunId,
     limit: Limit = 50,
-    before: Annotated[int | None, Says("Only lines before this number")] = None,
-    after: Annotated[int | None, Says("Only lines after this number: those that came since")] = None,
+    before: Annotated[int | None, Doc("Only lines before this number")] = None,
+    after: Annotated[int | None, Doc("Only lines after this number: those that came since")] = None,
 ) -> LogPage:
     """The last lines about a run, or the first after a number: what the flow, its handlers and agents wrote."""
     page = await desk.api.runs.logs(run_id, limit=page_size(limit), before=before, after=after)
@@ -269,9 +269,9 @@ async def run_outputs(desk: RequestContext, run_id: RunId, wait_for: WaitFor = 0
 async def run_signal(
     desk: RequestContext,
     run_id: RunId,
-    name: Annotated[str, Says("The signal's name, as the function waits for it", "approved")],
-    payload: Annotated[Json, Says("What it is told", {"by": "Ada"})] = None,
-    idempotency_key: Annotated[str | None, Says("The same signal with the same key is told once")] = None,
+    name: Annotated[str, Doc("The signal's name, as the function waits for it", "approved")],
+    payload: Annotated[Json, Doc("What it is told", {"by": "Ada"})] = None,
+    idempotency_key: Annotated[str | None, Doc("The same signal with the same key is told once")] = None,
 ) -> SignalTold:
     """Tell a run of a durable function something; it is kept until the function waits for it."""
     return await desk.api.runs.signal(run_id, name, payload, idempotency_key=idempotency_key)

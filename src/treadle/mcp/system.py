@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.system import Status
 from treadle.api.tasks import Why
 from treadle.mcp.request_context import RequestContext
@@ -13,7 +13,7 @@ from treadle.mcp.tool import tool
 
 
 @dataclass(frozen=True, slots=True)
-class Abilities(Shape):
+class Abilities(ApiRecord):
     """What live workers can do."""
 
     handlers: dict[str, int]
@@ -29,7 +29,7 @@ class Abilities(Shape):
 @tool()
 async def why(
     desk: RequestContext,
-    id: Annotated[str, Says("The id of a task, a run, an objective, an approval or an outside job")],  # noqa: A002
+    id: Annotated[str, Doc("The id of a task, a run, an objective, an approval or an outside job")],  # noqa: A002
 ) -> Why:
     """Why something is where it is, in one line: what it waits for, or how it ended. Ask this first when nothing happens."""
     return await desk.api.system.why(id)

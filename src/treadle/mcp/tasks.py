@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Unpack
 
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
+from treadle.api.options import EnqueueOptions
 from treadle.api.tasks import Task, TaskId, TaskMade, TaskResult
 from treadle.api.wire import Instant
 from treadle.mcp.request_context import LONGEST_WAIT, RequestContext
 from treadle.mcp.tool import tool
 from treadle.mcp.truncate import PAGE, Before, Limit, Whole, error_line, last, line, page_size, shown
 from treadle.model.access import Scope
-from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 
 _MOVES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class TaskLine(Shape):
+class TaskLine(ApiRecord):
     """A task in brief."""
 
     id: str
@@ -38,7 +38,7 @@ class TaskLine(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskLines(Shape):
+class TaskLines(ApiRecord):
     """Tasks, newest first."""
 
     tasks: list[TaskLine]
@@ -47,7 +47,7 @@ class TaskLines(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class MoveLine(Shape):
+class MoveLine(ApiRecord):
     """Something that happened to a task."""
 
     at: Instant
@@ -94,37 +94,21 @@ def task_line(task: Task) -> TaskLine:
 @tool(Scope.WORK)
 async def task_enqueue(
     desk: RequestContext,
-    name: Annotated[str, Says("The handler's name", "billing.Charge")],
-    payload: Annotated[dict[str, Json] | None, Says("What the handler is given", {"amount": 12})] = None,
-    delay: Annotated[float | None, Says("Not before so many seconds", 5)] = None,
-    priority: Annotated[int, Says("Smaller runs first")] = 0,
-    task_list: Annotated[str, Says("The task list that workers choose")] = DEFAULT_LIST,
-    unique_key: Annotated[str | None, Says("While a task with it is live, that one is meant")] = None,
-    idempotency_key: Annotated[str | None, Says("For a week it stands for this task, also when that has ended")] = None,
-    retry: Annotated[int | None, Says("Retries after a failure; null: what the handler says")] = None,
-    timeout: Annotated[float | None, Says("Longest time for one attempt, in seconds")] = None,
+    name: Annotated[str, Doc("The handler's name", "billing.Charge")],
+    payload: Annotated[dict[str, Json] | None, Doc("Input of the handler", {"amount": 12})] = None,
+    **options: Unpack[EnqueueOptions],
 ) -> TaskMade:
-    """Store a task for a handler; when this answers, it is durable. `task_result` waits for what it comes to."""
-    return await desk.api.tasks.enqueue(
-        name,
-        payload,
-        delay=delay,
-        priority=priority,
-        task_list=task_list,
-        unique_key=unique_key,
-        idempotency_key=idempotency_key,
-        retry=retry,
-        timeout=timeout,
-    )
+    """Store a task for a handler; when this returns, the task is durable. `task_result` waits for its result."""
+    return await desk.api.tasks.enqueue(name, payload, **options)
 
 
 @tool()
 async def task_list(
     desk: RequestContext,
-    state: Annotated[Sequence[str], Says("Only these states", ["failed"])] = (),
-    name: Annotated[str | None, Says("Only of this handler name", "billing.Charge")] = None,
-    task_list: Annotated[str | None, Says("Only of this task list")] = None,
-    run_id: Annotated[str | None, Says("Only of this run")] = None,
+    state: Annotated[Sequence[str], Doc("Only these states", ["failed"])] = (),
+    name: Annotated[str | None, Doc("Only of this handler name", "billing.Charge")] = None,
+    task_list: Annotated[str | None, Doc("Only of this task list")] = None,
+    run_id: Annotated[str | None, Doc("Only of this run")] = None,
     limit: Limit = PAGE,
     before: Before = None,
 ) -> TaskLines:
@@ -167,7 +151,7 @@ async def task_show(desk: RequestContext, task_id: TaskId, whole: Whole = False)
 async def task_result(
     desk: RequestContext,
     task_id: TaskId,
-    wait_for: Annotated[float, Says(f"Wait so many seconds for its end, up to {LONGEST_WAIT:g}", 10)] = 0.0,
+    wait_for: Annotated[float, Doc(f"Wait so many seconds for its end, up to {LONGEST_WAIT:g}", 10)] = 0.0,
     whole: Whole = False,
 ) -> TaskResult:
     """What a task came to; waits for its end if asked to."""
@@ -186,7 +170,7 @@ async def task_result(
 
 @tool(Scope.OPERATE, ends=True, repeatable=True)
 async def task_cancel(
-    desk: RequestContext, task_id: TaskId, reason: Annotated[str | None, Says("Kept with the task")] = None
+    desk: RequestContext, task_id: TaskId, reason: Annotated[str | None, Doc("Kept with the task")] = None
 ) -> TaskLine:
     """End a task now, whoever holds it; canceling twice is no error."""
     return task_line(await desk.api.tasks.cancel(task_id, reason=reason))
@@ -196,7 +180,7 @@ async def task_cancel(
 async def task_retry(
     desk: RequestContext,
     task_id: TaskId,
-    payload: Annotated[dict[str, Json] | None, Says("A new payload; null: as it was")] = None,
+    payload: Annotated[dict[str, Json] | None, Doc("A new payload; null: as it was")] = None,
 ) -> TaskLine:
     """Make a failed, canceled or ignored task live again, with new counters. A step's task: see `afl_retry_step`."""
     return task_line(await desk.api.tasks.retry(task_id, payload=payload))

@@ -12,11 +12,11 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import mcp_types as wire
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc, parameters_of
 from treadle.mcp.request_context import RequestContext
 from treadle.model.access import Scope
 
-Body = Callable[..., Awaitable[Shape]]
+Body = Callable[..., Awaitable[ApiRecord]]
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,10 @@ class Tool:
     @cached_property
     def arguments(self) -> type[BaseModel]:
         """What it takes; more is refused."""
-        hints = get_type_hints(self.body, include_extras=True)
         fields: dict[str, Any] = {}
-        for each in list(inspect.signature(self.body).parameters.values())[1:]:
-            default = ... if each.default is each.empty else list(each.default) if each.default == () else each.default
-            fields[each.name] = (_bare(hints[each.name]), Field(default, **_said(hints[each.name])))
+        for each in parameters_of(self.body):
+            default = ... if each.required else list(each.default) if each.default == () else each.default
+            fields[each.name] = (_bare(each.hint), Field(default, **_said(each.doc)))
         return create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
 
     @cached_property
@@ -54,7 +53,7 @@ class Tool:
         return _schema(TypeAdapter(self.returns).json_schema(mode="serialization"))
 
     @property
-    def returns(self) -> type[Shape]:
+    def returns(self) -> type[ApiRecord]:
         """The record that it answers with."""
         found = get_type_hints(self.body)["return"]
         assert isinstance(found, type)
@@ -81,7 +80,7 @@ class Tool:
             annotations=hints,
         )
 
-    async def call(self, desk: RequestContext, given: Mapping[str, Any]) -> Shape:
+    async def call(self, desk: RequestContext, given: Mapping[str, Any]) -> ApiRecord:
         """What it comes to; raises pydantic's `ValidationError` for arguments that do not fit."""
         fitting = self.arguments.model_validate(dict(given))
         return await self.body(desk, **{name: getattr(fitting, name) for name in fitting.model_fields_set})
@@ -109,9 +108,8 @@ def _bare(hint: Any) -> Any:
     return hint
 
 
-def _said(hint: Any) -> dict[str, Any]:
-    says = next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Says)), Says(""))
-    return {"description": says.text} | ({} if says.example is None else {"examples": [says.example]})
+def _said(doc: Doc) -> dict[str, Any]:
+    return {"description": doc.text} | ({} if doc.example is None else {"examples": [doc.example]})
 
 
 def _schema(made: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from treadle.api.contract import Says
+from treadle.api.contract import Doc
 from treadle.model.errors import InvalidInput
 from treadle.model.values import Json
 
@@ -16,10 +16,10 @@ _START = 400
 
 PAGE, PAGE_LIMIT = 20, 100
 
-Limit = Annotated[int, Says(f"At most so many, up to {PAGE_LIMIT}", PAGE)]
-Before = Annotated[str | None, Says("The `next_before` of the page before")]
-After = Annotated[str | None, Says("The `next_after` of the page before")]
-Whole = Annotated[bool, Says("Big values too, which are else shown by their size and beginning")]
+Limit = Annotated[int, Doc(f"At most so many, up to {PAGE_LIMIT}", PAGE)]
+Before = Annotated[str | None, Doc("The `next_before` of the page before")]
+After = Annotated[str | None, Doc("The `next_after` of the page before")]
+Whole = Annotated[bool, Doc("Big values too, which are else shown by their size and beginning")]
 
 
 def page_size(limit: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from treadle.api.contract import Says, Shape
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.runs import Inputs, RunStarted
 from treadle.mcp.language import Source, Sources, check, texts
 from treadle.mcp.request_context import LONGEST_WAIT, RequestContext
@@ -18,17 +18,17 @@ from treadle.model.values import Json
 
 _OUTPUTS = 20_000
 
-WorkflowName = Annotated[str | None, Says("Which workflow; may be left out if there is only one", "shop.Checkout")]
-WaitFor = Annotated[float, Says(f"Wait so many seconds for its end, up to {LONGEST_WAIT:g}; it goes on anyway", 10)]
-StepId = Annotated[str, Says("The step's id, from `run_steps`", "01935b8e-7c3a-7000-8000-000000000000")]
-Lenient = Annotated[bool, Says("Do not check the inputs against the workflow's parameters")]
-Key = Annotated[str | None, Says("A second start with it names the first run")]
-TaskList = Annotated[str, Says("The task list that workers choose")]
+WorkflowName = Annotated[str | None, Doc("Which workflow; may be left out if there is only one", "shop.Checkout")]
+WaitFor = Annotated[float, Doc(f"Wait so many seconds for its end, up to {LONGEST_WAIT:g}; it goes on anyway", 10)]
+StepId = Annotated[str, Doc("The step's id, from `run_steps`", "01935b8e-7c3a-7000-8000-000000000000")]
+Lenient = Annotated[bool, Doc("Do not check the inputs against the workflow's parameters")]
+Key = Annotated[str | None, Doc("A second start with it names the first run")]
+TaskList = Annotated[str, Doc("The task list that workers choose")]
 Status = Literal["COMPLETED", "PAUSED", "ERROR"]
 
 
 @dataclass(frozen=True, slots=True)
-class Execution(Shape):
+class Execution(ApiRecord):
     """A run, as far as it has got."""
 
     success: bool
@@ -51,7 +51,7 @@ class Execution(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class StepDone(Shape):
+class StepDone(ApiRecord):
     """What was said about a step."""
 
     success: bool
@@ -64,7 +64,7 @@ class StepDone(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class RunnerDone(Shape):
+class RunnerDone(ApiRecord):
     """What became of a run."""
 
     success: bool
@@ -121,10 +121,10 @@ async def afl_execute_workflow(
 @tool(Scope.WORK)
 async def run_start(
     desk: RequestContext,
-    flow: Annotated[str, Says("A published flow's name, or a digest", "shop")],
+    flow: Annotated[str, Doc("A published flow's name, or a digest", "shop")],
     workflow_name: WorkflowName = None,
     inputs: Inputs = None,
-    version: Annotated[int | None, Says("A version of the flow; null: the newest", 1)] = None,
+    version: Annotated[int | None, Doc("A version of the flow; null: the newest", 1)] = None,
     wait_for: WaitFor = 10.0,
     lenient: Lenient = False,
     idempotency_key: Key = None,
@@ -148,10 +148,10 @@ async def run_start(
 @tool(Scope.OPERATE, repeatable=True)
 async def afl_resume_workflow(
     desk: RequestContext,
-    workflow_id: Annotated[str, Says("The run's id")],
-    source: Annotated[str | None, Says("Not needed: a run keeps the flow that it was started with")] = None,
-    workflow_name: Annotated[str | None, Says("Not needed")] = None,
-    inputs: Annotated[dict[str, Json] | None, Says("Not needed: a run keeps its inputs")] = None,
+    workflow_id: Annotated[str, Doc("The run's id")],
+    source: Annotated[str | None, Doc("Not needed: a run keeps the flow that it was started with")] = None,
+    workflow_name: Annotated[str | None, Doc("Not needed")] = None,
+    inputs: Annotated[dict[str, Json] | None, Doc("Not needed: a run keeps its inputs")] = None,
     wait_for: WaitFor = 10.0,
 ) -> Execution:
     """Let a paused run go on (and repair one that cannot), and wait a little for its end.
@@ -168,7 +168,7 @@ async def afl_resume_workflow(
 async def afl_continue_step(
     desk: RequestContext,
     step_id: StepId,
-    result: Annotated[dict[str, Json] | None, Says("What its handler would have returned", {"receipt": "r-1"})] = None,
+    result: Annotated[dict[str, Json] | None, Doc("What its handler would have returned", {"receipt": "r-1"})] = None,
 ) -> StepDone:
     """Give a step that waits for its handler its result, whoever is on it; the run goes on from there."""
     found = await desk.api.steps.find(step_id)
@@ -180,8 +180,8 @@ async def afl_continue_step(
 async def afl_fail_step(
     desk: RequestContext,
     step_id: StepId,
-    message: Annotated[str, Says("Why", "out of stock")],
-    code: Annotated[str, Says("The stable code of the failure")] = "failed",
+    message: Annotated[str, Doc("Why", "out of stock")],
+    code: Annotated[str, Doc("The stable code of the failure")] = "failed",
 ) -> StepDone:
     """Fail a step that waits for its handler; a `catch` of the flow sees it, else the run fails."""
     found = await desk.api.steps.find(step_id)
@@ -200,9 +200,9 @@ async def afl_retry_step(desk: RequestContext, step_id: StepId) -> StepDone:
 @tool(Scope.OPERATE, ends=True, repeatable=True)
 async def afl_manage_runner(
     desk: RequestContext,
-    runner_id: Annotated[str, Says("The run's id")],
-    action: Annotated[Literal["pause", "resume", "cancel"], Says("What to do", "pause")],
-    reason: Annotated[str | None, Says("Why; kept with a run that is canceled")] = None,
+    runner_id: Annotated[str, Doc("The run's id")],
+    action: Annotated[Literal["pause", "resume", "cancel"], Doc("What to do", "pause")],
+    reason: Annotated[str | None, Doc("Why; kept with a run that is canceled")] = None,
 ) -> RunnerDone:
     """Pause, resume or cancel a run. Paused, nothing more of it is begun; canceled, it and all its tasks end now, for good."""
     runs = desk.api.runs

@@ -7,7 +7,7 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any
 
-from treadle.api.contract import Route, Shape, route_of
+from treadle.api.contract import ApiRecord, Route, route_of
 from treadle.model.access import Access
 from treadle.model.errors import InvalidInput, RestrictedToken
 from treadle.wiring.engine import Engine
@@ -63,7 +63,7 @@ def _check_text(given: Any) -> None:
     elif isinstance(given, list | tuple):
         for each in given:
             _check_text(each)
-    elif isinstance(given, Shape):
+    elif isinstance(given, ApiRecord):
         for field in fields(given):  # type: ignore[arg-type]
             _check_text(getattr(given, field.name))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from treadle.api import schedules as shapes
+from treadle.api.options import ScheduleOptions
 from treadle.api.schedules import Backfilled, Schedule, ScheduleMoves, SchedulePage, SchedulePreview, SchedulesApi
 from treadle.kernel.schedules import service as kernel
 from treadle.kernel.schedules.options import make_body
@@ -24,10 +25,10 @@ class Schedules(Group, SchedulesApi):
         found = await self.engine.schedules.list_schedules(ended=every, limit=limit, before_id=before)
         return SchedulePage([_shaped(each) for each in found], found[-1].id if len(found) == limit else None)
 
-    async def create(self, name: str, *, paused: bool = False, **options: Any) -> Schedule:
+    async def create(self, name: str, *, paused: bool = False, **options: Unpack[ScheduleOptions]) -> Schedule:
         return _shaped(await self.engine.schedules.create(name, paused=paused, actor=self.actor, **_given(options)))
 
-    async def preview_new(self, *, count: int = 10, **options: Any) -> SchedulePreview:
+    async def preview_new(self, *, count: int = 10, **options: Unpack[ScheduleOptions]) -> SchedulePreview:
         given = _given(options)
         if not {"task", "workflow", "function"} & given.keys():
             given |= _ANY_TARGET
@@ -46,7 +47,7 @@ class Schedules(Group, SchedulesApi):
         schedule = await self.engine.schedules.get(name)
         return _preview(schedule.body, await self.engine.schedules.preview(schedule.id, count))
 
-    async def edit(self, name: str, *, clear: Sequence[str] = (), **options: Any) -> Schedule:
+    async def edit(self, name: str, *, clear: Sequence[str] = (), **options: Unpack[ScheduleOptions]) -> Schedule:
         changes = dict.fromkeys(clear) | _given(options)
         return _shaped(await self.engine.schedules.edit(name, actor=self.actor, **changes))  # type: ignore[arg-type]
 
@@ -72,7 +73,7 @@ class Schedules(Group, SchedulesApi):
         )
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime
+from typing import Unpack
 
+from treadle.api.options import EnqueueOptions
 from treadle.api.tasks import WAIT_LIMIT, Task, TaskDetail, TaskMade, TaskPage, TaskResult, TasksApi, TasksMade, TaskWish, Why
 from treadle.kernel.queue.service import Enqueued, TaskSpec
 from treadle.model import tasks as model
@@ -53,41 +54,10 @@ class Tasks(Group, TasksApi):
         self,
         name: str,
         payload: dict[str, Json] | None = None,
-        *,
-        delay: float | None = None,
-        at: datetime | None = None,
-        priority: int = 0,
-        task_list: str = DEFAULT_LIST,
-        unique_key: str | None = None,
-        idempotency_key: str | None = None,
-        limit_key: str | None = None,
-        limit: int | None = None,
-        retry: int | None = None,
-        timeout: float | None = None,
-        progress_every: float | None = None,
-        deadline: float | None = None,
-        trace_id: str | None = None,
-        scope: str | None = None,
+        **options: Unpack[EnqueueOptions],
     ) -> TaskMade:
-        self.access.check_list(task_list)
-        spec = TaskSpec(
-            name=name,
-            payload={} if payload is None else payload,
-            delay=delay,
-            at=at,
-            priority=priority,
-            task_list=task_list,
-            unique_key=unique_key,
-            idempotency_key=idempotency_key,
-            limit_key=limit_key,
-            limit=limit,
-            retry=retry,
-            timeout=timeout,
-            progress_every=progress_every,
-            deadline=deadline,
-            trace_id=trace_id,
-            scope=scope,
-        )
+        self.access.check_list(options.get("task_list", DEFAULT_LIST))
+        spec = TaskSpec(name=name, payload={} if payload is None else payload, **options)
         (made,) = await self.engine.enqueue_many([spec])
         return await self._made(made, name)
 

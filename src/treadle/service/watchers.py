@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
 
+from treadle.api.options import WatcherChanges, WatcherOptions
 from treadle.api.watchers import Noticed, SeenItem, SeenPage, WatchedSource, Watcher, WatcherPage, WatchersApi
 from treadle.kernel.watchers import service as kernel
 from treadle.model.access import Scope
@@ -21,7 +22,7 @@ class Watchers(Group, WatchersApi):
         found = await self.engine.watchers.list_watchers(ended=every, limit=limit, before_id=before)
         return WatcherPage([_shaped(each) for each in found], found[-1].id if len(found) == limit else None)
 
-    async def create(self, name: str, *, paused: bool = False, **options: Any) -> Watcher:
+    async def create(self, name: str, *, paused: bool = False, **options: Unpack[WatcherOptions]) -> Watcher:
         given = _given(options)
         source = kernel.make_body(given).source
         if not self.access.may(Scope.ADMIN) and not is_allowed(source, self.engine.settings.watch_allow):
@@ -36,7 +37,7 @@ class Watchers(Group, WatchersApi):
         items = [SeenItem(key, item.size, item.hash, item.etag, item.pending is not None) for key, item in found]
         return SeenPage(items, found[-1][0] if len(found) == limit else None)
 
-    async def edit(self, name: str, *, clear: Sequence[str] = (), **options: Any) -> Watcher:
+    async def edit(self, name: str, *, clear: Sequence[str] = (), **options: Unpack[WatcherChanges]) -> Watcher:
         changes = dict.fromkeys(clear) | _given(options)
         return _shaped(await self.engine.watchers.edit(name, actor=self.actor, **changes))  # type: ignore[arg-type]
 
@@ -53,7 +54,7 @@ class Watchers(Group, WatchersApi):
         return _shaped(await self.engine.watchers.look(name, actor=self.actor))
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 

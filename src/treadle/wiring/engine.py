@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from treadle.api.options import EnqueueOptions
 from treadle.goals.engine import GoalFace
 from treadle.kernel.functions.rows import is_function
 from treadle.kernel.queue.dead_letters import DeadLetters
@@ -334,21 +334,8 @@ class Engine(AccessFace, FunctionFace, GoalFace, ObservedFace, RemoteWorkersFace
         name: str,
         payload: Mapping[str, Json] | None = None,
         *,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        priority: int = 0,
-        task_list: str = DEFAULT_LIST,
-        unique_key: str | None = None,
-        idempotency_key: str | None = None,
         idempotency_for: Duration = 7 * 86_400,
-        limit_key: str | None = None,
-        limit: int | None = None,
-        retry: RetryPolicy | int | None = None,
-        timeout: Duration | None = None,
-        progress_every: Duration | None = None,
-        deadline: Duration | None = None,
-        trace_id: str | None = None,
-        scope: str | None = None,
+        **options: Unpack[EnqueueOptions],
     ) -> Enqueued:
         """Store a task; when this returns, it is durable. Smaller priorities run first.
 
@@ -358,25 +345,7 @@ class Engine(AccessFace, FunctionFace, GoalFace, ObservedFace, RemoteWorkersFace
         `retry`, `timeout` and `progress_every` win over the handler's own. After `deadline` it fails instead of running. `scope`
         chooses among specialists of one name.
         """
-        spec = TaskSpec(
-            name=name,
-            payload=_payload(payload),
-            delay=delay,
-            at=at,
-            priority=priority,
-            task_list=task_list,
-            unique_key=unique_key,
-            idempotency_key=idempotency_key,
-            idempotency_for=idempotency_for,
-            limit_key=limit_key,
-            limit=limit,
-            retry=retry,
-            timeout=timeout,
-            progress_every=progress_every,
-            deadline=deadline,
-            trace_id=trace_id,
-            scope=scope,
-        )
+        spec = TaskSpec(name=name, payload=_payload(payload), idempotency_for=idempotency_for, **options)
         return (await self.queue.enqueue([spec]))[0]
 
     async def enqueue_many(self, specs: Iterable[TaskSpec]) -> list[Enqueued]:

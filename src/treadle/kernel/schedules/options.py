@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 
+from treadle.api.options import CatchUpOptions, ScheduleOptions, TargetOptions, TimeOptions
 from treadle.kernel.triggers.target import make_target
-from treadle.model.clock import Duration, instant, milliseconds
+from treadle.model.clock import instant, milliseconds
 from treadle.model.errors import InvalidInput, InvalidSchedule
 from treadle.model.lists import check_count
 from treadle.model.names import DEFAULT_LIST, check_name
-from treadle.model.retry import RetryPolicy, as_policy
+from treadle.model.retry import as_policy
 from treadle.model.schedules import (
     CATCH_UP_POLICIES,
     OVERLAP_POLICIES,
@@ -24,57 +24,8 @@ from treadle.model.schedules import (
     When,
 )
 
-
-class ScheduleOptions(TypedDict, total=False):
-    """When a schedule fires (one of `cron`, `every`, `at`), what it starts (one of `task`, `workflow`, `function`), and how."""
-
-    cron: str | None
-    """`minute hour day-of-month month day-of-week`, with seconds before them if there are six fields; or `@daily` and the like."""
-    zone: str
-    """The time zone of the cron line, e.g. `Europe/Berlin`; `UTC` by default."""
-    every: Duration | None
-    """An interval, counted from `anchor`, or else from `start`, or else from now."""
-    anchor: datetime | None
-    at: datetime | None
-    """Once, then; a time that has passed is due at once."""
-    start: datetime | None
-    end: datetime | None
-    """Only ticks from `start` to `end` count."""
-    task: str | None
-    workflow: str | None
-    function: str | None
-    """The name of what is started."""
-    flow: str | None
-    version: int | None
-    """Of a workflow: the published flow that it is in, and its version (the newest by default)."""
-    inputs: Mapping[str, Any] | None
-    """The payload of the task, or the inputs of the run."""
-    tick_as: str | None
-    """The name under which the inputs have the tick, as text; for tasks `tick` by default, for others none."""
-    task_list: str
-    priority: int
-    retry: RetryPolicy | int | None
-    timeout: Duration | None
-    """Of a task: as for `enqueue`."""
-    catch_up: str
-    """What becomes of ticks that are more than `grace` late: `skip`, `latest` (one for all; the default), `all` (the newest
-    `catch_up_limit`), or `window` (those that are not older than `catch_up_window`, and no more than the limit)."""
-    catch_up_limit: int
-    catch_up_window: Duration | None
-    grace: Duration
-    overlap: str
-    """What becomes of a tick while what was started last goes on: `allow`, `skip` (the default), `queue` (one waits for its
-    end), or `cancel` (that one)."""
-    jitter: Duration
-    """Everything is later by up to that: by how much is fixed for the schedule, so that many do not start at once."""
-
-
 MOST_CAUGHT_UP = 10_000
 """Ticks that a schedule can catch up with; what was missed beyond is a matter for `backfill`."""
-
-_TIMES = ("cron", "zone", "every", "anchor", "at", "start", "end")
-_TARGET = ("task", "workflow", "function", "flow", "version", "inputs", "tick_as", "task_list", "priority", "retry", "timeout")
-_CATCH_UP = ("catch_up", "catch_up_limit", "catch_up_window", "grace")
 
 
 def check_options(given: Mapping[str, Any]) -> None:
@@ -97,7 +48,7 @@ def make_body(given: Mapping[str, Any], now: int) -> ScheduleBody:
 def edit_body(body: ScheduleBody, given: Mapping[str, Any], now: int) -> ScheduleBody:
     """The body with the changes; a change of its times makes them count from now on."""
     new = _rest(msgspec.structs.replace(body, target=_target(given, body.target)), given)
-    return _times(new, given, now) if any(name in given for name in _TIMES) else new
+    return _times(new, given, now) if any(name in given for name in TimeOptions.__annotations__) else new
 
 
 def _rest(body: ScheduleBody, given: Mapping[str, Any]) -> ScheduleBody:
@@ -133,7 +84,7 @@ def _times(body: ScheduleBody, given: Mapping[str, Any], now: int) -> ScheduleBo
 
 
 def _target(given: Mapping[str, Any], old: Target | None) -> Target:
-    if old is not None and not any(name in given for name in _TARGET):
+    if old is not None and "tick_as" not in given and not any(name in given for name in TargetOptions.__annotations__):
         return old
     names = {name: given[name] for name in ("task", "workflow", "function") if given.get(name) is not None}
     if old is not None and not names:
@@ -158,7 +109,7 @@ def _target(given: Mapping[str, Any], old: Target | None) -> Target:
 
 
 def _catch_up(given: Mapping[str, Any], old: CatchUp) -> CatchUp:
-    if not any(name in given for name in _CATCH_UP):
+    if not any(name in given for name in CatchUpOptions.__annotations__):
         return old
     policy = given.get("catch_up", old.policy)
     if policy not in CATCH_UP_POLICIES:

@@ -14,9 +14,10 @@ from typing import Any, Unpack
 
 import msgspec
 
+from treadle.api.options import ScheduleOptions
 from treadle.kernel.schedules import decide as catchup
 from treadle.kernel.schedules.decide import Plan, jitter_of, plan
-from treadle.kernel.schedules.options import ScheduleOptions, check_options, edit_body, make_body
+from treadle.kernel.schedules.options import check_options, edit_body, make_body
 from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.records import ChangeRecord

@@ -6,24 +6,25 @@ look does is in `kernel.watchers.scan`, what counts as a change in `kernel.watch
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
 
+from treadle.api.options import SourceOptions, TargetOptions, WatcherOptions
 from treadle.kernel.store.records import ChangeRecord
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.kernel.triggers.service import ACTIVE, PAUSED, TRIES, Recovery, Timed, read_body, replacing
 from treadle.kernel.triggers.target import make_target
-from treadle.model.clock import Duration, milliseconds
+from treadle.model.clock import milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, StoreUnavailable, WatcherExists, WatcherNotFound
 from treadle.model.globs import compile_pattern
 from treadle.model.lists import check_count
 from treadle.model.names import WATCHER, Lane, check_name
 from treadle.model.records import Record
-from treadle.model.retry import RetryPolicy, as_policy
+from treadle.model.retry import as_policy
 from treadle.model.schedules import GRACE_FOR, Target
 from treadle.model.states import WATCHER as MACHINE
 from treadle.model.tasks import NewTask
@@ -39,52 +40,6 @@ _LONGEST_PATH = 4096
 _PAGE = 1000
 _body = msgspec.json.Decoder(WatcherBody)
 _item = msgspec.json.Decoder(Item)
-
-
-class WatcherOptions(TypedDict, total=False):
-    """What a watcher looks at (one of `directory`, `file`, `url`), what a change starts (one of `task`, `workflow`, `function`)."""
-
-    directory: str | None
-    file: str | None
-    """An absolute path."""
-    url: str | None
-    """An http or https address."""
-    pattern: str
-    """Of a directory: which files, e.g. `*.csv` or `2027/**/*.csv`; all by default."""
-    recursive: bool
-    """Of a directory: the pattern counts at every depth."""
-    changes: Sequence[str]
-    """Which of `created`, `modified` and `deleted` count; the first two by default."""
-    every: Duration
-    """How often it is looked; 30 s by default."""
-    settle: Duration
-    """For how long a file must have stayed the same before it is told of; 2 s by default."""
-    existing: str
-    """Whether what the first look finds counts as `seen` (the default) or as `new`."""
-    hashing: bool
-    """Whether a file whose time changed must have other content to count as modified; yes by default."""
-    hash_limit: int
-    """Bytes that are read for that; bigger files are known by size and time."""
-    fetch_timeout: Duration
-    """Of an address: seconds without an answer after which it is tried again."""
-    looked_by: str
-    """The task list whose workers look, where not every machine has the path; by default all workers do."""
-    task: str | None
-    workflow: str | None
-    function: str | None
-    flow: str | None
-    version: int | None
-    inputs: Mapping[str, Any] | None
-    change_as: str | None
-    """The name under which the inputs have the change; `change` by default."""
-    task_list: str
-    priority: int
-    retry: RetryPolicy | int | None
-    timeout: Duration | None
-
-
-_SOURCE = ("directory", "file", "url", "pattern", "recursive", "existing")
-_TARGET = ("task", "workflow", "function", "flow", "version", "inputs", "change_as", "task_list", "priority", "retry", "timeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +83,7 @@ class Watchers(Timed[WatcherBody]):
     async def edit(self, name: str, *, actor: str = "python", **changes: Unpack[WatcherOptions]) -> Watcher:
         """Change how it looks and what it starts; takes effect at once. What it looks at stays: that is another watcher."""
         check_options(changes)
-        if fixed := [each for each in _SOURCE if each in changes]:
+        if fixed := [each for each in SourceOptions.__annotations__ if each in changes]:
             raise InvalidWatcher(f"What a watcher looks at does not change ({fixed[0]}): remove it, and create another.")
 
         def edited(body: WatcherBody, _: int) -> WatcherBody:
@@ -312,7 +267,7 @@ def _rest(body: WatcherBody, given: Mapping[str, Any]) -> WatcherBody:
 
 
 def _target(given: Mapping[str, Any], old: Target) -> Target:
-    if old.kind and not any(name in given for name in _TARGET):
+    if old.kind and "change_as" not in given and not any(name in given for name in TargetOptions.__annotations__):
         return old
     names = {name: given[name] for name in ("task", "workflow", "function") if given.get(name) is not None}
     if old.kind and not names:

@@ -1,0 +1,127 @@
+"""Options of tasks, schedules and watchers, each defined once.
+
+The engine, the queue, the HTTP contract, the client, the CLI, the dashboard and MCP take their options from these classes.
+`contract.option_fields` lists them. Durations are a `timedelta` or seconds in Python, and seconds on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypedDict
+
+from treadle.api.contract import Doc
+from treadle.model.clock import Duration
+from treadle.model.names import DEFAULT_LIST
+from treadle.model.retry import RetryPolicy
+
+SECONDS = "seconds"
+BYTES = "bytes"
+
+Retry = RetryPolicy | int | None
+"""A policy, or a number of retries; None: the handler's own policy. On the wire: a number of retries."""
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """When a task is due, how it is deduplicated, limited and retried."""
+
+    delay: Annotated[Duration | None, Doc("Earliest start, in seconds from now", 5, unit=SECONDS)]
+    at: Annotated[datetime | None, Doc("Earliest start")]
+    priority: Annotated[int, Doc("Smaller numbers run first", default=0)]
+    task_list: Annotated[str, Doc("The task list that workers select tasks from", default=DEFAULT_LIST)]
+    unique_key: Annotated[str | None, Doc("If a live task already has this key, return it instead of creating another")]
+    idempotency_key: Annotated[
+        str | None, Doc("For seven days, a repeated call with this key returns the same task, even after that task has ended")
+    ]
+    limit_key: Annotated[str | None, Doc("Count the task against the concurrency limit of this key")]
+    limit: Annotated[int | None, Doc("Maximum concurrently running tasks with the limit key, unless an operator has set another")]
+    retry: Annotated[Retry, Doc("Retries after a failure; default: the handler's policy")]
+    timeout: Annotated[Duration | None, Doc("Longest time for one attempt, in seconds", unit=SECONDS)]
+    progress_every: Annotated[Duration | None, Doc("Longest time without a progress report, in seconds", unit=SECONDS)]
+    deadline: Annotated[Duration | None, Doc("Fail the task instead of starting it after this many seconds", unit=SECONDS)]
+    trace_id: Annotated[str | None, Doc("Trace id, inherited unchanged by all work that follows from the task")]
+    scope: Annotated[str | None, Doc("Selects among specialists of the same name")]
+
+
+class TargetOptions(TypedDict, total=False):
+    """The work that a schedule or a watcher starts: one of `task`, `workflow` and `function`."""
+
+    task: Annotated[str | None, Doc("Start a task of this handler", "billing.Report")]
+    workflow: Annotated[str | None, Doc("Start a run of this workflow of `flow`")]
+    function: Annotated[str | None, Doc("Start a run of this durable function")]
+    flow: Annotated[str | None, Doc("The published flow that contains the workflow")]
+    version: Annotated[int | None, Doc("Version of the flow or the function; default: the newest")]
+    inputs: Annotated[Mapping[str, Any] | None, Doc("Payload of the task, or inputs of the run", {"region": "eu"})]
+    task_list: Annotated[str, Doc("The task list that workers select tasks from")]
+    priority: Annotated[int, Doc("Smaller numbers run first")]
+    retry: Annotated[Retry, Doc("Retries of the task after a failure; default: the handler's policy")]
+    timeout: Annotated[Duration | None, Doc("Longest time for one attempt of the task, in seconds", unit=SECONDS)]
+
+
+class TimeOptions(TypedDict, total=False):
+    """The times at which a schedule fires: one of `cron`, `every` and `at`."""
+
+    cron: Annotated[
+        str | None,
+        Doc("Cron expression (minute hour day month weekday; six fields start with seconds), or `@daily` etc.", "0 3 * * *"),
+    ]
+    zone: Annotated[str, Doc("Time zone of the cron expression; default: `UTC`", "Europe/Berlin")]
+    every: Annotated[Duration | None, Doc("Interval in seconds", unit=SECONDS)]
+    anchor: Annotated[datetime | None, Doc("Start of the first interval; default: `start`, or now")]
+    at: Annotated[datetime | None, Doc("Fire once at this time; a time in the past is due immediately")]
+    start: Annotated[datetime | None, Doc("Ignore ticks before this time")]
+    end: Annotated[datetime | None, Doc("Ignore ticks after this time")]
+
+
+class CatchUpOptions(TypedDict, total=False):
+    """Treatment of missed ticks: those that are more than `grace` late."""
+
+    catch_up: Annotated[
+        Literal["skip", "latest", "all", "window"],
+        Doc("Missed ticks that fire: none, the latest (default), all, or those within `catch_up_window`"),
+    ]
+    catch_up_limit: Annotated[int, Doc("With `all` and `window`: fire only the newest N missed ticks, up to 10000")]
+    catch_up_window: Annotated[Duration | None, Doc("With `window`: maximum age of a missed tick, in seconds", unit=SECONDS)]
+    grace: Annotated[Duration, Doc("Seconds by which a tick may be late without counting as missed; default: 120", unit=SECONDS)]
+
+
+class ScheduleOptions(TimeOptions, TargetOptions, CatchUpOptions, total=False):
+    """When a schedule fires, the work it starts, and its treatment of late and overlapping ticks."""
+
+    tick_as: Annotated[str | None, Doc("Input field that receives the tick's time; default: `tick` for tasks, none for runs")]
+    overlap: Annotated[
+        Literal["allow", "skip", "queue", "cancel"],
+        Doc("While the previous work still runs: start anyway, skip the tick (default), queue it, or cancel the previous work"),
+    ]
+    jitter: Annotated[Duration, Doc("Delay every tick by up to this many seconds, a fixed amount per schedule", unit=SECONDS)]
+
+
+class SourceOptions(TypedDict, total=False):
+    """The source that a watcher scans: one of `directory`, `file` and `url`. It cannot be edited."""
+
+    directory: Annotated[str | None, Doc("Absolute path of a directory on the workers' machines", "/srv/incoming")]
+    file: Annotated[str | None, Doc("Absolute path of a single file")]
+    url: Annotated[str | None, Doc("An http or https URL")]
+    pattern: Annotated[str, Doc("Files of the directory, e.g. `*.csv` or `2027/**/*.csv`; default: all", "*.csv")]
+    recursive: Annotated[bool, Doc("Apply the pattern at every depth of the directory")]
+    existing: Annotated[Literal["seen", "new"], Doc("Treat items found by the first scan as `seen` (default) or as `new`")]
+
+
+class WatcherChanges(TargetOptions, total=False):
+    """Options of a watcher that can be edited."""
+
+    change_as: Annotated[str | None, Doc("Input field that receives the change; default: `change`")]
+    changes: Annotated[
+        Sequence[Literal["created", "modified", "deleted"]],
+        Doc("Changes that start work; default: `created` and `modified`", ["created"]),
+    ]
+    every: Annotated[Duration, Doc("Scan interval in seconds; default: 30, at least 1", 60, unit=SECONDS)]
+    settle: Annotated[Duration, Doc("Seconds that a file must stay unchanged before it counts; default: 2", unit=SECONDS)]
+    hashing: Annotated[bool, Doc("Report a file as modified only if its content has changed; default: true")]
+    hash_limit: Annotated[int, Doc("Larger files are compared by size and time instead of content, in bytes", unit=BYTES)]
+    fetch_timeout: Annotated[Duration, Doc("Timeout of a request to the URL, in seconds", unit=SECONDS)]
+    looked_by: Annotated[str, Doc("Scan only on workers of this task list; default: all workers")]
+
+
+class WatcherOptions(SourceOptions, WatcherChanges, total=False):
+    """The source that a watcher scans, the work a change starts, and how it scans."""
