@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from treadle.evaluator import Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, StepRow, TaskWish
+from treadle.evaluator import Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, StepRow, TaskRequest
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.model.values import encode
@@ -73,7 +73,7 @@ def write_program(seed: int) -> str:
     return f"{DECLARATIONS}\nworkflow W() => (r: Json) andThen {blocks}"
 
 
-def answer(run: SimulatedRun, task: TaskWish) -> Event:
+def answer(run: SimulatedRun, task: TaskRequest) -> Event:
     payload = run.payload(task)
     if payload.get("fail"):
         return Errored(task.step_id, Problem("failed", f"no {payload['n']}"), task.id)

@@ -78,7 +78,7 @@ def test_names_of_people_and_programs_are_names_of_tokens(name):
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "a\n", "\x1b[31m", "x" * 101, None, "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"])
 def test_what_cannot_be_read_or_could_be_an_id_is_no_name(name):
-    with pytest.raises(InvalidInput, match="name of a token"):
+    with pytest.raises(InvalidInput, match="token name"):
         check_token_name(name)
 
 

@@ -1,7 +1,7 @@
-"""The AFL evaluator: a program, the rows it needs to see and what finished, to the changes that follow.
+"""The AFL evaluator: from a program, the loaded rows and the events to the resulting changes.
 
-Pure: no IO, no clock, no randomness; the same call gives the same answer. `advance` is the way in; `fork` begins a run in
-the middle of another.
+Pure: no IO, no clock, no randomness; the same call returns the same result. `advance` is the entry point; `fork` begins a run
+in the middle of another.
 """
 
 from treadle.evaluator.advance import advance
@@ -20,11 +20,11 @@ from treadle.evaluator.records import (
     Resend,
     RetryStep,
     RunRef,
-    ScriptWish,
+    ScriptRequest,
     Started,
     StepError,
     StepRow,
-    TaskWish,
+    TaskRequest,
     Updated,
     Value,
     View,
@@ -47,13 +47,13 @@ __all__ = [
     "Resend",
     "RetryStep",
     "RunRef",
-    "ScriptWish",
+    "ScriptRequest",
     "Started",
     "State",
     "StepError",
     "StepKind",
     "StepRow",
-    "TaskWish",
+    "TaskRequest",
     "Updated",
     "Value",
     "View",

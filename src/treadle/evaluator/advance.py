@@ -1,7 +1,7 @@
-"""The way in: what happened, on the rows that are loaded, to the changes that follow or the need for more rows.
+"""The entry point: applies events to the loaded rows, and returns the changes or the need for more rows.
 
-Restartable: nothing is kept between calls. With a `Need` the caller loads what is missing and calls again with the same
-events; with `Changes` it commits them all, or forgets them and calls again later.
+Restartable: no state is kept between calls. After a `Need` the caller loads the missing rows and calls again with the same
+events; it commits `Changes` as a whole, or discards them and calls again later.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _ENDS = (Finished, Errored)
 
 
 def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], limits: Limits | None = None) -> Changes | Need:
-    """Take in the events, in order, and run on to where everything waits.
+    """Apply the events, in order, and run until everything waits.
 
-    An event that finds nothing waiting for it changes nothing and is in `Changes.ignored`. The needs of all events are
-    asked for at once. Costs what changes: the rows of the events' steps, their ancestors and what becomes ready; only
-    the end of a foreach block needs all of its items.
+    An event for which nothing waits changes nothing and is listed in `Changes.ignored`. One `Need` covers all events. The cost
+    is proportional to the changes: the rows of the events' steps, their ancestors and steps that become ready; only the end of a
+    foreach block needs all of its items.
     """
     plan, limits = plan_of(program), limits or Limits()
     draft = Draft(plan, run, view, limits)
@@ -58,7 +58,7 @@ def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], 
             drain(draft)
         except Missing as each:
             missing.append(each)
-            draft = Draft(plan, run, view, limits)  # only to find out what else is needed
+            draft = Draft(plan, run, view, limits)  # only to collect further needs
     if missing:
         rows = dict.fromkeys(row for each in missing for row in each.rows)
         children = dict.fromkeys(row for each in missing for row in each.children_of)
@@ -68,7 +68,7 @@ def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], 
 
 
 def drain(draft: Draft) -> None:
-    """Do what the agenda says until nothing moves."""
+    """Process the agenda until nothing moves."""
     while draft.agenda:
         turn, row_id = draft.agenda.popleft()
         row = draft.edit(row_id)
@@ -83,7 +83,7 @@ def drain(draft: Draft) -> None:
 
 
 def _take(draft: Draft, event: Event) -> str | None:
-    """Take one event in; answers with the reason if it changes nothing."""
+    """Apply one event; return the reason if it changes nothing."""
     match event:
         case Started():
             return _start(draft, event)
@@ -105,7 +105,7 @@ def _take(draft: Draft, event: Event) -> str | None:
 
 def _start(draft: Draft, event: Started) -> str | None:
     if draft.find(draft.run.root_id) is not None:
-        return "the run has started already"
+        return "the run has already started"
     facet = draft.plan.program.find_facet(draft.run.workflow)
     if facet is None:
         raise LookupError(f"the program has no workflow {draft.run.workflow}")
@@ -116,7 +116,7 @@ def _start(draft: Draft, event: Started) -> str | None:
 
 
 def _waiting(draft: Draft, event: Finished | Errored | Updated | Resend) -> StepRow | str:
-    """The row that waits for the event, for changing; or why there is none."""
+    """Return the row that waits for the event, for editing; or the reason why there is none."""
     row = draft.find(event.step_id)
     if row is None:
         return "there is no such step"

@@ -1,4 +1,4 @@
-"""Blocks: statements as soon as what they need is complete, foreach items by and by, cases, scripts; then the yields."""
+"""Blocks: statements as soon as their dependencies are complete, foreach items in batches, cases, scripts; then the yields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from treadle.model.values import Json
 
 
 def begin_block(draft: Draft, row: StepRow) -> None:
-    """Begin with a block, item, case or catch; when the call is full, leave it for another."""
+    """Begin a block, item, case or catch; if the call has reached its row limit, leave it for another call."""
     block = draft.block_of(row)
     if block.script is not None and row.parent_id is not None:
         await_script(draft, row, block.script, draft.get(row.parent_id))
@@ -54,7 +54,7 @@ def _start(draft: Draft, row: StepRow, statement: Step | Sys) -> None:
 
 
 def _log(draft: Draft, row: StepRow, statement: Sys) -> None:
-    """Say what a `sys.log` has to say, once; a value that does not exist is said to, and does no harm."""
+    """Emit the entry of a `sys.log` once; a missing value is logged as missing and does not fail the block."""
     if (row.id, statement.id) in draft.logged:
         return
     draft.logged.add((row.id, statement.id))
@@ -86,7 +86,7 @@ def _begin_foreach(draft: Draft, row: StepRow, block: Block, foreach: Foreach) -
 
 
 def _elements(draft: Draft, row: StepRow, foreach: Foreach) -> list[Json]:
-    """The list to loop over: always the same, as nothing that it is made of changes while the block runs."""
+    """Return the list to loop over: always the same, because none of its inputs changes while the block runs."""
     try:
         value = evaluate_json(foreach.iterable, BlockScope(draft, row))
     except EvaluationError as error:
@@ -99,7 +99,7 @@ def _elements(draft: Draft, row: StepRow, foreach: Foreach) -> list[Json]:
 
 
 def expand(draft: Draft, row: StepRow, block: Block, foreach: Foreach, elements: list[Json] | None = None) -> None:
-    """Make the next items, as many as one call may."""
+    """Create the next items, up to the limit of one call."""
     elements = _elements(draft, row, foreach) if elements is None else elements
     total = row.total or 0
     stop = min(total, row.expanded + draft.limits.expand)
@@ -130,23 +130,23 @@ def _begin_cases(draft: Draft, row: StepRow, block: Block) -> None:
         finish_block(draft, row)
 
 
-# --- going on ------------------------------------------------------------------------------------------------------
+# --- continuation --------------------------------------------------------------------------------------------------
 
 
 def count_settled(parent: StepRow, child: StepRow) -> None:
-    """Note on the parent that a child is terminal; the error of the first failed child, by ordinal, is kept."""
+    """Record on the parent that a child is terminal, keeping the error of the first failed child by ordinal."""
     parent.open -= 1
     if child.state is not State.STATEMENT_ERROR or child.kind is StepKind.CATCH:
         return
     parent.failed += 1
     if parent.failed_first is None or child.ordinal < parent.failed_first:
         if parent.failed_first is None and parent.failed > 1:
-            return  # others failed before, and a retry took away the error that was shown: look again at the end
+            return  # others failed before, and a retry removed the displayed error: search again at the end
         parent.failed_first, parent.error = child.ordinal, child.error
 
 
 def child_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
-    """A step, item or case of the block is terminal: start what waited for it, or finish when nothing can move."""
+    """Handle a terminal step, item or case: start its dependents, or finish the block when nothing can move."""
     count_settled(row, child)
     if child.state is State.STATEMENT_COMPLETE and child.kind in (StepKind.STEP, StepKind.SCHEMA):
         plan = draft.plan.block(draft.block_of(row))
@@ -165,7 +165,7 @@ def _is_complete(draft: Draft, row: StepRow, name: str) -> bool:
 
 
 def finish_block(draft: Draft, row: StepRow) -> None:
-    """Nothing in the block can move any more: fail with the first failure, or check the asserts and merge the yields."""
+    """Finish a block in which nothing can move: fail with the first failure, or check the asserts and merge the yields."""
     block = draft.block_of(row)
     if row.failed:
         draft.fail(row, row.error or _first_error(draft, row), State.BLOCK_EXECUTION_CONTINUE)

@@ -1,4 +1,4 @@
-"""Merges what blocks yield: in the order of blocks, items and yields the last value wins, and two lists become one."""
+"""Merges yielded values: in the order of blocks, items and yields the last value wins, and two lists are concatenated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from treadle.model.values import Json
 
 
 class Merge:
-    """Values as they come in. Values for a signature alias are kept together under the alias."""
+    """The merged values so far. Values for a signature alias are grouped under the alias."""
 
     def __init__(self, draft: Draft) -> None:
         self.values: dict[str, Value] = {}
@@ -22,7 +22,7 @@ class Merge:
         self._missing: list[str] = []
 
     def add(self, name: str, value: Value, into: str | None = None) -> None:
-        """One value; `into` is the alias that it was yielded to."""
+        """Add one value; `into` is the alias to which it was yielded."""
         values = self.values if into is None else self.values.setdefault(into, {})
         if name not in values:
             values[name] = value
@@ -30,7 +30,7 @@ class Merge:
         values[name] = self._join((into, name), values[name], value)
 
     def _join(self, key: tuple[str | None, str], before: Value, value: Value) -> Value:
-        """Two values of one name. Lists are copied once and then extended, so that many cost no more than they are long."""
+        """Merge two values of one name. Lists are copied once and then extended, so that the total cost stays linear."""
         if not (_may_be_list(before) and _may_be_list(value)):
             return value
         first, second = self._load(before), self._load(value)
@@ -43,7 +43,7 @@ class Merge:
         return own
 
     def _load(self, value: Value) -> Json:
-        """The value behind a reference. What is missing is taken for a list for now, and asked for all at once."""
+        """Load the value behind a reference. A missing one counts as a list for now; one `Need` requests all of them."""
         try:
             return self._draft.load(value)
         except Missing as unseen:
@@ -51,13 +51,13 @@ class Merge:
             return []
 
     def finish(self) -> dict[str, Value]:
-        """Everything merged."""
+        """Return the merged values."""
         if self._missing:
             raise Missing(blobs=self._missing)
         return self.values
 
     def add_all(self, returns: Mapping[str, Value], aliases: frozenset[str]) -> None:
-        """What a block has merged already."""
+        """Add the values that a block has already merged."""
         for name, value in returns.items():
             if name in aliases:
                 for each, inner in self._draft.load(value).items():
@@ -66,7 +66,7 @@ class Merge:
                 self.add(name, value)
 
     def add_yields(self, block: Block, scope: Scope) -> None:
-        """All yields of a block, in order; they carry what is written and nothing else."""
+        """Add all yields of a block, in order; they carry only their written arguments."""
         for statement in block.yields:
             self._add_args(statement.call.args, statement.into, scope)
             for mixin in statement.call.mixins:

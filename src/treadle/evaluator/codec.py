@@ -1,7 +1,7 @@
-"""Rows as JSON text, with big attribute values moved out: what is stored, and back again.
+"""Encodes rows as JSON text, with large attribute values moved out, and decodes them.
 
-A value of more than `BLOB_LIMIT` bytes leaves the row; `refs` says where it was and where it is. So no JSON that a user
-writes can be taken for a reference.
+A value of more than `BLOB_LIMIT` bytes leaves the row; `refs` records its place and its digest, so no JSON from a user can be
+mistaken for a reference.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Packed(msgspec.Struct, omit_defaults=True):
 
 
 def fold(value: Value, put: Put, limit: int = BLOB_LIMIT) -> Value:
-    """The value itself, or a reference to it if it is big; `put(digest, text)` is given what must be stored."""
+    """Return the value, or a reference to it if it is large; `put(digest, text)` receives the text to store."""
     if isinstance(value, BlobRef) or value is None or isinstance(value, bool | int | float):
         return value
     text = encode(value, "value", limit=_ANY_SIZE)
@@ -40,7 +40,7 @@ def fold(value: Value, put: Put, limit: int = BLOB_LIMIT) -> Value:
 
 
 def pack(row: StepRow, put: Put, limit: int = BLOB_LIMIT) -> bytes:
-    """The row as JSON text."""
+    """Encode the row as JSON text."""
     fields: dict[str, dict[str, Json]] = {}
     refs: dict[str, dict[str, BlobRef]] = {}
     for field in _FIELDS:
@@ -54,7 +54,7 @@ def pack(row: StepRow, put: Put, limit: int = BLOB_LIMIT) -> bytes:
 
 
 def unpack(text: bytes) -> StepRow:
-    """The row that `pack` was given, with references for what it moved out."""
+    """Decode the output of `pack`, with references for values that were moved out."""
     packed = _decoder.decode(text)
     for field, moved in packed.refs.items():
         setattr(packed.row, field, {**getattr(packed.row, field), **moved})

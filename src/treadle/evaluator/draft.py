@@ -1,4 +1,4 @@
-"""The changes of one call while they are made: an overlay over the view that notices what is missing in it."""
+"""The changes of one call in progress: an overlay over the view that detects missing rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from treadle.evaluator.records import (
     RunRef,
     StepError,
     StepRow,
-    TaskWish,
+    TaskRequest,
     Value,
     View,
 )
@@ -33,7 +33,7 @@ _STATEMENTS = (Step, Mixin, Facet)
 
 
 class Missing(Exception):
-    """Something that is not in the view is needed to go on; unwinds to the caller, who loads it."""
+    """A row or value that is not in the view is needed to continue; the caller catches this and loads it."""
 
     def __init__(self, rows: Iterable[str] = (), children_of: Iterable[str] = (), blobs: Iterable[str] = ()) -> None:
         super().__init__()
@@ -41,20 +41,20 @@ class Missing(Exception):
 
 
 class Turn(Enum):
-    """What the agenda asks for: begin with a new row, or tell the parent of a row that has become terminal."""
+    """Entries of the agenda: begin a new row, or notify the parent of a row that has become terminal."""
 
     BEGIN = auto()
     SETTLED = auto()
 
 
 class Draft:
-    """One call's working copy. Rows from `edit` and `create` may be changed; their dicts are replaced, never changed."""
+    """The working copy of one call. Rows from `edit` and `create` may be changed; their dicts are replaced, never mutated."""
 
     def __init__(self, plan: Plan, run: RunRef, view: View, limits: Limits) -> None:
         self.plan, self.run, self.view, self.limits = plan, run, view, limits
         self.created: dict[str, StepRow] = {}
         self.updated: dict[str, StepRow] = {}
-        self.tasks: dict[str, TaskWish] = {}
+        self.tasks: dict[str, TaskRequest] = {}
         self.logs: list[LogEntry] = []
         self.again: dict[str, None] = {}
         self.ignored: list[Ignored] = []
@@ -63,12 +63,12 @@ class Draft:
         self.logged: set[tuple[str, str]] = set()
         self._born: dict[str, list[str]] = {}
         self._ids: dict[str, str] = {}
-        """Ids that were worked out already, by place."""
+        """Derived ids, by place."""
 
     # --- rows ------------------------------------------------------------------------------------------------------
 
     def find(self, row_id: str) -> StepRow | None:
-        """The row as it is now; None if there is none."""
+        """Return the current row; None if there is none."""
         row = self.created.get(row_id) or self.updated.get(row_id)
         if row is not None:
             return row
@@ -78,21 +78,21 @@ class Draft:
             raise Missing(rows=[row_id]) from None
 
     def get(self, row_id: str) -> StepRow:
-        """The row as it is now, which must exist."""
+        """Return the current row, which must exist."""
         row = self.find(row_id)
         if row is None:
             raise LookupError(f"run {self.run.id} has no row {row_id}")
         return row
 
     def find_child(self, parent: StepRow, name: str) -> StepRow | None:
-        """The child with this last segment of its place."""
+        """Return the child with this last segment of its place."""
         child_id = self._id_of(f"{parent.place}/{name}")
         if parent.id in self.created or parent.id in self.view.children:
             return self.created.get(child_id) or self.updated.get(child_id) or self.view.rows.get(child_id)
         return self.find(child_id)
 
     def children(self, parent: StepRow) -> list[StepRow]:
-        """All children, by ordinal."""
+        """Return all children, by ordinal."""
         stored: list[str] | tuple[()] = ()
         if parent.id not in self.created:
             if parent.id not in self.view.children:
@@ -103,7 +103,7 @@ class Draft:
         return rows
 
     def edit(self, row_id: str) -> StepRow:
-        """The row for changing."""
+        """Return the row for editing."""
         row = self.created.get(row_id) or self.updated.get(row_id)
         if row is None:
             row = self.updated[row_id] = copy.copy(self.get(row_id))
@@ -114,7 +114,7 @@ class Draft:
         self, parent: StepRow | None, name: str, kind: StepKind, statement_id: str, *,
         ordinal: int = 0, facet: str | None = None, loop: dict[str, Any] | None = None,
     ) -> StepRow:  # fmt: skip
-        """A new row, to begin in its turn; its parent has one more open child."""
+        """Create a row and schedule its start; its parent gets one more open child."""
         place = f"{parent.place}/{name}" if parent else name
         row = StepRow(
             id=self._id_of(place), run_id=self.run.id, place=place, statement_id=statement_id, name=name,
@@ -137,7 +137,7 @@ class Draft:
 
     @property
     def full(self) -> bool:
-        """Whether this call has made as many rows as it may."""
+        """Whether this call has reached its limit on new rows."""
         return len(self.created) >= self.limits.rows
 
     # --- the program behind a row ----------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class Draft:
         return node
 
     def statement_of(self, row: StepRow) -> Step | Mixin | Facet:
-        """The step, alias or workflow that a row of a step is about."""
+        """Return the step, alias or workflow of a step's row."""
         node = self.plan.program.find_node(row.statement_id)
         if not isinstance(node, _STATEMENTS):
             raise LookupError(f"the program has no statement {row.statement_id}")
@@ -161,7 +161,7 @@ class Draft:
     # --- values ----------------------------------------------------------------------------------------------------
 
     def load(self, value: Value) -> Json:
-        """The JSON behind a value that is looked into."""
+        """Return the JSON behind a value."""
         if not isinstance(value, BlobRef):
             return value
         try:
@@ -172,12 +172,12 @@ class Draft:
     # --- ends ------------------------------------------------------------------------------------------------------
 
     def complete(self, row: StepRow) -> None:
-        """The row is done."""
+        """Mark the row as complete."""
         row.state, row.failed_in = State.STATEMENT_COMPLETE, None
         self._settle(row, RunState.COMPLETED)
 
     def fail(self, row: StepRow, error: StepError, failed_in: State) -> None:
-        """The row has failed."""
+        """Mark the row as failed."""
         row.state, row.error, row.failed_in = State.STATEMENT_ERROR, error, failed_in
         self._settle(row, RunState.FAILED)
 
@@ -188,7 +188,7 @@ class Draft:
             self.agenda.append((Turn.SETTLED, row.id))
 
     def changes(self) -> Changes:
-        """Everything that was decided."""
+        """Return all changes of the call."""
         changes = Changes(
             created=list(self.created.values()), updated=list(self.updated.values()), tasks=list(self.tasks.values()),
             status=self.status, again=list(self.again), ignored=self.ignored, logs=self.logs,
@@ -201,5 +201,5 @@ class Draft:
 
 
 def error_in(row: StepRow, error: EvaluationError) -> StepError:
-    """The error of a row in which an expression has no value."""
+    """Return the error of a row whose expression has no value."""
     return StepError(message=error.message, type=error.type, path=row.path, step_id=row.id)

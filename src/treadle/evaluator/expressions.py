@@ -1,6 +1,6 @@
-"""The value of an expression in a scope.
+"""Evaluates expressions in a scope.
 
-A bare reference may come out as a `BlobRef`, untouched; whatever looks into a value loads it.
+A bare reference may evaluate to a `BlobRef`; operations on a value load it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from treadle.model.values import Json
 
 
 def evaluate(expr: Expr, scope: Scope) -> Value:
-    """The value; raises `EvaluationError` if it has none, `Missing` if something must be loaded first."""
+    """Return the value; raise `EvaluationError` if it has none, `Missing` if a row or value must be loaded first."""
     match expr:
         case String(value) | Int(value) | Double(value) | Boolean(value):
             return value
@@ -64,12 +64,12 @@ def evaluate(expr: Expr, scope: Scope) -> Value:
 
 
 def evaluate_json(expr: Expr, scope: Scope) -> Json:
-    """The value, loaded."""
+    """Return the value, loaded."""
     return scope.draft.load(evaluate(expr, scope))
 
 
 def evaluate_condition(expr: Expr, scope: Scope, what: str) -> bool:
-    """The value, which must be a Boolean."""
+    """Return the value, which must be a Boolean."""
     return operators.boolean(evaluate_json(expr, scope), what)
 
 
@@ -84,7 +84,7 @@ def _binary(expr: Binary, scope: Scope) -> Json:
 
 
 def evaluate_named(name: str, expr: Expr, scope: Scope, what: str) -> Value:
-    """The value of an argument or default; an error says which one it was."""
+    """Return the value of an argument or default; an error names it."""
     try:
         return evaluate(expr, scope)
     except EvaluationError as error:

@@ -1,8 +1,8 @@
-"""A new run from the middle of another one: what was finished without a step stays, the step and what came of it is done again.
+"""Forks a run at a step: keeps the finished work that does not depend on the step, and repeats the step and its dependents.
 
-Copied rows keep their places, so their ids are those of the new run. From the step upwards every ancestor waits again; in
-each block on the way, the statements that depend on what is done again go too. What waited in the old run (for a handler, a
-script, its turn) waits in the new one, with tasks of its own; what failed elsewhere has failed.
+Copied rows keep their places; their ids are derived from the new run. Every ancestor of the step waits again; in each of their
+blocks, the dependents of repeated statements are dropped too. Rows that waited in the old run (for a handler, a script, their
+turn) wait in the new one, with tasks of their own; failures elsewhere are kept.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def fork(
     blobs: Mapping[str, Json] | None = None,
     limits: Limits | None = None,
 ) -> Changes | Need:
-    """All rows and tasks with which the new run `run` begins, from all rows of the old one and the id of one of them.
+    """Return all initial rows and tasks of the new run `run`, from all rows of the old run and the id of one of them.
 
-    `inputs` are all inputs of the new run, `changed` those that the old one had not or had otherwise: only what is done
-    again sees these. A signature alias belongs to its step, which is done again whole. Asks for blobs only.
+    `inputs` are all inputs of the new run, `changed` those that are new or different: only repeated work sees these. A signature
+    alias belongs to its step, which is repeated as a whole. Needs only blobs.
     """
     old = {row.id: row for row in rows}
     target = old[step_id]
@@ -58,7 +58,7 @@ def fork(
 
 
 class _Cut:
-    """What is dropped of the old rows, and which of the others wait again, each for which child."""
+    """The dropped rows of the old run, and the kept rows that wait again, each with the child for which it waits."""
 
     def __init__(self, plan: Plan, run: RunRef, old: Mapping[str, StepRow], target: StepRow) -> None:
         self._plan, self._run, self._old = plan, run, old
@@ -84,15 +84,15 @@ class _Cut:
             left += self._children.get(each.id, ())
 
     def _affected(self, parent: StepRow, child: StepRow) -> list[StepRow]:
-        """The siblings that cannot stay when a child is done again."""
+        """Return the siblings that must be dropped when a child is repeated."""
         siblings = [row for row in self._children[parent.id] if row.id != child.id]
         match child.kind:
             case StepKind.STEP | StepKind.SCHEMA:
                 gone = self._dependents(parent, child.name)
                 return [row for row in siblings if row.name in gone]
-            case StepKind.MIXIN:  # the aliases after it may read it, and so may all the rest
+            case StepKind.MIXIN:  # later aliases may read it, and so may all the rest
                 return [row for row in siblings if row.kind is not StepKind.MIXIN or row.ordinal > child.ordinal]
-            case StepKind.BLOCK:  # other blocks know nothing of it; what caught a failure may have nothing to catch now
+            case StepKind.BLOCK:  # other blocks cannot see it; a catch may have nothing left to catch
                 return [row for row in siblings if row.kind is StepKind.CATCH]
             case StepKind.CATCH:
                 return [row for row in siblings if row.kind is StepKind.CATCH and row.ordinal > child.ordinal]
@@ -100,7 +100,7 @@ class _Cut:
                 return []
 
     def _dependents(self, block: StepRow, name: str) -> set[str]:
-        """The steps of a block that need this one, or need one that does."""
+        """Return the steps of a block that depend on this one, directly or indirectly."""
         node = self._plan.program.find_node(block.statement_id)
         steps = node.steps if isinstance(node, Block) else ()
         found = {name}
@@ -112,7 +112,7 @@ class _Cut:
         return found - {name}
 
     def copies(self) -> list[StepRow]:
-        """The rows of the new run, parents first; the root is the first of all."""
+        """Return the rows of the new run, parents first; the root is the first."""
         kept = [row for row in self._old.values() if row.id not in self._dropped]
         kept.sort(key=lambda row: (row.place.count("/"), row.ordinal, row.place))
         return [self._reopen(self._copy(row), row) if row.id in self._reopened else self._copy(row) for row in kept]
@@ -139,7 +139,7 @@ class _Cut:
         return msgspec.structs.replace(error, step_id=self._new_id(error.step_id))
 
     def _relinked(self, value: Any) -> Any:
-        """References to steps of the old run as such to those of the new one."""
+        """Replace references to steps of the old run with references to steps of the new one."""
         if isinstance(value, dict):
             if value.get(LINK) in self._old and len(value) == 2:
                 return {**value, LINK: self._new_id(value[LINK])}
@@ -154,7 +154,7 @@ class _Cut:
         copy.state, copy.failed_in = waits_for(child), None
         copy.open = sum(each.id in self._reopened or not each.is_terminal for each in kept)
         copy.returns = self._own_returns(row, child)
-        if child.kind is StepKind.CATCH:  # what it deals with stays
+        if child.kind is StepKind.CATCH:  # the error that it handles stays
             copy.caught = child.ordinal + 1
             caught = StepError(message=child.params["error"], type=child.params["error_type"], path=row.path, step_id=copy.id)
             copy.error = caught if row.state is State.STATEMENT_ERROR else copy.error
@@ -174,7 +174,7 @@ class _Cut:
         return copy
 
     def _own_returns(self, row: StepRow, child: StepRow) -> dict[str, Any]:
-        """What a step has without what its blocks yielded: an event's results."""
+        """Return a step's returns without those of its blocks: an event's results."""
         facet = self._plan.callee(row.facet)
         if not isinstance(facet, Facet) or not facet.is_event or child.kind is StepKind.MIXIN:
             return {}
@@ -196,7 +196,7 @@ def _view_of(copies: Sequence[StepRow], blobs: Mapping[str, Json]) -> View:
 
 
 def _go_on(draft: Draft, copies: Sequence[StepRow], target: StepRow) -> Changes | Need:
-    """Make the row again, wish again for what is waited for, and name the blocks whose turn is still to come."""
+    """Recreate the row, request the tasks that rows wait for, and list the blocks that have not begun."""
     try:
         parent = draft.edit(derived_id(draft.run.id, target.place.rpartition("/")[0]))
         again = draft.create(

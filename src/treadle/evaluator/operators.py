@@ -1,4 +1,4 @@
-"""Operators on JSON values: total, with an error in plain words where operands do not fit."""
+"""Operators on JSON values: total, with a readable error for operands that do not fit."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from collections.abc import Sequence
 from treadle.model.values import Json
 
 _LONGEST_INTEGER = 4_096
-"""Bits; beyond that integers have no use and no text."""
+"""Maximum size of integers in bits."""
 
 
 class EvaluationError(Exception):
-    """An expression has no value; the message says why, `type` is what `catch` sees as the error's type."""
+    """An expression has no value; the message has the reason, and `catch` sees `type` as the error's type."""
 
     def __init__(self, message: str, kind: str = "evaluation_error") -> None:
         super().__init__(message)
         self.message, self.type = message, kind
 
     def within(self, what: str) -> EvaluationError:
-        """The same error, with the place in which it arose."""
+        """Return the same error, prefixed with its place."""
         return EvaluationError(f"{what}: {self.message}", self.type)
 
 
 def describe(value: Json) -> str:
-    """The kind of a value, with an article."""
+    """Return the kind of a value, with an article."""
     match value:
         case None:
             return "null"
@@ -42,7 +42,7 @@ def describe(value: Json) -> str:
 
 
 def text(value: Json) -> str:
-    """The value as `++` writes it: null is empty, containers are JSON."""
+    """Return the text that `++` produces: null is empty, containers are JSON."""
     match value:
         case None:
             return ""
@@ -55,7 +55,7 @@ def text(value: Json) -> str:
     try:
         return json.dumps(value, ensure_ascii=False)
     except RecursionError:
-        raise EvaluationError("the value is nested too deep to be written as text") from None
+        raise EvaluationError("the value is nested too deeply to be written as text") from None
 
 
 def concat(values: Sequence[Json]) -> str:
@@ -80,14 +80,14 @@ def invert(value: Json) -> bool:
 
 
 def boolean(value: Json, what: str) -> bool:
-    """The value, which must be a Boolean."""
+    """Return the value, which must be a Boolean."""
     if not isinstance(value, bool):
         raise EvaluationError(f"{what} needs a Boolean, this is {describe(value)}")
     return value
 
 
 def binary(operator: str, left: Json, right: Json) -> Json:
-    """Any binary operator but `&&` and `||`, which do not always look at their right side."""
+    """Apply any binary operator except `&&` and `||`, which do not always evaluate their right side."""
     match operator:
         case "+" | "-" | "*" | "/" | "%":
             return _arithmetic(operator, left, right)
@@ -111,7 +111,7 @@ def binary(operator: str, left: Json, right: Json) -> Json:
 
 
 def equal(left: Json, right: Json) -> bool:
-    """Whether two JSON values are the same; 1 equals 1.0 and differs from true. Deep values cost no stack."""
+    """Return whether two JSON values are equal; 1 equals 1.0 and differs from true. Deep values use no stack."""
     pairs = [(left, right)]
     while pairs:
         a, b = pairs.pop()
@@ -194,11 +194,11 @@ def _contains(operator: str, container: Json, element: Json) -> bool:
             if not isinstance(element, str):
                 raise EvaluationError(f"operator `{operator}` on a text needs a text, this is {describe(element)}")
             return element in container
-    raise EvaluationError(f"operator `{operator}` needs a list, a map or a text to look into, this is {describe(container)}")
+    raise EvaluationError(f"operator `{operator}` needs a list, a map or a text to search, this is {describe(container)}")
 
 
 def index(target: Json, key: Json) -> Json:
-    """`target[key]`: an element of a list or a character of a text by number (negative from the end), a value of a map by key."""
+    """Evaluate `target[key]`: a list element or character by number (negative from the end), a map value by key."""
     match target:
         case list() | str():
             if not isinstance(key, int) or isinstance(key, bool):
@@ -216,7 +216,7 @@ def index(target: Json, key: Json) -> Json:
 
 
 def member(target: Json, name: str, path: str) -> Json:
-    """`path.name`: a value of a map."""
+    """Evaluate `path.name`: a value of a map."""
     if not isinstance(target, dict):
         raise EvaluationError(f"`{path}` is {describe(target)}, it has no `{name}`")
     if name not in target:

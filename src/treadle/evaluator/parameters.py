@@ -1,7 +1,7 @@
 """The parameters of a step. Precedence: argument, call-site mixin, implicit, signature mixin, the facet's own default.
 
-What is given at the call is evaluated where the call stands; the rest sees the parameters themselves (`$.other`), in
-whatever order they need one another.
+Values at the call are evaluated in the caller's scope; the others can read the parameters themselves (`$.other`), in any order
+of dependency.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_TIMEOUT = 366 * 86_400_000
 
 
 def given_at_call(args: Iterable[Arg], mixins: Iterable[Mixin], scope: Scope) -> dict[str, Value]:
-    """Arguments, then what call-site mixins add without overriding; an aliased mixin is one parameter."""
+    """Return the arguments, and the values that call-site mixins add without overriding; an aliased mixin is one parameter."""
     given = {arg.name: evaluate_named(arg.name, arg.value, scope, "argument") for arg in args}
     for name, expr in _mixed_in(mixins):
         if name not in given:
@@ -42,7 +42,7 @@ def _mixed_in(mixins: Iterable[Mixin]) -> Iterable[tuple[str, Expr]]:
 
 
 def with_defaults(draft: Draft, facet: Facet | None, given: dict[str, Value], namespace: str | None) -> dict[str, Value]:
-    """What was given, and what implicits (seen from the caller's namespace) and the signature add to it."""
+    """Add the values of implicits (seen from the caller's namespace) and of the signature to the given ones."""
     if facet is None:
         return given
     pool: dict[str, tuple[str, Expr]] = {}
@@ -62,7 +62,7 @@ def with_defaults(draft: Draft, facet: Facet | None, given: dict[str, Value], na
 
 
 def return_defaults(draft: Draft, facet: Facet | None, params: dict[str, Value], returns: dict[str, Value]) -> dict[str, Value]:
-    """The defaults of returns that nobody gave."""
+    """Return the defaults of missing returns."""
     if facet is None:
         return {}
     scope = SignatureScope(draft, {**returns, **params})
@@ -71,7 +71,7 @@ def return_defaults(draft: Draft, facet: Facet | None, params: dict[str, Value],
 
 
 def _fill(draft: Draft, params: dict[str, Value], pool: dict[str, tuple[str, Expr]]) -> dict[str, Value]:
-    """Evaluate what is not given yet, each after those it reads; no recursion, so that long chains cost no stack."""
+    """Evaluate missing parameters, each after those it reads; without recursion, so that long chains use no stack."""
     scope = SignatureScope(draft, params)
     for first in pool:
         path = [first]
@@ -93,7 +93,7 @@ def _fill(draft: Draft, params: dict[str, Value], pool: dict[str, tuple[str, Exp
 
 
 def timeout_of(draft: Draft, mixins: Sequence[Mixin], scope: Scope, facet: Facet, params: dict[str, Value]) -> int | None:
-    """Milliseconds from the first `Timeout` mixin, at the call before the signature."""
+    """Return the milliseconds of the first `Timeout` mixin; the call's take precedence over the signature's."""
     for mixin in mixins:
         if is_timeout(mixin):
             return _milliseconds(mixin, scope)
@@ -114,5 +114,5 @@ def _milliseconds(mixin: Mixin, scope: Scope) -> int | None:
             raise EvaluationError(f"Timeout needs a number of {arg.name}, this is {text(value)}")
         total += value * unit
     if not 0 < total <= _LONGEST_TIMEOUT:
-        raise EvaluationError("a Timeout must be longer than nothing and at most 366 days")
+        raise EvaluationError("a Timeout must be more than zero and at most 366 days")
     return max(1, round(total))

@@ -1,4 +1,4 @@
-"""What of a program does not depend on a run, worked out once: who waits for whom in a block, and which names mean what."""
+"""Facts about a program that do not depend on a run, computed once: dependents within blocks, and names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _REMEMBERED = 64
 
 @dataclass(slots=True)
 class BlockPlan:
-    """A block's statements by what they wait for. `aliases`: signature aliases that its yields write to."""
+    """A block's statements by dependency. `aliases`: the signature aliases to which its yields write."""
 
     block: Block
     order: dict[str, int] = field(default_factory=dict)
@@ -49,24 +49,24 @@ class BlockPlan:
 
 @dataclass(slots=True)
 class Plan:
-    """Look-ups into one program."""
+    """Lookups in one program."""
 
     program: Program
     _blocks: dict[str, BlockPlan] = field(default_factory=dict)
 
     def block(self, block: Block) -> BlockPlan:
-        """The plan of a block."""
+        """Return the plan of a block."""
         plan = self._blocks.get(block.id)
         if plan is None or plan.block is not block:
             plan = self._blocks[block.id] = _plan_block(block)
         return plan
 
     def callee(self, name: str | None) -> Facet | Schema | None:
-        """The facet or schema of this qualified name; None for an external facet."""
+        """Return the facet or schema of this qualified name; None for an external facet."""
         return None if name is None else self.program.find_facet(name) or self.program.find_schema(name)
 
     def namespace_of(self, statement_id: str) -> str | None:
-        """The namespace of the declaration in which a statement stands."""
+        """Return the namespace of the declaration that contains a statement."""
         facet = self.program.find_facet(statement_id.partition("/")[0])
         return facet.namespace if facet else None
 
@@ -75,7 +75,7 @@ _plans: dict[int, Plan] = {}
 
 
 def plan_of(program: Program) -> Plan:
-    """The plan of a program; those of the last programs are remembered, which changes nothing but the time it takes."""
+    """Return the plan of a program; the latest plans are cached, which affects only speed."""
     plan = _plans.get(id(program))
     if plan is None or plan.program is not program:
         for oldest in list(_plans)[: len(_plans) - _REMEMBERED + 1]:
@@ -111,17 +111,17 @@ def _aliases(block: Block) -> Iterator[str]:
 
 
 def is_timeout(mixin: Mixin) -> bool:
-    """Whether a mixin is the built-in `Timeout`, or a facet of that name that somebody declared."""
+    """Return whether a mixin is the built-in `Timeout`, or a declared facet of that name."""
     return short_name(mixin.name) == "Timeout"
 
 
 def is_built_in(mixin: Mixin) -> bool:
-    """Whether a mixin only speaks to the engine, so that its arguments are no attributes."""
+    """Return whether a mixin only configures the engine, so that its arguments are not attributes."""
     return mixin.resolved is None and is_timeout(mixin)
 
 
 def inputs_in(expr: Expr) -> Iterator[str]:
-    """The names that an expression reads as `$.name`."""
+    """Yield the names that an expression reads as `$.name`."""
     left: list[Expr] = [expr]
     while left:
         match left.pop():

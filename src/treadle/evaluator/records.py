@@ -1,7 +1,7 @@
-"""What goes into the evaluator and what comes out: step rows, the view, events, the need for more, and the changes.
+"""The evaluator's input and output: step rows, the view, events, the need for more rows, and the changes.
 
-A run's state is its set of `StepRow`s and nothing else. Ids are derived from the run and the place, so that doing a thing
-twice names the same thing. Yields and `sys` statements have no rows: what a block yielded is in its `returns`.
+A run's state is its set of `StepRow`s and nothing else. Ids are derived from the run and the place, so repeating an operation
+yields the same ids. Yields and `sys` statements have no rows: a block's `returns` hold its yielded values.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ Value = Json
 
 
 class StepError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Why a row failed: the root cause, the path of the step where it arose, and that step's id."""
+    """The cause of a failure: the root cause, the path of the step where it occurred, and that step's id."""
 
     message: str
     type: str
     path: str
     step_id: str
     origin: str = ""
-    """`handler` or `script` for what failed outside; empty for what the evaluator found."""
+    """`handler` or `script` for a failed task; empty for an error of the evaluation."""
 
     @property
     def text(self) -> str:
-        """The whole story in one line: `Checkout.pay: handler failed: card declined`."""
+        """The error in one line: `Checkout.pay: handler failed: card declined`."""
         return f"{self.path}: {self.origin} failed: {self.message}" if self.origin else f"{self.path}: {self.message}"
 
 
 class StepRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """One step or block of a run. Treat it as frozen: the evaluator hands out changed copies."""
+    """One step or block of a run. Treat it as frozen: the evaluator returns changed copies."""
 
     id: str
     run_id: str
@@ -47,7 +47,7 @@ class StepRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     place: str
     """The full path in the run, such as `Checkout/block-0/pay`; the id is derived from it."""
     statement_id: str
-    """The id of the program's node; an item has that of its foreach block."""
+    """The id of the program's node; an item has the id of its foreach block."""
     name: str
     """The last segment of the place: a step's name, an alias, or `block-0`, `foreach-3`, `when-case-1`, `catch-0`."""
     kind: StepKind
@@ -55,12 +55,12 @@ class StepRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     state: State = State.CREATED
     ordinal: int = 0
     depth: int = 0
-    """How many steps it stands below."""
+    """Number of enclosing steps."""
     params: dict[str, Any] = {}
     returns: dict[str, Any] = {}
     """A step's returns; a block's merged yields, once it is complete."""
     error: StepError | None = None
-    """Of a failed row; of a complete step: the error that was caught; of a running block: its first failed child's."""
+    """Of a failed row; of a complete step, the caught error; of a running block, the error of its first failed child."""
     loop: dict[str, Any] = {}
     """Of an item: the foreach variable and its value."""
     open: int = 0
@@ -68,20 +68,20 @@ class StepRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     failed: int = 0
     """Children that failed (a failed `sys.assert` counts); a catch block's failure does not count."""
     failed_first: int | None = None
-    """The ordinal of the failed child whose error is shown: the first one."""
+    """The ordinal of the failed child whose error is displayed: the first one."""
     expanded: int = 0
     total: int | None = None
-    """Of a foreach block: how many items exist, and how many there will be."""
+    """Of a foreach block: number of existing items, and of all items."""
     task_id: str | None = None
     """The task whose result it waits for."""
     timeout_for: int | None = None
-    """Milliseconds that its handler may take, from a `Timeout` mixin."""
+    """Timeout of its handler in milliseconds, from a `Timeout` mixin."""
     caught: int = 0
     """The number of the next catch clause (0: the facet's, 1: the step's own) since it was last retried."""
     round: int = 0
-    """How often an operator has retried it."""
+    """Number of retries by operators."""
     failed_in: State | None = None
-    """Where it was when it failed, so that a retry knows where to go on."""
+    """The state in which it failed, where a retry continues."""
 
     @property
     def is_step(self) -> bool:
@@ -94,24 +94,24 @@ class StepRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def status(self) -> StepState:
-        """The state in the words that steps of every kind of run share."""
+        """The state in the vocabulary shared by the steps of all runs."""
         return status_of(self.state)
 
     @property
     def path(self) -> str:
-        """The place for people: `Checkout.orders[3].pay`."""
+        """The place for display: `Checkout.orders[3].pay`."""
         return path_of(self.place)
 
 
 def status_of(state: State) -> StepState:
-    """An evaluator's state in the words that steps of every kind of run share."""
+    """Return an evaluator's state in the vocabulary shared by the steps of all runs."""
     if state is State.STATEMENT_COMPLETE:
         return StepState.COMPLETED
     return StepState.FAILED if state is State.STATEMENT_ERROR else StepState.RUNNING
 
 
 def path_of(place: str) -> str:
-    """A place without its blocks and cases, with foreach items as indexes."""
+    """Return a place without its blocks and cases, with foreach items as indexes."""
     path = ""
     for segment in place.split("/"):
         word, dash, number = segment.partition("-")
@@ -125,7 +125,7 @@ def path_of(place: str) -> str:
 
 
 class RunRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The run that is advanced. `rows`: how many rows it has, for the limit on all of them."""
+    """The run being advanced. `rows` is its number of rows, for the limit on all of them."""
 
     id: str
     workflow: str
@@ -143,12 +143,12 @@ class RunRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one call may do, and a run at all."""
+    """Limits on one call, and on a whole run."""
 
     expand: int = 500
-    """Foreach items made per call."""
+    """Foreach items created per call."""
     rows: int = 5_000
-    """New rows per call, after which no more blocks are begun; they are in `Changes.again`."""
+    """New rows per call, after which no more blocks are begun; `Changes.again` lists them."""
     depth: int = 100
     """Steps within steps."""
     total_rows: int = 1_000_000
@@ -165,10 +165,10 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):
-    """The handler, pre-script or script that a row waits for gave a result.
+    """The handler, pre-script or script of a waiting row returned a result.
 
-    With a `task_id` it counts only if the row waits for that very task, so that a late second delivery is not taken
-    for the result of what came next.
+    With a `task_id` it counts only if the row waits for that task, so that a late second delivery is not mistaken for the
+    result of the next task.
     """
 
     step_id: str
@@ -177,7 +177,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
 
 
 class Errored(msgspec.Struct, frozen=True):
-    """The handler, pre-script or script that a row waits for failed for good."""
+    """The handler, pre-script or script of a waiting row failed permanently."""
 
     step_id: str
     problem: Problem
@@ -185,54 +185,54 @@ class Errored(msgspec.Struct, frozen=True):
 
 
 class Updated(msgspec.Struct, frozen=True):
-    """Partial results of an event step that goes on waiting."""
+    """Partial results of an event step that is still waiting."""
 
     step_id: str
     partial: dict[str, Any]
 
 
 class Expand(msgspec.Struct, frozen=True):
-    """Go on with a block that `Changes.again` named."""
+    """Continue a block listed in `Changes.again`."""
 
     block_id: str
 
 
 class Resend(msgspec.Struct, frozen=True):
-    """A row waits, but its task is gone: wish for the same task again."""
+    """A row waits, but its task is gone: request the same task again."""
 
     step_id: str
 
 
 class RetryStep(msgspec.Struct, frozen=True):
-    """An operator wants a failed step (or everything that failed below a step or block) done again."""
+    """An operator retries a failed step (or everything that failed below a step or block)."""
 
     step_id: str
 
 
 Event = Started | Finished | Errored | Updated | Expand | Resend | RetryStep
 
-# --- what has been loaded, and what is missing ---------------------------------------------------------------------
+# --- loaded rows, and missing ones ---------------------------------------------------------------------------------
 
 
 class View:
-    """What the caller has loaded. The evaluator never guesses at what is not in here; it returns a `Need`."""
+    """The loaded rows. The evaluator never guesses about missing ones; it returns a `Need`."""
 
     __slots__ = ("blobs", "children", "rows")
 
     def __init__(self) -> None:
         self.rows: dict[str, StepRow | None] = {}
-        """By id; None says that there is no such row."""
+        """By id; None means that there is no such row."""
         self.children: dict[str, list[str] | tuple[()]] = {}
-        """Ids of all children of a row; only for rows whose children are loaded completely."""
+        """Ids of all children of a row; only for rows whose children are all loaded."""
         self.blobs: dict[str, Json] = {}
 
     def add(self, *rows: StepRow) -> None:
-        """Rows that exist."""
+        """Add existing rows."""
         for row in rows:
             self.rows[row.id] = row
 
     def add_new(self, row: StepRow) -> None:
-        """A row that was just made: it has no children, and its parent has one more."""
+        """Add a new row: it has no children, and its parent has one more."""
         self.rows[row.id] = row
         self.children[row.id] = ()
         siblings = self.children.get(row.parent_id or "")
@@ -242,12 +242,12 @@ class View:
             self.children[row.parent_id or ""] = [row.id]
 
     def add_absent(self, *ids: str) -> None:
-        """Ids that no row has."""
+        """Add ids that no row has."""
         for each in ids:
             self.rows.setdefault(each, None)
 
     def add_children(self, parent_id: str, rows: list[StepRow]) -> None:
-        """All children of a row, in any order."""
+        """Add all children of a row, in any order."""
         self.add(*rows)
         self.children[parent_id] = [row.id for row in sorted(rows, key=lambda row: (row.ordinal, row.id))]
 
@@ -256,17 +256,17 @@ class View:
 
 
 class Need(msgspec.Struct, frozen=True):
-    """Load this too and call again: rows (or the fact that there are none), all children of rows, blobs by digest."""
+    """Load this too and call again: rows (or their absence), all children of rows, blobs by digest."""
 
     rows: tuple[str, ...] = ()
     children_of: tuple[str, ...] = ()
     blobs: tuple[str, ...] = ()
 
 
-# --- what is to be done --------------------------------------------------------------------------------------------
+# --- requested actions ---------------------------------------------------------------------------------------------
 
 
-class ScriptWish(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Code to run out of process. Line n of the code is line `line + n - 1` of the source."""
 
     code: str
@@ -275,8 +275,8 @@ class ScriptWish(msgspec.Struct, frozen=True, kw_only=True):
     line: int = 1
 
 
-class TaskWish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A task to create in the same unit as the rows. Its id is derived; values of the payload may be `BlobRef`s."""
+class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A task to create in the same unit as the rows. Its id is derived; payload values may be `BlobRef`s."""
 
     id: str
     step_id: str
@@ -284,7 +284,7 @@ class TaskWish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     payload: dict[str, Any]
     task_list: str = DEFAULT_LIST
     timeout_for: int | None = None
-    script: ScriptWish | None = None
+    script: ScriptRequest | None = None
 
     @property
     def is_script(self) -> bool:
@@ -292,7 +292,7 @@ class TaskWish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a `sys.log` said; `step_id` is the row of its block."""
+    """An entry written by `sys.log`; `step_id` is the row of its block."""
 
     step_id: str
     path: str
@@ -302,25 +302,25 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """An event that changed nothing, and why."""
+    """An event that changed nothing, and the reason."""
 
     event: Event
     reason: str
 
 
 class Changes(msgspec.Struct, kw_only=True, gc=False):
-    """What one call decided, all of it in a deterministic order; to be committed together or not at all."""
+    """The changes of one call, in a deterministic order; commit all of them or none."""
 
     created: list[StepRow] = []
     updated: list[StepRow] = []
-    tasks: list[TaskWish] = []
+    tasks: list[TaskRequest] = []
     status: RunState | None = None
-    """The run's new state: running, completed or failed; None if it stays what it is."""
+    """The run's new state: running, completed or failed; None if it does not change."""
     outputs: dict[str, Any] | None = None
     """Of a completed run: all returns of its root; values may be `BlobRef`s."""
     error: StepError | None = None
     """Of a failed run; `error.text` is the message, `error.step_id` the step."""
     again: list[str] = []
-    """Blocks that want an `Expand`."""
+    """Blocks that need an `Expand` event."""
     ignored: list[Ignored] = []
     logs: list[LogEntry] = []

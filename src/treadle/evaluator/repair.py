@@ -1,4 +1,4 @@
-"""What a run is waiting for that somebody has to do: tasks that must be there, and blocks that must go on."""
+"""Finds the pending work of a run: rows that need a task, and blocks that must continue."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from treadle.lang.program import Program
 
 
 def open_ends(program: Program, run: RunRef, rows: Iterable[StepRow]) -> tuple[list[StepRow], list[StepRow]]:
-    """Of all rows of a run: those that wait for a task, and the blocks that wait for an `Expand`."""
+    """Return, of all rows of a run, those that wait for a task, and the blocks that wait for an `Expand`."""
     draft = Draft(plan_of(program), run, View(), Limits())
     live = [row for row in rows if not row.is_terminal]
     return [row for row in live if is_waiting(draft, row)], [row for row in live if has_more(draft, row)]
 
 
 def has_more(draft: Draft, row: StepRow) -> bool:
-    """Whether a block waits for its turn, or for more of its items to be made."""
+    """Return whether a block waits for its turn, or has more items to create."""
     if row.is_step or row.is_terminal:
         return False
     if row.state is State.BLOCK_EXECUTION_BEGIN:

@@ -1,7 +1,7 @@
-"""An operator's retry: what failed is done again from where it failed, and everything above it waits again.
+"""An operator's retry: failed rows continue from where they failed, and all of their ancestors wait again.
 
-Statements that depended on a failed step were never made, so nothing has to be taken back. A failure that a catch has
-dealt with, or is dealing with, cannot be retried: the run has gone on from it.
+Dependents of a failed step were never created, so nothing has to be undone. A failure that a catch has handled, or is
+handling, cannot be retried: the run has moved on from it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BY_CHILDREN = (State.MIXIN_BLOCKS_CONTINUE, State.STATEMENT_BLOCKS_CONTINUE, St
 
 
 def retry(draft: Draft, row: StepRow) -> str | None:
-    """Retry a failed row, or everything that failed below it; a refusal is answered with its reason."""
+    """Retry a failed row, or everything that failed below it; return the reason of a refusal."""
     if row.state is not State.STATEMENT_ERROR:
         return f"`{row.path}` has not failed"
     refusal = _refusal(draft, row)
@@ -35,7 +35,7 @@ def _refusal(draft: Draft, row: StepRow) -> str | None:
     while child.parent_id is not None:
         parent = draft.get(child.parent_id)
         if parent.state in (State.CATCH_CONTINUE, State.STATEMENT_COMPLETE):
-            return f"`{parent.path}` has caught this failure and gone on"
+            return f"`{parent.path}` has caught this failure and moved on"
         if child.kind is StepKind.CATCH and (
             parent.state is not State.STATEMENT_ERROR or child.name != catch_name(parent, parent.caught - 1)
         ):
@@ -47,7 +47,7 @@ def _refusal(draft: Draft, row: StepRow) -> str | None:
 
 
 def _causes(draft: Draft, row: StepRow) -> list[StepRow]:
-    """The rows that failed by themselves, at or below a failed row; goes down level by level, to ask for each at once."""
+    """Return the rows that caused a failure, at or below a failed row; goes down by level, with one `Need` per level."""
     causes: list[StepRow] = []
     level = [row]
     while level:
@@ -106,7 +106,7 @@ def waits_for(child: StepRow) -> State:
 
 
 def _again(draft: Draft, row: StepRow) -> None:
-    """Go on from where the row failed."""
+    """Continue from where the row failed."""
     failed_in = row.failed_in
     row.error, row.failed_in, row.caught, row.round = None, None, 0, row.round + 1
     if not row.is_step:

@@ -1,8 +1,8 @@
-"""What a name means where it stands: one rule for `$.` inputs, loop variables and steps.
+"""Name resolution at run time: one rule for `$.` inputs, loop variables and steps.
 
-The chain of a block runs outwards over rows: an item gives its loop variable, a catch the error, the step that owns the
-block its parameters and then its returns. It goes on beyond that step only if the block was written in the step's own
-body or catch; a facet's body sees nothing of its callers.
+The chain of a block leads outwards over rows: an item has its loop variable, a catch the error, the step that owns the block
+its parameters and then its returns. It continues beyond that step only if the block is part of the step's own body or catch; a
+facet's body cannot see its callers.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Scope(Protocol):
-    """Where an expression is evaluated."""
+    """The scope in which an expression is evaluated."""
 
     draft: Draft
 
     def input(self, name: str) -> Value:
-        """What `$.name` is."""
+        """Return the value of `$.name`."""
 
     def loop(self, name: str) -> Value:
-        """The current element of the nearest loop over `name`."""
+        """Return the current element of the nearest loop over `name`."""
 
     def step(self, name: str) -> StepRow:
-        """The row of the nearest step of that name."""
+        """Return the row of the nearest step of that name."""
 
 
 class SignatureScope:
-    """For defaults, implicits and signature mixins: the facet's parameters, as far as they are known, and nothing else."""
+    """For defaults, implicits and signature mixins: only the facet's parameters known so far."""
 
     def __init__(self, draft: Draft, params: Mapping[str, Value]) -> None:
         self.draft = draft
@@ -54,10 +54,10 @@ class SignatureScope:
             raise EvaluationError(f"`$.{name}` was never given") from None
 
     def loop(self, name: str) -> Value:
-        raise EvaluationError(f"`{name}` is no loop variable here")
+        raise EvaluationError(f"`{name}` is not a loop variable here")
 
     def step(self, name: str) -> StepRow:
-        raise EvaluationError(f"step `{name}` cannot be seen from a signature")
+        raise EvaluationError(f"step `{name}` is not visible in a signature")
 
 
 class BlockScope:
@@ -68,7 +68,7 @@ class BlockScope:
         self._row = row
 
     def _outwards(self) -> Iterator[tuple[StepRow, StepRow | None]]:
-        """Rows from the inside out, each with the one it was reached from."""
+        """Yield rows from the inside out, each with the previous one."""
         inner: StepRow | None = None
         row = self._row
         while True:
@@ -78,7 +78,7 @@ class BlockScope:
             inner, row = row, self.draft.get(row.parent_id)
 
     def _is_own(self, block: StepRow, owner: StepRow) -> bool:
-        """Whether a block was written in the step itself, not in the facet that it calls."""
+        """Return whether a block is part of the step itself, not of its facet."""
         step = self.draft.statement_of(owner)
         return isinstance(step, Step) and any(
             each is not None and each.id == block.statement_id for each in (step.body, step.catch)
@@ -104,7 +104,7 @@ class BlockScope:
         for row, _ in self._outwards():
             if name in row.loop:
                 return row.loop[name]
-        raise EvaluationError(f"`{name}` is no loop variable here")
+        raise EvaluationError(f"`{name}` is not a loop variable here")
 
     def step(self, name: str) -> StepRow:
         for row, inner in self._outwards():
@@ -120,7 +120,7 @@ class BlockScope:
 
 
 def _holds_statements(draft: Draft, row: StepRow) -> bool:
-    """Whether a row's children are the steps of its block; those of a foreach block are in its items."""
+    """Return whether a row's children are the steps of its block; those of a foreach block are in its items."""
     if row.is_step:
         return False
     if row.kind in (StepKind.ITEM, StepKind.CASE):
@@ -142,7 +142,7 @@ def _error_attribute(row: StepRow, name: str) -> Json:
 
 
 def attribute(draft: Draft, row: StepRow, name: str) -> Value:
-    """What `step.name` is: the caught error, else a return, else a parameter."""
+    """Return the value of `step.name`: the caught error, else a return, else a parameter."""
     if name in _ERROR_NAMES and row.error is not None:
         return _error_attribute(row, name)
     if name in row.returns:
@@ -153,22 +153,22 @@ def attribute(draft: Draft, row: StepRow, name: str) -> Value:
         return None
     facet = draft.facet_of(row)
     declared = facet is not None and any(each.name == name for each in facet.returns)
-    why = f"`{row.facet}` declares it, but nobody gave it a value" if declared else f"`{row.facet}` gave no such value"
+    why = f"`{row.facet}` declares it, but nothing gave it a value" if declared else f"`{row.facet}` gave no such value"
     raise EvaluationError(f"step `{row.name}` has no `{name}`: {why}")
 
 
 def attributes(draft: Draft, row: StepRow) -> dict[str, Json]:
-    """All attributes of a step as one JSON value; a return shadows a parameter."""
+    """Return all attributes of a step as one JSON value; a return shadows a parameter."""
     return {name: draft.load(value) for name, value in {**row.params, **row.returns}.items()}
 
 
 def link_to(row: StepRow) -> dict[str, Json]:
-    """A step as a value."""
+    """Return a step as a value."""
     return {LINK: row.id, "facet": row.facet}
 
 
 def _linked(draft: Draft, value: Json) -> str | None:
-    """The id of the step that a value refers to. Only ids of this run's making count, whatever maps users send."""
+    """Return the id of the step to which a value refers. Only ids of this run count, so users cannot forge references."""
     if not isinstance(value, dict) or value.keys() != _LINK_KEYS:
         return None
     step_id = value[LINK]
@@ -178,14 +178,14 @@ def _linked(draft: Draft, value: Json) -> str | None:
 
 
 def follow(draft: Draft, value: Value, path: tuple[str, ...], shown: str) -> Value:
-    """The value at the end of a path into a value; `shown` is how people wrote its beginning."""
+    """Return the value at the end of a path into a value; `shown` is its beginning as written."""
     for name in path:
         value = draft.load(value)
         step_id = _linked(draft, value)
         if step_id is not None:
             row = draft.find(step_id)
             if row is None:
-                raise EvaluationError(f"`{shown}` refers to a step that is not there")
+                raise EvaluationError(f"`{shown}` refers to a step that does not exist")
             value = attribute(draft, row, name)
         else:
             value = member(value, name, shown)

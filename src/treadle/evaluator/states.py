@@ -1,8 +1,8 @@
-"""The states of an AFL step and the kinds of rows, as the language names them.
+"""The states of an AFL step and the kinds of rows, with the language's names.
 
-A step runs on through its states until it has to wait; only states in which something can rest are stored:
+A step moves through its states until it has to wait; only states in which it can wait are stored:
 
-| state | what it waits for |
+| state | waits for |
 |---|---|
 | facet.scripts.Begin | the result of its facet's pre-script |
 | mixin.blocks.Continue | the sub-step of a signature alias |
@@ -10,7 +10,7 @@ A step runs on through its states until it has to wait; only states in which som
 | statement.blocks.Continue | its blocks |
 | block.execution.Begin | (block) the result of its script, or, without a script, its turn: the row limit of a call was reached |
 | block.execution.Continue | (block) its statements, items or cases |
-| catch.Continue | the block that deals with its error |
+| catch.Continue | the block that handles its error |
 | statement.Complete, statement.Error | nothing: terminal |
 """
 
@@ -20,7 +20,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """All values start with `state.`; those that are never stored are named for those who read histories."""
+    """All values start with `state.`; those that are never stored are defined for readers of histories."""
 
     CREATED = "state.statement.Created"
     FACET_INIT_BEGIN = "state.facet.initialization.Begin"
@@ -70,7 +70,7 @@ TERMINAL = frozenset({State.STATEMENT_COMPLETE, State.STATEMENT_ERROR})
 
 
 class StepKind(StrEnum):
-    """What a row stands for. The first four are steps: they have a facet; the others are blocks: they hold steps."""
+    """The kinds of rows. The first four are steps, which have a facet; the others are blocks, which hold steps."""
 
     WORKFLOW = "workflow"
     STEP = "step"

@@ -1,4 +1,4 @@
-"""A step from its parameters to its returns: pre-script, aliases, handler, blocks, capture; and catch on the way."""
+"""A step from its parameters to its returns: pre-script, aliases, handler, blocks, capture; and catch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from treadle.lang.program import Block, Mixin, Step
 
 
 def begin_step(draft: Draft, row: StepRow) -> None:
-    """Work out the parameters, then run on."""
+    """Evaluate the parameters, then continue."""
     try:
         _check_limits(draft, row)
         _initialize(draft, row)
@@ -35,7 +35,7 @@ def begin_step(draft: Draft, row: StepRow) -> None:
 
 def _check_limits(draft: Draft, row: StepRow) -> None:
     if row.depth > draft.limits.depth:
-        message = f"steps are nested more than {draft.limits.depth} deep; does `{row.facet}` call itself without end?"
+        message = f"steps are nested more than {draft.limits.depth} deep; does `{row.facet}` call itself endlessly?"
         raise EvaluationError(message, "too_deep")
     if draft.run.rows + len(draft.created) > draft.limits.total_rows:
         raise EvaluationError(f"the run has more than {draft.limits.total_rows} rows", "too_many_rows")
@@ -61,11 +61,11 @@ def _initialize(draft: Draft, row: StepRow) -> None:
         row.timeout_for = timeout_of(draft, mixins, scope, facet, row.params)
 
 
-# --- on through the stages -----------------------------------------------------------------------------------------
+# --- the stages ----------------------------------------------------------------------------------------------------
 
 
 def continue_after_script(draft: Draft, row: StepRow, first: int = 0) -> None:
-    """Run the aliases of the signature one after another (a later one may read an earlier one), from `first` on."""
+    """Run the signature's aliases one after another (a later one may read an earlier one), starting with `first`."""
     facet = draft.facet_of(row)
     for number, mixin in enumerate(facet.mixins if facet else ()):
         if number >= first and mixin.alias is not None and not is_built_in(mixin):
@@ -79,7 +79,7 @@ def continue_after_script(draft: Draft, row: StepRow, first: int = 0) -> None:
 
 
 def _body(draft: Draft, row: StepRow) -> tuple[Block, ...]:
-    """The step's own body, else its facet's."""
+    """Return the step's own body, else its facet's."""
     statement = draft.statement_of(row)
     if isinstance(statement, Step) and statement.body is not None:
         return (statement.body,)
@@ -88,7 +88,7 @@ def _body(draft: Draft, row: StepRow) -> tuple[Block, ...]:
 
 
 def continue_after_event(draft: Draft, row: StepRow) -> None:
-    """Start all blocks of the body at once."""
+    """Start all blocks of the body concurrently."""
     blocks = _body(draft, row)
     row.state = State.STATEMENT_BLOCKS_CONTINUE
     for number, block in enumerate(blocks):
@@ -98,7 +98,7 @@ def continue_after_event(draft: Draft, row: StepRow) -> None:
 
 
 def part_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
-    """An alias, a block or a catch of the step is terminal."""
+    """Handle a terminal alias, block or catch of the step."""
     count_settled(row, child)
     failed = child.state is State.STATEMENT_ERROR
     if child.kind is StepKind.CATCH:
@@ -120,7 +120,7 @@ def part_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
 
 
 def capture(draft: Draft, row: StepRow, catch: StepRow | None = None) -> None:
-    """Lay what the completed blocks (and the catch) yielded over the returns, add defaults, and be done."""
+    """Merge the yields of the completed blocks (and the catch) into the returns, add defaults, and complete the step."""
     merge = Merge(draft)
     blocks = _body(draft, row) if row.failed_in in (None, State.STATEMENT_BLOCKS_CONTINUE, State.STATEMENT_CAPTURE_BEGIN) else ()
     for number, block in enumerate(blocks):
@@ -151,7 +151,7 @@ def capture(draft: Draft, row: StepRow, catch: StepRow | None = None) -> None:
 def fail_step(draft: Draft, row: StepRow, error: StepError, failed_in: State) -> None:
     """Enter the next catch clause (the facet's, then the step's own), or fail.
 
-    A facet's catch does not see errors of arguments, as those are its caller's; a step's own catch sees all.
+    A facet's catch does not see errors of arguments, because those belong to its caller; a step's own catch sees all.
     """
     statement = draft.statement_of(row)
     facet = draft.facet_of(row)
@@ -168,5 +168,5 @@ def fail_step(draft: Draft, row: StepRow, error: StepError, failed_in: State) ->
 
 
 def catch_name(row: StepRow, number: int) -> str:
-    """The last segment of a catch block's place; after a retry it is a new one, and the old one stays as history."""
+    """Return the last segment of a catch block's place; after a retry it is a new one, and the old one stays as history."""
     return f"catch-{number}-{row.round}" if row.round else f"catch-{number}"

@@ -25,11 +25,11 @@ from treadle.evaluator import (
     LogEntry,
     Need,
     RunRef,
-    ScriptWish,
+    ScriptRequest,
     Started,
     StepError,
     StepRow,
-    TaskWish,
+    TaskRequest,
     View,
     advance,
 )
@@ -44,8 +44,8 @@ from treadle.model.values import Json, decode, encode
 
 Sources = str | Mapping[str, str] | Iterable[tuple[str, str]]
 Handler = Callable[[dict[str, Any]], dict[str, Any] | Awaitable[dict[str, Any] | None] | None]
-Order = Callable[[Sequence[TaskWish]], int]
-ScriptRunner = Callable[[ScriptWish, dict[str, Any]], dict[str, Any]]
+Order = Callable[[Sequence[TaskRequest]], int]
+ScriptRunner = Callable[[ScriptRequest, dict[str, Any]], dict[str, Any]]
 
 _SCRIPT_LIMIT = 30.0
 _SCRIPT_HOST = """
@@ -92,7 +92,7 @@ class ScriptFailed(TreadleError):
         self.type = kind
 
 
-def run_script(script: ScriptWish, params: dict[str, Any]) -> dict[str, Any]:
+def run_script(script: ScriptRequest, params: dict[str, Any]) -> dict[str, Any]:
     """Run a script in a plain Python process of its own, for at most 30 s; lines of errors are those of the AFL source."""
     job = {"code": script.code, "line": script.line, "source": script.source or "<script>", "params": params}
     command = [sys.executable, "-I", "-c", _SCRIPT_HOST]
@@ -141,7 +141,7 @@ class SimulatedRun:
         self.status = RunState.PENDING
         self.outputs: dict[str, Any] | None = None
         self.error: StepError | None = None
-        self.tasks: dict[str, TaskWish] = {}
+        self.tasks: dict[str, TaskRequest] = {}
         self.again: dict[str, None] = {}
         self.logs: list[LogEntry] = []
         self.ignored: list[str] = []
@@ -248,7 +248,7 @@ class SimulatedRun:
             blocks, self.again = self.again, {}
             self.apply(*(Expand(each) for each in blocks))
 
-    def payload(self, task: TaskWish) -> dict[str, Any]:
+    def payload(self, task: TaskRequest) -> dict[str, Any]:
         """What the task's handler gets, fresh from JSON."""
         payload: dict[str, Any] = decode(encode({name: self.value(value) for name, value in task.payload.items()}))
         return payload
@@ -261,7 +261,7 @@ class _Performer:
         self._handlers, self._script_runner = handlers, script_runner
         self._loop: asyncio.Runner | None = None
 
-    def perform(self, task: TaskWish, payload: dict[str, Any]) -> Finished | Errored:
+    def perform(self, task: TaskRequest, payload: dict[str, Any]) -> Finished | Errored:
         """Call the handler or run the script; what it raises fails the step."""
         try:
             if task.script is not None:

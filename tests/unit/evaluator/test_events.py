@@ -41,7 +41,7 @@ def start(source: str = TWO, **inputs: object) -> SimulatedRun:
 def test_a_second_start_is_ignored() -> None:
     run = start(n=1)
     changes = run.apply(Started({"n": 2}))
-    assert [each.reason for each in changes.ignored] == ["the run has started already"]
+    assert [each.reason for each in changes.ignored] == ["the run has already started"]
     assert (changes.created, changes.updated, changes.tasks, changes.status) == ([], [], [], None)
 
 

@@ -21,7 +21,7 @@ workflow W(list: Json) => (out: Json) andThen foreach x in $.list { b = Branch(n
 
 def test_a_workflow_that_calls_itself_without_end_fails_with_a_clear_error() -> None:
     source = "workflow W(n: Long) => (x: Long) andThen { w = W(n = $.n + 1) yield W(x = w.x) }"
-    with pytest.raises(WorkflowFailed, match="nested more than 100 deep; does `W` call itself without end") as caught:
+    with pytest.raises(WorkflowFailed, match="nested more than 100 deep; does `W` call itself endlessly") as caught:
         run_workflow(source, "W", {"n": 0})
     assert caught.value.error.type == "too_deep"
     assert caught.value.error.path.startswith("W.w.w.w")

@@ -123,7 +123,7 @@ def test_a_caught_failure_cannot_be_retried() -> None:
     """
     run = start(source)
     err(run, "W.m.e")
-    caught = "`W.m` has caught this failure and gone on"
+    caught = "`W.m` has caught this failure and moved on"
     assert run.apply(RetryStep(run.row("W.m.e").id)).ignored[0].reason == caught
     finish(run, "W.m.catch.other")
     assert run.status is RunState.COMPLETED

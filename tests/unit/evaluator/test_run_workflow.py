@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from treadle.evaluator import ScriptWish
+from treadle.evaluator import ScriptRequest
 from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.testing.workflows import CompilationFailed, WorkflowFailed, run_workflow
 
@@ -90,7 +90,7 @@ def test_the_order_of_tasks_can_be_chosen() -> None:
 
 
 def test_scripts_can_be_run_by_something_else() -> None:
-    def shout(script: ScriptWish, params: dict[str, Any]) -> dict[str, Any]:
+    def shout(script: ScriptRequest, params: dict[str, Any]) -> dict[str, Any]:
         return {"x": (script.code, script.line, params)}
 
     source = "workflow W(a: Long) => (x: Json)\nandThen script {\n    anything\n}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from treadle.evaluator import Changes, Event, Expand, Started, StepRow, TaskWish
+from treadle.evaluator import Changes, Event, Expand, Started, StepRow, TaskRequest
 from treadle.kernel.runs.step_codec import store_step
 from treadle.kernel.store.units import Finish, MoveRun, PutBlob, PutInbox, PutSteps, Row
 from treadle.kernel.store.value_store import ValueStore
@@ -110,7 +110,7 @@ def repair_move(run: Run, events: Iterable[Event], actor: str | None) -> list[Mo
     return [MoveRun(run.id, "repair", run.state, RUN.moves[(run.state, "repair")], actor=actor, data=data)]
 
 
-def _step_task(run: Run, wish: TaskWish, value_store: ValueStore, rows: list[Row], born: Born | None) -> NewTask:
+def _step_task(run: Run, wish: TaskRequest, value_store: ValueStore, rows: list[Row], born: Born | None) -> NewTask:
     if wish.script is not None:
         kind, name = SCRIPT, SCRIPT
         attributes = {f"{PARAM}{param}": value for param, value in wish.payload.items()}
