@@ -27,7 +27,7 @@ from treadle.goals.decide import (
 from treadle.goals.reads import GoalReads, ObjectiveTrail
 from treadle.goals.records import LEVELS, BlockerRef, ClaimRecord, Objective, ObjectiveNotFound, ObjectiveType, Status
 from treadle.kernel.queue.service import PATIENCE
-from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import RecordStore
 from treadle.kernel.store.records import PutItems
@@ -43,7 +43,6 @@ BODY_LIMIT = 64 * 1024
 """Bytes that an objective may take: it is read and written often, and copied into every context snapshot."""
 
 _PAGE_LIMIT = 1000
-_TRIES = 10
 _REVIEWER = "reviewer:"
 _replace = msgspec.structs.replace
 
@@ -89,7 +88,8 @@ class Objectives:
         """
         objective_id = self._ids.new_id()
         check_actor(actor)
-        for _ in range(_TRIES):
+
+        async def attempt() -> Objective:
             now = await self._now()
             blockers, waited_for = await self._blockers(blocked_by, now)
             objective = Objective(
@@ -112,9 +112,11 @@ class Objectives:
             answer = await self._commit(decision, _waits(objective_id, waited_for))
             if objective.key is not None and (taken := answer.existing.get(objective.key)) not in (None, objective_id):
                 return await self.get(str(taken))
-            if answer.verdict is Verdict.DONE:
-                return objective
-        raise _too_fast(objective_id, "add")
+            if answer.verdict is not Verdict.DONE:
+                raise Stale
+            return objective
+
+        return await self._committer.transact(attempt, f"add the objective {objective_id}")
 
     async def get(self, objective_id: str) -> Objective:
         """The objective, or `ObjectiveNotFound`."""
@@ -243,8 +245,9 @@ class Objectives:
         decide: Callable[[Objective, str], tuple[Objective, str] | None],
         waited_for: Sequence[Seen] = (),
     ) -> Objective:
-        """Read, decide, commit under what was seen, with a task that looks what follows; look again when somebody was faster."""
-        for _ in range(_TRIES):
+        """Make an operator's move on the objective, with the readiness task that follows, guarded by the version that was read."""
+
+        async def attempt() -> Objective:
             seen = await self._see(objective_id)
             now = await self._now()
             decided = decide(seen.objective, now)
@@ -263,9 +266,11 @@ class Objectives:
             if any(other.objective.status == Status.DONE for other in others):
                 raise InvalidInput(f"The objective {others[0].objective.objective_id} is DONE already: it blocks nothing.")
             answer = await self._commit(Decision({}, changed=changed, tasks=tasks), _waits(after.objective_id, others))
-            if answer.verdict is Verdict.DONE:
-                return after
-        raise _too_fast(objective_id, move)
+            if answer.verdict is not Verdict.DONE:
+                raise Stale
+            return after
+
+        return await self._committer.transact(attempt, f"{move} the objective {objective_id}")
 
     async def _commit(self, decision: Decision, waits: tuple[Decision, tuple[Row, ...]]) -> Answer:
         touched, items = waits
@@ -346,10 +351,6 @@ def _objective_blocker(objective: Objective, other: Seen) -> BlockerRef:
         objective_id=other.objective.objective_id,
         text=other.objective.title,
     )
-
-
-def _too_fast(objective_id: str, move: str) -> IllegalMove:
-    return IllegalMove("objective", objective_id, "changing too fast", move)
 
 
 def _text(value: object, what: str, limit: int) -> str:

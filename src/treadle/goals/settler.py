@@ -37,13 +37,13 @@ from treadle.goals.records import (
 )
 from treadle.goals.topology import Topology
 from treadle.kernel.queue.decide import settlement
-from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, StoreTrouble
 from treadle.model import names
 from treadle.model.clock import Clock, as_text
-from treadle.model.errors import Refused, StoreError, StoreUnavailable, TreadleError
+from treadle.model.errors import Contended, Refused, StoreError, StoreUnavailable, TreadleError
 from treadle.model.names import DEFAULT_NAMESPACE, GOAL_DEADLINE, GOAL_RUN
 from treadle.model.outcomes import Released
 from treadle.model.retry import RetryPolicy
@@ -54,7 +54,6 @@ from treadle.model.values import Json, decode, encode
 DEPENDANTS_PAGE = 200
 """Objectives that one unit looks at of those that waited for one."""
 
-_TRIES = 10
 _AGAIN_FOR = 1_000
 _CODE = "not_judged"
 
@@ -91,15 +90,21 @@ class GoalSettler:
         """Commit what a role's task came to, and what follows from it, in one unit; a Park leaves all as it is."""
         if isinstance(decided, Park) or task.kind == GOAL_DEADLINE:
             return await self._committer.submit(Unit(token, decided))
-        for _ in range(_TRIES):
+
+        async def attempt() -> Answer:
             decision = await self._decide_at_last(task, decided)
             finish = decided if decision is None else _finished(decision)
             tasks, rows = ((), ()) if decision is None else (tuple(decision.tasks), self._artifacts.rows(decision))
             answer = await self._committer.submit(Unit(token, finish, tasks, rows=rows))
-            if answer.verdict is Verdict.CLAIM_LOST or (
-                answer.verdict is Verdict.DONE and not await self._was_beaten(token, decision)
-            ):
-                return answer
+            deferred = answer.verdict is Verdict.DEFERRED
+            if deferred or (answer.verdict is Verdict.DONE and await self._was_beaten(token, decision)):
+                raise Stale
+            return answer
+
+        try:
+            return await self._committer.transact(attempt, f"settle the task {task.id}")
+        except Contended:
+            pass  # another turn, later
         released = settlement(task, Released("what it is about changes too fast"), RetryPolicy())
         return await self._committer.submit(
             Unit(token, msgspec.structs.replace(released, wake_for=_AGAIN_FOR) if isinstance(released, Park) else released)

@@ -9,11 +9,12 @@ import pytest
 from tests.contract.queueing import cancel, new_task, succeed
 from tests.unit.workers.workshop import Events
 
-from treadle.kernel.store.committer import BATCH_ROWS, Committer
+from treadle.http.problems import status_of
+from treadle.kernel.store.committer import BATCH_ROWS, Committer, Stale
 from treadle.kernel.store.ports import LATER
 from treadle.kernel.store.units import Answer, Seen, Unit, Verdict
 from treadle.kernel.telemetry.events import StoreBack, StoreTrouble
-from treadle.model.errors import StoreFull, StoreUnavailable
+from treadle.model.errors import Contended, IllegalMove, StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim
 from treadle.testing import ManualClock
 
@@ -274,3 +275,43 @@ async def test_who_is_told_the_answer_hears_it_once_and_also_that_there_is_none(
     bench.committer.submit_told(settle_of("queued"), heard.append)
     await bench.committer.close()
     assert [type(each) for each in heard[3:]] == [StoreUnavailable, StoreUnavailable]
+
+
+async def test_a_transaction_starts_over_until_its_reads_are_current():
+    calls = []
+
+    async def attempt() -> str:
+        calls.append(len(calls))
+        if len(calls) < 3:
+            raise Stale
+        return "done"
+
+    assert await Committer.transact(attempt, "do it") == "done"
+    assert calls == [0, 1, 2]
+
+
+async def test_a_transaction_that_always_comes_second_is_contended():
+    calls = []
+
+    async def attempt() -> None:
+        calls.append(1)
+        raise Stale
+
+    with pytest.raises(Contended, match=r"Could not cancel the run 7: another change came first, 4 times in a row\.") as raised:
+        await Committer.transact(attempt, "cancel the run 7", tries=4)
+    assert (raised.value.code, len(calls)) == ("contended", 4)
+    assert status_of(raised.value) == 503
+
+
+@pytest.mark.parametrize("verdict", [Verdict.CLAIM_LOST, Verdict.DEFERRED])
+async def test_an_operators_unit_that_was_not_done_is_stale(bench, verdict):
+    bench.store.answers["late"] = Answer(verdict)
+    with pytest.raises(Stale):
+        await bench.committer.commit(Unit(Seen("late", 1, 1), cancel()), patience=1)
+    assert await bench.committer.commit(Unit(Seen("current", 1, 1), cancel()), patience=1) == DONE
+
+
+async def test_a_move_that_became_illegal_is_stale(bench):
+    bench.store.trouble = IllegalMove("run", "7", "completed", "cancel")
+    with pytest.raises(Stale):
+        await bench.committer.commit(Unit(Seen("run", 1, 1), cancel()), patience=1)

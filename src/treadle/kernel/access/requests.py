@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import msgspec
 
 from treadle.kernel.queue.service import PATIENCE
-from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import RecordStore
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Unit, Verdict
-from treadle.model.errors import IdempotencyKeyReused, InvalidInput, RequestInProgress, StoreUnavailable
+from treadle.model.errors import IdempotencyKeyReused, InvalidInput, RequestInProgress
 from treadle.model.ids import Ids, uuid7
 from treadle.model.names import DEFAULT_NAMESPACE, check_key
 from treadle.model.records import Record
@@ -36,8 +36,6 @@ STUCK_FOR = 60_000
 
 ANSWER_LIMIT = PAYLOAD_LIMIT // 2
 """Bytes of an answer that can be kept."""
-
-_TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,8 @@ class Requests:
         check_key(key, "idempotency key")
         digest = hashlib.sha256(request).hexdigest()
         record_id = _id(self._namespace, actor, route, key)
-        for _ in range(_TRIES):
+
+        async def attempt() -> Begun | Answer:
             now = await self._store.now()
             mine = RequestBody(digest=digest, begun_at=now, nonce=self._ids.new_id())
             record = await self._store.find_record(record_id)
@@ -98,7 +97,7 @@ class Requests:
                 record = await self._store.find_record(record_id)
                 if record is not None and _load(record).nonce == mine.nonce:
                     return Begun(record_id, record.version, digest)
-                continue
+                raise Stale
             body = _load(record)
             if body.nonce and body.begun_at + KEPT_FOR > now:
                 if body.digest != digest:
@@ -107,9 +106,11 @@ class Requests:
                     return Answer(body.status, base64.b64decode(body.answer or ""))
                 if body.begun_at + STUCK_FOR > now:
                     raise RequestInProgress(key)
-            if await self._change(record_id, record.version, mine):
-                return Begun(record_id, record.version + 1, digest)
-        raise StoreUnavailable(f"The requests with the key {key} change too fast; try again.")
+            if not await self._change(record_id, record.version, mine):
+                raise Stale
+            return Begun(record_id, record.version + 1, digest)
+
+        return await self._committer.transact(attempt, f"begin the request with the key {key}")
 
     async def finish(self, begun: Begun, answer: Answer) -> None:
         """Keep the answer; if somebody has begun it again meanwhile, theirs is kept. One that is too large frees the key."""

@@ -15,14 +15,14 @@ import msgspec
 from treadle.kernel.access.credentials import Credential, RecentRecords, find_shown, fits, new_credential, read_credential
 from treadle.kernel.access.tokens import Tokens
 from treadle.kernel.queue.service import PATIENCE
-from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import RecordStore
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.access import Access
 from treadle.model.clock import Clock, Duration, milliseconds
-from treadle.model.errors import StoreUnavailable, Unauthorized
+from treadle.model.errors import Unauthorized
 from treadle.model.ids import Ids, uuid7
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
@@ -35,7 +35,6 @@ NEW, OPENED = "new", "open"
 SESSION_FOR = 12 * 3600
 """Seconds that a session lasts at most, unless told otherwise."""
 
-_TRIES = 10
 _ENDED_AT_ONCE = 100
 
 
@@ -137,15 +136,17 @@ class Sessions:
     async def close(self, cookie: str) -> None:
         """End the session of that cookie. Idempotent; to close what is no session is a no-op."""
         shown = read_credential(PREFIX, cookie)
-        for _ in range(_TRIES):
+
+        async def attempt() -> None:
             record = None if shown is None else await self._store.find_record(shown.record_id)
             if record is not None and (record.entity, record.namespace) != (ENTITY, self._namespace):
                 record = None
             if not fits(shown, None if record is None else _load(record).digest) or record is None or record.state != OPENED:
                 return
-            if await self._end(record, "close"):
-                return
-        raise StoreUnavailable("The session changes too fast to close it; try again.")
+            if not await self._end(record, "close"):
+                raise Stale
+
+        await self._committer.transact(attempt, "close the session")
 
     async def _end_expired(self, now: int) -> None:
         """Note the end of some sessions that are past their time: those that began longer ago than a session lasts."""

@@ -14,14 +14,14 @@ import msgspec
 
 from treadle.kernel.access.credentials import RecentRecords, find_shown, new_credential
 from treadle.kernel.queue.service import PATIENCE
-from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import RecordStore
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.access import Access, Scope, Token, check_token_name, parse_scopes
 from treadle.model.clock import Clock, Duration, as_text, milliseconds
-from treadle.model.errors import InvalidInput, StoreUnavailable, TokenExists, TokenNotFound, Unauthorized
+from treadle.model.errors import InvalidInput, TokenExists, TokenNotFound, Unauthorized
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE, check_key, check_name
 from treadle.model.records import Record
@@ -32,7 +32,6 @@ ENTITY = MACHINE.entity
 PREFIX = "tdl"
 NEW, ACTIVE, EXPIRED = "new", "active", "expired"
 
-_TRIES = 10
 _PAGE = 1000
 
 
@@ -130,13 +129,16 @@ class Tokens:
     async def revoke(self, id_or_name: str, *, actor: str = "operator") -> Token:
         """End the token, and with it the sessions that were opened with it; a token that has ended stays as it is."""
         check_key(actor, "actor")
-        for _ in range(_TRIES):
+
+        async def attempt() -> Token:
             record = await self._get_record(id_or_name)
             if record.state != ACTIVE:
                 return _shown(record, await self._store.now())
-            if await self._end(record, "revoke", actor):
-                return await self.get(record.id)
-        raise StoreUnavailable(f"The token {id_or_name} changes too fast to revoke it; try again.")
+            if not await self._end(record, "revoke", actor):
+                raise Stale
+            return await self.get(record.id)
+
+        return await self._committer.transact(attempt, f"revoke the token {id_or_name}")
 
     async def get(self, id_or_name: str) -> Token:
         """The live token of that name, or the one of that id, or `TokenNotFound`."""

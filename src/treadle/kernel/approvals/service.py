@@ -25,8 +25,7 @@ from treadle.kernel.approvals.decide import (
 from treadle.kernel.queue.decide import Ask, failure
 from treadle.kernel.queue.service import PATIENCE, Follow
 from treadle.kernel.queue.why import Reason
-from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Answer, Finish, Park, PutBlob, Row, Seen, Unit, Verdict
@@ -45,7 +44,6 @@ from treadle.model.clock import as_text
 from treadle.model.errors import (
     ApprovalNotFound,
     InvalidInput,
-    Refused,
     TreadleError,
 )
 from treadle.model.ids import Ids, parse_id
@@ -60,8 +58,6 @@ from treadle.model.values import Json, encode
 
 ENTITY = MACHINE.entity
 PAGE_LIMIT = 1000
-
-_TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +179,8 @@ class Approvals:
         nothing is changed then.
         """
         check_decision(decision, actor, reason, edits)
-        for _ in range(_TRIES):
+
+        async def attempt() -> ShownApproval:
             record = await self._get(approval_id)
             approval = await self._approval(record)
             now = await self._store.now()
@@ -191,14 +188,12 @@ class Approvals:
             task = await self._store.find_task(record.task_id or "")
             if task is None or task.state != TaskState.AWAITING_APPROVAL:
                 await self._close(record, approval)
-                continue  # which says what has become of it
+                raise Stale  # the next attempt reads how it ended
             unit = await self._decision(record, task, approval, decision, actor, reason, edits, now)
-            reach("operate.before_commit")
-            answer = await self._committer.submit(unit, self._patience)
-            reach("operate.after_commit")
-            if answer.verdict is Verdict.DONE:
-                return await self.show(record.id)
-        raise Refused(f"Approval {approval_id} changes too fast to decide it; try again.")
+            await self._committer.commit(unit, self._patience)
+            return await self.show(record.id)
+
+        return await self._committer.transact(attempt, f"decide the approval {approval_id}")
 
     async def decide_many(
         self,
@@ -270,14 +265,18 @@ class Approvals:
 
     async def tend(self, task: Task, token: Claim) -> Tended:
         """Do what is due on the approval that the task waits for: expire, escalate or remind; else wait on."""
-        while True:
+
+        async def attempt() -> Tended:
             now = await self._store.now()
             record = await self._find_pending(task)
             unit = await self._due(task, token, record, now)
             answer = await self._committer.submit(unit)
-            if answer.verdict is not Verdict.DEFERRED:  # else somebody has voted meanwhile
-                assert isinstance(unit.settlement, Finish | Park)
-                return Tended(answer, unit.settlement)
+            if answer.verdict is Verdict.DEFERRED:
+                raise Stale  # someone has voted meanwhile
+            assert isinstance(unit.settlement, Finish | Park)
+            return Tended(answer, unit.settlement)
+
+        return await self._committer.transact(attempt, f"process the approval of task {task.id}")
 
     async def _due(self, task: Task, token: Claim, record: Record | None, now: int) -> Unit:
         if record is None:  # both are stored in one unit, and end in one

@@ -25,7 +25,7 @@ from treadle.kernel.external.intents import INTENT, callback_token, intent_of, i
 from treadle.kernel.queue.decide import HandOff, Polled, ProducedEnd, failure, settlement
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.why import Reason
-from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
@@ -77,7 +77,6 @@ RAISES_IN_ROW = 5
 CANCEL_RETRY = RetryPolicy(retries=12, first_for=1000, cap_for=600_000)
 """For telling a service that a job is not wanted any more: about an hour."""
 
-_TRIES = 10
 _WRONG = "The token of the call-back is not one that was given to this job; nothing was changed."
 
 
@@ -294,16 +293,19 @@ class ExternalJobs:
         Raises `CallbackRefused` for a wrong token, or while the job is not recorded yet (it may be sent again soon), and
         `ExternalAlreadyResolved` after the end. Who polls at that moment is fenced off.
         """
-        for _ in range(_TRIES):
+
+        async def attempt() -> ShownJob:
             task = await self._called_back(callback_token)
             job = await self._job_of(task)
             decided = called_back(task, outcome)
             seen = Seen(task.id, task.version, task.claim_version)
             assert self._settle is not None
             answer = await self._settle(task, seen, msgspec.structs.replace(decided, actor=actor))
-            if answer.verdict is Verdict.DONE:
-                return await self.show(job.stored.id)
-        raise Refused("The job changes too fast to resolve it; send it again.")
+            if answer.verdict is not Verdict.DONE:
+                raise Stale
+            return await self.show(job.stored.id)
+
+        return await self._committer.transact(attempt, "resolve the external job")
 
     async def find_called(self, job_id: str, callback_token: str) -> ShownJob:
         """The job of that id (or of that task) that goes on, for a service that shows its token; raises as `resolve` does."""
@@ -338,7 +340,8 @@ class ExternalJobs:
 
     async def poll_now(self, job_id: str, *, actor: str) -> ShownJob:
         """Make the job due now, whatever its interval says; `Refused` while it is being polled."""
-        for _ in range(_TRIES):
+
+        async def attempt() -> ShownJob:
             job = await self._get(job_id)
             task = await self._store.find_task(job.record.render_job_id)
             if task is None or task.state != TaskState.AWAITING_EXTERNAL:
@@ -357,9 +360,10 @@ class ExternalJobs:
                 data=encode({"reason": "poll now"}),
             )
             unit = Unit(Seen(task.id, task.version, task.claim_version), park)
-            if (await self._committer.submit(unit, PATIENCE)).verdict is Verdict.DONE:
-                return await self.show(job.stored.id)
-        raise Refused(f"The job {job_id} changes too fast to poll it now; try again.")
+            await self._committer.commit(unit, PATIENCE)
+            return await self.show(job.stored.id)
+
+        return await self._committer.transact(attempt, f"poll the external job {job_id}")
 
     async def append_dispatched(self, task_id: str, handle: ExternalProductionHandle, *, specialist: str = "imported") -> ShownJob:
         """Say that a pending task's job is at its service already: the event is appended, and what follows from it (D34)."""

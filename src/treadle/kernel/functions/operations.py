@@ -25,22 +25,21 @@ from treadle.kernel.functions.rows import (
     step_id,
     voided,
 )
-from treadle.kernel.functions.service import Functions, canceled_rows
+from treadle.kernel.functions.service import TRIES, Functions, canceled_rows
 from treadle.kernel.queue.service import PATIENCE
-from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import TaskStore
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Finish, HoldRun, MoveRun, PutSteps, Revive, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.errors import IllegalMove, Refused, StepNotFound, StoreUnavailable
+from treadle.model.errors import IllegalMove, Refused, StepNotFound
 from treadle.model.ids import Ids, derived_id
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState, TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, decode, encode
 
-_TRIES = 20
 _LOOKED_AT = 1000
 
 
@@ -97,8 +96,9 @@ class FunctionRuns:
     async def _operate(
         self, run_id: str, move: str, actor: str, rows_of: Callable[[Sequence[Run]], list[Row]], unless: tuple[str, ...]
     ) -> Run:
-        """Read the tree, decide, commit if the run is still where it was; then see to those that came in between."""
-        for _ in range(_TRIES):
+        """Make an operator's move on the run and all runs below it, until none is left; guarded by the run's version."""
+
+        async def attempt() -> Run:
             run = await self._functions.get(run_id)
             below = [each for each in await self._functions.descendants(run.id) if RUN.target(each.state, move)]
             if run.state in unless and (not below or move == "resume"):
@@ -111,15 +111,11 @@ class FunctionRuns:
             closed = await self._functions.closed(ordered) if move == "cancel" else []
             after = await self._functions.closed_tasks(ordered) if move == "cancel" else []
             unit = Unit(run=RunGuard(run.id, run.version), tasks=tuple(after), rows=(*rows_of(ordered), *closed))
-            reach("operate.before_commit")
-            try:
-                answer = await self._committer.submit(unit, self._patience)
-            except IllegalMove:
-                continue  # one of them changed its state meanwhile
-            reach("operate.after_commit")
-            if answer.verdict is Verdict.DONE:
-                self._committer.fenced(held)
-        raise StoreUnavailable(f"The run {run_id} changes too fast to {move} it; try again.")
+            await self._committer.commit(unit, self._patience)
+            self._committer.fenced(held)
+            raise Stale  # the next attempt finds children that were started meanwhile
+
+        return await self._committer.transact(attempt, f"{move} the run {run_id}", tries=TRIES)
 
     async def _list_held(self, run_id: str) -> list[Task]:
         return await self._store.list_tasks(TaskFilter(states=(TaskState.RUNNING,), run_id=run_id), _LOOKED_AT)
@@ -218,7 +214,8 @@ class FunctionRuns:
         Its task ends, with who did it in the log, and one of the other version takes its place in the same unit.
         """
         check_version(version)
-        for _ in range(_TRIES):
+
+        async def attempt() -> Run:
             run = await self._functions.get(run_id)
             if run.finished:
                 raise IllegalMove("run", run.id, run.state, "adopt", RUN.possible(run.state))
@@ -233,12 +230,10 @@ class FunctionRuns:
             new = own_task(run, version, derived_id(task.id, f"adopt/{task.claim_version}/{version}"), REPLAYED)
             rows: tuple[Row, ...] = (HoldRun(run.id, True),) if run.state == RunState.PAUSED else ()
             unit = Unit(Seen(task.id, task.version, task.claim_version), ends, (new,), run=RunGuard(run.id, run.version), rows=rows)
-            reach("operate.before_commit")
-            answer = await self._committer.submit(unit, self._patience)
-            reach("operate.after_commit")
-            if answer.verdict is Verdict.DONE:
-                return await self._functions.get(run.id)
-        raise StoreUnavailable(f"The run {run_id} changes too fast to adopt it; try again.")
+            await self._committer.commit(unit, self._patience)
+            return await self._functions.get(run.id)
+
+        return await self._committer.transact(attempt, f"adopt the run {run_id}", tries=TRIES)
 
 
 def _paused(runs: Sequence[Run], actor: str) -> list[Row]:

@@ -26,14 +26,14 @@ from treadle.kernel.functions.rows import (
 )
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.queue.why import shown_server_state
-from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import PutMessage
 from treadle.kernel.store.units import Answer, CancelRunTasks, Finish, MoveRun, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound, StoreError, StoreUnavailable
+from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound, StoreError
 from treadle.model.ids import Ids, derived_id, parse_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name
 from treadle.model.records import Message
@@ -42,7 +42,8 @@ from treadle.model.states import RUN, RunState, TaskState
 from treadle.model.tasks import FRAMEWORK, SOURCE, Claim, LogLine, NewTask, Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, encode
 
-_TRIES = 20
+TRIES = 20
+"""Attempts at a change of a function's run; such runs change often."""
 _PAGE = 1000
 
 
@@ -229,21 +230,21 @@ class Functions:
         body = {"payload": text} | ({"keyed": True} if keyed else {})
         sealed = self._value_store.seal(encode(body, "signal", 2 * self._payload_limit))
         mail = Message(id=mail_id or self._ids.new_id(), run_id=run.id, name=name, body=sealed)
-        for _ in range(_TRIES):
-            if keyed and await self._was_told(run.id, mail.id):
+        seen: Run | None = run
+
+        async def attempt() -> bool:
+            nonlocal seen
+            now, seen = seen or await self.get(run.id), None
+            if keyed and await self._was_told(now.id, mail.id):
                 return False
-            if run.finished:
-                raise IllegalMove("run", run.id, run.state, "signal", RUN.possible(run.state))
-            reach("operate.before_commit")
-            unit = Unit(run=RunGuard(run.id, run.version), rows=(*blobs, PutMessage(mail)))
-            answer = await self._committer.submit(unit, self._patience)
-            reach("operate.after_commit")
-            if answer.verdict is Verdict.DONE:
-                if actor is not None:
-                    await self._note_signal(run.id, name, actor)
-                return True
-            run = await self.get(run.id)
-        raise StoreUnavailable(f"The run {run_id} changes too fast to signal it; try again.")
+            if now.finished:
+                raise IllegalMove("run", now.id, now.state, "signal", RUN.possible(now.state))
+            await self._committer.commit(Unit(run=RunGuard(now.id, now.version), rows=(*blobs, PutMessage(mail))), self._patience)
+            if actor is not None:
+                await self._note_signal(now.id, name, actor)
+            return True
+
+        return await self._committer.transact(attempt, f"signal the run {run_id}", tries=TRIES)
 
     async def _note_signal(self, run_id: str, name: str, actor: str) -> None:
         """Write who told it into the run's lines; that the store cannot take the line does not undo what was told."""
@@ -275,18 +276,20 @@ class Functions:
     async def settle(self, task: Task, guard: Claim | Seen, finish: Finish, more: tuple[Row, ...] = ()) -> Answer:
         """Commit the end of a task of a function's run, with what follows: mail, or the end of the run itself; and `more`."""
         finish, blobs = self._value_store.pack_end(finish, task.root_id)
-        for _ in range(_TRIES):
+
+        async def attempt() -> Answer:
             tasks, rows = await self.follow(task, finish)
             reach("advance.before_commit")
             try:
                 answer = await self._committer.submit(Unit(guard, finish, tasks, rows=(*more, *blobs, *rows)))
-            except IllegalMove:
-                continue  # the run changed its state meanwhile
+            except IllegalMove as error:
+                raise Stale from error  # the run changed its state meanwhile
             reach("advance.after_commit")
             if answer.verdict is Verdict.DONE and task.step_id is None:
                 self.finished(task.run_id or "")
             return answer
-        raise StoreUnavailable(f"The run {task.run_id} changes too fast; try again.")
+
+        return await self._committer.transact(attempt, f"end a task of the run {task.run_id}", tries=TRIES)
 
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         """What to store with the end of a task of a function's run, whoever brought it about. The result is as it is stored."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.ports import TaskStore
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Finish, Park, Seen, Settlement, Unit, Verdict
 from treadle.model.clock import milliseconds
+from treadle.model.errors import Contended
 from treadle.model.ids import Ids
 from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, LOCK, Lane, check_key
 from treadle.model.states import TaskState
@@ -45,7 +46,8 @@ class Locks:
         """Take the lock for that long if nobody holds it, or whoever did let it run out; else None, at once."""
         unique_key = _PREFIX + check_key(key, "lock key")
         hold_for = milliseconds(duration_ms / 1000, "duration", positive=True)
-        for _ in range(_TRIES):
+
+        async def attempt() -> Lock | None:
             task = NewTask(
                 id=self._ids.new_id(),
                 lane=Lane(self._namespace, LOCK, ENGINE_LIST, LOCK),
@@ -59,12 +61,17 @@ class Locks:
                 return Lock(key, Seen(task.id, 0, 0))
             found = await self._store.find_task(holder)
             if found is None or found.finished:
-                continue  # released between the two looks
+                raise Stale  # released between the commit and this read
             if not self._free(found, await self._store.now()):
                 return None
-            if (taken := await self._move(key, _seen(found), _kept(found, hold_for))) is not None:
-                return taken
-        return None
+            if (taken := await self._move(key, _seen(found), _kept(found, hold_for))) is None:
+                raise Stale
+            return taken
+
+        try:
+            return await self._committer.transact(attempt, f"acquire the lock {key}", tries=_TRIES)
+        except Contended:
+            return None  # others acquired and released it meanwhile
 
     async def extend(self, lock: Lock, duration_ms: int) -> Lock | None:
         """Hold it for that long from now; None if it is no longer held."""

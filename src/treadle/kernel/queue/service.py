@@ -12,7 +12,7 @@ import msgspec
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import TaskStore
-from treadle.kernel.store.units import Amend, Finish, Park, PutBlob, Revive, Row, Seen, Settlement, Unit, Verdict
+from treadle.kernel.store.units import Amend, Finish, Park, PutBlob, Revive, Row, Seen, Settlement, Unit
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, RetriesUsedUp, TaskNotFound
@@ -28,7 +28,6 @@ PATIENCE = 15.0
 """Seconds that a caller waits for a store that cannot be reached, before `StoreUnavailable` is raised."""
 
 _TASKS_PER_UNIT = 500
-_TRIES = 10
 _PRIORITIES = range(-1_000_000, 1_000_001)
 _policy = msgspec.json.Decoder(RetryPolicy).decode
 
@@ -246,9 +245,10 @@ class Queue:
         unless: str | None = None,
         rows: Callable[[], tuple[Row, ...]] = tuple,
     ) -> Task:
-        """Read, decide, commit under what was seen; look again when somebody was faster."""
+        """Make an operator's move on a task, guarded by the version that was read; returns the task as it was before."""
         task_id = parse_id(task_id, "task id")
-        for _ in range(_TRIES):
+
+        async def attempt() -> Task:
             task = await self._store.find_task(task_id)
             if task is None or task.namespace != self._namespace:
                 raise TaskNotFound(task_id)
@@ -267,12 +267,10 @@ class Queue:
                 more = (*more, *await self.closing(task))
             if isinstance(decided, Finish) and self.closing_tasks is not None:
                 tasks = (*tasks, *await self.closing_tasks(task))
-            reach("operate.before_commit")
-            answer = await self._committer.submit(Unit(seen, decided, tasks, rows=more), self._patience)
-            reach("operate.after_commit")
-            if answer.verdict is Verdict.DONE:
-                return task
-        raise IllegalMove("task", task_id, "changing too fast", move)
+            await self._committer.commit(Unit(seen, decided, tasks, rows=more), self._patience)
+            return task
+
+        return await self._committer.transact(attempt, f"{move} the task {task_id}")
 
     def make(self, spec: TaskSpec) -> tuple[NewTask, tuple[PutBlob, ...]]:
         """The task as it is stored, and its big values: for who stores it with something else."""

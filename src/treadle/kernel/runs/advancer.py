@@ -37,13 +37,13 @@ from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.log_lines import flow_lines
 from treadle.kernel.runs.rows import VALUE_LIMIT, advance_task, expand_payload, inbox_row, left_behind, once, repair_move, rows_of
 from treadle.kernel.runs.step_codec import load_step
-from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import RunStore
 from treadle.kernel.store.units import Answer, ClearInbox, Finish, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import BIG, ValueStore
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble, log_event
-from treadle.model.errors import Refused, RunNotFound, StoreError
+from treadle.model.errors import Contended, Refused, RunNotFound, StoreError
 from treadle.model.ids import derived_id
 from treadle.model.names import ADVANCE
 from treadle.model.outcomes import Problem
@@ -156,7 +156,7 @@ class Advancer:
     async def offer(self, run_id: str, *events: Event, actor: str | None = None, repair: int | None = None) -> list[str]:
         """Advance the run by what happened to it otherwise, and by what is in its inboxes; why events changed nothing.
 
-        With `repair` the events put right what the run lacked at that version, and a move in its log says so; `MovedOn` if
+        With `repair` the events put right what the run lacked at that version, and a move in its log says so; `Stale` if
         it is at another one by now. Raises `Refused` while the run is paused.
         """
         wish = _Wish(None, None, events, _future(), fresh=True, actor=actor, repair=repair)
@@ -233,38 +233,44 @@ class Advancer:
                 _refuse(wish, error)
 
     async def _advance(self, run_id: str, batch: list[_Wish]) -> None:
-        for _ in range(_TRIES):
-            known: Known | None = None
-            try:
-                known = await self._look(run_id, fresh=any(wish.fresh for wish in batch))
-                if known is None:
-                    return await self._settle_alone(batch, RunNotFound(run_id))
-                if batch[0].repair not in (None, known.run.version):
-                    return _refuse(batch[0], MovedOn(f"The run {run_id} has moved on."))
-                if not _goes_on(known.run, batch):
-                    return await self._settle_alone(batch, f"the run is {known.run.state}")
-                if known.run.state == RunState.PAUSED:
-                    answer = await self._leave_for_resume(known.run, batch)
-                else:
-                    answer = await self._evaluate_and_commit(known, batch)
-            except StoreError as error:
-                self._emit(StoreTrouble("advancing a run", str(error), 0.0))
-                return await self._leave(batch, error)
-            except _EvaluatorFailed as failed:
-                if known is not None and await self._moved_on(known.run):
-                    self.forget(run_id)
-                    continue  # it was shown rows of different moments
-                return await self._evaluator_failed(run_id, batch, failed.error)
-            if answer.verdict is Verdict.DONE:
-                for wish in batch:
-                    _answer(wish, answer)
-                return None
-            self.forget(run_id)
-            if answer.verdict is Verdict.CLAIM_LOST:
-                batch = _without_lost(batch, answer)
-                if not batch:
-                    return None
-        return await self._leave(batch, Refused(f"The run {run_id} changes too fast; try again."))
+        try:
+            await self._committer.transact(lambda: self._attempt(run_id, batch), f"advance the run {run_id}", tries=_TRIES)
+        except Contended as error:
+            await self._leave(batch, error)
+
+    async def _attempt(self, run_id: str, batch: list[_Wish]) -> None:
+        """Advance the run once; raises `Stale` if it has moved on. Wishes whose claims are lost leave the batch."""
+        known: Known | None = None
+        try:
+            known = await self._look(run_id, fresh=any(wish.fresh for wish in batch))
+            if known is None:
+                return await self._settle_alone(batch, RunNotFound(run_id))
+            if batch[0].repair not in (None, known.run.version):
+                return _refuse(batch[0], Stale())
+            if not _goes_on(known.run, batch):
+                return await self._settle_alone(batch, f"the run is {known.run.state}")
+            if known.run.state == RunState.PAUSED:
+                answer = await self._leave_for_resume(known.run, batch)
+            else:
+                answer = await self._evaluate_and_commit(known, batch)
+        except StoreError as error:
+            self._emit(StoreTrouble("advancing a run", str(error), 0.0))
+            return await self._leave(batch, error)
+        except _EvaluatorFailed as failed:
+            if known is not None and await self._moved_on(known.run):
+                self.forget(run_id)
+                raise Stale from None  # the rows it read are of different versions
+            return await self._evaluator_failed(run_id, batch, failed.error)
+        if answer.verdict is Verdict.DONE:
+            for wish in batch:
+                _answer(wish, answer)
+            return None
+        self.forget(run_id)
+        if answer.verdict is Verdict.CLAIM_LOST:
+            batch[:] = _without_lost(batch, answer)
+        if batch:
+            raise Stale
+        return None
 
     async def _look(self, run_id: str, *, fresh: bool) -> Known | None:
         """What is remembered of the run, or its row and inboxes from the store."""
@@ -463,10 +469,6 @@ class Advancer:
         if said.get("error") is None:
             return Finished(step_id, self._value_store.unfold(said.get("result")), said.get("task_id"))
         return _errored(step_id, said["error"], said.get("task_id"))
-
-
-class MovedOn(Refused):
-    """The run is not at the version any more at which something was seen."""
 
 
 class _EvaluatorFailed(Exception):

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from treadle.evaluator import Errored, Event, Expand, Finished, Resend, RunRef, StepRow, open_ends
-from treadle.kernel.runs.advancer import Advancer, MovedOn
+from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.step_codec import load_step
+from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.errors import Refused
 from treadle.model.names import ADVANCE
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Run
@@ -23,7 +23,6 @@ from treadle.model.states import LIVE_TASK_STATES, RunState, TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import decode
 
-_TRIES = 10
 _PAGE = 1000
 _LIVE = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
 
@@ -40,23 +39,22 @@ class Repairs:
     async def repair(self, run_id: str, actor: str | None) -> list[str]:
         """Take in what is in inboxes, go on with blocks, and replace tasks that are gone; the rows that lacked something.
 
-        What was seen and what is done hold for one version of the run. Raises `Refused` for one that changes too fast.
+        All reads and writes hold for one version of the run.
         """
         while await self._store.list_inbox(run_id, 1):
             await self._advancer.offer(run_id)
-        for _ in range(_TRIES):
+
+        async def attempt() -> list[str]:
             run = await self._store.find_run(run_id)
             if run is None or run.state != RunState.RUNNING:
                 return []
             events = await self._missing(run)
             if not events:
                 return []
-            try:
-                ignored = await self._advancer.offer(run_id, *events.values(), actor=actor, repair=run.version)
-            except MovedOn:
-                continue
+            ignored = await self._advancer.offer(run_id, *events.values(), actor=actor, repair=run.version)
             return [] if len(ignored) == len(events) else list(events)
-        raise Refused(f"The run {run_id} changes too fast to be looked over; try again.")
+
+        return await Committer.transact(attempt, f"repair the run {run_id}")
 
     async def _missing(self, run: Run) -> dict[str, Event]:
         """What would let the run go on, by row."""

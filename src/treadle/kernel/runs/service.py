@@ -30,14 +30,14 @@ from treadle.kernel.runs.inputs import check_inputs
 from treadle.kernel.runs.repair import Repairs
 from treadle.kernel.runs.rows import once, rows_of
 from treadle.kernel.runs.step_codec import load_step
-from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import CancelRunTasks, Finish, HoldRun, MoveRun, PutFlow, PutRun, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.lang import Program
-from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound, StoreUnavailable
+from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, SCRIPT, check_key, check_name
 from treadle.model.outcomes import Problem
@@ -46,7 +46,6 @@ from treadle.model.states import LIVE_TASK_STATES, RUN, RunState, TaskState
 from treadle.model.tasks import Born, NewTask
 from treadle.model.values import Json, decode, encode
 
-_TRIES = 10
 _INPUTS_LIMIT = 64 * 1024 * 1024
 _PAGE = 1000
 _LOOKED_AT = 1000
@@ -456,8 +455,9 @@ class Runs:
         error: str | None = None,
         unless: tuple[str, ...] = (),
     ) -> Run:
-        """Read, decide, commit if the run is still in that state, however far it was advanced; look again if it is not."""
-        for _ in range(_TRIES):
+        """Make an operator's move on the run, guarded by its state and not its version: advancing does not disturb it."""
+
+        async def attempt() -> Run:
             run = await self.get_run(run_id)
             if run.state in unless:
                 return run
@@ -468,20 +468,15 @@ class Runs:
             closed = await self.closing(run) if self.closing is not None and target == RunState.CANCELED else ()
             after = await self.closing_tasks(run) if self.closing_tasks is not None and target == RunState.CANCELED else ()
             unit = Unit(run=RunGuard(run.id, None), tasks=after, rows=(moved, *rows(run), *closed))
-            reach("operate.before_commit")
             try:
-                answer = await self._committer.submit(unit, self._patience)
-            except IllegalMove:
-                continue  # it changed its state meanwhile
+                await self._committer.commit(unit, self._patience)
             finally:
                 self._advancer.forget(run.id)
-            reach("operate.after_commit")
-            if answer.verdict is Verdict.DEFERRED:
-                continue  # something of what is closed with it has changed
             for told in self._advancer.on_finished if target == RunState.CANCELED else ():
                 told(run.id)
             return await self.get_run(run_id)
-        raise StoreUnavailable(f"The run {run_id} changes too fast to {move} it; try again.")
+
+        return await self._committer.transact(attempt, f"{move} the run {run_id}")
 
     # agents
 
@@ -526,7 +521,7 @@ class Runs:
         return await self._flows.program((await self.get_run(row.run_id)).flow_id)
 
     async def _end_step(self, run_id: str, step_id: str, move: str, finish: Finish) -> bool:
-        for _ in range(_TRIES):
+        async def attempt() -> bool:
             row = await self.get_step(run_id, step_id)
             if not await self._waits(row, move):
                 return False
@@ -538,6 +533,8 @@ class Runs:
             if task.state == TaskState.AWAITING_EXTERNAL:
                 raise Refused(f"The step waits for an outside job; cancel that first: `treadle external cancel {task.id}`.")
             answer = await self._advancer.settle(task, Seen(task.id, task.version, task.claim_version), finish)
-            if answer.verdict is Verdict.DONE:
-                return True
-        return False
+            if answer.verdict is not Verdict.DONE:
+                raise Stale
+            return True
+
+        return await self._committer.transact(attempt, f"{move} the step {step_id}")

@@ -19,13 +19,11 @@ from treadle.kernel.schedules import decide as catchup
 from treadle.kernel.schedules.decide import Plan, jitter_of, plan
 from treadle.kernel.schedules.options import check_options, edit_body, make_body
 from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.records import ChangeRecord
-from treadle.kernel.store.units import Verdict
-from treadle.kernel.triggers.service import ACTIVE, PAUSED, TRIES, Recovery, Timed, read_body, unit_of
+from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Timed, read_body, unit_of
 from treadle.kernel.triggers.target import Occasion, Prepared, Starters
 from treadle.model.clock import as_text, instant
-from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule, ScheduleExists, ScheduleNotFound, StoreUnavailable
+from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule, ScheduleExists, ScheduleNotFound
 from treadle.model.ids import uuid7
 from treadle.model.names import ENGINE_LIST, SCHEDULE, Lane, check_name
 from treadle.model.records import Record
@@ -184,19 +182,21 @@ class Schedules(Timed[ScheduleBody]):
         return Backfill(tuple(ticks), tuple(started), tuple(tick for tick in ticks if tick not in done))
 
     async def _start(self, schedule_id: str, starts: list[tuple[int, str]], actor: str, note: str) -> list[Started]:
-        """Start it for those ticks, by a person's wish: a move of the record, in the same unit."""
-        for _ in range(TRIES):
+        """Start the schedule's target for these ticks on an operator's request; the same unit moves the record."""
+
+        async def attempt() -> list[Started]:
             record = await self._get_record(schedule_id)
             if MACHINE.target(record.state, "fire") is None:
                 raise IllegalMove("schedule", record.name or record.id, record.state, "fire", MACHINE.possible(record.state))
             body = self.load(record)
             now = await self._store.now()
-            if note == _BACKFILL:  # somebody else may do the same at this moment
+            wanted = starts
+            if note == _BACKFILL:  # another backfill may run concurrently
                 kind = self._starters.kind_of(body.target)
-                starts = [each for each in starts if not await self._starters.was_started(kind, each[1])]
-                if not starts:
+                wanted = [each for each in starts if not await self._starters.was_started(kind, each[1])]
+                if not wanted:
                     return []
-            made = [await prepare_tick(self._starters, record, body, tick, start_id) for tick, start_id in starts]
+            made = [await prepare_tick(self._starters, record, body, tick, start_id) for tick, start_id in wanted]
             started = [each for each, _ in made]
             firings = tuple(Firing(tick=each.tick, at=now, kind=each.kind, id=each.id, note=note) for each in started)
             body = msgspec.structs.replace(
@@ -217,14 +217,12 @@ class Schedules(Timed[ScheduleBody]):
                 data=encode(data),
             )
             unit = unit_of([prepared for _, prepared in made], (change,))
-            reach("operate.before_commit")
-            answer = await self._committer.submit(unit, self._patience)
-            reach("operate.after_commit")
-            if answer.verdict is Verdict.DONE:
-                for _, prepared in made:
-                    prepared.committed()
-                return started
-        raise StoreUnavailable(f"The schedule {schedule_id} changes too fast; try again.")
+            await self._committer.commit(unit, self._patience)
+            for _, prepared in made:
+                prepared.committed()
+            return started
+
+        return await self._committer.transact(attempt, f"start the schedule {schedule_id}")
 
     # looking
 

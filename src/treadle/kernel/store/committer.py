@@ -10,17 +10,22 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
+from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import LATER, Store
 from treadle.kernel.store.units import Answer, Finish, Park, Revive, Seen, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTrouble, log_event
 from treadle.kernel.telemetry.observer import TasksStored, telemetry_of, timed
 from treadle.model.clock import Clock
-from treadle.model.errors import StoreError, StoreUnavailable
+from treadle.model.errors import Contended, IllegalMove, StoreError, StoreUnavailable
 from treadle.model.tasks import NewTask
 
 BATCH_ROWS = 1000
 """Rows (settlements and new tasks) that one commit takes at most, unless a single unit has more."""
+
+TRIES = 10
+"""Attempts that `Committer.transact` makes by default before it raises `Contended`."""
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
 _NEVER = 2**63
@@ -28,6 +33,13 @@ _NEVER = 2**63
 
 Told = Callable[[Answer | BaseException], None]
 """Is called with the answer of a unit, or with why there is none; once, on the event loop."""
+
+
+T = TypeVar("T")
+
+
+class Stale(Exception):
+    """Raised by an attempt whose reads are out of date: `Committer.transact` starts it over."""
 
 
 class _Wish:
@@ -112,6 +124,36 @@ class Committer:
         if not self._scheduled and len(self._senders) < self._store.parallel_commits:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
+
+    @staticmethod
+    async def transact(attempt: Callable[[], Awaitable[T]], act: str, *, tries: int = TRIES) -> T:
+        """Read, decide and commit, starting over when another change came first; returns the result of the attempt.
+
+        `attempt` reads, decides, and passes its unit to `commit` (or returns without a write). It is called again each time
+        it raises `Stale`, so it must have no effect before its commit. After `tries` calls this raises `Contended`, with
+        `act` as the infinitive in its message ("cancel the run 0190...").
+        """
+        for _ in range(tries):
+            try:
+                return await attempt()
+            except Stale:
+                continue
+        raise Contended(act, tries)
+
+    async def commit(self, unit: Unit, patience: float | None = None) -> Answer:
+        """Commit an operator's unit and return its answer; raises `Stale` unless the verdict is `done`.
+
+        A move that has become illegal since the attempt read the run is stale, too.
+        """
+        reach("operate.before_commit")
+        try:
+            answer = await self.submit(unit, patience)
+        except IllegalMove as error:
+            raise Stale from error
+        reach("operate.after_commit")
+        if answer.verdict is not Verdict.DONE:
+            raise Stale
+        return answer
 
     async def drain(self) -> None:
         """Return when everything submitted so far has been answered and told."""

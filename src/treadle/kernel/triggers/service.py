@@ -22,7 +22,7 @@ from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Finish, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import UnreadableValue
 from treadle.kernel.triggers.target import Prepared, Starters
-from treadle.model.errors import IllegalMove, InvalidInput, Refused, ScheduleNotFound, StoreError, StoreUnavailable, WatcherNotFound
+from treadle.model.errors import IllegalMove, InvalidInput, Refused, ScheduleNotFound, StoreError, WatcherNotFound
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
@@ -33,7 +33,6 @@ from treadle.model.values import encode
 B = TypeVar("B")
 
 ACTIVE, PAUSED = "active", "paused"
-TRIES = 10
 
 _PAGE = 1000
 
@@ -173,9 +172,10 @@ class Timed(ABC, Generic[B]):
         return record_id
 
     async def _operate(self, name: str, move: str, actor: str, decide: Callable[[B, int], B], unless: str | None = None) -> Record:
-        """Read, decide, commit under what was seen, with another task in place of the one there was; look again if it changed."""
+        """Make an operator's move on the record and replace its task, guarded by the version that was read."""
         entity = self.machine.entity
-        for _ in range(TRIES):
+
+        async def attempt() -> Record:
             record = await self._get_record(name)
             if record.state == unless:
                 return record
@@ -198,12 +198,10 @@ class Timed(ABC, Generic[B]):
             )
             task = None if record.task_id is None else await self._store.find_task(record.task_id)
             guard, settlement = replacing(task, actor, f"The {entity} {record.name}: {move} by {actor}.")
-            reach("operate.before_commit")
-            answer = await self._committer.submit(Unit(guard, settlement, tasks, rows=(change,)), self._patience)
-            reach("operate.after_commit")
-            if answer.verdict is Verdict.DONE:
-                return await self._get_record(record.id)
-        raise StoreUnavailable(f"The {entity} {name} changes too fast to {move} it; try again.")
+            await self._committer.commit(Unit(guard, settlement, tasks, rows=(change,)), self._patience)
+            return await self._get_record(record.id)
+
+        return await self._committer.transact(attempt, f"{move} the {entity} {name}")
 
 
 def read_body(decoder: msgspec.json.Decoder[B], record: Record) -> B:

@@ -15,11 +15,11 @@ import msgspec
 
 from treadle.api.options import SourceOptions, TargetOptions, WatcherOptions
 from treadle.kernel.store.records import ChangeRecord
-from treadle.kernel.store.units import Unit, Verdict
-from treadle.kernel.triggers.service import ACTIVE, PAUSED, TRIES, Recovery, Timed, read_body, replacing
+from treadle.kernel.store.units import Unit
+from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Timed, read_body, replacing
 from treadle.kernel.triggers.target import make_target
 from treadle.model.clock import milliseconds
-from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, StoreUnavailable, WatcherExists, WatcherNotFound
+from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, WatcherExists, WatcherNotFound
 from treadle.model.globs import compile_pattern
 from treadle.model.lists import check_count
 from treadle.model.names import WATCHER, Lane, check_name
@@ -107,7 +107,8 @@ class Watchers(Timed[WatcherBody]):
 
     async def look(self, name: str, *, actor: str = "python") -> Watcher:
         """Let it look as soon as a worker can, instead of when it is due."""
-        for _ in range(TRIES):
+
+        async def attempt() -> Watcher:
             record = await self._get_record(name)
             if record.state != ACTIVE:
                 raise IllegalMove(WATCHER, record.name or record.id, record.state, "look", MACHINE.possible(record.state))
@@ -117,10 +118,10 @@ class Watchers(Timed[WatcherBody]):
             new = self.next_task(record.id, self.load(record), await self._store.now())
             guard, settlement = replacing(task, actor, f"The watcher {record.name} looks at once, as {actor} wished.")
             change = ChangeRecord(record.id, record.version, record.body, task_id=new.id)
-            answer = await self._committer.submit(Unit(guard, settlement, (new,), rows=(change,)), self._patience)
-            if answer.verdict is Verdict.DONE:
-                return await self.get(record.id)
-        raise StoreUnavailable(f"The watcher {name} changes too fast; try again.")
+            await self._committer.commit(Unit(guard, settlement, (new,), rows=(change,)), self._patience)
+            return await self.get(record.id)
+
+        return await self._committer.transact(attempt, f"scan with the watcher {name}")
 
     # looking
 

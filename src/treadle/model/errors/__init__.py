@@ -76,6 +76,7 @@
     ├── EffectUnknown           raised by effects: it is unknown whether the effect happened
     └── StoreError              a failure of the database, not of the caller
         ├── StoreUnavailable    unreachable now; retrying later may help
+        │   ├── Contended       every attempt at a change was overtaken by another change; try again
         │   └── TooManyWaiting  the server's limit on waiting callers is reached; carries the delay until a retry
         ├── StoreReadOnly       readable, but not writable
         ├── StoreBusy           another process holds the file locked

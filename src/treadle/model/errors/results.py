@@ -125,6 +125,16 @@ class StoreUnavailable(StoreError):
     code = "store_unavailable"
 
 
+class Contended(StoreUnavailable):
+    """Every attempt at a change was overtaken by another change to the same entity."""
+
+    code = "contended"
+
+    def __init__(self, act: str, tries: int) -> None:
+        super().__init__(f"Could not {act}: another change came first, {tries} times in a row. Try again.")
+        self.act, self.tries = act, tries
+
+
 class TooManyWaiting(StoreUnavailable):
     """The server's limit on waiting callers is reached; try again after `retry_after` milliseconds."""
 
