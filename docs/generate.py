@@ -8,23 +8,19 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
-import inspect
 import json
 import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import Any, get_args
 
-from typer.models import ArgumentInfo
+import click
 
 import treadle
 from treadle.cli.app import COMMANDS
+from treadle.cli.command import COMMON, leaves, make
 from treadle.cli.exits import EXIT_CODES, exit_code_of
-from treadle.cli.table import leaves
 from treadle.lang import RULES, compile_sources
 from treadle.model import errors, states
 from treadle.model.errors import TreadleError
@@ -347,50 +343,36 @@ def commands_page() -> str:
         "else to stderr.",
     ]
     for name, leaf in leaves(COMMANDS):
-        call = leaf.load()
-        params = [each for each in _params(call) if not each.hidden]
-        usage = " ".join(["treadle", name, *(each.shown for each in params if each.argument), "[OPTIONS]"])
-        rows = [[_cell(f"`{each.shown}`" if each.argument else each.shown), _cell(each.help)] for each in params]
-        parts += [f"## `treadle {name}`", _help(call.__doc__ or ""), f"    {usage}"]
+        command = make(leaf)
+        params = [each for each in command.params if not getattr(each, "hidden", False) and getattr(each, "panel", "") != COMMON]
+        positional = [str(each.metavar or str(each.name).upper()) for each in params if isinstance(each, click.Argument)]
+        rows = [[_cell(_shown(each)), _cell(getattr(each, "help", None) or "")] for each in params]
+        parts += [f"## `treadle {name}`", _help(command.help or ""), f"    {' '.join(['treadle', name, *positional, '[OPTIONS]'])}"]
         parts += [f"Only on a store, not with `--server`: {leaf.store_only}."] if leaf.store_only else []
         parts += [_table(["argument or option", "meaning"], rows)] if rows else []
     return _page(parts)
 
 
-def commands() -> list[tuple[str, Callable[..., Any]]]:
+def commands() -> list[tuple[str, click.Command]]:
     """All commands with their names, those of groups after the others."""
-    return [(name, leaf.load()) for name, leaf in leaves(COMMANDS)]
+    return [(name, make(leaf)) for name, leaf in leaves(COMMANDS)]
 
 
-@dataclass(frozen=True)
-class _Param:
-    shown: str
-    help: str
-    argument: bool
-    hidden: bool
+def _shown(param: click.Parameter) -> str:
+    """An argument or option as it is typed."""
+    if not isinstance(param, click.Option):
+        return f"`{param.metavar or str(param.name).upper()}`"
+    names = ", ".join(f"`{each}`" for each in param.opts)
+    if param.secondary_opts:
+        names = f"`{param.opts[0]}/{param.secondary_opts[0]}`"
+    required = " (required)" if param.required else ""
+    return names + ("" if param.is_flag else f" {param.metavar or _metavar(param.type)}") + required
 
 
-def _params(call: Callable[..., Any]) -> Iterator[_Param]:
-    """The command's own arguments and options, from its signature."""
-    for param in inspect.signature(call).parameters.values():
-        kind, *infos = get_args(param.annotation) or (None,)
-        if param.name.startswith("common_") or not infos:
-            continue
-        info = infos[0]
-        if isinstance(info, ArgumentInfo):
-            yield _Param(str(info.metavar or param.name.upper()), info.help or "", True, bool(info.hidden))
-            continue
-        first = (info.default,) if isinstance(info.default, str) and info.default.startswith("-") else ()
-        names = (*first, *(info.param_decls or ())) or (f"--{param.name.replace('_', '-')}",)
-        takes = "" if kind is bool else f" {info.metavar or _metavar(kind)}"
-        required = " (required)" if param.default is inspect.Parameter.empty else ""
-        yield _Param(", ".join(f"`{each}`" for each in names) + takes + required, info.help or "", False, bool(info.hidden))
-
-
-def _metavar(kind: Any) -> str:
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return "|".join(each.value for each in kind)
-    return "N" if kind in (int, float) or int in get_args(kind) else "TEXT"
+def _metavar(kind: click.ParamType) -> str:
+    if isinstance(kind, click.Choice):
+        return "|".join(kind.choices)
+    return "TEXT" if kind is click.STRING else "N"
 
 
 def _help(text: str) -> str:

@@ -42,9 +42,7 @@ _IMPORTED = (
     "rich.markdown",
     "rich.progress",
     "rich.table",
-    "typer._adapters",
-    "typer._click.decorators",
-    "typer.rich_utils",
+    "click.shell_completion",
 )
 """What children need besides Treadle itself; those of other people's that are not there any more are left out."""
 

@@ -27,7 +27,7 @@ from tests.nursery import ROOT
 from treadle import ApprovalRequest, AwaitingApproval, Engine, ExternalProductionHandle, NonRetryable
 from treadle.cli import execute
 from treadle.cli.app import COMMANDS
-from treadle.cli.table import leaves, make
+from treadle.cli.command import leaves, make
 
 STORE_ONLY: dict[str, tuple[str, ...]] = {
     "demo": (),  # kills workers on a store of its own

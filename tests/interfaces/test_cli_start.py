@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from treadle.cli.app import COMMANDS
-from treadle.cli.table import Leaf
+from treadle.cli.command import Leaf, make
 
 HEAVY = [
     "anthropic",
@@ -63,14 +62,14 @@ def test_help_loads_no_command_and_no_engine(tmp_path: Path):
     packages, modules = loaded(tmp_path, "--help")
     assert packages == ["0"]
     assert {name for name in modules if name.startswith("treadle.cli.")} == {
-        f"treadle.cli.{name}" for name in ("app", "exits", "helping", "session", "table")
+        f"treadle.cli.{name}" for name in ("app", "command", "exits")
     }
     assert not any(name.startswith(("treadle.wiring", "treadle.api", "treadle.kernel")) for name in modules)
 
 
 @pytest.mark.parametrize("leaf", [each for each in COMMANDS if isinstance(each, Leaf)], ids=lambda leaf: leaf.name)
 def test_what_a_command_is_listed_with_is_how_its_own_help_begins(leaf: Leaf):
-    text = inspect.getdoc(leaf.load()) or ""
+    text = make(leaf).help or ""
     assert leaf.help == " ".join(text.split("\n\n")[0].split())
 
 

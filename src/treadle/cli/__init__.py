@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+import click
+
 from treadle.cli.exits import BUG, INTERRUPTED, exit_code_of, tell_error, tell_flow_error
 from treadle.model.errors import InvalidFlow, NonRetryable, TreadleError
 
@@ -35,14 +37,15 @@ def execute(arguments: list[str]) -> int:
             code = error.error_code if isinstance(error, NonRetryable) else error.code  # what a task would fail with
             tell_error(code, str(error), as_json=as_json)
         return exit_code_of(error)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
+    except click.ClickException as error:
+        message = error.format_message().strip()
+        message = message if message.endswith("?") else f"{message.rstrip('.')}."
+        ctx = error.ctx if isinstance(error, click.UsageError) else None
+        tell_error("usage", f"{message} Try: {ctx.command_path if ctx else 'treadle'} --help", as_json=as_json)
+        return error.exit_code
     except Exception as error:
-        if hasattr(error, "format_message") and hasattr(error, "exit_code"):
-            if message := str(error.format_message()).strip():  # empty where the help was shown instead
-                message = message if message.endswith("?") else f"{message.rstrip('.')}."
-                tell_error("usage", f"{message} Try: {_help_of(error)}", as_json=as_json)
-            return int(error.exit_code)
         if verbose:
             import traceback
 
@@ -52,8 +55,3 @@ def execute(arguments: list[str]) -> int:
             "internal", f"{type(error).__name__}: {error}. This is a bug in Treadle; please report it.{hint}", as_json=as_json
         )
         return BUG
-
-
-def _help_of(error: Exception) -> str:
-    """The help to read about a wrong command line."""
-    return f"{getattr(getattr(error, 'ctx', None), 'command_path', 'treadle')} --help"

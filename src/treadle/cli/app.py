@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated
 
-import typer
+import click
 
+from treadle.cli.command import Branch, Group, Leaf, common_options, leaves, make
 from treadle.cli.exits import EXIT_CODES
-from treadle.cli.help import Group
-from treadle.cli.session import (
-    Common,
-    RootJsonOption,
-    RootNamespaceOption,
-    RootServerOption,
-    RootStoreOption,
-    RootTokenOption,
-    RootVerboseOption,
-)
-from treadle.cli.table import Branch, Leaf, leaves, make, make_root
-
-_EPILOG = "Exit codes:\n\n" + "\n".join(f"- `{code}` {meaning}" for code, meaning in EXIT_CODES.items())
 
 COMMANDS: tuple[Leaf | Branch, ...] = (
     Leaf(
@@ -280,41 +267,38 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+class Root(Group):
+    """The command `treadle`."""
+
+    def more_help(self) -> dict[str, list[tuple[str, str]]]:
+        """The commands, and the exit codes of all of them."""
+        return super().more_help() | {"Exit codes": [(str(code), meaning) for code, meaning in EXIT_CODES.items()]}
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
         from importlib.metadata import version
 
-        typer.echo(f"treadle {version('treadle')}")
-        raise typer.Exit
-
-
-def root(
-    ctx: typer.Context,
-    url: RootStoreOption = None,
-    namespace: RootNamespaceOption = None,
-    as_json: RootJsonOption = False,
-    verbose: RootVerboseOption = False,
-    server: RootServerOption = None,
-    token: RootTokenOption = None,
-    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version")] = False,
-) -> None:
-    """Treadle: a durable work engine for agents and long-running jobs."""
-
-    def typed(name: str, value: str | None) -> str | None:
-        source = ctx.get_parameter_source(name)
-        return value if source is not None and source.name == "COMMANDLINE" else None
-
-    ctx.obj = Common(url, namespace, as_json, verbose, server, token, typed("url", url), typed("server", server))
+        click.echo(f"treadle {version('treadle')}")
+        ctx.exit()
 
 
 @cache
 def make_app() -> Group:
     """The command line; what is not chosen on it is not loaded."""
-    return make_root(root, COMMANDS, help="Treadle: a durable work engine for agents and long-running jobs.", epilog=_EPILOG)
+    version = click.Option(
+        ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Print the version"
+    )
+    return Root(
+        COMMANDS,
+        name="treadle",
+        params=[*common_options(environment=True), version],
+        help="Treadle: a durable work engine for agents and long-running jobs.",
+        context_settings={"show_default": True, "max_content_width": 120},
+    )
 
 
 def load_all() -> None:
     """Load every command, for those who run many."""
-    make_app()
     for _, leaf in leaves(COMMANDS):
         make(leaf)

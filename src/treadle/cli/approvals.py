@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from click.exceptions import Exit
 
 from treadle.api.approvals import ApprovalAnswer, ApprovalAnswers
+from treadle.cli.command import argument, option
 from treadle.cli.exits import FAILED, exit_code_of_code
 from treadle.cli.format import ago, facts, grid, ms, plain, pretty, short, state, when
 from treadle.cli.inputs import edits as parse_edits
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 
     from treadle.api.approvals import ApprovalDetail, ApprovalPage
 
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="The approvals' ids")]
-Reason = Annotated[str | None, typer.Option(help="Why; kept with the approval, and told to the work")]
-As = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Who decides; default: your login name")]
-Group = Annotated[list[str] | None, typer.Option("--group", metavar="NAME", help="A group that you are in; may be repeated")]
+Ids = Annotated[list[str], argument(metavar="ID...", help="The approvals' ids")]
+Reason = Annotated[str | None, option(help="Why; kept with the approval, and told to the work")]
+As = Annotated[str | None, option("--as", metavar="NAME", help="Who decides; default: your login name")]
+Group = Annotated[list[str] | None, option("--group", metavar="NAME", help="A group that you are in; may be repeated")]
 
 _PAGE = 50
 _MANY = 100
@@ -37,13 +38,13 @@ _MANY = 100
 async def list_approvals(
     session: Session,
     states: Annotated[
-        list[str] | None, typer.Option("--state", metavar="STATE", help="Only these; may be repeated; default: pending")
+        list[str] | None, option("--state", metavar="STATE", help="Only these; may be repeated; default: pending")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Those that are decided, expired or canceled too")] = False,
-    task_id: Annotated[str | None, typer.Option("--task", metavar="ID", help="Only of this task")] = None,
-    run_id: Annotated[str | None, typer.Option("--run", metavar="ID", help="Only of this run")] = None,
-    limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = _PAGE,
-    before: Annotated[str | None, typer.Option(metavar="ID", help="The next page: only approvals older than this one")] = None,
+    every: Annotated[bool, option("--all", help="Those that are decided, expired or canceled too")] = False,
+    task_id: Annotated[str | None, option("--task", metavar="ID", help="Only of this task")] = None,
+    run_id: Annotated[str | None, option("--run", metavar="ID", help="Only of this run")] = None,
+    limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="The next page: only approvals older than this one")] = None,
 ) -> None:
     """List approvals that wait for a decision, newest first."""
     async with session.api() as api:
@@ -53,7 +54,7 @@ async def list_approvals(
     session.show(page, lambda: _table(page, now, session.again("approvals list", **given, before=page.next_before)))
 
 
-async def show(session: Session, approval_id: Annotated[str, typer.Argument(metavar="ID", help="The approval's id")]) -> None:
+async def show(session: Session, approval_id: Annotated[str, argument(metavar="ID", help="The approval's id")]) -> None:
     """Everything about one approval: the question, its context, votes and history."""
     async with session.api() as api:
         found = await api.approvals.get(approval_id)
@@ -66,7 +67,7 @@ async def approve(
     ids: Ids,
     reason: Reason = None,
     edit: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Change the context first: JSON object, @file or -; laid over it")
+        str | None, option(metavar="JSON", help="Change the context first: JSON object, @file or -; laid over it")
     ] = None,
     actor: As = None,
     groups: Group = None,
@@ -113,7 +114,7 @@ async def _decide(
     errors = [each.error for each in answers if each.error is not None]
     if errors:
         codes = {exit_code_of_code(error.code) for error in errors}
-        raise typer.Exit(codes.pop() if len(codes) == 1 else FAILED)
+        raise Exit(codes.pop() if len(codes) == 1 else FAILED)
 
 
 def _table(page: ApprovalPage, now: datetime, more: str) -> RenderableType:

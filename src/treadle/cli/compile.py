@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from click.exceptions import Exit
 
+from treadle.cli.command import option
 from treadle.cli.exits import BAD_INPUT, printable
 from treadle.cli.format import plain
 from treadle.cli.session import Session
@@ -25,11 +26,9 @@ if TYPE_CHECKING:
 def compile_files(
     session: Session,
     files: Files,
-    check: Annotated[bool, typer.Option("--check", help="Only diagnostics: no program in the output of --json")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors")] = False,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the program as JSON; - is stdout")
-    ] = None,
+    check: Annotated[bool, option("--check", help="Only diagnostics: no program in the output of --json")] = False,
+    strict: Annotated[bool, option("--strict", help="Warnings count as errors")] = False,
+    output: Annotated[str | None, option("--output", "-o", metavar="FILE", help="Write the program as JSON; - is stdout")] = None,
 ) -> None:
     """Compile AFL sources together; all diagnostics at once, and exit 2 if there is an error."""
     from treadle.lang import compile_sources  # the parser is loaded by those who compile
@@ -45,7 +44,7 @@ def compile_files(
     if output != "-":
         session.show(_as_json(compiled, ok, with_program=not check and output is None), lambda: _summary(compiled, ok))
     if not ok:
-        raise typer.Exit(BAD_INPUT)
+        raise Exit(BAD_INPUT)
 
 
 def tell_diagnostics(compiled: Compiled) -> None:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
+from click.shell_completion import ShellComplete
 
+from treadle.cli.command import argument, option
 from treadle.cli.format import plain
-from treadle.cli.session import Session
+from treadle.cli.session import Session, common_of, make_session
+from treadle.model.errors import TreadleError
+
+if TYPE_CHECKING:
+    from treadle.api.face import Api
+
+_ENTITIES = {"tasks": "task", "runs": "run", "approvals": "approval"}
+"""Whose states `STATE` means, by group; `runs steps` means those of steps."""
 
 _BASH = """\
 _treadle_completion() {
@@ -70,20 +81,18 @@ _HOMES = {
 }
 
 
-async def completion(
+def completion(
     session: Session,
-    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell")],
+    shell: Annotated[Shell, argument(metavar="bash|zsh|fish", help="The shell")],
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[WORD]...", help="What is typed so far, after --; asked by the script")
+        list[str] | None, argument(metavar="[WORD]...", help="What is typed so far, after --; asked by the script")
     ] = None,
-    install: Annotated[bool, typer.Option("--install", help="Write the script to where the shell looks for it")] = False,
+    install: Annotated[bool, option("--install", help="Write the script to where the shell looks for it")] = False,
 ) -> None:
     """Print the script that completes commands, options, states and names in a shell: `source <(treadle completion bash)`."""
     if words:
-        from treadle.cli.completion_words import possible
-
-        for value, meaning in await possible(session, words):
-            typer.echo(f"{value}\t{meaning}" if meaning and shell is not Shell.BASH else value)
+        for value, meaning in possible(words):
+            click.echo(f"{value}\t{meaning}" if meaning and shell is not Shell.BASH else value)
         return
     script = _SCRIPTS[shell]
     if not install:
@@ -94,3 +103,90 @@ async def completion(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(script)
     session.show({"shell": shell, "path": str(path), "next": next_step}, lambda: plain(f"Written to {path}. {next_step}"))
+
+
+def possible(words: Sequence[str]) -> list[tuple[str, str]]:
+    """The words that the last one, which may be empty, can become after the others, with their meaning."""
+    from treadle.cli.app import make_app
+
+    typed = [*words, ""] if words[-1] == "=" else words
+    *before, begun = [word for word in typed if word != "="]  # bash makes three words of --state=failed
+    joined = f"{begun.partition('=')[0]}=" if begun.startswith("--") and "=" in begun else ""
+    found = ShellComplete(make_app(), {}, "treadle", "").get_completions(before, begun)
+    return [(f"{joined}{each.value}", _first(each.help)) for each in found if each.type == "plain"]
+
+
+def _first(text: str | None) -> str:
+    return " ".join((text or "").split("\n\n")[0].split())
+
+
+# --- values ---
+
+
+def values(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The values of an argument or option: the words of its metavar (`wait|ignore`), states, or names in the store."""
+    path = ctx.command_path.split()[1:]
+    return [value for value in _values(ctx, path, param) if value.startswith(incomplete)]
+
+
+def _values(ctx: click.Context, path: Sequence[str], param: click.Parameter) -> Iterable[str]:
+    if isinstance(param.type, click.Choice):
+        return [str(each) for each in param.type.choices]
+    metavar = (param.metavar or "").strip("[].")
+    if metavar == "STATE":
+        from treadle.model.states import MACHINES, TaskState
+
+        entity = "step" if path[-1] == "steps" else _ENTITIES.get(path[0], "task")
+        return TaskState if entity == "task" else map(str, MACHINES[entity].states)
+    if metavar == "SCOPE":
+        from treadle.model.access import Scope
+
+        return Scope
+    if "|" in metavar and metavar.islower():
+        return metavar.split("|")
+    list_names = _NAMES.get(metavar) or _NAMES.get(f"{path[0]} {metavar}" if isinstance(param, click.Argument) else "")
+    return [] if list_names is None else asyncio.run(_ask(ctx, list_names))
+
+
+async def _ask(ctx: click.Context, list_names: Callable[[Api], Awaitable[list[str]]]) -> list[str]:
+    try:
+        async with make_session(common_of(ctx)).api() as api:
+            return await list_names(api)
+    except TreadleError:
+        return []  # a shell has no place for errors between the words
+
+
+async def _lists(api: Api) -> list[str]:
+    return [each.task_list for each in (await api.lists.list()).lists]
+
+
+async def _flows(api: Api) -> list[str]:
+    return [each.name for each in (await api.flows.list()).flows]
+
+
+async def _schedules(api: Api) -> list[str]:
+    return [each.name for each in (await api.schedules.list()).schedules]
+
+
+async def _watchers(api: Api) -> list[str]:
+    return [each.name for each in (await api.watchers.list()).watchers]
+
+
+async def _facets(api: Api) -> list[str]:
+    return [each.facet_name for each in (await api.handlers.list()).handlers]
+
+
+async def _tokens(api: Api) -> list[str]:
+    return [each.name for each in (await api.tokens.list()).tokens]
+
+
+_NAMES: dict[str, Callable[[Api], Awaitable[list[str]]]] = {
+    "LIST": _lists,
+    "FLOW": _flows,
+    "FILE...|FLOW": _flows,
+    "FACET": _facets,
+    "ID|NAME": _tokens,
+    "flows NAME": _flows,
+    "schedules NAME": _schedules,
+    "watchers NAME": _watchers,
+}

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from treadle.api.dead_letters import BATCH
 from treadle.api.wire import to_builtins
+from treadle.cli.command import Options, argument, option
 from treadle.cli.format import ago, facts, grid, plain, short, when
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.inputs import seconds
 from treadle.cli.progress import end_progress, tell_progress
-from treadle.cli.session import Options, Session
+from treadle.cli.session import Session
 from treadle.model.errors import InvalidInput, NothingMatches
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from treadle.api.dead_letters import Letter, LetterGroup, LettersChanged
 
-Fingerprint = Annotated[str | None, typer.Option(metavar="PRINT", help="Only with this fingerprint, as `dlq show` gives it")]
+Fingerprint = Annotated[str | None, option(metavar="PRINT", help="Only with this fingerprint, as `dlq show` gives it")]
 
 _SHOWN = 10
 _PAGE = 50
@@ -33,11 +32,11 @@ _PAGE = 50
 class Filter(Options):
     """Which dead letters."""
 
-    name: Annotated[str | None, typer.Option(help="Only of this handler name")] = None
-    task_list: Annotated[str | None, typer.Option("--list", metavar="LIST", help="Only of this task list")] = None
-    code: Annotated[str | None, typer.Option("--code", metavar="CODE", help="Only with this error code")] = None
-    older_than: Annotated[str | None, typer.Option(metavar="AGE", help="Only what failed longer ago, e.g. 2h")] = None
-    newer_than: Annotated[str | None, typer.Option(metavar="AGE", help="Only what failed since, e.g. 15m")] = None
+    name: Annotated[str | None, option(help="Only of this handler name")] = None
+    task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")] = None
+    code: Annotated[str | None, option("--code", metavar="CODE", help="Only with this error code")] = None
+    older_than: Annotated[str | None, option(metavar="AGE", help="Only what failed longer ago, e.g. 2h")] = None
+    newer_than: Annotated[str | None, option(metavar="AGE", help="Only what failed since, e.g. 15m")] = None
 
     def asked(self) -> dict[str, Any]:
         """As the calls take it."""
@@ -60,9 +59,9 @@ class Choice(Filter):
     """Which dead letters to change, and whether to."""
 
     fingerprint: Fingerprint = None
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="These tasks, instead of a filter")] = None
-    everything: Annotated[bool, typer.Option("--all", help="Yes, all dead letters of the namespace")] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many; change nothing")] = False
+    ids: Annotated[list[str] | None, argument(metavar="[ID]...", help="These tasks, instead of a filter")] = None
+    everything: Annotated[bool, option("--all", help="Yes, all dead letters of the namespace")] = False
+    dry_run: Annotated[bool, option("--dry-run", help="Only say how many; change nothing")] = False
 
     def parts(self) -> list[dict[str, Any]]:
         """What to call with, one after another; bad input is refused before the store is opened."""
@@ -82,8 +81,8 @@ async def list_letters(
     session: Session,
     which: Filter,
     fingerprint: Fingerprint = None,
-    limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = _PAGE,
-    before: Annotated[int | None, typer.Option(metavar="SEQ", help="The next page: only what failed before this")] = None,
+    limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
+    before: Annotated[int | None, option(metavar="SEQ", help="The next page: only what failed before this")] = None,
 ) -> None:
     """List dead letters, the last to fail first."""
     asked = which.asked()
@@ -98,8 +97,8 @@ async def list_letters(
 async def show(
     session: Session,
     which: Filter,
-    wanted: Annotated[str | None, typer.Argument(metavar="[FINGERPRINT]", help="One group, with its last error")] = None,
-    limit: Annotated[int, typer.Option(help="At most that many groups, up to 1000")] = 50,
+    wanted: Annotated[str | None, argument(metavar="[FINGERPRINT]", help="One group, with its last error")] = None,
+    limit: Annotated[int, option(help="At most that many groups, up to 1000")] = 50,
 ) -> None:
     """Show dead letters grouped by what they failed of, the biggest group first; or one group in full."""
     asked = which.asked() | {"fingerprint": wanted}
@@ -118,9 +117,7 @@ async def show(
 async def retry(
     session: Session,
     which: Choice,
-    payload: Annotated[
-        str | None, typer.Option(metavar="JSON", help="A new payload for all of them: JSON object, @file or -")
-    ] = None,
+    payload: Annotated[str | None, option(metavar="JSON", help="A new payload for all of them: JSON object, @file or -")] = None,
 ) -> None:
     """Make dead letters live again, by id or by filter, in batches. Those of runs are retried with their run."""
     edited, parts = parse_payload(payload), which.parts()

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import typer
+from click.exceptions import Exit
 
 from treadle.cli.exits import FAILED
 from treadle.cli.format import grid, plain, state
@@ -50,7 +50,7 @@ async def doctor(session: Session) -> None:
     value = {"ok": all(check.verdict != "fail" for check in checks), "checks": [asdict(check) for check in checks]}
     session.show(value, lambda: _table(checks))
     if not value["ok"]:
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)
 
 
 def _table(checks: list[Check]) -> RenderableType:

@@ -7,10 +7,11 @@ import math
 from contextlib import suppress
 from typing import Annotated
 
-import typer
+from click.exceptions import Exit
 
 from treadle.api.face import Api
 from treadle.api.tasks import WAIT_LIMIT, TaskMade, TaskResult
+from treadle.cli.command import argument, option
 from treadle.cli.crash import arm_crash
 from treadle.cli.exits import FAILED, WaitTimedOut, tell_error, tell_warning
 from treadle.cli.format import plain, pretty
@@ -25,29 +26,27 @@ from treadle.model.states import TaskState
 
 async def enqueue(
     session: Session,
-    name: Annotated[str, typer.Argument(help="The handler's name, e.g. billing.Charge")],
-    payload: Annotated[
-        str | None, typer.Option(metavar="JSON", help="A JSON object, @file to read one, - to read it from stdin")
-    ] = None,
+    name: Annotated[str, argument(help="The handler's name, e.g. billing.Charge")],
+    payload: Annotated[str | None, option(metavar="JSON", help="A JSON object, @file to read one, - to read it from stdin")] = None,
     parameters: Annotated[
-        list[str] | None, typer.Option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload; JSON, else text")
+        list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload; JSON, else text")
     ] = None,
-    delay: Annotated[str | None, typer.Option(metavar="DURATION", help="Not before that: 90, 1.5s, 5m, 2h, 1d")] = None,
-    priority: Annotated[int, typer.Option(help="Smaller runs first")] = 0,
-    task_list: Annotated[str, typer.Option("--list", metavar="LIST", help="The task list that workers choose")] = DEFAULT_LIST,
-    unique_key: Annotated[str | None, typer.Option(metavar="KEY", help="While a task with it is live, that one is meant")] = None,
+    delay: Annotated[str | None, option(metavar="DURATION", help="Not before that: 90, 1.5s, 5m, 2h, 1d")] = None,
+    priority: Annotated[int, option(help="Smaller runs first")] = 0,
+    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers choose")] = DEFAULT_LIST,
+    unique_key: Annotated[str | None, option(metavar="KEY", help="While a task with it is live, that one is meant")] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="For a week it stands for this task, also when that has ended")
+        str | None, option(metavar="KEY", help="For a week it stands for this task, also when that has ended")
     ] = None,
-    limit_key: Annotated[str | None, typer.Option(metavar="KEY", help="Counts against the limit of this key")] = None,
+    limit_key: Annotated[str | None, option(metavar="KEY", help="Counts against the limit of this key")] = None,
     key_limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", help="At most so many with the key run at once, unless an operator said")
+        int | None, option("--limit", metavar="N", help="At most so many with the key run at once, unless an operator said")
     ] = None,
-    retry: Annotated[int | None, typer.Option(metavar="N", help="Retries after a failure; default: what the handler says")] = None,
-    timeout: Annotated[str | None, typer.Option(metavar="DURATION", help="Longest time for one attempt")] = None,
-    deadline: Annotated[str | None, typer.Option(metavar="DURATION", help="Not worth doing after that")] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the result and print it; exit 1 if it failed")] = False,
-    wait_for: Annotated[str | None, typer.Option(metavar="DURATION", help="Wait at most that long; exit 6 after it")] = None,
+    retry: Annotated[int | None, option(metavar="N", help="Retries after a failure; default: what the handler says")] = None,
+    timeout: Annotated[str | None, option(metavar="DURATION", help="Longest time for one attempt")] = None,
+    deadline: Annotated[str | None, option(metavar="DURATION", help="Not worth doing after that")] = None,
+    wait: Annotated[bool, option("--wait", help="Wait for the result and print it; exit 1 if it failed")] = False,
+    wait_for: Annotated[str | None, option(metavar="DURATION", help="Wait at most that long; exit 6 after it")] = None,
 ) -> None:
     """Put a task into the store; when this returns, it is durable."""
     arm_crash(session.settings.crash_at)
@@ -117,7 +116,7 @@ async def _wait(session: Session, api: Api, made: TaskMade, limit: float | None)
     if session.json:
         session.show(shown | {"error": ended.error}, lambda: plain(""))
     tell_error(f"task_{ended.state}", _how(ended), as_json=session.json)
-    raise typer.Exit(FAILED)
+    raise Exit(FAILED)
 
 
 async def _end_of(api: Api, made: TaskMade, limit: float | None) -> TaskResult:

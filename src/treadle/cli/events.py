@@ -6,9 +6,8 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from treadle.api.wire import to_builtins
+from treadle.cli.command import option
 from treadle.cli.format import grid, ms, plain, state
 from treadle.cli.session import Session
 from treadle.cli.worker_process import announce, stop_signal
@@ -25,14 +24,14 @@ _PAGE = 50
 
 async def events(
     session: Session,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as things happen, until Ctrl-C")] = False,
-    after: Annotated[int | None, typer.Option(metavar="SEQ", help="Only after the event of this number; 0: from the first")] = None,
-    entity: Annotated[str | None, typer.Option(help="Only of this entity: task, run, approval, ...")] = None,
-    about: Annotated[str | None, typer.Option("--id", metavar="ID", help="Only of the task, run or other thing of this id")] = None,
-    run: Annotated[str | None, typer.Option(metavar="ID", help="Only what belongs to this run")] = None,
-    root: Annotated[str | None, typer.Option(metavar="ID", help="Only what belongs to this tree")] = None,
-    move: Annotated[str | None, typer.Option(help="Only this move: succeed, fail, cancel, ...")] = None,
-    limit: Annotated[int, typer.Option(help="At most that many, up to 1000; not with --follow")] = _PAGE,
+    follow: Annotated[bool, option("--follow", "-f", help="Go on as things happen, until Ctrl-C")] = False,
+    after: Annotated[int | None, option(metavar="SEQ", help="Only after the event of this number; 0: from the first")] = None,
+    entity: Annotated[str | None, option(help="Only of this entity: task, run, approval, ...")] = None,
+    about: Annotated[str | None, option("--id", metavar="ID", help="Only of the task, run or other thing of this id")] = None,
+    run: Annotated[str | None, option(metavar="ID", help="Only what belongs to this run")] = None,
+    root: Annotated[str | None, option(metavar="ID", help="Only what belongs to this tree")] = None,
+    move: Annotated[str | None, option(help="Only this move: succeed, fail, cancel, ...")] = None,
+    limit: Annotated[int, option(help="At most that many, up to 1000; not with --follow")] = _PAGE,
 ) -> None:
     """Show the last events, or those after one; with --follow each as it happens, one line (or JSON object) each."""
     which = {"entity": entity, "entity_id": about, "run_id": run, "root_id": root, "move": move}

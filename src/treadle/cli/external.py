@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treadle.cli.command import argument, option
 from treadle.cli.exits import tell_note
 from treadle.cli.format import ago, facts, grid, ms, plain, short, state, when
 from treadle.cli.session import Session
@@ -18,17 +17,17 @@ if TYPE_CHECKING:
 
     from treadle.api.external_jobs import ExternalJob, ExternalJobDetail, ExternalJobPage
 
-Job = Annotated[str, typer.Argument(metavar="ID", help="The job's id, or that of its task")]
+Job = Annotated[str, argument(metavar="ID", help="The job's id, or that of its task")]
 
 _PAGE = 50
 
 
 async def list_jobs(
     session: Session,
-    every: Annotated[bool, typer.Option("--all", help="Those that have ended too")] = False,
-    run_id: Annotated[str | None, typer.Option("--run", metavar="ID", help="Only of this run")] = None,
-    limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = _PAGE,
-    before: Annotated[str | None, typer.Option(metavar="ID", help="The next page: only jobs older than this one")] = None,
+    every: Annotated[bool, option("--all", help="Those that have ended too")] = False,
+    run_id: Annotated[str | None, option("--run", metavar="ID", help="Only of this run")] = None,
+    limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="The next page: only jobs older than this one")] = None,
 ) -> None:
     """List jobs that outside services work on, newest first."""
     async with session.api() as api:
@@ -56,7 +55,7 @@ async def poll_now(session: Session, job_id: Job) -> None:
 async def cancel(
     session: Session,
     job_id: Job,
-    reason: Annotated[str | None, typer.Option(help="Why; kept with the task")] = None,
+    reason: Annotated[str | None, option(help="Why; kept with the task")] = None,
 ) -> None:
     """End the task, and have the service told that the job is not wanted any more."""
     async with session.api() as api:

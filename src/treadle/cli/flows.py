@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treadle.cli.command import argument, option
 from treadle.cli.format import ago, facts, grid, plain, when
 from treadle.cli.session import Session
 from treadle.cli.sources import read_sources
@@ -19,14 +18,12 @@ if TYPE_CHECKING:
 
     from treadle.api.flows import FlowDetail, FlowList, SourceText, WorkflowSignature
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The flow's name, or its digest")]
+Name = Annotated[str, argument(metavar="NAME", help="The flow's name, or its digest")]
 
 
 async def list_flows(
     session: Session,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="All versions of this flow; default: the newest of each")
-    ] = None,
+    name: Annotated[str | None, argument(metavar="[NAME]", help="All versions of this flow; default: the newest of each")] = None,
 ) -> None:
     """List what is published."""
     async with session.api() as api:
@@ -46,8 +43,8 @@ def _table(found: FlowList, now: datetime) -> RenderableType:
 
 async def publish(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name to publish under, e.g. shop")],
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="AFL files or folders, compiled together")],
+    name: Annotated[str, argument(metavar="NAME", help="The name to publish under, e.g. shop")],
+    files: Annotated[list[str], argument(metavar="FILE...", help="AFL files or folders, compiled together")],
 ) -> None:
     """Store a flow as the next version of a name. Runs in flight keep their version; the same flow twice is one version."""
     from treadle.api.flows import SourceText
@@ -66,8 +63,8 @@ async def publish(
 async def show(
     session: Session,
     name: Name,
-    version: Annotated[int | None, typer.Option("--version", metavar="N", help="This version; default: the newest")] = None,
-    source: Annotated[bool, typer.Option("--source", help="Only the AFL text")] = False,
+    version: Annotated[int | None, option("--version", metavar="N", help="This version; default: the newest")] = None,
+    source: Annotated[bool, option("--source", help="Only the AFL text")] = False,
 ) -> None:
     """What a flow offers: its workflows, what they take and return, and the handlers it needs."""
     async with session.api() as api:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from click.exceptions import Exit
 
+from treadle.cli.command import option
 from treadle.cli.exits import FAILED, printable
 from treadle.cli.format import plain
 from treadle.cli.session import Session
@@ -34,8 +35,8 @@ class _Formatted:
 def fmt(
     session: Session,
     files: Files,
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if something would change")] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Change nothing; show what would change")] = False,
+    check: Annotated[bool, option("--check", help="Change nothing; exit 1 if something would change")] = False,
+    diff: Annotated[bool, option("--diff", help="Change nothing; show what would change")] = False,
 ) -> None:
     """Format AFL files in place; `-` formats stdin to stdout. If one cannot be parsed, none is changed."""
     if "-" in files and len(files) > 1:
@@ -51,7 +52,7 @@ def fmt(
     value = {"files": [{"file": each.name, "changed": each.changed} for each in done], "written": not (check or diff)}
     session.show(value, lambda: plain(_told(done, changed, check=check, diff=diff)))
     if check and changed:
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)
 
 
 def _format(sources: list[tuple[str, str]]) -> list[_Formatted]:

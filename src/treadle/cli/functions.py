@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from click.exceptions import Exit
 
+from treadle.cli.command import argument, option
 from treadle.cli.exits import FAILED, tell_note, tell_warning
 from treadle.cli.format import grid, plain, pretty
 from treadle.cli.inputs import any_json, seconds
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from treadle.api.functions import FunctionList
 
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id")]
+RunId = Annotated[str, argument(metavar="RUN", help="The run's id")]
 
 
 async def list_functions(session: Session) -> None:
@@ -43,21 +44,17 @@ def _table(found: FunctionList) -> RenderableType:
 
 async def start(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The function's name")],
-    payload: Annotated[
-        str | None, typer.Option(metavar="JSON", help="A JSON object, @file to read one, - to read it from stdin")
-    ] = None,
+    name: Annotated[str, argument(metavar="NAME", help="The function's name")],
+    payload: Annotated[str | None, option(metavar="JSON", help="A JSON object, @file to read one, - to read it from stdin")] = None,
     parameters: Annotated[
-        list[str] | None, typer.Option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload; JSON, else text")
+        list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload; JSON, else text")
     ] = None,
-    version: Annotated[int | None, typer.Option(help="That version; default: the newest that is known")] = None,
-    idempotency_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Stands for the run that it is first given with")
-    ] = None,
-    task_list: Annotated[str, typer.Option("--list", metavar="LIST", help="The task list that workers choose")] = DEFAULT_LIST,
-    priority: Annotated[int, typer.Option(help="Smaller runs first")] = 0,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for what it returns and print it; exit 1 if it failed")] = False,
-    wait_for: Annotated[str | None, typer.Option(metavar="DURATION", help="Wait at most that long; exit 6 after it")] = None,
+    version: Annotated[int | None, option(help="That version; default: the newest that is known")] = None,
+    idempotency_key: Annotated[str | None, option(metavar="KEY", help="Stands for the run that it is first given with")] = None,
+    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers choose")] = DEFAULT_LIST,
+    priority: Annotated[int, option(help="Smaller runs first")] = 0,
+    wait: Annotated[bool, option("--wait", help="Wait for what it returns and print it; exit 1 if it failed")] = False,
+    wait_for: Annotated[str | None, option(metavar="DURATION", help="Wait at most that long; exit 6 after it")] = None,
 ) -> None:
     """Start a durable function; when this returns, its run is durable."""
     value = parse_payload(payload, parameters or ())
@@ -76,7 +73,7 @@ async def start(
         ended = await end_of(api, started.id, limit)
     if (failed := failure_of(ended)) is not None:
         tell_failed(session, started.id, failed)
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)
     result = (ended.outputs or {}).get("result")
     session.show(shown | {"result": result}, lambda: pretty(result))
 
@@ -84,7 +81,7 @@ async def start(
 async def adopt(
     session: Session,
     run_id: RunId,
-    version: Annotated[int, typer.Option(help="The version that is to go on with it")],
+    version: Annotated[int, option(help="The version that is to go on with it")],
 ) -> None:
     """Let another version of its function go on with a run: you say that its code fits what the run has recorded."""
     async with session.api() as api:
@@ -97,11 +94,9 @@ async def adopt(
 async def signal(
     session: Session,
     run_id: RunId,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The signal's name, as `ctx.wait_for` has it")],
-    payload: Annotated[str | None, typer.Option(metavar="JSON", help="Any JSON, @file to read it, - to read it from stdin")] = None,
-    idempotency_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="The same signal with the same key is told once")
-    ] = None,
+    name: Annotated[str, argument(metavar="NAME", help="The signal's name, as `ctx.wait_for` has it")],
+    payload: Annotated[str | None, option(metavar="JSON", help="Any JSON, @file to read it, - to read it from stdin")] = None,
+    idempotency_key: Annotated[str | None, option(metavar="KEY", help="The same signal with the same key is told once")] = None,
 ) -> None:
     """Tell a run of a durable function something; it is kept until the function waits for it."""
     value = any_json(payload, "payload")

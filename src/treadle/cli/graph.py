@@ -7,8 +7,7 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treadle.cli.command import option
 from treadle.cli.session import Session
 from treadle.cli.sources import Places, flow_name, read_sources
 from treadle.model.values import Json
@@ -28,8 +27,8 @@ class GraphFormat(StrEnum):
 async def graph(
     session: Session,
     places: Places,
-    workflow: Annotated[str | None, typer.Option(help="Only this one; default: all workflows of the flow")] = None,
-    form: Annotated[GraphFormat, typer.Option("--format", help="dot is for Graphviz")] = GraphFormat.MERMAID,
+    workflow: Annotated[str | None, option(help="Only this one; default: all workflows of the flow")] = None,
+    form: Annotated[GraphFormat, option("--format", help="dot is for Graphviz")] = GraphFormat.MERMAID,
 ) -> None:
     """Print the steps of workflows and what they wait for, as a graph."""
     from treadle.api.flows import SourceText

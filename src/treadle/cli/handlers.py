@@ -8,9 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from treadle.api.tasks import WAIT_LIMIT
+from treadle.cli.command import argument, option
 from treadle.cli.exits import tell_warning
 from treadle.cli.format import ago, grid, plain, pretty
 from treadle.cli.inputs import payload as parse_payload
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from treadle.api.handlers import Handler
 
-Facet = Annotated[str, typer.Argument(metavar="FACET", help="The event facet's qualified name, e.g. billing.ProcessPayment")]
+Facet = Annotated[str, argument(metavar="FACET", help="The event facet's qualified name, e.g. billing.ProcessPayment")]
 
 
 async def list_handlers(session: Session) -> None:
@@ -38,15 +37,15 @@ async def list_handlers(session: Session) -> None:
 async def register(
     session: Session,
     facet: Facet,
-    module: Annotated[str, typer.Argument(metavar="MODULE", help="package.module, or file:///path/to/module.py")],
-    entrypoint: Annotated[str, typer.Option(metavar="NAME", help="The function in it")] = "handle",
-    version: Annotated[str, typer.Option(help="For people")] = "1.0.0",
-    checksum: Annotated[str, typer.Option(help="Changing it makes runners load the module anew")] = "",
-    timeout: Annotated[str, typer.Option(metavar="DURATION", help="Longest time for one attempt")] = "30s",
+    module: Annotated[str, argument(metavar="MODULE", help="package.module, or file:///path/to/module.py")],
+    entrypoint: Annotated[str, option(metavar="NAME", help="The function in it")] = "handle",
+    version: Annotated[str, option(help="For people")] = "1.0.0",
+    checksum: Annotated[str, option(help="Changing it makes runners load the module anew")] = "",
+    timeout: Annotated[str, option(metavar="DURATION", help="Longest time for one attempt")] = "30s",
     requirements: Annotated[
-        list[str] | None, typer.Option("--requires", metavar="REQUIREMENT", help="As pip has it: 'requests>=2.31'; may be repeated")
+        list[str] | None, option("--requires", metavar="REQUIREMENT", help="As pip has it: 'requests>=2.31'; may be repeated")
     ] = None,
-    metadata: Annotated[str | None, typer.Option(metavar="JSON", help="An object that the function is given")] = None,
+    metadata: Annotated[str | None, option(metavar="JSON", help="An object that the function is given")] = None,
     roots: Roots = None,
 ) -> None:
     """Register a handler, or replace the facet's; running runners see it with their next refresh."""
@@ -79,9 +78,9 @@ async def remove(session: Session, facet: Facet) -> None:
 async def try_out(
     session: Session,
     facet: Facet,
-    payload: Annotated[str | None, typer.Option(metavar="JSON", help="A JSON object, @file, or - for stdin")] = None,
+    payload: Annotated[str | None, option(metavar="JSON", help="A JSON object, @file, or - for stdin")] = None,
     parameters: Annotated[
-        list[str] | None, typer.Option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload; JSON, else text")
+        list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload; JSON, else text")
     ] = None,
     roots: Roots = None,
 ) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from treadle.api.face import Api
 from treadle.api.wire import to_builtins
+from treadle.cli.command import argument, option
 from treadle.cli.format import ago, grid, plain, state
 from treadle.cli.session import Session
 from treadle.model.errors import InvalidInput
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from treadle.api.lists import KeyLimit, LaneShown, TaskListShown
 
-ListName = Annotated[str, typer.Argument(metavar="LIST", help="The task list's name")]
+ListName = Annotated[str, argument(metavar="LIST", help="The task list's name")]
 
 _REMOVABLE = ("max", "rate", "backlog")
 
@@ -61,7 +60,7 @@ async def drain(session: Session, task_list: ListName) -> None:
 async def policy(
     session: Session,
     task_list: ListName,
-    no_handler: Annotated[str, typer.Argument(metavar="wait|ignore", help="Wait for a worker, or end the task as ignored")],
+    no_handler: Annotated[str, argument(metavar="wait|ignore", help="Wait for a worker, or end the task as ignored")],
 ) -> None:
     """Say what becomes of tasks that no live server has a handler for."""
     async with session.api() as api:
@@ -71,16 +70,14 @@ async def policy(
 
 async def limit(
     session: Session,
-    key: Annotated[str | None, typer.Option(metavar="KEY", help="Tasks with this limit key, e.g. customer:42")] = None,
-    handler: Annotated[str | None, typer.Option(metavar="NAME", help="Tasks of this handler")] = None,
-    task_list: Annotated[str, typer.Option("--list", metavar="LIST", help="For rate and backlog: in this list")] = DEFAULT_LIST,
-    most: Annotated[int | None, typer.Option("--max", metavar="N", help="At most so many run at once, everywhere")] = None,
-    rate: Annotated[float | None, typer.Option(metavar="R", help="Take at most so many a second")] = None,
-    burst: Annotated[
-        int | None, typer.Option(metavar="N", help="So many at once after a quiet time; default: one second's")
-    ] = None,
-    backlog: Annotated[int | None, typer.Option(metavar="N", help="Refuse new tasks over so many ready ones")] = None,
-    none: Annotated[list[str] | None, typer.Option(metavar="max|rate|backlog", help="Take it away; may be repeated")] = None,
+    key: Annotated[str | None, option(metavar="KEY", help="Tasks with this limit key, e.g. customer:42")] = None,
+    handler: Annotated[str | None, option(metavar="NAME", help="Tasks of this handler")] = None,
+    task_list: Annotated[str, option("--list", metavar="LIST", help="For rate and backlog: in this list")] = DEFAULT_LIST,
+    most: Annotated[int | None, option("--max", metavar="N", help="At most so many run at once, everywhere")] = None,
+    rate: Annotated[float | None, option(metavar="R", help="Take at most so many a second")] = None,
+    burst: Annotated[int | None, option(metavar="N", help="So many at once after a quiet time; default: one second's")] = None,
+    backlog: Annotated[int | None, option(metavar="N", help="Refuse new tasks over so many ready ones")] = None,
+    none: Annotated[list[str] | None, option(metavar="max|rate|backlog", help="Take it away; may be repeated")] = None,
 ) -> None:
     """Limit how many tasks of a handler or a key run at once, how fast they start, how many may wait."""
     away = frozenset(none or ())
@@ -104,14 +101,14 @@ async def limit(
 
 async def desired(
     session: Session,
-    task_list: Annotated[str, typer.Argument(metavar="[LIST]", help="The task list's name")] = DEFAULT_LIST,
-    handler: Annotated[str | None, typer.Option(metavar="NAME", help="Only tasks of this handler")] = None,
-    target: Annotated[float, typer.Option(metavar="S", help="Seconds within which a ready task should start")] = TARGET_LATENCY,
+    task_list: Annotated[str, argument(metavar="[LIST]", help="The task list's name")] = DEFAULT_LIST,
+    handler: Annotated[str | None, option(metavar="NAME", help="Only tasks of this handler")] = None,
+    target: Annotated[float, option(metavar="S", help="Seconds within which a ready task should start")] = TARGET_LATENCY,
     concurrency: Annotated[
-        int | None, typer.Option(metavar="N", help="Tasks that one worker runs at once; default: as those that are there")
+        int | None, option(metavar="N", help="Tasks that one worker runs at once; default: as those that are there")
     ] = None,
-    least: Annotated[int, typer.Option("--min", metavar="N", help="Never fewer")] = 0,
-    most: Annotated[int, typer.Option("--max", metavar="N", help="Never more")] = MOST_WORKERS,
+    least: Annotated[int, option("--min", metavar="N", help="Never fewer")] = 0,
+    most: Annotated[int, option("--max", metavar="N", help="Never more")] = MOST_WORKERS,
 ) -> None:
     """Say how many workers a list could use, from its depth, its age and how long its tasks take."""
     async with session.api() as api:

@@ -9,8 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treadle.cli.command import option
 from treadle.cli.exits import tell_note
 from treadle.cli.load import load_engines
 from treadle.cli.serve import Host, Port, http_options
@@ -40,18 +39,16 @@ async def mcp(
     session: Session,
     scopes: Annotated[
         list[Scope] | None,
-        typer.Option("--scope", help="Over stdio on a store: only what this allows; may be repeated; default: everything"),
+        option("--scope", help="Over stdio on a store: only what this allows; may be repeated; default: everything"),
     ] = None,
     handlers: Annotated[
         list[str] | None,
-        typer.Option(
-            "--handlers", metavar="MODULE", help="Modules whose engines know handlers, functions and codecs; may be repeated"
-        ),
+        option("--handlers", metavar="MODULE", help="Modules whose engines know handlers, functions and codecs; may be repeated"),
     ] = None,
-    work: Annotated[bool, typer.Option("--work", help="Also run a worker here, so that nothing else need run")] = False,
-    llm: Annotated[bool, typer.Option("--llm", help="With --work: also do steps of prompt blocks, with TREADLE_LLM_MODEL")] = False,
+    work: Annotated[bool, option("--work", help="Also run a worker here, so that nothing else need run")] = False,
+    llm: Annotated[bool, option("--llm", help="With --work: also do steps of prompt blocks, with TREADLE_LLM_MODEL")] = False,
     http: Annotated[
-        bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdio, with the server's tokens")
+        bool, option("--http", help="Serve streamable HTTP at /mcp instead of stdio, with the server's tokens")
     ] = False,
     host: Host = None,
     port: Port = None,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from treadle.api.objectives import STATUSES, BoardColumn
+from treadle.cli.command import argument, option
 from treadle.cli.format import facts, grid, ms, plain, short
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.session import Session
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
 
     from treadle.api.objectives import Blocker, Objective, ObjectiveBoard, ObjectiveDetail, ObjectivePage, WorkorderTrail
 
-ObjectiveId = Annotated[str, typer.Argument(metavar="ID", help="The objective's id")]
-Actor = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Who does it, for the log; default: you, as cli:USER")]
-Level = Annotated[int, typer.Option(min=0, max=4, help="0 to 4, 4 is the highest")]
-OptionalLevel = Annotated[int | None, typer.Option(min=0, max=4, help="0 to 4, 4 is the highest")]
-Criteria = Annotated[list[str] | None, typer.Option("--accept", metavar="TEXT", help="An acceptance criterion; may be repeated")]
-Metadata = Annotated[str | None, typer.Option(metavar="JSON", help="A JSON object, @file to read one, - to read it from stdin")]
-Prompt = Annotated[str | None, typer.Option(metavar="TEXT", help="The text for its handler, instead of that of the topology")]
+ObjectiveId = Annotated[str, argument(metavar="ID", help="The objective's id")]
+Actor = Annotated[str | None, option("--as", metavar="NAME", help="Who does it, for the log; default: you, as cli:USER")]
+Level = Annotated[int, option(min=0, max=4, help="0 to 4, 4 is the highest")]
+OptionalLevel = Annotated[int | None, option(min=0, max=4, help="0 to 4, 4 is the highest")]
+Criteria = Annotated[list[str] | None, option("--accept", metavar="TEXT", help="An acceptance criterion; may be repeated")]
+Metadata = Annotated[str | None, option(metavar="JSON", help="A JSON object, @file to read one, - to read it from stdin")]
+Prompt = Annotated[str | None, option(metavar="TEXT", help="The text for its handler, instead of that of the topology")]
 
 _STYLES = {
     Status.NEW: "magenta",
@@ -42,19 +41,17 @@ _PAGE = 50
 
 async def add(
     session: Session,
-    title: Annotated[str, typer.Argument(metavar="TITLE", help="What is wanted, in one line")],
+    title: Annotated[str, argument(metavar="TITLE", help="What is wanted, in one line")],
     accept: Criteria = None,
-    kind: Annotated[ObjectiveType, typer.Option("--type", help="Which rules of the topology it follows")] = ObjectiveType.TICKET,
+    kind: Annotated[ObjectiveType, option("--type", help="Which rules of the topology it follows")] = ObjectiveType.TICKET,
     importance: Level = 2,
     urgency: Level = 2,
     blocked_by: Annotated[
-        list[str] | None, typer.Option(metavar="ID|TEXT", help="An objective that must be DONE first, or a reason; may be repeated")
+        list[str] | None, option(metavar="ID|TEXT", help="An objective that must be DONE first, or a reason; may be repeated")
     ] = None,
     metadata: Metadata = None,
     prompt: Prompt = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="While an objective with it is not DONE, that one is meant")
-    ] = None,
+    key: Annotated[str | None, option(metavar="KEY", help="While an objective with it is not DONE, that one is meant")] = None,
     actor: Actor = None,
 ) -> None:
     """Add an objective; it is NEW until somebody approves it."""
@@ -77,9 +74,9 @@ async def add(
 
 async def list_objectives(
     session: Session,
-    statuses: Annotated[list[Status] | None, typer.Option("--status", help="Only with this status; may be repeated")] = None,
-    limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = _PAGE,
-    before: Annotated[str | None, typer.Option(metavar="ID", help="The next page: only objectives before this one")] = None,
+    statuses: Annotated[list[Status] | None, option("--status", help="Only with this status; may be repeated")] = None,
+    limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="The next page: only objectives before this one")] = None,
 ) -> None:
     """List objectives, newest first."""
     async with session.api() as api:
@@ -105,8 +102,8 @@ async def approve(session: Session, objective_id: ObjectiveId, actor: Actor = No
 async def block(
     session: Session,
     objective_id: ObjectiveId,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why; until somebody unblocks it")] = None,
-    on: Annotated[str | None, typer.Option(metavar="ID", help="The objective that it waits for; until that is DONE")] = None,
+    reason: Annotated[str | None, option(metavar="TEXT", help="Why; until somebody unblocks it")] = None,
+    on: Annotated[str | None, option(metavar="ID", help="The objective that it waits for; until that is DONE")] = None,
     actor: Actor = None,
 ) -> None:
     """Keep a TODO objective from being worked on."""
@@ -125,7 +122,7 @@ async def unblock(session: Session, objective_id: ObjectiveId, actor: Actor = No
 async def edit(
     session: Session,
     objective_id: ObjectiveId,
-    title: Annotated[str | None, typer.Option(metavar="TEXT", help="What is wanted, in one line")] = None,
+    title: Annotated[str | None, option(metavar="TEXT", help="What is wanted, in one line")] = None,
     accept: Criteria = None,
     importance: OptionalLevel = None,
     urgency: OptionalLevel = None,
@@ -150,7 +147,7 @@ async def edit(
 
 
 async def board(
-    session: Session, limit: Annotated[int, typer.Option(min=1, max=1000, help="At most that many of each status")] = _BOARD_ROWS
+    session: Session, limit: Annotated[int, option(min=1, max=1000, help="At most that many of each status")] = _BOARD_ROWS
 ) -> None:
     """All objectives side by side, by status."""
     async with session.api() as api:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treadle.cli.command import option
 from treadle.cli.format import facts, plain
 from treadle.cli.session import Session
 
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
 
 async def recover(
     session: Session,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what a start-up would do; change nothing")] = False,
+    dry_run: Annotated[bool, option("--dry-run", help="Only say what a start-up would do; change nothing")] = False,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="As the server of this name on this host: what it held before is freed")
+        str | None, option(metavar="NAME", help="As the server of this name on this host: what it held before is freed")
     ] = None,
 ) -> None:
     """See to what crashed processes left: approvals, expired leases, schedules, watchers. Live work of others is never touched.

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from click.exceptions import Exit
 
 from treadle.api.wire import to_builtins
+from treadle.cli.command import option
 from treadle.cli.crash import arm_crash
 from treadle.cli.exits import INTERRUPTED, tell_error
 from treadle.cli.load import load_engines
@@ -39,9 +40,7 @@ if TYPE_CHECKING:
 
 HandlersHere = Annotated[
     list[str] | None,
-    typer.Option(
-        "--handlers", metavar="MODULE", help="Work on it here with these: package.module or path/to/file.py; may be repeated"
-    ),
+    option("--handlers", metavar="MODULE", help="Work on it here with these: package.module or path/to/file.py; may be repeated"),
 ]
 _GRACE = 10.0
 
@@ -53,7 +52,7 @@ async def run(
     pairs: InputOption = None,
     whole: InputsOption = None,
     handlers: HandlersHere = None,
-    task_list: Annotated[str, typer.Option("--list", metavar="LIST", help="The task list of the run, served here")] = DEFAULT_LIST,
+    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list of the run, served here")] = DEFAULT_LIST,
     lenient: LenientOption = False,
     llm: Llm = False,
 ) -> None:
@@ -103,7 +102,7 @@ async def _run_there(session: Session, wanted: Wanted, task_list: str) -> None:
         if ended is None:
             message = f"Run {started.id} goes on at the server; `treadle runs show {started.id}` shows how far it is."
             tell_error("interrupted", message, as_json=session.json)
-            raise typer.Exit(INTERRUPTED)
+            raise Exit(INTERRUPTED)
         show_outputs(session, to_builtins(await api.runs.get(started.id)), ended)
 
 
@@ -121,7 +120,7 @@ async def work_on(
     if ended is None:
         _tell_paused(session, engine, run_id, handlers)
         leave_threads_behind(INTERRUPTED)
-        raise typer.Exit(INTERRUPTED)
+        raise Exit(INTERRUPTED)
     show_outputs(session, to_builtins(await api.runs.get(run_id)), ended)
 
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treadle.cli.command import option
 from treadle.cli.crash import arm_crash
 from treadle.cli.session import Session
 from treadle.cli.worker import Llm
@@ -24,34 +23,30 @@ if TYPE_CHECKING:
 
 Roots = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--root", metavar="FOLDER", help="Where handler modules may be loaded from; default TREADLE_HANDLER_ROOTS or here"
-    ),
+    option("--root", metavar="FOLDER", help="Where handler modules may be loaded from; default TREADLE_HANDLER_ROOTS or here"),
 ]
 _DEFAULT_PORT = 8080
 
 
 def runner(
     session: Session,
-    topics: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="GLOB", help="Only facets that match; may be repeated")
-    ] = None,
-    task_list: Annotated[str, typer.Option("--list", metavar="LIST", help="The task list to serve")] = DEFAULT_LIST,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Tasks at once; default AFL_MAX_CONCURRENT or 5")] = None,
+    topics: Annotated[list[str] | None, option("--topic", metavar="GLOB", help="Only facets that match; may be repeated")] = None,
+    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list to serve")] = DEFAULT_LIST,
+    concurrency: Annotated[int | None, option(min=1, help="Tasks at once; default AFL_MAX_CONCURRENT or 5")] = None,
     poll_interval: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0.01, help="Look for work at least that often; default AFL_POLL_INTERVAL_MS or 2"),
+        option(metavar="SECONDS", min=0.01, help="Look for work at least that often; default AFL_POLL_INTERVAL_MS or 2"),
     ] = None,
-    refresh: Annotated[float, typer.Option(metavar="SECONDS", min=0.01, help="Read the registrations again that often")] = 30,
+    refresh: Annotated[float, option(metavar="SECONDS", min=0.01, help="Read the registrations again that often")] = 30,
     tools: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:NAME", help="Serve this ToolRegistry instead of registered handlers, with a status page"),
+        option(metavar="MODULE:NAME", help="Serve this ToolRegistry instead of registered handlers, with a status page"),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="First port to try for the status page of --tools")] = _DEFAULT_PORT,
-    lock_duration: Annotated[float, typer.Option(metavar="SECONDS", min=0.5, help="How long a claim of --tools holds")] = 60,
-    grace: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How long running work may go on when stopping")] = 30,
-    name: Annotated[str, typer.Option(help="The server's name; default: the host's")] = "",
-    group: Annotated[str, typer.Option(help="The server's group")] = "default",
+    port: Annotated[int, option(min=0, max=65535, help="First port to try for the status page of --tools")] = _DEFAULT_PORT,
+    lock_duration: Annotated[float, option(metavar="SECONDS", min=0.5, help="How long a claim of --tools holds")] = 60,
+    grace: Annotated[float, option(metavar="SECONDS", min=0, help="How long running work may go on when stopping")] = 30,
+    name: Annotated[str, option(help="The server's name; default: the host's")] = "",
+    group: Annotated[str, option(help="The server's group")] = "default",
     roots: Roots = None,
     llm: Llm = False,
 ) -> None:

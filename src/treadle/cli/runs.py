@@ -7,9 +7,8 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from treadle.api.wire import to_builtins
+from treadle.cli.command import argument, option
 from treadle.cli.exits import tell_note
 from treadle.cli.format import ago, grid, plain, short, state
 from treadle.cli.format import line as shown_line
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     from treadle.api.face import Api
     from treadle.api.runs import Run, RunLine, RunPage
 
-RunId = Annotated[str, typer.Argument(metavar="ID", help="The run's id")]
-StepName = Annotated[str, typer.Argument(metavar="STEP", help="A step's id, or its path as `runs show` has it: Checkout.pay")]
+RunId = Annotated[str, argument(metavar="ID", help="The run's id")]
+StepName = Annotated[str, argument(metavar="STEP", help="A step's id, or its path as `runs show` has it: Checkout.pay")]
 
 _SHOWN_STEPS = 1000
 _PAGE = 50
@@ -41,17 +40,17 @@ _PAGE = 50
 
 async def list_runs(
     session: Session,
-    states: Annotated[list[str] | None, typer.Option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
-    workflow: Annotated[str | None, typer.Option(help="Only of this workflow (qualified name)")] = None,
-    flow: Annotated[str | None, typer.Option(help="Only of this flow: a digest, or a name with all its versions")] = None,
-    task_list: Annotated[str | None, typer.Option("--list", metavar="LIST", help="Only of this task list")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only those made then or later: 2027-01-15T09:00")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only those made before then")] = None,
+    states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
+    workflow: Annotated[str | None, option(help="Only of this workflow (qualified name)")] = None,
+    flow: Annotated[str | None, option(help="Only of this flow: a digest, or a name with all its versions")] = None,
+    task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")] = None,
+    since: Annotated[str | None, option(metavar="TIME", help="Only those made then or later: 2027-01-15T09:00")] = None,
+    until: Annotated[str | None, option(metavar="TIME", help="Only those made before then")] = None,
     search: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="In the workflow's name or the idempotency key, or the start of an id")
+        str | None, option(metavar="TEXT", help="In the workflow's name or the idempotency key, or the start of an id")
     ] = None,
-    limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = _PAGE,
-    before: Annotated[str | None, typer.Option(metavar="ID", help="The next page: only runs older than this one")] = None,
+    limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="The next page: only runs older than this one")] = None,
 ) -> None:
     """List runs, newest first."""
     async with session.api() as api:
@@ -108,9 +107,9 @@ async def show(session: Session, run_id: RunId) -> None:
 async def steps(
     session: Session,
     run_id: RunId,
-    states: Annotated[list[str] | None, typer.Option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
-    blocks: Annotated[bool, typer.Option("--blocks", help="Blocks, items and cases too")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="Look at that many steps and blocks at most")] = 10_000,
+    states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
+    blocks: Annotated[bool, option("--blocks", help="Blocks, items and cases too")] = False,
+    limit: Annotated[int, option(min=1, help="Look at that many steps and blocks at most")] = 10_000,
 ) -> None:
     """List the steps of a run with their ids, in the order of the program."""
     known = tuple(each.value for each in StepState)
@@ -132,7 +131,7 @@ async def steps(
 async def logs(
     session: Session,
     run_id: RunId,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The last so many lines")] = 200,
+    limit: Annotated[int, option(min=1, max=10_000, help="The last so many lines")] = 200,
 ) -> None:
     """What the flow (`sys.log`), its handlers (`ctx.log`) and the agents that called them wrote about a run, oldest first."""
     lines: list[RunLine] = []
@@ -176,7 +175,7 @@ async def resume(session: Session, run_id: RunId, handlers: HandlersHere = None)
 async def cancel(
     session: Session,
     run_id: RunId,
-    reason: Annotated[str | None, typer.Option(help="Why; kept with the run")] = None,
+    reason: Annotated[str | None, option(help="Why; kept with the run")] = None,
 ) -> None:
     """End a run and all its live tasks now; canceling twice is no error."""
     async with session.api() as api:
@@ -187,7 +186,7 @@ async def retry(
     session: Session,
     run_id: RunId,
     step: Annotated[
-        str | None, typer.Argument(metavar="[STEP]", help="A failed step's id or path; default: the one that failed the run")
+        str | None, argument(metavar="[STEP]", help="A failed step's id or path; default: the one that failed the run")
     ] = None,
     handlers: HandlersHere = None,
 ) -> None:
@@ -235,21 +234,21 @@ async def _inputs(api: Api, run_id: str, whole: str | None, pairs: Sequence[str]
 
 async def bulk(
     session: Session,
-    action: Annotated[str, typer.Argument(metavar="ACTION", help="pause, resume, cancel or retry")],
+    action: Annotated[str, argument(metavar="ACTION", help="pause, resume, cancel or retry")],
     states: Annotated[
-        list[str] | None, typer.Option("--state", metavar="STATE", help="Only these, of those from which it is possible")
+        list[str] | None, option("--state", metavar="STATE", help="Only these, of those from which it is possible")
     ] = None,
-    workflow: Annotated[str | None, typer.Option(help="Only of this workflow (qualified name)")] = None,
-    flow: Annotated[str | None, typer.Option(help="Only of this flow: a digest, or a name with all its versions")] = None,
-    task_list: Annotated[str | None, typer.Option("--list", metavar="LIST", help="Only of this task list")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only those made then or later: 2027-01-15T09:00")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only those made before then")] = None,
+    workflow: Annotated[str | None, option(help="Only of this workflow (qualified name)")] = None,
+    flow: Annotated[str | None, option(help="Only of this flow: a digest, or a name with all its versions")] = None,
+    task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")] = None,
+    since: Annotated[str | None, option(metavar="TIME", help="Only those made then or later: 2027-01-15T09:00")] = None,
+    until: Annotated[str | None, option(metavar="TIME", help="Only those made before then")] = None,
     search: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="In the workflow's name or the idempotency key, or the start of an id")
+        str | None, option(metavar="TEXT", help="In the workflow's name or the idempotency key, or the start of an id")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All runs; else a filter is needed")] = False,
-    reason: Annotated[str | None, typer.Option(help="Why; kept with runs that are canceled")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; say to how many it would be done")] = False,
+    every: Annotated[bool, option("--all", help="All runs; else a filter is needed")] = False,
+    reason: Annotated[str | None, option(help="Why; kept with runs that are canceled")] = None,
+    dry_run: Annotated[bool, option("--dry-run", help="Change nothing; say to how many it would be done")] = False,
 ) -> None:
     """Pause, resume, cancel or retry all runs that fit, newest first, page by page."""
     if action not in ("pause", "resume", "cancel", "retry"):

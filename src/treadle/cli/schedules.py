@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from treadle.api.schedules import Backfilled, Started
+from treadle.cli.command import argument, option
 from treadle.cli.exits import tell_note
 from treadle.cli.format import ms, plain
 from treadle.cli.inputs import moment
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from treadle.api.face import Api
     from treadle.api.schedules import Schedule
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name, or its id")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing")]
+Name = Annotated[str, argument(metavar="NAME", help="The schedule's name, or its id")]
+DryRun = Annotated[bool, option("--dry-run", help="Say what would be done, and do nothing")]
 
 _WHEN, _WHAT, _HOW = "When", "What", "How"
 _PAGE = 100
@@ -42,47 +41,35 @@ _BATCH = 50
 TIMES: Options = {
     "cron": Annotated[
         str | None,
-        typer.Option(metavar="LINE", help="minute hour day month weekday, seconds first if six; or @daily", rich_help_panel=_WHEN),
+        option(metavar="LINE", help="minute hour day month weekday, seconds first if six; or @daily", panel=_WHEN),
     ],
-    "zone": Annotated[
-        str | None, typer.Option(metavar="ZONE", help="Time zone of the line and of times here; default UTC", rich_help_panel=_WHEN)
-    ],
-    "every": Annotated[str | None, typer.Option(metavar="DURATION", help="An interval: 90, 5m, 2h, 1d", rich_help_panel=_WHEN)],
-    "at": Annotated[str | None, typer.Option(metavar="TIME", help="Once, then: 2027-01-15T09:00", rich_help_panel=_WHEN)],
+    "zone": Annotated[str | None, option(metavar="ZONE", help="Time zone of the line and of times here; default UTC", panel=_WHEN)],
+    "every": Annotated[str | None, option(metavar="DURATION", help="An interval: 90, 5m, 2h, 1d", panel=_WHEN)],
+    "at": Annotated[str | None, option(metavar="TIME", help="Once, then: 2027-01-15T09:00", panel=_WHEN)],
 }
 BOUNDS: Options = {
-    "start": Annotated[str | None, typer.Option(metavar="TIME", help="Not before that", rich_help_panel=_WHEN)],
-    "end": Annotated[str | None, typer.Option(metavar="TIME", help="Not after that", rich_help_panel=_WHEN)],
+    "start": Annotated[str | None, option(metavar="TIME", help="Not before that", panel=_WHEN)],
+    "end": Annotated[str | None, option(metavar="TIME", help="Not after that", panel=_WHEN)],
 }
 TICK: Options = {
-    "tick_as": Annotated[
-        str | None, typer.Option(metavar="KEY", help="The field that gets the tick's time; tasks: tick", rich_help_panel=_WHAT)
-    ],
+    "tick_as": Annotated[str | None, option(metavar="KEY", help="The field that gets the tick's time; tasks: tick", panel=_WHAT)],
 }
 HOW: Options = {
     "catch_up": Annotated[
         str | None,
-        typer.Option(
-            metavar="skip|latest|all|window", help="Missed ticks: none, the newest, all, the recent", rich_help_panel=_HOW
-        ),
+        option(metavar="skip|latest|all|window", help="Missed ticks: none, the newest, all, the recent", panel=_HOW),
     ],
-    "catch_up_limit": Annotated[
-        int | None, typer.Option(metavar="N", help="Of all: the newest N, up to 10000", rich_help_panel=_HOW)
-    ],
-    "catch_up_window": Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Of window: not older than that", rich_help_panel=_HOW)
-    ],
+    "catch_up_limit": Annotated[int | None, option(metavar="N", help="Of all: the newest N, up to 10000", panel=_HOW)],
+    "catch_up_window": Annotated[str | None, option(metavar="DURATION", help="Of window: not older than that", panel=_HOW)],
     "grace": Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="How late a tick may be and not count as missed; 2m", rich_help_panel=_HOW),
+        option(metavar="DURATION", help="How late a tick may be and not count as missed; 2m", panel=_HOW),
     ],
     "overlap": Annotated[
         str | None,
-        typer.Option(metavar="allow|skip|queue|cancel", help="While the last one goes on; default skip", rich_help_panel=_HOW),
+        option(metavar="allow|skip|queue|cancel", help="While the last one goes on; default skip", panel=_HOW),
     ],
-    "jitter": Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Later by up to that, fixed per schedule", rich_help_panel=_HOW)
-    ],
+    "jitter": Annotated[str | None, option(metavar="DURATION", help="Later by up to that, fixed per schedule", panel=_HOW)],
 }
 _DURATIONS = ("every", "timeout", "catch_up_window", "grace", "jitter")
 _MOMENTS = ("at", "start", "end")
@@ -92,8 +79,8 @@ _MOMENTS = ("at", "start", "end")
 async def add(
     session: Session,
     /,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name for it, e.g. nightly-report")],
-    paused: Annotated[bool, typer.Option("--paused", help="Begin paused")] = False,
+    name: Annotated[str, argument(metavar="NAME", help="A name for it, e.g. nightly-report")],
+    paused: Annotated[bool, option("--paused", help="Begin paused")] = False,
     dry_run: DryRun = False,
     **given: Any,
 ) -> None:
@@ -137,9 +124,9 @@ async def edit(session: Session, /, name: Name, **given: Any) -> None:
 
 async def list_schedules(
     session: Session,
-    ended: Annotated[bool, typer.Option("--all", help="Those that have ended, too")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most that many")] = _PAGE,
-    before: Annotated[str | None, typer.Option(metavar="ID", help="The next page: only older ones than this")] = None,
+    ended: Annotated[bool, option("--all", help="Those that have ended, too")] = False,
+    limit: Annotated[int, option(min=1, max=1000, help="At most that many")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="The next page: only older ones than this")] = None,
 ) -> None:
     """List schedules, newest first."""
     async with session.api() as api:
@@ -163,8 +150,8 @@ async def show(session: Session, name: Name) -> None:
 async def preview(
     session: Session,
     /,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A schedule; or give --cron, --every or --at")] = None,
-    count: Annotated[int, typer.Option("--count", "-n", help="So many ticks")] = 10,
+    name: Annotated[str | None, argument(metavar="[NAME]", help="A schedule; or give --cron, --every or --at")] = None,
+    count: Annotated[int, option("--count", "-n", help="So many ticks")] = 10,
     **given: Any,
 ) -> None:
     """Show what a schedule will do: which missed ticks fire now, and when the next ones come. Changes nothing."""
@@ -211,8 +198,8 @@ async def run_now(session: Session, name: Name) -> None:
 async def backfill(
     session: Session,
     name: Name,
-    start: Annotated[str, typer.Option("--from", metavar="TIME", help="The first tick from then on")],
-    end: Annotated[str, typer.Option("--to", metavar="TIME", help="The last tick up to then")],
+    start: Annotated[str, option("--from", metavar="TIME", help="The first tick from then on")],
+    end: Annotated[str, option("--to", metavar="TIME", help="The last tick up to then")],
     dry_run: DryRun = False,
 ) -> None:
     """Start what a schedule starts for past ticks of a range; those that were started already are left alone."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treadle.cli.command import option
 from treadle.cli.exits import tell_note
 from treadle.cli.load import load_engines
 from treadle.cli.session import Session
@@ -19,21 +18,19 @@ if TYPE_CHECKING:
 
 Host = Annotated[
     str | None,
-    typer.Option(metavar="ADDRESS", help="Listen there; any but loopback needs a token; default TREADLE_HTTP_HOST or 127.0.0.1"),
+    option(metavar="ADDRESS", help="Listen there; any but loopback needs a token; default TREADLE_HTTP_HOST or 127.0.0.1"),
 ]
 Port = Annotated[
     int | None,
-    typer.Option(
+    option(
         metavar="PORT", min=0, max=65535, help="Or one of the next ten, if it is taken; 0: any; default TREADLE_HTTP_PORT or 8787"
     ),
 ]
 ForwardedAllow = Annotated[
     str,
-    typer.Option(
-        metavar="ADDRESSES", help="Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed, joined by commas; *: all"
-    ),
+    option(metavar="ADDRESSES", help="Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed, joined by commas; *: all"),
 ]
-LogRequests = Annotated[bool, typer.Option("--log-requests", help="A line in the log for each request")]
+LogRequests = Annotated[bool, option("--log-requests", help="A line in the log for each request")]
 
 _HOW = "pip install 'treadle[http]'"
 
@@ -44,9 +41,9 @@ async def serve(
     port: Port = None,
     handlers: Annotated[
         list[str] | None,
-        typer.Option("--handlers", metavar="MODULE", help="Modules whose engines know functions and codecs; may be repeated"),
+        option("--handlers", metavar="MODULE", help="Modules whose engines know functions and codecs; may be repeated"),
     ] = None,
-    grace: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How long requests may go on when stopping")] = 10,
+    grace: Annotated[float, option(metavar="SECONDS", min=0, help="How long requests may go on when stopping")] = 10,
     forwarded_allow: ForwardedAllow = "",
     log_requests: LogRequests = False,
 ) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treadle.cli.command import option
 from treadle.cli.format import ago, grid, plain, short, state
 from treadle.cli.session import Session
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 async def servers(
     session: Session,
-    live: Annotated[bool, typer.Option("--live", help="Leave out those that have stopped")] = False,
+    live: Annotated[bool, option("--live", help="Leave out those that have stopped")] = False,
 ) -> None:
     """List the servers, newest first; one that missed three heartbeats is shown as lost."""
     async with session.api() as api:

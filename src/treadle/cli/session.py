@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import pwd
 import shlex
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_type_hints
+from dataclasses import dataclass, field, is_dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
+from click.core import ParameterSource
 
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
@@ -27,31 +27,7 @@ if TYPE_CHECKING:
     from treadle.model.values import Json
     from treadle.wiring.engine import Engine
 
-P = ParamSpec("P")
-PANEL = "Common options"
-
-_STORE_HELP = "sqlite:///path, postgresql://... or memory://; default sqlite:///treadle.db"
-_NAMESPACE_HELP = "Which namespace of the store; default: default"
-_SERVER_HELP = "Ask this server, e.g. http://127.0.0.1:8787, instead of opening a store"
-_TOKEN_HELP = "The token for the server; better in TREADLE_TOKEN, as others can see command lines"  # noqa: S105
-
-StoreOption = Annotated[str | None, typer.Option("--store", metavar="URL", help=_STORE_HELP, rich_help_panel=PANEL)]
-NamespaceOption = Annotated[str | None, typer.Option("--namespace", metavar="NAME", help=_NAMESPACE_HELP, rich_help_panel=PANEL)]
-ServerOption = Annotated[str | None, typer.Option("--server", metavar="URL", help=_SERVER_HELP, rich_help_panel=PANEL)]
-TokenOption = Annotated[str | None, typer.Option("--token", metavar="SECRET", help=_TOKEN_HELP, rich_help_panel=PANEL)]
-RootServerOption = Annotated[str | None, typer.Option("--server", metavar="URL", envvar="TREADLE_SERVER", help=_SERVER_HELP)]
-RootTokenOption = Annotated[
-    str | None, typer.Option("--token", metavar="SECRET", envvar="TREADLE_TOKEN", show_envvar=True, help=_TOKEN_HELP)
-]
-RootStoreOption = Annotated[str | None, typer.Option("--store", metavar="URL", envvar="TREADLE_STORE", help=_STORE_HELP)]
-RootNamespaceOption = Annotated[
-    str | None, typer.Option("--namespace", metavar="NAME", envvar="TREADLE_NAMESPACE", help=_NAMESPACE_HELP)
-]
-"""Only the root reads the environment: an option before the command's name must win over a variable."""
-JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output, errors too", rich_help_panel=PANEL)]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more; tracebacks for errors", rich_help_panel=PANEL)]
-RootJsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output, errors too")]
-RootVerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more; tracebacks for errors")]
+_COMMON = ("store", "namespace", "json", "verbose", "server", "token")
 
 
 class NotOverHttp(InvalidInput):
@@ -74,25 +50,24 @@ class Common:
     """The store if it was typed, and not taken from the environment."""
     typed_server: str | None = None
 
-    def over(self, other: Common) -> Common:
-        """These options, and the other's where these say nothing."""
-        return Common(
-            self.store or other.store,
-            self.namespace or other.namespace,
-            self.json or other.json,
-            self.verbose or other.verbose,
-            self.server or other.server,
-            self.token or other.token,
-            self.store or other.typed_store,
-            self.server or other.typed_server,
-        )
-
     @property
     def remote(self) -> str | None:
         """The server to ask, unless a store was typed: what is typed wins over what the environment says."""
         if self.typed_store and self.typed_server:
             raise InvalidInput("Give either --store or --server: a command works on one of them.")
         return None if self.typed_store else self.server
+
+
+def common_of(ctx: click.Context) -> Common:
+    """The common options of a command: those after its name, else those before it, else those of the environment."""
+    root = ctx.find_root()
+
+    def typed(name: str) -> str | None:
+        before = root.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        return ctx.params.get(name) or (root.params.get(name) if before else None)
+
+    values = {each: ctx.params.get(f"common_{each}") or root.params.get(f"common_{each}") for each in _COMMON}
+    return Common(**values, typed_store=typed("common_store"), typed_server=typed("common_server"))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -225,73 +200,22 @@ def _on_the_store(server: str, why: str = "") -> str:
     )
 
 
-class Options:
-    """Base of tables of options that several commands share: dataclasses, each field as it would be a parameter of a command."""
+def run_command(body: Callable[..., Any], given: dict[str, Any], *, quiet: bool, store_only: str) -> None:
+    """Run a command's body with a session and what was given.
 
-
-_COMMON = ("store", "namespace", "json", "verbose", "server", "token")
-
-Body = Callable[Concatenate[Session, P], Coroutine[Any, Any, None] | None]
-
-
-def command(body: Body[P], *, quiet: bool = True, store_only: str = "") -> Callable[..., None]:
-    """What Typer calls for `body`: takes its options and the common ones, and runs it with a session.
-
-    A parameter that is a table of options (`Options`) is given it, made from its options.
-    `quiet` commands log only errors, as what they have to say is their output. `store_only` ones refuse a server, for that reason.
+    A `quiet` command logs only errors, because its output is its message. A `store_only` one refuses a server, for that reason.
     """
-    own, tables = _options_of(body)
-    common = [
-        inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
-        inspect.Parameter("common_store", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=StoreOption),
-        inspect.Parameter("common_namespace", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=NamespaceOption),
-        inspect.Parameter("common_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption),
-        inspect.Parameter("common_verbose", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=VerboseOption),
-        inspect.Parameter("common_server", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ServerOption),
-        inspect.Parameter("common_token", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=TokenOption),
-    ]
-    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + common
+    chosen = common_of(click.get_current_context())
+    if store_only and chosen.remote:
+        raise NotOverHttp(_on_the_store(chosen.remote, store_only))
+    running = body(make_session(chosen, quiet=quiet), **given)
+    if running is not None:
+        import asyncio
 
-    @wraps(body)
-    def run(**options: Any) -> None:
-        ctx: typer.Context = options.pop("ctx")
-        given = Common(*(options.pop(f"common_{name}") for name in _COMMON))
-        before = ctx.find_root().obj or Common()
-        chosen = given.over(before)
-        if store_only and chosen.remote:
-            raise NotOverHttp(_on_the_store(chosen.remote, store_only))
-        session = make_session(chosen, quiet=quiet)
-        for name, table in tables.items():
-            options[name] = table(**{each.name: options.pop(each.name) for each in fields(table)})  # type: ignore[arg-type]
-        running = body(session, **options)  # type: ignore[call-arg]
-        if running is not None:
-            import asyncio
+        from treadle.cli.loops import lasting_loop
 
-            from treadle.cli.loops import lasting_loop
-
-            try:
-                with asyncio.Runner(loop_factory=None if quiet else lasting_loop()) as runner:
-                    runner.run(running)
-            except asyncio.CancelledError:
-                raise KeyboardInterrupt from None
-
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
-
-
-def _options_of(body: Body[P]) -> tuple[list[inspect.Parameter], dict[str, type[Options]]]:
-    """The options that the body takes, those in tables among them, and which of its parameters are tables."""
-    own: list[inspect.Parameter] = []
-    tables: dict[str, type[Options]] = {}
-    for each in list(inspect.signature(body, eval_str=True).parameters.values())[1:]:
-        if not (isinstance(each.annotation, type) and issubclass(each.annotation, Options)):
-            own.append(each)
-            continue
-        tables[each.name] = each.annotation
-        hints = get_type_hints(each.annotation, include_extras=True)
-        own += [
-            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
-            for field in fields(each.annotation)  # type: ignore[arg-type]
-        ]
-    return own, tables
+        try:
+            with asyncio.Runner(loop_factory=None if quiet else lasting_loop()) as runner:
+                runner.run(running)
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treadle.cli.command import argument
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 
@@ -17,10 +16,10 @@ if TYPE_CHECKING:
 
 _SUFFIX = ".afl"
 
-Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="AFL files or folders of them, compiled together; - is stdin")]
+Files = Annotated[list[str], argument(metavar="FILE...", help="AFL files or folders of them, compiled together; - is stdin")]
 Places = Annotated[
     list[str],
-    typer.Argument(metavar="FILE...|FLOW", help="AFL files, compiled together, or the name or digest of a flow in the store"),
+    argument(metavar="FILE...|FLOW", help="AFL files, compiled together, or the name or digest of a flow in the store"),
 ]
 
 

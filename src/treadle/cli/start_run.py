@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treadle.cli.command import option
 from treadle.cli.exits import tell_warning
 from treadle.cli.inputs import workflow_inputs
 from treadle.cli.session import Session
@@ -24,17 +23,17 @@ if TYPE_CHECKING:
     from treadle.lang.program import Facet, Program
 
 WorkflowOption = Annotated[
-    str | None, typer.Option("--workflow", "-w", metavar="NAME", help="Which workflow; may be left out if there is only one")
+    str | None, option("--workflow", "-w", metavar="NAME", help="Which workflow; may be left out if there is only one")
 ]
 InputOption = Annotated[
     list[str] | None,
-    typer.Option("--input", "-i", metavar="KEY=VALUE", help="One input: JSON, else text; may be repeated"),
+    option("--input", "-i", metavar="KEY=VALUE", help="One input: JSON, else text; may be repeated"),
 ]
 InputsOption = Annotated[
     str | None,
-    typer.Option("--inputs", metavar="JSON", help="All inputs: a JSON object, @file or - for stdin; --input wins over it"),
+    option("--inputs", metavar="JSON", help="All inputs: a JSON object, @file or - for stdin; --input wins over it"),
 ]
-LenientOption = Annotated[bool, typer.Option("--lenient", help="Do not check the inputs against the workflow's parameters")]
+LenientOption = Annotated[bool, option("--lenient", help="Do not check the inputs against the workflow's parameters")]
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from click.exceptions import Exit
 
+from treadle.cli.command import option
 from treadle.cli.exits import FAILED
 from treadle.cli.format import ago, facts, plain, when
 from treadle.cli.session import Session
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 
 
 async def status(
-    session: Session, check: Annotated[bool, typer.Option("--check", help="Exit 1 if something is wrong, for scripts")] = False
+    session: Session, check: Annotated[bool, option("--check", help="Exit 1 if something is wrong, for scripts")] = False
 ) -> None:
     """Say how the system is: what is wrong, what there is to do, and who does it."""
     async with session.api() as api:
         found = await api.system.status()
     session.show(found, lambda: _shown(found))
     if check and found.health != "ok":
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)
 
 
 def _shown(found: Status) -> RenderableType:

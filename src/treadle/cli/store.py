@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from click.exceptions import Exit
 
 from treadle.api.wire import to_builtins
+from treadle.cli.command import option
 from treadle.cli.exits import FAILED
 from treadle.cli.format import ago, facts, grid, plain, state
 from treadle.cli.progress import end_progress, tell_progress
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 async def migrate(
     session: Session,
-    to: Annotated[int | None, typer.Option(metavar="N", help="To this version instead of the newest; down drops data")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Yes, go down and drop what the later versions hold")] = False,
+    to: Annotated[int | None, option(metavar="N", help="To this version instead of the newest; down drops data")] = None,
+    yes: Annotated[bool, option("--yes", help="Yes, go down and drop what the later versions hold")] = False,
 ) -> None:
     """Make the tables, or bring them up to date."""
     if to is not None and to < 0:
@@ -53,7 +54,7 @@ async def verify(session: Session) -> None:
     end_progress(session)
     session.show({"holds": not problems, "checked": checked, "problems": problems}, lambda: _report(checked, problems))
     if problems:
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)
 
 
 def _report(checked: int, problems: list[str]) -> RenderableType:

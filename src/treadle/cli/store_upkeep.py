@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from treadle.api.wire import to_builtins
+from treadle.cli.command import argument, option
 from treadle.cli.format import plain
 from treadle.cli.inputs import seconds
 from treadle.cli.progress import end_progress, tell_progress
@@ -40,11 +39,11 @@ async def prune(
     session: Session,
     older_than: Annotated[
         str | None,
-        typer.Option(metavar="AGE", help="By this age instead of the default rules, e.g. 7d; lists' own rules still win"),
+        option(metavar="AGE", help="By this age instead of the default rules, e.g. 7d; lists' own rules still win"),
     ] = None,
-    tree: Annotated[str | None, typer.Option(metavar="ID", help="Only the tree of this task or run, however young")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how much; change nothing")] = False,
-    compact: Annotated[bool, typer.Option("--compact", help="Then write the SQLite file anew, as small as it can be")] = False,
+    tree: Annotated[str | None, option(metavar="ID", help="Only the tree of this task or run, however young")] = None,
+    dry_run: Annotated[bool, option("--dry-run", help="Only say how much; change nothing")] = False,
+    compact: Annotated[bool, option("--compact", help="Then write the SQLite file anew, as small as it can be")] = False,
 ) -> None:
     """Remove finished trees that are past their time; nothing of an active tree ever goes. Workers do this every hour."""
     age = seconds(older_than, "--older-than")
@@ -87,11 +86,11 @@ def _words(total: dict[str, Any]) -> str:
 
 async def keep(
     session: Session,
-    task_list: Annotated[str, typer.Argument(metavar="LIST", help="The task list's name")],
+    task_list: Annotated[str, argument(metavar="LIST", help="The task list's name")],
     completed: Annotated[
-        str | None, typer.Option(metavar="AGE", help="How long completed, canceled and ignored ends are kept, e.g. 7d")
+        str | None, option(metavar="AGE", help="How long completed, canceled and ignored ends are kept, e.g. 7d")
     ] = None,
-    failed: Annotated[str | None, typer.Option(metavar="AGE", help="How long failed ends are kept, e.g. 90d")] = None,
+    failed: Annotated[str | None, option(metavar="AGE", help="How long failed ends are kept, e.g. 90d")] = None,
 ) -> None:
     """Say how long what ends in a list is kept; what is not given is as the defaults say."""
     ages = [seconds(completed, "--completed"), seconds(failed, "--failed")]
@@ -103,9 +102,7 @@ async def keep(
     session.show(rule, lambda: plain(f"{task_list}: {kept}"))
 
 
-async def backup(
-    session: Session, path: Annotated[str, typer.Argument(metavar="PATH", help="A file that does not exist yet")]
-) -> None:
+async def backup(session: Session, path: Annotated[str, argument(metavar="PATH", help="A file that does not exist yet")]) -> None:
     """Copy the store into a new file while it is used (SQLite; on PostgreSQL, says how to use pg_dump)."""
     async with session.engine() as engine:
         size = await engine.store.backup(path)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from click.exceptions import Exit
 
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import to_builtins
+from treadle.cli.command import option
 from treadle.cli.exits import FAILED, WaitTimedOut, tell_error
 from treadle.cli.format import plain, pretty
 from treadle.cli.inputs import seconds
@@ -39,15 +40,13 @@ async def submit(
     workflow: WorkflowOption = None,
     pairs: InputOption = None,
     whole: InputsOption = None,
-    idempotency_key: Annotated[str | None, typer.Option(metavar="KEY", help="A second start with it names the first run")] = None,
-    task_list: Annotated[str, typer.Option("--list", metavar="LIST", help="The task list that workers choose")] = DEFAULT_LIST,
-    priority: Annotated[int, typer.Option(help="Smaller runs first")] = 0,
-    version: Annotated[
-        int | None, typer.Option("--version", metavar="N", help="A version of the flow; default: the newest")
-    ] = None,
+    idempotency_key: Annotated[str | None, option(metavar="KEY", help="A second start with it names the first run")] = None,
+    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers choose")] = DEFAULT_LIST,
+    priority: Annotated[int, option(help="Smaller runs first")] = 0,
+    version: Annotated[int | None, option("--version", metavar="N", help="A version of the flow; default: the newest")] = None,
     lenient: LenientOption = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the outputs and print them; exit 1 if it failed")] = False,
-    wait_for: Annotated[str | None, typer.Option(metavar="DURATION", help="Wait at most that long; exit 6 after it")] = None,
+    wait: Annotated[bool, option("--wait", help="Wait for the outputs and print them; exit 1 if it failed")] = False,
+    wait_for: Annotated[str | None, option(metavar="DURATION", help="Wait at most that long; exit 6 after it")] = None,
 ) -> None:
     """Start a run of a workflow; when this returns, it is durable, and workers do it."""
     limit = seconds(wait_for, "--wait-for")
@@ -124,7 +123,7 @@ def show_outputs(session: Session, value: dict[str, Json], ended: RunOutputs) ->
     if session.json:
         session.show(value, lambda: plain(""))
     tell_failed(session, str(value["id"]), failed)
-    raise typer.Exit(FAILED)
+    raise Exit(FAILED)
 
 
 def tell_failed(session: Session, run_id: str, failed: RunFailed | RunCanceled) -> None:

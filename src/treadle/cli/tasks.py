@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treadle.cli.command import argument, option
 from treadle.cli.format import ago, grid, plain, short, state
 from treadle.cli.inputs import payload as parse_payload
 from treadle.cli.session import Session
@@ -17,19 +16,19 @@ if TYPE_CHECKING:
 
     from treadle.api.tasks import Task, TaskPage
 
-TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task's id")]
+TaskId = Annotated[str, argument(metavar="ID", help="The task's id")]
 
 _PAGE = 50
 
 
 async def list_tasks(
     session: Session,
-    states: Annotated[list[str] | None, typer.Option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
-    name: Annotated[str | None, typer.Option(help="Only of this handler name")] = None,
-    task_list: Annotated[str | None, typer.Option("--list", metavar="LIST", help="Only of this task list")] = None,
-    every: Annotated[bool, typer.Option("--all", help="The engine's own too: scripts, advances of runs, pruning")] = False,
-    limit: Annotated[int, typer.Option(help="At most that many, up to 1000")] = _PAGE,
-    before: Annotated[str | None, typer.Option(metavar="ID", help="The next page: only tasks older than this one")] = None,
+    states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
+    name: Annotated[str | None, option(help="Only of this handler name")] = None,
+    task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")] = None,
+    every: Annotated[bool, option("--all", help="The engine's own too: scripts, advances of runs, pruning")] = False,
+    limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="The next page: only tasks older than this one")] = None,
 ) -> None:
     """List tasks of handlers, newest first."""
     async with session.api() as api:
@@ -79,9 +78,7 @@ async def show(session: Session, task_id: TaskId) -> None:
 
 async def why(
     session: Session,
-    any_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The id of a task, a run, an objective, an approval or an outside job")
-    ],
+    any_id: Annotated[str, argument(metavar="ID", help="The id of a task, a run, an objective, an approval or an outside job")],
 ) -> None:
     """Why a task, a run or an objective is where it is, in one line; of an approval or an outside job: its task."""
     async with session.api() as api:
@@ -92,7 +89,7 @@ async def why(
 async def cancel(
     session: Session,
     task_id: TaskId,
-    reason: Annotated[str | None, typer.Option(help="Why; kept with the task")] = None,
+    reason: Annotated[str | None, option(help="Why; kept with the task")] = None,
 ) -> None:
     """End a task now, whoever holds it; canceling twice is no error."""
     async with session.api() as api:
@@ -102,7 +99,7 @@ async def cancel(
 async def retry(
     session: Session,
     task_id: TaskId,
-    payload: Annotated[str | None, typer.Option(metavar="JSON", help="A new payload: JSON object, @file or -")] = None,
+    payload: Annotated[str | None, option(metavar="JSON", help="A new payload: JSON object, @file or -")] = None,
 ) -> None:
     """Make a failed, canceled or ignored task live again, with new counters."""
     value = parse_payload(payload)

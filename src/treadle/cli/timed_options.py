@@ -6,40 +6,31 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
-import typer
-
+from treadle.cli.command import option
 from treadle.cli.inputs import moment, payload, seconds
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 Options = Mapping[str, Any]
-"""Types with their `typer.Option`, by the name of the parameter."""
+"""Types with their `option`, by the name of the parameter."""
 
 _WHAT = "What"
 _WHOLE, _PAIRS = "whole", "pairs"
 
 TARGET: Options = {
-    "task": Annotated[str | None, typer.Option(metavar="NAME", help="Start a task of this handler", rich_help_panel=_WHAT)],
-    "workflow": Annotated[
-        str | None, typer.Option(metavar="NAME", help="Start a run of this workflow of --flow", rich_help_panel=_WHAT)
-    ],
-    "function": Annotated[
-        str | None, typer.Option(metavar="NAME", help="Start a run of this durable function", rich_help_panel=_WHAT)
-    ],
-    "flow": Annotated[str | None, typer.Option(metavar="FLOW", help="The published flow of the workflow", rich_help_panel=_WHAT)],
+    "task": Annotated[str | None, option(metavar="NAME", help="Start a task of this handler", panel=_WHAT)],
+    "workflow": Annotated[str | None, option(metavar="NAME", help="Start a run of this workflow of --flow", panel=_WHAT)],
+    "function": Annotated[str | None, option(metavar="NAME", help="Start a run of this durable function", panel=_WHAT)],
+    "flow": Annotated[str | None, option(metavar="FLOW", help="The published flow of the workflow", panel=_WHAT)],
     _WHOLE: Annotated[
         str | None,
-        typer.Option("--payload", metavar="JSON", help="Payload or inputs: a JSON object, @file, -", rich_help_panel=_WHAT),
+        option("--payload", metavar="JSON", help="Payload or inputs: a JSON object, @file, -", panel=_WHAT),
     ],
-    _PAIRS: Annotated[
-        list[str] | None, typer.Option("--param", "-p", metavar="KEY=VALUE", help="One field of it", rich_help_panel=_WHAT)
-    ],
-    "task_list": Annotated[str | None, typer.Option("--list", metavar="LIST", help="The task list", rich_help_panel=_WHAT)],
-    "priority": Annotated[int | None, typer.Option(help="Smaller runs first", rich_help_panel=_WHAT)],
-    "retry": Annotated[int | None, typer.Option(metavar="N", help="Retries of the task", rich_help_panel=_WHAT)],
-    "timeout": Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Longest time for one attempt of the task", rich_help_panel=_WHAT)
-    ],
+    _PAIRS: Annotated[list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of it", panel=_WHAT)],
+    "task_list": Annotated[str | None, option("--list", metavar="LIST", help="The task list", panel=_WHAT)],
+    "priority": Annotated[int | None, option(help="Smaller runs first", panel=_WHAT)],
+    "retry": Annotated[int | None, option(metavar="N", help="Retries of the task", panel=_WHAT)],
+    "timeout": Annotated[str | None, option(metavar="DURATION", help="Longest time for one attempt of the task", panel=_WHAT)],
 }
 """What is started."""
 

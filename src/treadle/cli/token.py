@@ -6,8 +6,7 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treadle.cli.command import argument, option
 from treadle.cli.exits import tell_note
 from treadle.cli.format import ago, grid, ms, plain, state
 from treadle.cli.inputs import seconds
@@ -25,13 +24,13 @@ _SCOPES = "What it is for: read, work, operate (work and read too) or admin (eve
 
 async def create(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who the log says did it, such as ci or ada@example.org")],
-    scopes: Annotated[list[str], typer.Option("--scope", metavar="SCOPE", help=_SCOPES)],
+    name: Annotated[str, argument(metavar="NAME", help="Who the log says did it, such as ci or ada@example.org")],
+    scopes: Annotated[list[str], option("--scope", metavar="SCOPE", help=_SCOPES)],
     expires: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Valid for so long, e.g. 12h or 30d; default: until it is revoked")
+        str | None, option(metavar="DURATION", help="Valid for so long, e.g. 12h or 30d; default: until it is revoked")
     ] = None,
     lists: Annotated[
-        list[str] | None, typer.Option("--list", metavar="LIST", help="Only for this task list; may be repeated; default: all")
+        list[str] | None, option("--list", metavar="LIST", help="Only for this task list; may be repeated; default: all")
     ] = None,
 ) -> None:
     """Make a token and print its secret, which is shown this once; stdout has the secret alone."""
@@ -56,7 +55,7 @@ async def create(
 
 
 async def list_tokens(
-    session: Session, every: Annotated[bool, typer.Option("--all", help="Those that have expired or were revoked too")] = False
+    session: Session, every: Annotated[bool, option("--all", help="Those that have expired or were revoked too")] = False
 ) -> None:
     """List tokens, newest first; never their secrets, which are not stored."""
     async with session.api() as api:
@@ -65,9 +64,7 @@ async def list_tokens(
     session.show(found, lambda: _table(found.tokens, now))
 
 
-async def revoke(
-    session: Session, token: Annotated[str, typer.Argument(metavar="ID|NAME", help="The token's id, or its name")]
-) -> None:
+async def revoke(session: Session, token: Annotated[str, argument(metavar="ID|NAME", help="The token's id, or its name")]) -> None:
     """Revoke a token, and with it the sessions that were opened with it; running servers know within 5 seconds."""
     async with session.api() as api:
         done = await api.tokens.revoke(token)

@@ -6,8 +6,7 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treadle.cli.command import option
 from treadle.cli.format import ago, plain, state
 from treadle.cli.session import Session
 from treadle.model.clock import span
@@ -29,7 +28,7 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 async def top(
     session: Session,
-    every: Annotated[float, typer.Option(metavar="SECONDS", help="Look so often", min=0.2, max=60)] = 1.0,
+    every: Annotated[float, option(metavar="SECONDS", help="Look so often", min=0.2, max=60)] = 1.0,
 ) -> None:
     """Watch lists, runs, workers and rates, live; q leaves."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from click.exceptions import Exit
 
+from treadle.cli.command import argument, option
 from treadle.cli.exits import BAD_INPUT
 from treadle.cli.format import facts, plain
 from treadle.cli.load import load_engines
@@ -23,10 +24,10 @@ _SHORT_LEASE_FOR, _LONG_LEASE_FOR = 30_000, 120_000
 
 def check(
     session: Session,
-    path: Annotated[str, typer.Argument(metavar="FILE", help="The topology file")],
+    path: Annotated[str, argument(metavar="FILE", help="The topology file")],
     handlers: Annotated[
         list[str] | None,
-        typer.Option("--handlers", metavar="MODULE", help="Also check that these modules have its handlers and gates"),
+        option("--handlers", metavar="MODULE", help="Also check that these modules have its handlers and gates"),
     ] = None,
 ) -> None:
     """Check a topology file: where something is wrong, what is wrong with it, and what would be right."""
@@ -40,7 +41,7 @@ def check(
         found = error.problems
         told = [{"path": each.path, "line": each.line, "message": each.message} for each in found]
         session.show({"file": path, "ok": False, "problems": told}, lambda: _problems(path, found))
-        raise typer.Exit(BAD_INPUT) from None
+        raise Exit(BAD_INPUT) from None
     warnings = list(_warnings(topology))
     session.show(_json(path, topology, warnings), lambda: _topology(path, topology, warnings))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from treadle.cli.command import option
 from treadle.cli.crash import arm_crash
 from treadle.cli.load import load_engines
 from treadle.cli.serve import ForwardedAllow, Host, LogRequests, Port, http_options
@@ -32,7 +31,7 @@ from treadle.model.names import DEFAULT_LIST, check_name
 async def up(
     session: Session,
     handlers: Annotated[
-        list[str] | None, typer.Option("--handlers", metavar="MODULE", help="package.module or path/to/file.py; may be repeated")
+        list[str] | None, option("--handlers", metavar="MODULE", help="package.module or path/to/file.py; may be repeated")
     ] = None,
     task_lists: Lists = None,
     concurrency: Concurrency = 100,
@@ -46,7 +45,7 @@ async def up(
     roles: Roles = None,
     host: Host = None,
     port: Port = None,
-    no_http: Annotated[bool, typer.Option("--no-http", help="Run the worker alone")] = False,
+    no_http: Annotated[bool, option("--no-http", help="Run the worker alone")] = False,
     forwarded_allow: ForwardedAllow = "",
     log_requests: LogRequests = False,
 ) -> None:

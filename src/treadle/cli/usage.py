@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treadle.cli.command import argument
 from treadle.cli.format import facts, grid, ms, plain
 from treadle.cli.session import Session
 from treadle.model.clock import as_text
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from treadle.api.runs import RunUsage
 
 
-async def usage(session: Session, run_id: Annotated[str, typer.Argument(metavar="RUN", help="The run's id")]) -> None:
+async def usage(session: Session, run_id: Annotated[str, argument(metavar="RUN", help="The run's id")]) -> None:
     """Show what a run spent on models: requests, tokens, cost, and its budget."""
     async with session.api() as api:
         found = await api.runs.usage(run_id)

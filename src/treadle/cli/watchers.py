@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from treadle.cli.command import argument, option
 from treadle.cli.format import plain
 from treadle.cli.session import NotOverHttp, Session
 from treadle.cli.show_watcher import seen_table, show_watcher, watchers_table
@@ -18,50 +17,36 @@ from treadle.wiring.engine import Engine
 if TYPE_CHECKING:
     from treadle.api.watchers import Watcher
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The watcher's name, or its id")]
+Name = Annotated[str, argument(metavar="NAME", help="The watcher's name, or its id")]
 
 _WHERE, _HOW = "Where", "How"
 _PAGE = 100
 
 PLACE: Options = {
-    "directory": Annotated[
-        str | None, typer.Option(metavar="PATH", help="Files of this directory, where the workers run", rich_help_panel=_WHERE)
-    ],
-    "file": Annotated[str | None, typer.Option(metavar="PATH", help="This one file", rich_help_panel=_WHERE)],
-    "url": Annotated[str | None, typer.Option(metavar="URL", help="What this http(s) address answers", rich_help_panel=_WHERE)],
-    "pattern": Annotated[
-        str | None, typer.Option(metavar="GLOB", help="Which files: '*.csv', 'in/**/*.csv'; default all", rich_help_panel=_WHERE)
-    ],
-    "existing": Annotated[
-        str | None, typer.Option(metavar="seen|new", help="What the first look finds; default seen", rich_help_panel=_WHERE)
-    ],
+    "directory": Annotated[str | None, option(metavar="PATH", help="Files of this directory, where the workers run", panel=_WHERE)],
+    "file": Annotated[str | None, option(metavar="PATH", help="This one file", panel=_WHERE)],
+    "url": Annotated[str | None, option(metavar="URL", help="What this http(s) address answers", panel=_WHERE)],
+    "pattern": Annotated[str | None, option(metavar="GLOB", help="Which files: '*.csv', 'in/**/*.csv'; default all", panel=_WHERE)],
+    "existing": Annotated[str | None, option(metavar="seen|new", help="What the first look finds; default seen", panel=_WHERE)],
 }
 HOW: Options = {
     "changes": Annotated[
         list[str] | None,
-        typer.Option("--on", metavar="CHANGE", help="created, modified or deleted; may be repeated", rich_help_panel=_HOW),
+        option("--on", metavar="CHANGE", help="created, modified or deleted; may be repeated", panel=_HOW),
     ],
-    "every": Annotated[str | None, typer.Option(metavar="DURATION", help="How often it looks; default 30s", rich_help_panel=_HOW)],
-    "settle": Annotated[
-        str | None, typer.Option(metavar="DURATION", help="A file must stay the same so long; default 2s", rich_help_panel=_HOW)
-    ],
+    "every": Annotated[str | None, option(metavar="DURATION", help="How often it looks; default 30s", panel=_HOW)],
+    "settle": Annotated[str | None, option(metavar="DURATION", help="A file must stay the same so long; default 2s", panel=_HOW)],
     "hashing": Annotated[
         bool | None,
-        typer.Option(
-            "--hash/--no-hash", help="Whether only other content makes a file modified; default yes", rich_help_panel=_HOW
-        ),
+        option("--hash/--no-hash", help="Whether only other content makes a file modified; default yes", panel=_HOW),
     ],
-    "fetch_timeout": Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Longest wait for an answer", rich_help_panel=_HOW)
-    ],
+    "fetch_timeout": Annotated[str | None, option(metavar="DURATION", help="Longest wait for an answer", panel=_HOW)],
     "looked_by": Annotated[
-        str | None, typer.Option(metavar="LIST", help="Only workers of this task list look; default: all", rich_help_panel=_HOW)
+        str | None, option(metavar="LIST", help="Only workers of this task list look; default: all", panel=_HOW)
     ],
 }
 CHANGE: Options = {
-    "change_as": Annotated[
-        str | None, typer.Option(metavar="KEY", help="The field that gets the change; default change", rich_help_panel="What")
-    ],
+    "change_as": Annotated[str | None, option(metavar="KEY", help="The field that gets the change; default change", panel="What")],
 }
 _DURATIONS = ("every", "settle", "timeout", "fetch_timeout")
 
@@ -70,12 +55,10 @@ _DURATIONS = ("every", "settle", "timeout", "fetch_timeout")
 async def add(
     session: Session,
     /,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name for it, e.g. incoming")],
-    recursive: Annotated[
-        bool, typer.Option("--recursive", help="The pattern counts at every depth", rich_help_panel=_WHERE)
-    ] = False,
-    paused: Annotated[bool, typer.Option("--paused", help="Begin paused")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the first look would find here, and do nothing")] = False,
+    name: Annotated[str, argument(metavar="NAME", help="A name for it, e.g. incoming")],
+    recursive: Annotated[bool, option("--recursive", help="The pattern counts at every depth", panel=_WHERE)] = False,
+    paused: Annotated[bool, option("--paused", help="Begin paused")] = False,
+    dry_run: Annotated[bool, option("--dry-run", help="Say what the first look would find here, and do nothing")] = False,
     **given: Any,
 ) -> None:
     """Start a task, a workflow or a function when files or an address change."""
@@ -135,9 +118,9 @@ async def edit(session: Session, /, name: Name, **given: Any) -> None:
 
 async def list_watchers(
     session: Session,
-    ended: Annotated[bool, typer.Option("--all", help="Those that have ended, too")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most that many")] = _PAGE,
-    before: Annotated[str | None, typer.Option(metavar="ID", help="The next page: only older ones than this")] = None,
+    ended: Annotated[bool, option("--all", help="Those that have ended, too")] = False,
+    limit: Annotated[int, option(min=1, max=1000, help="At most that many")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="The next page: only older ones than this")] = None,
 ) -> None:
     """List watchers, newest first."""
     async with session.api() as api:
@@ -161,8 +144,8 @@ async def show(session: Session, name: Name) -> None:
 async def seen(
     session: Session,
     name: Name,
-    after: Annotated[str | None, typer.Option(metavar="NAME", help="The next page: only names after this one")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most that many")] = _PAGE,
+    after: Annotated[str | None, option(metavar="NAME", help="The next page: only names after this one")] = None,
+    limit: Annotated[int, option(min=1, max=1000, help="At most that many")] = _PAGE,
 ) -> None:
     """List what a watcher has seen, in order of name."""
     async with session.api() as api:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from treadle.cli.command import option
 from treadle.cli.crash import arm_crash
 from treadle.cli.fleet import Fleet
 from treadle.cli.load import load_engines
@@ -22,28 +21,26 @@ if TYPE_CHECKING:
 
 Handlers = Annotated[
     list[str],
-    typer.Option("--handlers", metavar="MODULE", help="package.module or path/to/file.py, with :name if it has several engines"),
+    option("--handlers", metavar="MODULE", help="package.module or path/to/file.py, with :name if it has several engines"),
 ]
-Lists = Annotated[list[str] | None, typer.Option("--list", metavar="LIST", help="Task lists to serve; may be repeated")]
-Concurrency = Annotated[int, typer.Option(min=1, help="Tasks at once, per process")]
-Threads = Annotated[int, typer.Option(min=1, help="Of these, sync handlers at once")]
-Isolated = Annotated[int, typer.Option(min=1, help="Of these, handlers with isolation='process' at once")]
+Lists = Annotated[list[str] | None, option("--list", metavar="LIST", help="Task lists to serve; may be repeated")]
+Concurrency = Annotated[int, option(min=1, help="Tasks at once, per process")]
+Threads = Annotated[int, option(min=1, help="Of these, sync handlers at once")]
+Isolated = Annotated[int, option(min=1, help="Of these, handlers with isolation='process' at once")]
 Lease = Annotated[
-    float | None, typer.Option(metavar="SECONDS", min=0.1, max=3600, help="How long a claim holds; default TREADLE_LEASE or 60")
+    float | None, option(metavar="SECONDS", min=0.1, max=3600, help="How long a claim holds; default TREADLE_LEASE or 60")
 ]
-Grace = Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How long running work may go on when stopping")]
+Grace = Annotated[float, option(metavar="SECONDS", min=0, help="How long running work may go on when stopping")]
 
-Llm = Annotated[bool, typer.Option("--llm", help="Also do steps of prompt blocks, with the model and key of the settings")]
+Llm = Annotated[bool, option("--llm", help="Also do steps of prompt blocks, with the model and key of the settings")]
 
-Topology = Annotated[str | None, typer.Option(metavar="FILE", help="Also play the roles of this topology in the goal pipeline")]
-Roles = Annotated[list[str] | None, typer.Option("--role", metavar="ROLE", help="Only this role of the topology; may be repeated")]
+Topology = Annotated[str | None, option(metavar="FILE", help="Also play the roles of this topology in the goal pipeline")]
+Roles = Annotated[list[str] | None, option("--role", metavar="ROLE", help="Only this role of the topology; may be repeated")]
 
 
 ServerName = Annotated[
     str | None,
-    typer.Option(
-        "--name", metavar="NAME", help="This server's name, its own on this host: what it held before it died is freed at once"
-    ),
+    option("--name", metavar="NAME", help="This server's name, its own on this host: what it held before it died is freed at once"),
 ]
 
 
@@ -59,14 +56,16 @@ async def worker(
     concurrency: Concurrency = 100,
     threads: Threads = 16,
     isolated: Isolated = 4,
-    processes: Annotated[int, typer.Option(min=1, max=256, help="Worker processes")] = 1,
+    processes: Annotated[int, option(min=1, max=256, help="Worker processes")] = 1,
     lease: Lease = None,
     grace: Grace = 30,
     llm: Llm = False,
     name: ServerName = None,
     topology: Topology = None,
     roles: Roles = None,
-    stop_at_eof: Annotated[bool, typer.Option("--stop-at-eof", hidden=True)] = False,
+    stop_at_eof: Annotated[
+        bool, option("--stop-at-eof", help="Stop when stdin ends, as it does with the parent", hidden=True)
+    ] = False,
 ) -> None:
     """Run handlers until SIGTERM or Ctrl-C, then let running work finish. A second Ctrl-C stops at once."""
     arm_crash(session.settings.crash_at)
