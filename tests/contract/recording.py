@@ -63,7 +63,7 @@ async def begin_function(store: Store, **fields: Any) -> tuple[Run, Task]:
 
 
 def asleep(task: Task, **fields: Any) -> Park:
-    return park(task, **{"move": "wait", "wake_for": 3_600_000} | fields)
+    return park(task, **{"move": "wait", "delay": 3_600_000} | fields)
 
 
 async def wait_for_mail(store: Store, run: Run, task: Task, count: int, **fields: Any) -> Run:

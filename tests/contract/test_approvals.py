@@ -321,7 +321,7 @@ async def test_a_decision_wins_over_a_worker_that_is_about_to_remind(desk, clock
     await desk.store.wake(10)
     taken = await claim_one(desk.store)
     assert (await desk.approvals.decide(shown.id, "approve", actor="ada")).state == "approved"
-    stale = Park("ask", taken.state, 1, 0, 0, wake_for=1000)
+    stale = Park("ask", taken.state, 1, 0, 0, delay=1000)
     assert (await desk.committer.submit(Unit(taken.claim, stale))).verdict is Verdict.CLAIM_LOST
     assert (await get(desk.store, task.id)).state == "pending"
 

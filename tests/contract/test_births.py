@@ -79,7 +79,7 @@ async def test_sending_it_again_changes_nothing(store):
     assert (await get(store, born.id)).finished
 
 
-@pytest.mark.parametrize("fields", [{"wait_for": 500}, {"hold": Hold.TASK_PAUSED}], ids=["waits", "held"])
+@pytest.mark.parametrize("fields", [{"delay": 500}, {"hold": Hold.TASK_PAUSED}], ids=["waits", "held"])
 async def test_what_nobody_could_take_now_is_a_task_like_any_other(store, fields):
     born = new_task(born=MINE, **fields)
     await put(store, born)

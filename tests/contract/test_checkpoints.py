@@ -96,7 +96,7 @@ async def test_checkpoints_go_with_whatever_else_is_in_the_call(store):
     other, own = await begin_function(store)
     child = new_task(run_id=run.id, root_id=run.id)
     units = [
-        Unit(task.claim, park(task, wake_for=1000), run=RunGuard(run.id, run.version)),
+        Unit(task.claim, park(task, delay=1000), run=RunGuard(run.id, run.version)),
         checkpoint(own, new_step(other, "s")),
         Unit(tasks=(child,)),
         checkpoint(task, new_step(run, "late")),

@@ -73,7 +73,7 @@ async def test_a_claimed_task_is_not_taken_again(store):
 
 
 async def test_a_task_with_a_wake_at_is_not_taken_until_it_was_woken(store, clock):
-    await put_one(store, wait_for=10_000)
+    await put_one(store, delay=10_000)
     assert await claim(store) == []
     await clock.advance(10_000)
     assert await claim(store) == []
@@ -122,7 +122,7 @@ async def test_the_smallest_priority_is_taken_first(store):
 
 
 async def test_within_a_priority_the_oldest_due_is_taken_first(store, clock):
-    slept = await put_one(store, wait_for=1)
+    slept = await put_one(store, delay=1)
     await clock.advance(5)
     fresh = await put_one(store)
     await clock.advance(1)

@@ -107,7 +107,7 @@ async def test_many_units_in_one_call_each_do_their_part(store):
     units = []
     for number, task in enumerate(tasks):
         claim_ = taken[task.id].claim
-        settlement = (succeed(f'{{"n":{number}}}'), park(taken[task.id], wake_for=number), fail())[number % 3]
+        settlement = (succeed(f'{{"n":{number}}}'), park(taken[task.id], delay=number), fail())[number % 3]
         units.append(Unit(claim_, settlement, (new_task(OTHER),) if number % 2 else ()))
     assert {answer.verdict for answer in await store.commit(units)} == {DONE}
     for number, task in enumerate(tasks):
@@ -205,7 +205,7 @@ async def test_a_parked_task_has_the_values_that_it_was_given_and_no_owner(store
         failures=2,
         takeovers=1,
         hold=8,
-        wake_for=7_000,
+        delay=7_000,
         checkpoint='{"at":1}',
         error='{"code":"e"}',
     )
@@ -375,7 +375,7 @@ async def test_a_repeated_commit_is_recognised(store, clock, kind):
         "finish": succeed('{"a":1}'),
         "fail": fail(),
         "park": park(taken),
-        "park_for_long": park(taken, "retry", attempt=2, failures=1, wake_for=9_000),
+        "park_for_long": park(taken, "retry", attempt=2, failures=1, delay=9_000),
         "keep": Keep('"here"'),
     }[kind]
     unit = Unit(taken.claim, settlement, (new_task(OTHER), new_task(OTHER, unique_key="k")))
@@ -676,7 +676,7 @@ async def test_a_task_can_be_revived_for_later_with_its_failures_counted_on(stor
     again = await claim_one(store)
     await settle(store, again.claim, fail())
     ended = await get(store, taken.id)
-    answer = await commit_one(store, seen(ended), Revive("requeue", "ann", failures=ended.failures + 1, wake_for=2_000))
+    answer = await commit_one(store, seen(ended), Revive("requeue", "ann", failures=ended.failures + 1, delay=2_000))
     assert (answer.verdict, answer.lane_ids) == (DONE, ())
     revived = await get(store, taken.id)
     assert (revived.attempt, revived.failures, revived.takeovers) == (3, 2, 0)
@@ -692,7 +692,7 @@ async def test_a_task_can_be_revived_for_later_with_its_failures_counted_on(stor
 async def test_a_limited_task_that_is_revived_for_later_takes_its_place_when_it_is_due(store, clock):
     taken = await put_and_claim(store, limit_key="k", limit=1)
     await settle(store, taken.claim, fail())
-    assert await settle(store, seen(await get(store, taken.id)), Revive("requeue", "ann", wake_for=1_000)) == DONE
+    assert await settle(store, seen(await get(store, taken.id)), Revive("requeue", "ann", delay=1_000)) == DONE
     other = await put_and_claim(store, limit_key="k", limit=1)
     await clock.advance(1_000)
     await store.wake(10)
@@ -783,7 +783,7 @@ async def test_a_new_task_is_stored_as_given(store, clock):
         store,
         payload='{"text":"ÄÖ 漢字 \\" \\\\ 🙂"}',
         priority=-7,
-        wait_for=5_000,
+        delay=5_000,
         unique_key="u",
         limit_key="l",
         policy='{"retries":3}',
@@ -799,7 +799,7 @@ async def test_a_new_task_is_stored_as_given(store, clock):
     )
     found = await get(store, task.id)
     for name in set(NewTask.__struct_fields__) - {
-        "wait_for",
+        "delay",
         "deadline_for",
         "hold",
         "limit",
@@ -832,12 +832,12 @@ async def test_the_answer_names_the_lanes_in_which_a_task_was_made_ready(store):
     lane_ids = await store.lane_ids([WORK, OTHER])
     ready = await put(store, new_task(), new_task(), new_task(OTHER))
     assert sorted(ready.lane_ids) == sorted(lane_ids.values())
-    assert (await put(store, new_task(wait_for=1))).lane_ids == ()
+    assert (await put(store, new_task(delay=1))).lane_ids == ()
     taken = await claim_one(store)
     assert (await commit_one(store, taken.claim, Keep("1"))).lane_ids == ()
     assert (await commit_one(store, taken.claim, park(taken))).lane_ids == (lane_ids[WORK],)
     taken = await claim_one(store)
-    assert (await commit_one(store, taken.claim, park(taken, wake_for=5))).lane_ids == ()
+    assert (await commit_one(store, taken.claim, park(taken, delay=5))).lane_ids == ()
     taken = await claim_one(store)
     assert (await commit_one(store, taken.claim, park(taken, "pause", hold=8))).lane_ids == ()
     taken = await claim_one(store, OTHER)
@@ -863,7 +863,7 @@ async def test_a_new_unique_key_has_no_existing_task(store):
 async def test_a_unique_key_is_live_while_its_task_runs_sleeps_or_is_held(store):
     first = await put_and_claim(store, unique_key="k")
     assert (await put(store, new_task(unique_key="k"))).existing == {"k": first.id}
-    await settle(store, first.claim, park(first, hold=8, wake_for=10))
+    await settle(store, first.claim, park(first, hold=8, delay=10))
     assert (await put(store, new_task(unique_key="k"))).existing == {"k": first.id}
 
 

@@ -42,7 +42,7 @@ async def test_a_store_tells_its_sizes_and_versions(store):
 
 
 async def test_what_is_overdue_is_measured(store, clock):
-    await put_one(store, wait_for=1000)
+    await put_one(store, delay=1000)
     assert (await store.health()).overdue_for == await store.overdue_for() == 0
     await clock.advance(31_000)
     health = await store.health()

@@ -47,7 +47,7 @@ async def test_histories_of_tasks_and_runs_are_paged_together_in_order_of_id(sto
         expected.append((await put_run(store, START)).id)
         done = await put_and_claim(store)
         await settle(store, done.claim, succeed())
-        expected += [done.id, (await put_one(store, wait_for=1000)).id]
+        expected += [done.id, (await put_one(store, delay=1000)).id]
     found: list[str] = []
     after_id = None
     while page := await store.list_histories(after_id, 5):

@@ -106,7 +106,7 @@ async def test_a_renewal_leaves_out_claims_that_are_lost(store, clock, line):
     await store.wake(10)
     await settle(store, settled.claim, succeed())
     await settle(store, seen(canceled), park(canceled, "pause", hold=8))
-    await settle(store, parked.claim, park(parked, wake_for=10 * MINUTE))
+    await settle(store, parked.claim, park(parked, delay=10 * MINUTE))
     lost = [expired, settled, canceled, parked]
     before = [await get(store, task.id) for task in lost]
     wrong = [Claim(mine.id, mine.claim_version + 1, "owner-1"), Claim(mine.id, mine.claim_version, "someone")]

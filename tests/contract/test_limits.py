@@ -150,10 +150,10 @@ async def test_a_key_without_a_limit_holds_nobody_back(store):
 @pytest.mark.parametrize(
     ("move", "fields"),
     [
-        ("retry", {"wake_for": 1_000}),
-        ("wait", {"wake_for": 1_000}),
-        ("hand_off", {"wake_for": 1_000, "state": TaskState.AWAITING_EXTERNAL}),
-        ("ask", {"wake_for": 1_000, "state": TaskState.AWAITING_APPROVAL}),
+        ("retry", {"delay": 1_000}),
+        ("wait", {"delay": 1_000}),
+        ("hand_off", {"delay": 1_000, "state": TaskState.AWAITING_EXTERNAL}),
+        ("ask", {"delay": 1_000, "state": TaskState.AWAITING_APPROVAL}),
         ("pause", {"hold": Hold.TASK_PAUSED}),
     ],
 )
@@ -168,7 +168,7 @@ async def test_what_sleeps_awaits_or_is_paused_gives_its_place_up(store, move, f
 async def test_what_wakes_stands_in_line_again(store, clock):
     tasks = await put_limited(store, 2, limit=1)
     sleeper = await claim_one(store)
-    await settle(store, sleeper.claim, park(sleeper, wake_for=1_000))
+    await settle(store, sleeper.claim, park(sleeper, delay=1_000))
     running = await claim_one(store)
     await clock.advance(1_000)
     assert (await store.wake(10)).lane_ids == ()
@@ -178,7 +178,7 @@ async def test_what_wakes_stands_in_line_again(store, clock):
 
 
 async def test_what_wakes_while_there_is_room_is_ready_and_the_wake_says_where(store, clock):
-    (task,) = await put_limited(store, 1, limit=1, wait_for=1_000)
+    (task,) = await put_limited(store, 1, limit=1, delay=1_000)
     assert await admitted(store) == []
     await clock.advance(1_000)
     woken = await store.wake(10)
@@ -345,7 +345,7 @@ async def test_a_handlers_limit_is_that_of_all_its_tasks_without_a_key(store):
 
 
 async def test_a_handlers_limit_also_holds_for_tasks_that_are_there_already(store):
-    await put(store, *[new_task() for _ in range(6)], new_task(wait_for=MINUTE))
+    await put(store, *[new_task() for _ in range(6)], new_task(delay=MINUTE))
     running = await claim(store, limit=3)
     await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 2)
     assert await limit_of(store, HANDLER_KEY) == (2, True, 3, 3)
@@ -431,7 +431,7 @@ async def test_whatever_happens_no_more_are_admitted_than_the_limit_and_none_wai
                         dice.choice((WORK, OTHER)),
                         limit_key=dice.choice((KEY, KEY, KEY, None)),
                         priority=dice.randint(0, 2),
-                        wait_for=dice.choice((0, 0, 0, 500)),
+                        delay=dice.choice((0, 0, 0, 500)),
                         run_id=dice.choice((None, RUN_ID)),
                     )
                     for _ in range(dice.randint(1, 4))
@@ -449,7 +449,7 @@ async def test_whatever_happens_no_more_are_admitted_than_the_limit_and_none_wai
                         succeed(),
                         succeed(),
                         fail(),
-                        park(task, wake_for=700),
+                        park(task, delay=700),
                         park(task, "retry"),
                         park(task, "pause", hold=8),
                     )

@@ -125,7 +125,7 @@ async def test_a_draining_list_takes_no_new_work_and_does_what_it_has(store):
     await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, accepting=False)
     before = await everything(store)
     with pytest.raises(ListDraining):
-        await put(store, new_task(SLOW), new_task(wait_for=MINUTE))
+        await put(store, new_task(SLOW), new_task(delay=MINUTE))
     assert await everything(store) == before
     first, second = await claim(store)
     follower = new_task()
@@ -163,12 +163,12 @@ async def test_a_full_lane_takes_no_more_and_nothing_of_the_unit_is_done(store):
 
 async def test_only_ready_tasks_fill_a_lane(store):
     await store.set_backlog_limit(await lane_id_of(store), 1)
-    await put_one(store, wait_for=MINUTE)
+    await put_one(store, delay=MINUTE)
     await put_one(store)
-    await put_one(store, wait_for=MINUTE)
+    await put_one(store, delay=MINUTE)
     taken = await claim_one(store)
     await put_one(store)
-    await settle(store, taken.claim, park(taken, wake_for=MINUTE))
+    await settle(store, taken.claim, park(taken, delay=MINUTE))
     with pytest.raises(BacklogFull):
         await put_one(store)
 

@@ -136,7 +136,7 @@ async def test_mail_and_the_wait_for_it_in_one_call_leave_the_function_ready(sto
 
 async def test_only_the_runs_own_sleeping_task_is_woken(store, clock):
     run, task = await begin_function(store)
-    child = new_task(run_id=run.id, step_id=UNKNOWN_ID, root_id=run.id, wait_for=MINUTE)
+    child = new_task(run_id=run.id, step_id=UNKNOWN_ID, root_id=run.id, delay=MINUTE)
     await store.commit([Unit(tasks=(child,))])
     assert (await tell(store, new_mail(run))).lane_ids == ()  # its task has an owner
     assert (await get(store, task.id)).owner_id == "owner-1"

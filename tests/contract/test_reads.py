@@ -74,7 +74,7 @@ async def one_of_each(store):
         made[state] = taken.id
     for state, move in (("awaiting_external", "hand_off"), ("awaiting_approval", "ask")):
         taken = await put_and_claim(store)
-        await settle(store, taken.claim, park(taken, move, state=state, wake_for=MINUTE))
+        await settle(store, taken.claim, park(taken, move, state=state, delay=MINUTE))
         made[state] = taken.id
     held = await put_and_claim(store)
     await settle(store, held.claim, park(held, "pause", hold=Hold.TASK_PAUSED))
@@ -155,7 +155,7 @@ async def test_a_cursor_goes_with_filters(store):
 
 
 async def test_depths_count_what_is_ready_running_waiting_and_held(store, clock):
-    await put(store, new_task(wait_for=MINUTE), new_task(wait_for=MINUTE))
+    await put(store, new_task(delay=MINUTE), new_task(delay=MINUTE))
     held = await put_and_claim(store)
     await settle(store, held.claim, park(held, "pause", hold=Hold.TASK_PAUSED))
     await put_and_claim(store)
@@ -179,7 +179,7 @@ async def test_depths_leave_out_lanes_without_live_tasks(store):
 
 
 async def test_a_lane_with_nothing_ready_has_no_oldest_due(store):
-    await put_one(store, wait_for=MINUTE)
+    await put_one(store, delay=MINUTE)
     (depth,) = await store.list_depths()
     assert (depth.ready, depth.oldest_due_at) == (0, None)
 

@@ -196,7 +196,7 @@ async def test_only_the_own_namespace_is_pruned(store, clock):
 async def test_nothing_is_cut_from_a_tree_with_a_live_task(store, clock):
     root = await ended(store)
     child = await ended(store, root_id=root.id)
-    live = await put_one(store, root_id=root.id, wait_for=365 * DAY_FOR)
+    live = await put_one(store, root_id=root.id, delay=365 * DAY_FOR)
     await clock.advance(91 * DAY_FOR)
     before = await everything(store)
     assert (await prune(store)).trees == 0
@@ -210,7 +210,7 @@ async def test_nothing_is_cut_from_a_tree_with_a_live_task(store, clock):
 
 
 async def test_nothing_is_cut_from_a_tree_whose_root_is_live(store, clock):
-    root = await put_one(store, wait_for=365 * DAY_FOR)
+    root = await put_one(store, delay=365 * DAY_FOR)
     await ended(store, root_id=root.id)
     await clock.advance(91 * DAY_FOR)
     assert (await prune(store)).trees == 0
@@ -430,7 +430,7 @@ async def test_a_big_value_that_is_used_again_while_its_last_tree_goes_is_there_
         old = await ended(store)
         await store.commit([Unit(rows=(PutBlob(digest, '"big"', old.id),))])
         await clock.advance(31 * DAY_FOR)
-        new = new_task(wait_for=1000)
+        new = new_task(delay=1000)
         unit = Unit(tasks=(new,), rows=(PutBlob(digest, '"big"', new.id),))
         pruned, answers = await asyncio.gather(store.prune_trees(RULES, [old.id], 100), other.commit([unit]))
         assert (pruned.trees, answers[0].verdict) == (1, Verdict.DONE)

@@ -137,7 +137,7 @@ class Operator:
                 lane=dice.choice(LANES),
                 payload=dice.choice(('{"a":"ü\\"\\\\"}', "{}", "[1,2.5,null]")),
                 priority=dice.choice((0, 0, 1, -1)),
-                wait_for=dice.choice((0, 0, 500, 30_000)),
+                delay=dice.choice((0, 0, 500, 30_000)),
                 unique_key=dice.choice((None, None, "k1", "k2")),
                 limit_key=dice.choice((None, "l")),
                 policy=dice.choice((None, '{"retries":2}')),
@@ -183,12 +183,12 @@ class Operator:
         if choice == 3:
             return fail()
         if task.state == "awaiting_external":
-            return park(task, "still_working", wake_for=2_000)
+            return park(task, "still_working", delay=2_000)
         if choice == 4:
-            return park(task, "hand_off", state="awaiting_external", wake_for=2_000)
-        wake_for = self.dice.choice((None, 4_000))
+            return park(task, "hand_off", state="awaiting_external", delay=2_000)
+        delay = self.dice.choice((None, 4_000))
         return park(
-            task, "retry", attempt=task.attempt + 1, failures=task.failures + 1, wake_for=wake_for, error='{"code":"e"}', data="1"
+            task, "retry", attempt=task.attempt + 1, failures=task.failures + 1, delay=delay, error='{"code":"e"}', data="1"
         )
 
     async def wake(self) -> None:
@@ -209,13 +209,13 @@ class Operator:
             if task.state == "failed" and self.dice.random() < 0.5:
                 units.append(Unit(seen(task), Amend("discard", "canceled", "ann")))
             elif task.finished:
-                payload, wake_for = self.dice.choice((None, '{"new":1}')), self.dice.choice((None, None, 4_000))
-                units.append(Unit(seen(task), Revive("requeue", "ann", payload, self.dice.choice((0, 2)), wake_for)))
+                payload, delay = self.dice.choice((None, '{"new":1}')), self.dice.choice((None, None, 4_000))
+                units.append(Unit(seen(task), Revive("requeue", "ann", payload, self.dice.choice((0, 2)), delay)))
             elif self.dice.random() < 0.5:
                 units.append(Unit(seen(task), cancel(), self.new_tasks(1)))
             else:
                 move, hold = ("resume", 0) if task.hold else ("pause", 8)
-                units.append(Unit(seen(task), park(task, move, hold=hold, actor="ann", wake_for=self.dice.choice((None, 3_000)))))
+                units.append(Unit(seen(task), park(task, move, hold=hold, actor="ann", delay=self.dice.choice((None, 3_000)))))
         await self.twins.commit(units)
 
     async def repeat(self) -> None:
@@ -297,7 +297,7 @@ class Operator:
                 return Unit(task.claim, Keep(None, "tool_call.unknown", self.dice.choice((None, "{}"))))
             case 4:
                 waits = Await(run.id, self.dice.randint(0, 3), added=1)
-                return Unit(task.claim, park(task, wake_for=MINUTE), run=guard, rows=(step, taken, waits))
+                return Unit(task.claim, park(task, delay=MINUTE), run=guard, rows=(step, taken, waits))
             case _:
                 moved = (MoveRun(run.id, "succeed", "running", "completed"),) if run.state == "running" else ()
                 return Unit(task.claim, succeed(), run=guard, rows=(taken, *moved))

@@ -35,7 +35,7 @@ async def test_an_empty_store_has_nothing_to_wake(store):
 
 
 async def test_a_delayed_task_is_ready_when_its_time_has_come_and_not_before(store, clock):
-    task = await put_one(store, wait_for=10_000)
+    task = await put_one(store, delay=10_000)
     await clock.advance(9_999)
     assert await store.wake(100) == Woken(0, 0, (), 1)
     assert await claim(store) == []
@@ -47,7 +47,7 @@ async def test_a_delayed_task_is_ready_when_its_time_has_come_and_not_before(sto
 
 async def test_a_parked_task_is_ready_when_its_wait_is_over(store, clock):
     taken = await put_and_claim(store)
-    await settle(store, taken.claim, park(taken, wake_for=2_000))
+    await settle(store, taken.claim, park(taken, delay=2_000))
     await clock.advance(1_999)
     assert (await store.wake(100)).count == 0
     await clock.advance(1)
@@ -56,7 +56,7 @@ async def test_a_parked_task_is_ready_when_its_wait_is_over(store, clock):
 
 
 async def test_being_woken_from_sleep_leaves_no_move_and_counts_nothing(store, clock):
-    task = await put_one(store, wait_for=1)
+    task = await put_one(store, delay=1)
     await clock.advance(1)
     await store.wake(100)
     woken = await get(store, task.id)
@@ -133,7 +133,7 @@ async def test_the_holder_of_an_expired_lease_can_do_nothing(store, clock):
 
 async def test_without_expire_leases_owned_tasks_are_left_alone_and_others_woken(store, clock):
     owned = await put_and_claim(store)
-    slept = await put_one(store, OTHER, wait_for=1_000)
+    slept = await put_one(store, OTHER, delay=1_000)
     await clock.advance(MINUTE)
     woken = await store.wake(100, expire_leases=False)
     assert (woken.count, woken.expired, woken.overdue) == (1, 0, True)
@@ -155,13 +155,13 @@ async def test_a_lease_that_holds_is_not_overdue(store, clock):
 async def test_without_expire_leases_expired_ones_do_not_stand_in_the_way_of_sleepers(store, clock):
     await put(store, *[new_task() for _ in range(5)])
     await claim(store, lease_for=1_000)
-    await put_one(store, OTHER, wait_for=2_000)
+    await put_one(store, OTHER, delay=2_000)
     await clock.advance(MINUTE)
     assert (await store.wake(2, expire_leases=False)).count == 1
 
 
 async def test_a_wake_wakes_no_more_than_its_limit_and_says_that_there_is_more(store, clock):
-    await put(store, *[new_task(wait_for=10) for _ in range(5)])
+    await put(store, *[new_task(delay=10) for _ in range(5)])
     await clock.advance(10)
     first = await store.wake(3)
     assert (first.count, first.next_for) == (3, 0)
@@ -170,7 +170,7 @@ async def test_a_wake_wakes_no_more_than_its_limit_and_says_that_there_is_more(s
 
 
 async def test_a_wake_says_how_long_it_is_until_the_next(store, clock):
-    await put(store, new_task(wait_for=5_000), new_task(wait_for=8_000))
+    await put(store, new_task(delay=5_000), new_task(delay=8_000))
     assert (await store.wake(10)).next_for == 5_000
     await clock.advance(5_000)
     assert (await store.wake(10)).next_for == 3_000
@@ -179,8 +179,8 @@ async def test_a_wake_says_how_long_it_is_until_the_next(store, clock):
 
 
 async def test_a_wake_names_the_lanes_in_which_it_made_tasks_ready(store, clock):
-    await put(store, new_task(WORK, wait_for=10), new_task(OTHER, wait_for=10), new_task(OTHER, wait_for=10))
-    await put(store, new_task(WORK._replace(name="third"), wait_for=99))
+    await put(store, new_task(WORK, delay=10), new_task(OTHER, delay=10), new_task(OTHER, delay=10))
+    await put(store, new_task(WORK._replace(name="third"), delay=99))
     ids = await store.lane_ids([WORK, OTHER])
     await clock.advance(10)
     woken = await store.wake(10)
@@ -188,9 +188,9 @@ async def test_a_wake_names_the_lanes_in_which_it_made_tasks_ready(store, clock)
 
 
 async def test_a_held_task_stays_held_when_its_time_comes(store, clock):
-    task = await put_one(store, wait_for=1_000)
+    task = await put_one(store, delay=1_000)
     before = await get(store, task.id)
-    await settle(store, seen(before), park(before, "pause", hold=Hold.TASK_PAUSED, wake_for=1_000))
+    await settle(store, seen(before), park(before, "pause", hold=Hold.TASK_PAUSED, delay=1_000))
     await clock.advance(1_000)
     await store.wake(100)
     assert (await get(store, task.id)).hold == Hold.TASK_PAUSED
@@ -200,7 +200,7 @@ async def test_a_held_task_stays_held_when_its_time_comes(store, clock):
 async def test_concurrent_callers_never_wake_the_same_task_twice(store, clock):
     await put(store, *[new_task() for _ in range(60)])
     taken = await claim(store, lease_for=1_000)
-    await put(store, *[new_task(wait_for=1_000) for _ in range(40)])
+    await put(store, *[new_task(delay=1_000) for _ in range(40)])
     await clock.advance(1_000)
     woken = []
     for _ in range(20):

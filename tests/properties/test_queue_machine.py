@@ -123,11 +123,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     # --- work arrives ---
 
-    @rule(
-        count=st.integers(1, 3), lane=st.sampled_from(LANES), priority=st.integers(-1, 1), wait_for=st.sampled_from([0, 0, 4_000])
-    )
-    def insert(self, count: int, lane: Any, priority: int, wait_for: int) -> None:
-        tasks = tuple(NewTask(id=self.ids.new_id(), lane=lane, priority=priority, wait_for=wait_for) for _ in range(count))
+    @rule(count=st.integers(1, 3), lane=st.sampled_from(LANES), priority=st.integers(-1, 1), delay=st.sampled_from([0, 0, 4_000]))
+    def insert(self, count: int, lane: Any, priority: int, delay: int) -> None:
+        tasks = tuple(NewTask(id=self.ids.new_id(), lane=lane, priority=priority, delay=delay) for _ in range(count))
         assert self.commit(Unit(tasks=tasks)) == Verdict.DONE
         self.expect_new(*tasks)
 
@@ -144,7 +142,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def expect_new(self, *tasks: NewTask) -> None:
         for task in tasks:
-            wake_at = self.now + task.wait_for if task.wait_for else None
+            wake_at = self.now + task.delay if task.delay else None
             self.expected[task.id] = Expected(wake_at=wake_at, unique_key=task.unique_key)
             self.lanes[task.id], self.priorities[task.id] = task.lane, task.priority
 
@@ -213,7 +211,7 @@ class QueueMachine(RuleBasedStateMachine):
                     failures=settled.failures,
                     takeovers=settled.takeovers,
                     hold=settled.hold,
-                    wake_at=None if settled.wake_for is None else self.now + settled.wake_for,
+                    wake_at=None if settled.delay is None else self.now + settled.delay,
                     checkpoint=settled.checkpoint,
                 )
             case Keep():

@@ -53,7 +53,7 @@ def test_a_retry_waits_as_the_policy_says_and_counts_a_failure_and_an_attempt(fa
     task = a_task(failures=failures)
     settled = settlement(task, Retry(PROBLEM), DISPATCH_RETRY)
     assert isinstance(settled, Park)
-    assert (settled.move, settled.state, settled.wake_for) == ("retry", "pending", delay_for)
+    assert (settled.move, settled.state, settled.delay) == ("retry", "pending", delay_for)
     assert (settled.attempt, settled.failures, settled.takeovers) == (4, failures + 1, 0)
     assert (settled.checkpoint, settled.hold) == ('{"at":1}', 0)
     assert decode(settled.error)["code"] == decode(settled.data)["code"] == "boom"
@@ -66,33 +66,33 @@ def test_when_the_retries_are_used_up_the_task_fails():
 
 
 def test_a_handler_may_say_itself_when_to_retry():
-    assert settlement(a_task(), Retry(PROBLEM, after_for=7), DISPATCH_RETRY).wake_for == 7
-    assert settlement(a_task(), Retry(PROBLEM, after_for=0), DISPATCH_RETRY).wake_for is None
+    assert settlement(a_task(), Retry(PROBLEM, after_for=7), DISPATCH_RETRY).delay == 7
+    assert settlement(a_task(), Retry(PROBLEM, after_for=0), DISPATCH_RETRY).delay is None
 
 
 def test_a_retry_without_delay_is_ready_at_once():
-    assert settlement(a_task(failures=0), Retry(PROBLEM), RetryPolicy(retries=1, first_for=0)).wake_for is None
+    assert settlement(a_task(failures=0), Retry(PROBLEM), RetryPolicy(retries=1, first_for=0)).delay is None
 
 
 def test_jitter_comes_from_the_dice():
     policy = RetryPolicy(retries=5, jitter=0.5)
-    assert settlement(a_task(failures=0), Retry(PROBLEM), policy, dice=1.0).wake_for == 500
+    assert settlement(a_task(failures=0), Retry(PROBLEM), policy, dice=1.0).delay == 500
 
 
 def test_waiting_parks_the_task_without_counting_anything():
     settled = settlement(a_task(), Waiting(5_000), NO_RETRY)
-    assert settled == Park("wait", "pending", 3, 1, 0, wake_for=5_000, checkpoint='{"at":1}')
+    assert settled == Park("wait", "pending", 3, 1, 0, delay=5_000, checkpoint='{"at":1}')
 
 
 def test_waiting_may_leave_a_checkpoint():
     assert settlement(a_task(), Waiting(1, {"at": 2}), NO_RETRY).checkpoint == '{"at":2}'
-    assert settlement(a_task(), Waiting(0), NO_RETRY).wake_for is None
+    assert settlement(a_task(), Waiting(0), NO_RETRY).delay is None
 
 
 @pytest.mark.parametrize("state", ["pending", "awaiting_external", "awaiting_approval"])
 def test_pausing_holds_the_task_in_its_state(state):
     settled = settlement(a_task(state=state, hold=Hold.OVER_LIMIT), Paused("lunch"), NO_RETRY)
-    assert (settled.move, settled.state, settled.wake_for) == ("pause", state, None)
+    assert (settled.move, settled.state, settled.delay) == ("pause", state, None)
     assert settled.hold == Hold.OVER_LIMIT | Hold.TASK_PAUSED
     assert (settled.attempt, settled.failures, settled.checkpoint) == (3, 1, '{"at":1}')
     assert decode(settled.data) == {"reason": "lunch"}
@@ -100,7 +100,7 @@ def test_pausing_holds_the_task_in_its_state(state):
 
 def test_a_released_execution_was_an_attempt_but_no_failure_and_no_takeover():
     settled = settlement(a_task(error='{"code":"e"}'), Released(), NO_RETRY)
-    assert (settled.move, settled.state, settled.wake_for) == ("release", "pending", None)
+    assert (settled.move, settled.state, settled.delay) == ("release", "pending", None)
     assert (settled.attempt, settled.failures, settled.takeovers) == (4, 1, 2)
     assert (settled.checkpoint, settled.error) == ('{"at":1}', '{"code":"e"}')
 
@@ -172,7 +172,7 @@ def test_a_task_of_the_engines_own_is_never_given_up_but_rests(kind):
     assert problem is not None
     away = turned_away(task, problem)
     assert isinstance(away, Park)
-    assert (away.move, away.state, away.wake_for, away.takeovers, away.checkpoint) == ("wait", task.state, BACK_OFF_FOR, 0, "7")
+    assert (away.move, away.state, away.delay, away.takeovers, away.checkpoint) == ("wait", task.state, BACK_OFF_FOR, 0, "7")
     assert "takeovers_exhausted" in (away.error or "")
 
 

@@ -107,7 +107,7 @@ class GoalSettler:
             pass  # another turn, later
         released = settlement(task, Released("what it is about changes too fast"), RetryPolicy())
         return await self._committer.submit(
-            Unit(token, msgspec.structs.replace(released, wake_for=_AGAIN_FOR) if isinstance(released, Park) else released)
+            Unit(token, msgspec.structs.replace(released, delay=_AGAIN_FOR) if isinstance(released, Park) else released)
         )
 
     async def _decide_at_last(self, task: Task, finish: Finish) -> Decision | None:

@@ -34,7 +34,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lane: Lane
     payload: str = "{}"
     priority: int = 0
-    wait_for: int = 0
+    delay: int = 0
     """Milliseconds until it is due; 0 means now."""
     hold: int = 0
     """Bits that keep it from being claimed initially."""

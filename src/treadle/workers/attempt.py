@@ -334,7 +334,7 @@ class AttemptRunner:
 
 
 def _later(released: Finish | Park) -> Finish | Park:
-    return msgspec.structs.replace(released, wake_for=_NO_HANDLER_FOR) if isinstance(released, Park) else released
+    return msgspec.structs.replace(released, delay=_NO_HANDLER_FOR) if isinstance(released, Park) else released
 
 
 def _unsettled(task: Task, error: BaseException) -> LoopError:

@@ -37,9 +37,9 @@ def test_what_the_first_look_finds_counts_as_seen_or_as_new() -> None:
 
 def test_a_file_is_told_of_when_it_has_stayed_the_same_for_long_enough() -> None:
     first = look(None, (5, 100), now=1000, settle_for=2000)
-    assert (first.change, first.item, first.due_for) == (None, Item(pending=(5, 100, 1000)), 2000)
+    assert (first.change, first.item, first.delay) == (None, Item(pending=(5, 100, 1000)), 2000)
     soon = look(first.item, (5, 100), now=2500, settle_for=2000)
-    assert (soon.same, soon.due_for) == (True, 500)
+    assert (soon.same, soon.delay) == (True, 500)
     grown = look(first.item, (9, 130), now=2500, settle_for=2000)
     assert (grown.change, grown.item) == (None, Item(pending=(9, 130, 2500)))
     late = look(grown.item, (9, 130), now=4500, settle_for=2000)
@@ -70,7 +70,7 @@ def test_a_touched_file_with_the_same_content_is_not_modified() -> None:
 def test_a_file_that_changes_while_it_is_read_is_waited_for_again() -> None:
     judged = look(SEEN, (7, 200))
     again = concluded(judged, SEEN, Content(8, 210, "sha256:b"), 1000, 2000)
-    assert (again.change, again.due_for) == (None, 2000)
+    assert (again.change, again.delay) == (None, 2000)
     assert again.item == Item(size=5, mtime=100, hash="sha256:a", pending=(8, 210, 1000))
     assert concluded(judged, SEEN, Content(gone=True), 1000, 2000).same
 

@@ -199,7 +199,7 @@ async def test_a_function_that_falls_asleep_while_it_is_told_does_not_sleep(
     await put(ann, new_task(run_id=run.id, root_id=run.id))
     task = await claim_one(ann)
     gate.hold("runs", run.id)
-    sleeps = Unit(task.claim, park(task, wake_for=MINUTE), run=RunGuard(run.id, run.version), rows=(Await(run.id, 1),))
+    sleeps = Unit(task.claim, park(task, delay=MINUTE), run=RunGuard(run.id, run.version), rows=(Await(run.id, 1),))
     tells = Unit(rows=(PutMessage(Message(id=ids.new_id(), run_id=run.id, name="told", body="{}")),))
     verdicts = await crossed(gate, ann.commit([sleeps]), bob.commit([tells]), ann_first=ann_first)
     now = await get(ann, task.id)

@@ -293,7 +293,7 @@ async def test_behind_a_transaction_pooler_nothing_is_left_to_the_session(
     pooled = PostgresStore(f"{postgres_url}&pgbouncer=1", clock=LoopClock())
     await pooled.open()
     first, second = await put_and_claim(pooled, 2)
-    answers = await pooled.commit([succeeded(first), Unit(second.claim, Park("retry", "pending", 2, 1, 0, wake_for=10_000))])
+    answers = await pooled.commit([succeeded(first), Unit(second.claim, Park("retry", "pending", 2, 1, 0, delay=10_000))])
     assert [answer.verdict for answer in answers] == [Verdict.DONE, Verdict.DONE]
     await pooled.set_clock_offset(3_600_000)
     assert (await pooled.wake(10)).count == 1

@@ -57,7 +57,7 @@ def other(path, store):
 
 
 async def test_an_idle_worker_takes_no_lock_and_writes_nothing(store, other, clock):
-    await put_one(store, wait_for=MINUTE)
+    await put_one(store, delay=MINUTE)
     before = data_version(other)
     other.execute("begin immediate")
     assert await claim(store) == []

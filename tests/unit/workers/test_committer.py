@@ -247,7 +247,7 @@ async def test_closing_refuses_what_is_queued_and_leaves_nothing_behind(bench: B
 
 
 async def test_what_is_due_later_is_told_to_those_who_wake_here_and_else_to_others(bench: Bench) -> None:
-    later = Unit(tasks=(new_task(wait_for=5000),))
+    later = Unit(tasks=(new_task(delay=5000),))
     await bench.committer.submit(later)
     await bench.turn()
     assert bench.store.told == [(LATER,)]

@@ -57,7 +57,7 @@ def approved(task: Task, decision: dict[str, Json], actor: str) -> Park:
     )
 
 
-def parked(task: Task, move: str, state: str, wake_for: int | None, what: str, approval_id: str | None = None) -> Park:
+def parked(task: Task, move: str, state: str, delay: int | None, what: str, approval_id: str | None = None) -> Park:
     data = {"did": what} if approval_id is None else {"did": what, "approval_id": approval_id}
     return Park(
         move,
@@ -65,7 +65,7 @@ def parked(task: Task, move: str, state: str, wake_for: int | None, what: str, a
         task.attempt,
         task.failures,
         0,
-        wake_for=wake_for,
+        delay=delay,
         checkpoint=task.checkpoint,
         data=encode(data),
     )

@@ -256,7 +256,7 @@ class Approvals:
             park.failures,
             park.takeovers,
             park.hold,
-            wake_for=approval.delay(now),
+            delay=approval.delay(now),
             checkpoint=park.checkpoint,
             data=encode({"approval_id": record.id, "title": park.request.title}),
         )

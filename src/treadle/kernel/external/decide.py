@@ -32,7 +32,7 @@ GRACE_FOR = 600_000
 heard of in that time."""
 
 
-def wake_for(task: Task, record: ExternalProductionRecord, now: int) -> int | None:
+def poll_delay(task: Task, record: ExternalProductionRecord, now: int) -> int | None:
     """Milliseconds until the job is due; the task's own deadline comes first."""
     due_at = record.due_at or now
     if task.deadline_at is not None:

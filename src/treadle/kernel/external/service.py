@@ -18,8 +18,8 @@ from treadle.kernel.external.decide import (
     is_offered,
     plain,
     plain_park,
+    poll_delay,
     unregistered_text,
-    wake_for,
 )
 from treadle.kernel.external.intents import INTENT, callback_token, intent_of, is_signed, new_intent
 from treadle.kernel.queue.decide import HandOff, Polled, ProducedEnd, failure, settlement
@@ -197,7 +197,7 @@ class ExternalJobs:
             event = polled(now, job.record, decided.handle, decided.raised)
             record = apply(job.record, event)
             self._tell(task, record, decided)
-            park = msgspec.structs.replace(plain_park(decided), wake_for=wake_for(task, record, now))
+            park = msgspec.structs.replace(plain_park(decided), delay=poll_delay(task, record, now))
             return park, self._change(job, record, event)
         if not isinstance(decided, Finish):
             return decided, ()
@@ -232,7 +232,7 @@ class ExternalJobs:
         said = {"external_job_id": record.external_job_id, "record_id": stored.id, "reattached": awaiting.reattached or None}
         park = msgspec.structs.replace(
             plain_park(decided),
-            wake_for=wake_for(task, record, now),
+            delay=poll_delay(task, record, now),
             checkpoint=encode({INTENT: (intent_of(task) or {}) | {"record_id": stored.id}}),
             data=encode({name: value for name, value in said.items() if value is not None}),
         )

@@ -96,14 +96,14 @@ def settlement(
                 attempt=task.attempt + 1,
                 failures=task.failures + 1,
                 takeovers=0,
-                wake_for=(delay_for if after_for is None else after_for) or None,
+                delay=(delay_for if after_for is None else after_for) or None,
                 checkpoint=task.checkpoint,
                 error=_error_text(problem),
                 data=_error_text(problem),
             )
-        case Waiting(wait_for, checkpoint):
+        case Waiting(delay, checkpoint):
             kept = _kept(task, checkpoint)
-            return Park("wait", TaskState.PENDING, task.attempt, task.failures, 0, wake_for=wait_for or None, checkpoint=kept)
+            return Park("wait", TaskState.PENDING, task.attempt, task.failures, 0, delay=delay or None, checkpoint=kept)
         case AwaitingApproval(request, checkpoint):
             return Ask(
                 "ask",
@@ -111,7 +111,7 @@ def settlement(
                 task.attempt,
                 task.failures,
                 0,
-                wake_for=open_approval(request, 0, task.name).delay(0),
+                delay=open_approval(request, 0, task.name).delay(0),
                 checkpoint=_kept(task, checkpoint),
                 request=request,
             )
@@ -228,7 +228,7 @@ def turned_away(task: Task, problem: Problem) -> Finish | Park:
         return failure(problem)
     text = _error_text(problem)
     return Park(
-        "wait", task.state, task.attempt, task.failures, 0, wake_for=BACK_OFF_FOR, checkpoint=task.checkpoint, error=text, data=text
+        "wait", task.state, task.attempt, task.failures, 0, delay=BACK_OFF_FOR, checkpoint=task.checkpoint, error=text, data=text
     )
 
 

@@ -52,7 +52,7 @@ class Locks:
                 id=self._ids.new_id(),
                 lane=Lane(self._namespace, LOCK, ENGINE_LIST, LOCK),
                 payload=encode({"key": key, "meta": meta or {}}, "lock"),
-                wait_for=hold_for,
+                delay=hold_for,
                 unique_key=unique_key,
             )
             answer = await self._committer.submit(Unit(tasks=(task,)))
@@ -119,4 +119,4 @@ def _seen(task: Task) -> Seen:
 
 
 def _kept(task: Task, hold_for: int) -> Park:
-    return Park("wait", TaskState.PENDING, task.attempt, task.failures, task.takeovers, wake_for=hold_for, actor="lock")
+    return Park("wait", TaskState.PENDING, task.attempt, task.failures, task.takeovers, delay=hold_for, actor="lock")

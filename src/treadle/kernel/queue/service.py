@@ -177,7 +177,7 @@ class Queue:
             delay_for = policy.delay_for(task.failures + 1, self._ids.random() if policy.jitter else 0.0)
             if delay_for is None:
                 raise RetriesUsedUp(task.id, task.failures)
-            return Revive("requeue", actor, failures=task.failures + 1, wake_for=delay_for or None)
+            return Revive("requeue", actor, failures=task.failures + 1, delay=delay_for or None)
 
         return await self._operate(task_id, "requeue", counted)
 
@@ -230,7 +230,7 @@ class Queue:
             task.failures,
             task.takeovers,
             hold=hold,
-            wake_for=None if task.wake_at is None else max(task.wake_at - now, 0) or None,
+            delay=None if task.wake_at is None else max(task.wake_at - now, 0) or None,
             checkpoint=task.checkpoint,
             error=task.error,
             actor=actor,
@@ -279,9 +279,9 @@ class Queue:
     def _new_task(self, spec: TaskSpec, now: int | None) -> tuple[NewTask, tuple[PutBlob, ...]]:
         if spec.delay is not None and spec.at is not None:
             raise InvalidInput("Give either delay or at, not both.")
-        wait_for = milliseconds(spec.delay, "delay") if spec.delay is not None else 0
+        delay = milliseconds(spec.delay, "delay") if spec.delay is not None else 0
         if spec.at is not None and now is not None:
-            wait_for = max(instant(spec.at, "at") - now, 0)
+            delay = max(instant(spec.at, "at") - now, 0)
         check_priority(spec.priority)
         policy = as_policy(spec.retry)
         task_id = self._ids.new_id() if spec.id is None else parse_id(spec.id, "task id")
@@ -292,7 +292,7 @@ class Queue:
             lane=self._lane(spec.kind, spec.task_list, spec.name),
             payload=payload,
             priority=spec.priority,
-            wait_for=wait_for,
+            delay=delay,
             unique_key=None if spec.unique_key is None else check_key(spec.unique_key, "unique key"),
             idempotency_key=None if spec.idempotency_key is None else check_key(spec.idempotency_key, "idempotency key"),
             idempotency_for=milliseconds(spec.idempotency_for, "idempotency_for", positive=True),

@@ -113,9 +113,9 @@ class Waker:
             self._next_at = self._looked_at + pause
             await self._rest()
 
-    def expect(self, due_for: int) -> None:
+    def expect(self, delay: int) -> None:
         """Something will be due in so many milliseconds: look then, if that is sooner than planned."""
-        self._look_at(self._clock.monotonic() + max(due_for / 1000, SHORTEST_PAUSE))
+        self._look_at(self._clock.monotonic() + max(delay / 1000, SHORTEST_PAUSE))
 
     def stir(self) -> None:
         """Somebody did something, perhaps for later: quiet times are over."""

@@ -319,7 +319,7 @@ class RemoteWorkers(HeldWork):
         if not await self._external_jobs.is_offered(task):
             return failure(Problem(UNREGISTERED, unregistered_text(task.name, task.scope)))
         released = decide(task, Released("its specialist polls it"), NO_RETRY, self._ids.random)
-        return msgspec.structs.replace(released, wake_for=POLL_LEFT_FOR) if isinstance(released, Park) else released
+        return msgspec.structs.replace(released, delay=POLL_LEFT_FOR) if isinstance(released, Park) else released
 
     async def _turn_away(self, task: Task, decided: Finish | Park) -> None:
         answer = await self._settle_task(task, task.claim, decided, PATIENCE)

@@ -153,21 +153,21 @@ class Firer:
         if turn.waiting is None:
             return made
         look_for = min(_FIRST_LOOK_FOR * 2 ** min(body.looks, 10), _LONGEST_LOOK_FOR)
-        wait_for = look_for if turn.plan.next_at is None else min(made.wait_for, look_for)
-        return msgspec.structs.replace(made, wait_for=wait_for)
+        delay = look_for if turn.plan.next_at is None else min(made.delay, look_for)
+        return msgspec.structs.replace(made, delay=delay)
 
     async def _put_off(self, record: Record, task: Task, error: TreadleError) -> Answer:
         """It cannot be started now: the tick stays due, the record and the task say why, and it is tried again."""
         problem: dict[str, Json] = {"code": error.code, "message": str(error)}
         body = msgspec.structs.replace(self._schedules.load(record), error=problem)
-        wake_for = min(_FIRST_RETRY_FOR * 2 ** min(task.failures, 20), _LONGEST_RETRY_FOR)
+        delay = min(_FIRST_RETRY_FOR * 2 ** min(task.failures, 20), _LONGEST_RETRY_FOR)
         park = Park(
             "retry",
             TaskState.PENDING,
             task.attempt + 1,
             task.failures + 1,
             0,
-            wake_for=wake_for,
+            delay=delay,
             error=encode(problem),
             data=encode(problem),
         )

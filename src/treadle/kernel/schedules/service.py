@@ -302,12 +302,12 @@ class Schedules(Timed[ScheduleBody]):
         due_at = next_at
         if due_at is None:
             due_at = make_calendar(body.when).next_after(body.cursor)
-        wait_for = 0 if due_at is None else max(due_at + jitter_of(schedule_id, body.jitter_for) - now, 0)
+        delay = 0 if due_at is None else max(due_at + jitter_of(schedule_id, body.jitter_for) - now, 0)
         return NewTask(
             id=self._ids.new_id(),
             lane=Lane(self._namespace, SCHEDULE, ENGINE_LIST, SCHEDULE),
             payload=encode({"schedule_id": schedule_id}),
-            wait_for=wait_for,
+            delay=delay,
             trace_id=f"schedule:{schedule_id}",
         )
 

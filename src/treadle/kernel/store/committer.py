@@ -274,10 +274,10 @@ class Committer:
         if lanes:
             self.tell(tuple(lanes))
 
-    def _parked(self, due_for: int) -> None:
+    def _parked(self, delay: int) -> None:
         """Tell those here who wake what is due; where there are none, others have to hear of it."""
         for expected in self.on_parked:
-            expected(due_for)
+            expected(delay)
         if not self.on_parked:
             self._lanes_to_tell.add(LATER)
             self._tell_others()
@@ -330,7 +330,7 @@ def _made(unit: Unit, answer: Answer) -> Sequence[NewTask]:
 
 def _due_for(unit: Unit) -> int:
     """Milliseconds until the first task that the unit parked or made is due; never for those that are ready now."""
-    waits = [task.wait_for for task in unit.tasks if task.wait_for > 0]
-    if isinstance(unit.settlement, Park | Revive) and unit.settlement.wake_for is not None:
-        waits.append(unit.settlement.wake_for)
+    waits = [task.delay for task in unit.tasks if task.delay > 0]
+    if isinstance(unit.settlement, Park | Revive) and unit.settlement.delay is not None:
+        waits.append(unit.settlement.delay)
     return min(waits, default=_NEVER)

@@ -199,4 +199,4 @@ class Retention:
     def task(self, task_id: str) -> NewTask:
         """The task that prunes from now on, if there is none yet."""
         lane = Lane(self._namespace, PRUNE, ENGINE_LIST, PRUNE)
-        return NewTask(id=task_id, lane=lane, unique_key=PRUNE, priority=1_000_000, wait_for=FIRST_PRUNE_FOR)
+        return NewTask(id=task_id, lane=lane, unique_key=PRUNE, priority=1_000_000, delay=FIRST_PRUNE_FOR)

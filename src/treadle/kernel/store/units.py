@@ -56,7 +56,7 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
 class Park(msgspec.Struct, frozen=True, gc=False):
     """Release the task with these new values; it stays live without an owner, and the log records `move`.
 
-    `wake_for` None makes it ready immediately, otherwise it becomes ready that much later by the store's clock. `hold`
+    `delay` None makes it ready immediately, otherwise it becomes ready that much later by the store's clock. `hold`
     replaces the bits of the task's hold except the run-paused bit, which only `HoldRun` changes; a task that awaits an
     external job has none (D20). A `quiet` park writes no row to the log and counts as no move: it is for frequent events
     such as polls. Resending it after it was committed yields `claim_lost`, because it leaves no trace.
@@ -68,7 +68,7 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     failures: int
     takeovers: int
     hold: int = 0
-    wake_for: int | None = None
+    delay: int | None = None
     checkpoint: str | None = None
     error: str | None = None
     actor: str | None = None
@@ -90,14 +90,14 @@ class Revive:
     """Make a finished task live again (an operator's retry): its end stays in the log, followed by `move`.
 
     The counters restart, `failures` from the given value; `attempt` continues (one more if the task was ever claimed).
-    `payload` None keeps the old one. `wake_for` None makes it ready immediately, otherwise it becomes ready that much later.
+    `payload` None keeps the old one. `delay` None makes it ready immediately, otherwise it becomes ready that much later.
     """
 
     move: str
     actor: str
     payload: str | None = None
     failures: int = 0
-    wake_for: int | None = None
+    delay: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

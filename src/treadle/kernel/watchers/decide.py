@@ -47,7 +47,7 @@ class Judged:
     item: Item | None = None
     change: str | None = None
     read: Found | None = None
-    due_for: int | None = None
+    delay: int | None = None
     """Milliseconds after which it is worth looking again."""
 
 
@@ -85,10 +85,10 @@ def _settling(key: str, item: Item, found: Found, now: int, settle_for: int) -> 
     if item.pending is not None and item.pending[:2] == (found.size, found.mtime) and item.pending[2] <= now:
         waited_for = now - item.pending[2]
         if waited_for < settle_for:
-            return Judged(key, same=True, due_for=settle_for - waited_for)
+            return Judged(key, same=True, delay=settle_for - waited_for)
     elif settle_for > 0:
         pending = (found.size, found.mtime, now)
-        return Judged(key, item=Item(size=item.size, mtime=item.mtime, hash=item.hash, pending=pending), due_for=settle_for)
+        return Judged(key, item=Item(size=item.size, mtime=item.mtime, hash=item.hash, pending=pending), delay=settle_for)
     return Judged(key, item=item, change=change, read=found)
 
 
@@ -112,7 +112,7 @@ def concluded(verdict: Judged, item: Item | None, content: Content, now: int, se
     if content.gone or (content.size, content.mtime) != (found.size, found.mtime):  # it changed while it was read
         pending = (content.size, content.mtime, now)
         waiting = Item(size=seen.size, mtime=seen.mtime, hash=seen.hash, pending=pending)
-        return Judged(verdict.key, same=content.gone, item=waiting, due_for=settle_for)
+        return Judged(verdict.key, same=content.gone, item=waiting, delay=settle_for)
     new = Item(size=found.size, mtime=found.mtime, hash=content.hash)
     touched = verdict.change == MODIFIED and seen.hash is not None and seen.hash == content.hash
     return Judged(verdict.key, item=new, change=None if touched else verdict.change)

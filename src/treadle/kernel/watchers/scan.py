@@ -85,7 +85,7 @@ class _Look:
     version: int
     task: Task
     now: int
-    due_for: int
+    delay: int
     fired: int = 0
     waits: bool = False
     """Whether there is something that the next look must see, even if nothing changes."""
@@ -221,9 +221,9 @@ class Looker:
 
     async def _note(self, look: _Look, chunk: _Chunk, judged: Judged, old: Item | None, found: Found | None) -> None:
         """Put what was judged into the chunk, with what it starts."""
-        if judged.due_for is not None:
+        if judged.delay is not None:
             look.waits = True
-            look.due_for = min(look.due_for, max(judged.due_for, 1))
+            look.delay = min(look.delay, max(judged.delay, 1))
         if judged.same:
             return
         chunk.puts.append((judged.key, None if judged.item is None else msgspec.json.encode(judged.item).decode()))
@@ -277,11 +277,11 @@ class Looker:
         settlement: Finish | Park
         if replaced:
             made = self._watchers.next_task(look.record.id, body, look.now)
-            tasks = (msgspec.structs.replace(made, wait_for=look.due_for),)
+            tasks = (msgspec.structs.replace(made, delay=look.delay),)
             settlement = _finish({"watcher": look.record.name, "changes": look.fired, "items": look.items})
         else:
             failures = 0 if look.problem is None else task.failures + 1
-            settlement = _parked(task, failures, look.due_for, look.problem)
+            settlement = _parked(task, failures, look.delay, look.problem)
         change = ChangeRecord(look.record.id, look.version, self._watchers.save(new), task_id=tasks[0].id if tasks else None)
         rows = (change,) if new != body or tasks else ()
         answer = await self._commit(Unit(task.claim, settlement, tasks, rows=rows))
@@ -299,9 +299,9 @@ class Looker:
         if body.error != problem:
             new = msgspec.structs.replace(body, error=problem, error_at=look.now, digest=None)
         longest = max(_LONGEST_RETRY_FOR, body.every_for)
-        wake_for = min(max(_FIRST_RETRY_FOR * 2 ** min(look.task.failures, 20), min(body.every_for, longest)), longest)
+        delay = min(max(_FIRST_RETRY_FOR * 2 ** min(look.task.failures, 20), min(body.every_for, longest)), longest)
         change = ChangeRecord(look.record.id, look.version, self._watchers.save(new))
-        park = _parked(look.task, look.task.failures + 1, wake_for, problem)
+        park = _parked(look.task, look.task.failures + 1, delay, problem)
         answer = await self._commit(Unit(look.task.claim, park, rows=(change,) if new is not body else ()))
         if answer.verdict is Verdict.DONE:
             self._tell(look, new)
@@ -338,7 +338,7 @@ def _finish(result: dict[str, Json]) -> Finish:
     return Finish("succeed", TaskState.COMPLETED, result=encode(result, "result"))
 
 
-def _parked(task: Task, failures: int, wake_for: int, problem: dict[str, Json] | None) -> Park:
+def _parked(task: Task, failures: int, delay: int, problem: dict[str, Json] | None) -> Park:
     said = None if problem is None else encode(problem)
     move = "wait" if problem is None else "retry"
-    return Park(move, TaskState.PENDING, task.attempt, failures, 0, wake_for=wake_for, error=said, data=said)
+    return Park(move, TaskState.PENDING, task.attempt, failures, 0, delay=delay, error=said, data=said)

@@ -371,10 +371,10 @@ def _answer(
     ready = {
         lane_ids[task.lane]
         for task in unit.tasks
-        if task.wait_for <= 0 and not task.hold and task.id in inserted.ids and task.id not in inserted.keys
+        if task.delay <= 0 and not task.hold and task.id in inserted.ids and task.id not in inserted.keys
     }
     match unit.settlement:
-        case Park(hold=0, wake_for=None) | Revive(wake_for=None) if row is not None and row.id not in keyed:
+        case Park(hold=0, delay=None) | Revive(delay=None) if row is not None and row.id not in keyed:
             if not row.hold & Hold.RUN_PAUSED:
                 ready.add(row.lane_id)
     existing = {}

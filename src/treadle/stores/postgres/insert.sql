@@ -7,15 +7,15 @@ with gate as materialized (
   insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, wake_at, claim_version, attempt, failures, takeovers,
     version, created_at, deadline_at, timeout_for, progress_for, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key,
     unique_key, policy, payload)
-  select given.id, given.lane_id, given.namespace, given.priority, (select treadle_now()) + given.wait_for, given.hold, 'pending',
-    case when given.wait_for > 0 then (select treadle_now()) + given.wait_for end, 0, 1, 0, 0,
+  select given.id, given.lane_id, given.namespace, given.priority, (select treadle_now()) + given.delay, given.hold, 'pending',
+    case when given.delay > 0 then (select treadle_now()) + given.delay end, 0, 1, 0, 0,
     0, (select treadle_now()), (select treadle_now()) + given.deadline_for, given.timeout_for, given.progress_for, given.run_id,
     given.step_id, given.flow_id, given.scope, coalesce(given.root_id, given.id), given.trace_id, given.limit_key,
     given.unique_key, given.policy, given.payload
   from unnest($1::text::uuid[], $2::text::integer[], $3::text::text[], $4::text::integer[], $5::text::bigint[], $6::bigint[],
     $7::bigint[], $8::bigint[], $9::text::uuid[], $10::text::uuid[], $11::text::text[], $12::text::text[], $13::text::uuid[],
     $14::text::text[], $15::text::text[], $16::text::text[], $17::text[], $18::text[], $19::text::integer[])
-    as given (id, lane_id, namespace, priority, wait_for, deadline_for, timeout_for, progress_for,
+    as given (id, lane_id, namespace, priority, delay, deadline_for, timeout_for, progress_for,
       run_id, step_id, flow_id, scope, root_id, trace_id, limit_key, unique_key, policy, payload, hold)
   where not (select shut from gate) and not exists (select from finished where finished.id = given.id)
   on conflict do nothing

@@ -48,7 +48,7 @@ async def enter(connection: Connection, lane_ids: Mapping[Lane, int], units: Seq
     keyed = [_with_key(task, guarded.get(lane_ids[task.lane])) for task in tasks]
     inserted = await insert_tasks(connection, lane_ids, keyed, looked=True)
     new = [task for unit in units if unit.guard is None and unit.run is None for task in unit.tasks if task.id in inserted.ids]
-    entered = [(guarded[lane_ids[task.lane]], task.lane, task.wait_for <= 0) for task in new if lane_ids[task.lane] in guarded]
+    entered = [(guarded[lane_ids[task.lane]], task.lane, task.delay <= 0) for task in new if lane_ids[task.lane] in guarded]
     await check_entrance(connection, entered)
     return inserted
 
@@ -127,7 +127,7 @@ def _columns(tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int]) -> tuple[st
         plain([lane_ids[task.lane] for task in tasks]),
         words([task.lane.namespace for task in tasks]),
         plain([task.priority for task in tasks]),
-        plain([task.wait_for for task in tasks]),
+        plain([task.delay for task in tasks]),
         sparse([task.deadline_for for task in tasks]),
         sparse([task.timeout_for for task in tasks]),
         sparse([task.progress_for for task in tasks]),

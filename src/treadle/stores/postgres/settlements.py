@@ -74,7 +74,7 @@ async def park(connection: Connection, parkings: Sequence[Parking]) -> None:
         [park.failures for park in parks],
         [park.takeovers for park in parks],
         [park.hold for park in parks],
-        sparse([park.wake_for for park in parks]),
+        sparse([park.delay for park in parks]),
         sparse([park.checkpoint for park in parks]),
         sparse([park.error for park in parks]),
         sparse([park.data for park in parks]),
@@ -100,7 +100,7 @@ async def revive(connection: Connection, revivals: dict[str, Revive]) -> dict[st
         [revival.actor for revival in revivals.values()],
         [revival.payload for revival in revivals.values()],
         [revival.failures for revival in revivals.values()],
-        [revival.wake_for for revival in revivals.values()],
+        [revival.delay for revival in revivals.values()],
     )
     return {task_id: (namespace, key) for task_id, namespace, key in rows if key is not None}
 

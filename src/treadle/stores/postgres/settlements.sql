@@ -31,7 +31,7 @@ with given as materialized (
   select *
   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::integer[], $8::integer[],
     $9::integer[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::boolean[])
-    as given (id, from_state, actor, move, to_state, attempt, failures, takeovers, hold, wake_for, checkpoint, error, data, quiet)
+    as given (id, from_state, actor, move, to_state, attempt, failures, takeovers, hold, delay, checkpoint, error, data, quiet)
 ), parked as (
   update tasks
   set state = given.to_state,
@@ -41,7 +41,7 @@ with given as materialized (
       hold = case when given.to_state = 'awaiting_external' then 0 else tasks.hold & 4 end | given.hold
         | (tasks.limit_key is not null)::integer,
       owner_id = null,
-      wake_at = (select treadle_now()) + given.wake_for,
+      wake_at = (select treadle_now()) + given.delay,
       checkpoint = given.checkpoint,
       error = given.error,
       version = tasks.version + (not given.quiet)::integer
@@ -96,13 +96,13 @@ where is_new;
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::bigint[])
-    as given (id, move, actor, payload, failures, wake_for)
+    as given (id, move, actor, payload, failures, delay)
 ), gone as (
   delete from finished
   using given
   where finished.id = given.id
   returning finished.*, given.move as new_move, given.actor as new_actor, given.payload as new_payload,
-    given.failures as new_failures, given.wake_for
+    given.failures as new_failures, given.delay
 ), ended as (
   insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
     data)
@@ -117,7 +117,7 @@ with given as materialized (
 insert into tasks (id, lane_id, namespace, priority, due_at, wake_at, hold, state, claim_version, claimed_at, attempt, failures,
   takeovers, version, created_at, timeout_for, progress_for, progress, run_id, step_id, flow_id, scope, root_id, trace_id, limit_key,
   unique_key, policy, payload, checkpoint, error)
-select gone.id, gone.lane_id, gone.namespace, gone.priority, (select treadle_now()), (select treadle_now()) + gone.wake_for,
+select gone.id, gone.lane_id, gone.namespace, gone.priority, (select treadle_now()), (select treadle_now()) + gone.delay,
   (coalesce(gone.limit_key, lanes.limit_key) is not null)::integer, 'pending', gone.claim_version,
   gone.claimed_at, gone.attempt + (gone.claim_version > 0)::integer, gone.new_failures, 0, gone.version + 1, gone.created_at,
   gone.timeout_for, gone.progress_for, gone.progress, gone.run_id, gone.step_id, gone.flow_id, gone.scope, gone.root_id, gone.trace_id,

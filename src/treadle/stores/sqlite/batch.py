@@ -69,7 +69,7 @@ class Batches:
         elif isinstance(what, Park):
             self._parking(what).add(index, (*start, what.actor, *_park(what)))
         elif isinstance(what, Revive):
-            self.revivals.add(index, (*start, what.actor, what.move, what.payload, what.failures, what.wake_for))
+            self.revivals.add(index, (*start, what.actor, what.move, what.payload, what.failures, what.delay))
         elif isinstance(what, Amend):
             self.amends.add(index, (*start, what.actor, what.state, what.move))
         else:
@@ -91,7 +91,7 @@ def _park(what: Park) -> Row:
         what.failures,
         what.takeovers,
         what.hold,
-        what.wake_for,
+        what.delay,
         what.checkpoint,
         what.error,
         what.data,

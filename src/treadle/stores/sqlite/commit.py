@@ -264,12 +264,12 @@ def _commit_tasks(
             keys.add((task.lane.namespace, task.limit_key))
             if task.limit is not None:
                 limits[task.lane.namespace, task.limit_key] = task.limit
-        elif new and task.wait_for <= 0 and not task.hold:
+        elif new and task.delay <= 0 and not task.hold:
             lanes.setdefault(index, set(answers[index].lane_ids)).add(known[task.lane])
         elif holder_id is not None and task.unique_key is not None:
             existing.setdefault(index, {})[task.unique_key] = holder_id
         if new and guarded and entrances[index] and (lane := guarded.get(known[task.lane])) is not None:
-            entered.add((lane, task.lane, task.wait_for <= 0))
+            entered.add((lane, task.lane, task.delay <= 0))
     check_entrance(connection, entered)
     put_limits(connection, limits)
     for index in lanes.keys() | existing.keys():

@@ -41,7 +41,7 @@ def insert_tasks(connection: apsw.Connection, tasks: Sequence[NewTask], lane_ids
                 lane_ids[task.lane],
                 task.lane.namespace,
                 task.priority,
-                task.wait_for,
+                task.delay,
                 task.unique_key,
                 task.payload,
                 task.deadline_for,

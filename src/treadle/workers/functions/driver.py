@@ -204,8 +204,8 @@ class Driver(Branching):
         if self.active or self._fire_due():
             return None
         need = need_of(self._waits)
-        wake_for = min(max(need.wake_at - self.now(), 1), SAFETY_NET_FOR)
-        park = Park(_WAIT, TaskState.PENDING, self.task.attempt, self.task.failures, 0, wake_for=wake_for)
+        delay = min(max(need.wake_at - self.now(), 1), SAFETY_NET_FOR)
+        park = Park(_WAIT, TaskState.PENDING, self.task.attempt, self.task.failures, 0, delay=delay)
         return await self._park(settling, park, self._collect(), need.mail)
 
     async def _park_held(self, settling: Callable[[bool], None]) -> Settled | None:

@@ -115,7 +115,7 @@ async def _continued(
 def stuck_park(task: Task, problem: Problem) -> Park:
     """The code does not fit what the run has recorded: it is tried again, later and later; a rollback of the code heals it."""
     times = int((decode(task.checkpoint) or {}).get("stuck", 0)) + 1
-    wait_for = min(_FIRST_STUCK_FOR * 2 ** min(times - 1, 20), _LONGEST_STUCK_FOR)
+    delay = min(_FIRST_STUCK_FOR * 2 ** min(times - 1, 20), _LONGEST_STUCK_FOR)
     text = encode(problem.as_json(), "error", VALUE_LIMIT)
     return Park(
         "retry",
@@ -123,7 +123,7 @@ def stuck_park(task: Task, problem: Problem) -> Park:
         task.attempt + 1,
         task.failures,
         0,
-        wake_for=wait_for,
+        delay=delay,
         checkpoint=encode({"stuck": times}),
         error=text,
         data=text,
