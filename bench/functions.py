@@ -126,7 +126,7 @@ async def fan_out(engine: Engine) -> dict[str, float]:
         run = await engine.start_function("fan")
         await engine.run_result(run, timeout=600)
         seconds = time.perf_counter() - began
-    (task,) = await engine.reads.list_tasks(kind="function", run_id=run.id)
+    (task,) = await engine.kernel.reads.list_tasks(kind="function", run_id=run.id)
     return {"gather_1000_parent_claims": task.claim_version, "gather_1000_s": seconds}
 
 

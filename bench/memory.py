@@ -83,7 +83,7 @@ async def feed(engine: Engine, count: int) -> int:
 
 async def prune(engine: Engine) -> int:
     """Remove what has ended, as retention would; how many tasks that were."""
-    return (await engine.retention.prune(older_than=0)).tasks
+    return (await engine.kernel.retention.prune(older_than=0)).tasks
 
 
 async def next_sample(worker: Child, after: int) -> dict[str, float]:

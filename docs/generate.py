@@ -275,7 +275,7 @@ def settings() -> list[tuple[str, str, str]]:
 
 def metrics_page() -> str:
     """Every metric, from the table that they are made from."""
-    from treadle.wiring.metric_table import METRICS, MOST_VALUES, OTHER, OUTCOMES, STOPPED
+    from treadle.observability.metric_table import METRICS, MOST_VALUES, OTHER, OUTCOMES, STOPPED
 
     parts = [
         "# Metrics",
@@ -415,9 +415,9 @@ def exits_page() -> str:
 
 def http_page() -> str:
     """Every route and every record, from the OpenAPI document."""
+    from treadle.engine import Engine
     from treadle.http.app import make_app
     from treadle.http.reference import operations, records
-    from treadle.wiring.engine import Engine
 
     document = make_app(Engine("memory://")).openapi()
     parts = [

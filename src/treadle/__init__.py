@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from treadle.engine import Engine
+    from treadle.engine.polling_loop import ExternalPollingLoop
     from treadle.kernel.queue.service import Enqueued, TaskSpec
     from treadle.model.approvals import ApprovalRequest
     from treadle.model.errors import (
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
     from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Problem, Retry, Succeeded, Waiting
     from treadle.model.retry import RetryPolicy
     from treadle.model.tasks import Task
-    from treadle.wiring.engine import Engine
-    from treadle.wiring.polling_loop import ExternalPollingLoop
     from treadle.workers.context import Context
     from treadle.workers.functions.context import FunctionContext
     from treadle.workers.specialists import Specialist
@@ -73,8 +73,8 @@ _PLACES = {
     "treadle.model.outcomes": ("AwaitingApproval", "Failed", "Paused", "Problem", "Retry", "Succeeded", "Waiting"),
     "treadle.model.retry": ("RetryPolicy",),
     "treadle.model.tasks": ("Task",),
-    "treadle.wiring.engine": ("Engine",),
-    "treadle.wiring.polling_loop": ("ExternalPollingLoop",),
+    "treadle.engine": ("Engine",),
+    "treadle.engine.polling_loop": ("ExternalPollingLoop",),
     "treadle.workers.context": ("Context",),
     "treadle.workers.functions.context": ("FunctionContext",),
     "treadle.workers.specialists": ("Specialist",),

@@ -10,10 +10,10 @@ import pytest
 
 from treadle.api.face import Api
 from treadle.client import Client
+from treadle.engine import Engine
 from treadle.http.app import make_app
 from treadle.model.access import OPEN
 from treadle.service import Service
-from treadle.wiring.engine import Engine
 
 
 @dataclass

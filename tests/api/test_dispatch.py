@@ -12,12 +12,12 @@ from tests.api.conftest import Scene
 from treadle.api.dispatch import Issue, IssueOwner, IssueRepository
 from treadle.dispatch import AgentCoordinator, coordinator_of
 from treadle.dispatch.storage_retry import DELAYS
+from treadle.engine import Engine
 from treadle.http.app import make_app
 from treadle.model.access import OPEN, Access, Scope
 from treadle.model.errors import ClaimLost, Forbidden, InvalidInput, ListForbidden, StoreUnavailable, TreadleError
 from treadle.service import Service
 from treadle.testing import ManualClock
-from treadle.wiring.engine import Engine
 
 REPOSITORY = IssueRepository(5, "loom", "weavers/loom", IssueOwner("weavers"), "git@example.org:weavers/loom.git", "main")
 
@@ -108,9 +108,9 @@ async def test_what_a_server_held_is_given_back_when_it_stops():
         await api.dequeue("worker-1")
 
         async def look() -> None:
-            given_back.append((await engine.reads.get_task(made.id)).shown_state)
+            given_back.append((await engine.kernel.reads.get_task(made.id)).shown_state)
 
-        engine.before_close.insert(0, look)  # after the coordinator's
+        engine.kernel.before_close.insert(0, look)  # after the coordinator's
     assert given_back == ["pending"]
 
 
@@ -198,7 +198,7 @@ async def test_storage_error_is_500_after_three_retries(
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr(engine.reads, "list_tasks", away)
+    monkeypatch.setattr(engine.kernel.reads, "list_tasks", away)
     monkeypatch.setattr(clock, "sleep", sleep)
     assert told(await client.get("/jobs")) == (500, "STORAGE_ERROR")
     assert (len(tries), waited) == (4, list(DELAYS))

@@ -289,7 +289,7 @@ async def test_a_signal_says_whether_something_waits_for_it(scene: Scene):
         assert (early.told, early.awaited) == (True, False)
         assert not (await scene.api.runs.signal(run_id, "more", 2, idempotency_key="k")).told
         while not (await scene.api.runs.get(run_id)).awaited_signals:
-            await scene.engine.clock.sleep(0.01)
+            await scene.engine.kernel.clock.sleep(0.01)
         told = await scene.api.runs.signal(run_id, "go", 1)
         assert (told.told, told.awaited, told.awaited_signals) == (True, True, ["go"])
         ended = await scene.api.runs.outputs(run_id, wait_for=30)

@@ -9,11 +9,11 @@ import pytest
 
 from treadle.api.flows import SourceText
 from treadle.api.tasks import TaskWish
+from treadle.engine import Engine
 from treadle.model.access import OPEN, Access, Scope, granted
 from treadle.model.errors import FlowNotFound, HandlerNotFound, KeyTaken
 from treadle.service import Service
 from treadle.settings import Settings
-from treadle.wiring.engine import Engine
 
 SOURCES = [
     SourceText("a.afl", "/** Ours alone. */\nnamespace a {\n  workflow W(n: Long) => (n: Long) andThen { yield W(n = $.n) }\n}\n")

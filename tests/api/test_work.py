@@ -8,11 +8,11 @@ import pytest
 from tests.api.conftest import Scene
 
 from treadle.api.work import HeldClaim, NewLine
+from treadle.engine import Engine
 from treadle.model.access import OPEN, Access, Scope
 from treadle.model.errors import ClaimLost, Forbidden, ListForbidden, TaskNotFound, WorkerNotFound
 from treadle.service import Service
 from treadle.settings import Settings
-from treadle.wiring.engine import Engine
 
 
 async def test_a_worker_claims_tells_and_completes(scene: Scene):

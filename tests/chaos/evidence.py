@@ -107,7 +107,7 @@ async def _read_log(engine: Engine, found: Evidence) -> None:
         if len(histories) < PAGE:
             break
         last = histories[-1].entity_id
-    found.unexplained += await engine.external_upkeep.check()
+    found.unexplained += await engine.kernel.external_upkeep.check()
 
 
 async def _pages(read: Callable[[str | None], Awaitable[list[Any]]]) -> Any:

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from tests.contract.databases import Database, StoreTime
 
 from treadle import Engine
 from treadle.kernel.remote_workers.service import RemoteWorkers
+from treadle.kernel.store.ports import Store
+from treadle.model.clock import Clock
 from treadle.model.remote_workers import ClaimedTask
 from treadle.model.tasks import Task
 from treadle.settings import Settings
@@ -83,7 +84,7 @@ class Bench:
         return await self.engine.get_task(task_id)
 
     async def moves(self, task_id: str) -> list[str]:
-        return [move.move for move in await self.engine.reads.list_moves(task_id)]
+        return [move.move for move in await self.engine.kernel.reads.list_moves(task_id)]
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -94,14 +95,15 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def open_bench(
-    database: Database, clock: StoreTime, monkeypatch: pytest.MonkeyPatch, **settings: Any
-) -> AsyncIterator[Bench]:
+async def open_bench(database: Database, clock: StoreTime, **settings: Any) -> AsyncIterator[Bench]:
     """A bench; when it closes, the log has to explain every row."""
     await database.open_store()  # so that the time of PostgreSQL stands still
-    monkeypatch.setattr("treadle.wiring.engine.make_store", lambda url, clock: database.make_store())
+
+    def store_of(url: str, clock: Clock) -> Store:
+        return database.make_store()
+
     waiting: ManualClock = getattr(clock, "manual", None) or ManualClock()
-    async with Engine("memory://", settings=Settings(**settings), clock=waiting) as engine:
+    async with Engine("memory://", settings=Settings(**settings), clock=waiting, store_of=store_of) as engine:
         made = Bench(engine, clock, waiting)
         yield made
         assert (await engine.verify()).problems == ()

@@ -17,7 +17,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.retention import Retention
 from treadle.kernel.store.system import SystemClock
-from treadle.kernel.store.units import Finish, Park, Seen, Unit, Verdict
+from treadle.kernel.store.units import Finish, Park, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.store.verify import verify
 from treadle.model.approvals import ApprovalRequest
@@ -33,7 +33,7 @@ from treadle.model.errors import (
 from treadle.model.names import ENGINE_LIST, NOTIFY
 from treadle.model.outcomes import AwaitingApproval
 from treadle.model.retry import RetryPolicy
-from treadle.model.tasks import Task
+from treadle.model.tasks import NewTask, Task
 from treadle.model.values import decode
 
 
@@ -45,8 +45,11 @@ class RequestContext:
         self.committer = Committer(store, SystemClock())
         self.value_store = ValueStore(store)
         self.approvals = Approvals(store, self.committer, self.value_store, ids, notifies=notifies)
-        self.queue = Queue(store, self.committer, ids, self.value_store)
-        self.queue.closing = self.approvals.rows_for_end
+        self.closes_approvals = True
+        self.queue = Queue(store, self.committer, ids, self.value_store, follow=self._follow)
+
+    async def _follow(self, task: Task, _: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
+        return (), await self.approvals.rows_for_end(task) if self.closes_approvals else ()
 
     async def ask(self, **options: Any) -> tuple[Task, ShownApproval]:
         """A task that has just asked, and its approval."""
@@ -419,7 +422,7 @@ async def test_an_approval_of_another_namespace_is_not_there(desk, store):
 
 async def test_an_approval_that_lost_its_task_is_found_and_closed(desk):
     task, shown = await desk.ask()
-    desk.queue.closing = None
+    desk.closes_approvals = False
     await desk.queue.cancel(task.id)
     (orphan,) = await desk.approvals.find_orphans()
     assert orphan.id == shown.id

@@ -246,7 +246,7 @@ async def test_a_job_polled_for_long_costs_constant_space(stage: Stage) -> None:
     assert job.record.polls == 40
     assert [event.number for event in job.events] == [0, *range(25, 41)]
     assert len(job.events) == RING + 1
-    assert [move.move for move in await stage.engine.reads.list_moves(task_id)] == ["hand_off"]
+    assert [move.move for move in await stage.engine.kernel.reads.list_moves(task_id)] == ["hand_off"]
 
 
 async def test_records_are_made_again_from_their_events(stage: Stage) -> None:
@@ -258,9 +258,9 @@ async def test_records_are_made_again_from_their_events(stage: Stage) -> None:
     await stage.engine.store.commit([Unit(rows=(ChangeRecord(stored.id, stored.version, wrong),))])
     (problem,) = (await stage.engine.verify()).problems
     assert "not what its events make of it" in problem
-    assert await stage.engine.external_upkeep.rebuild() == (1, 1)
+    assert await stage.engine.kernel.external_upkeep.rebuild() == (1, 1)
     assert (await stage.job(task_id)).record.progress_hint == "half"
-    assert await stage.engine.external_upkeep.rebuild() == (1, 0)
+    assert await stage.engine.kernel.external_upkeep.rebuild() == (1, 0)
 
 
 async def test_poll_now_makes_a_job_due(stage: Stage) -> None:
@@ -366,7 +366,7 @@ async def test_what_was_appended_is_dropped_with_a_lost_claim(stage: Stage) -> N
 
 async def test_jobs_wait_out_the_grace_period_where_servers_come_and_go(stage: Stage) -> None:
     def server(name: str, *handlers: str) -> Server:
-        server_id = stage.engine.ids.new_id()
+        server_id = stage.engine.kernel.ids.new_id()
         return Server(
             id=server_id, name=name, host="h", pid=1, version="1", state="stopped", handlers=list(handlers), task_lists=["default"]
         )
@@ -401,7 +401,7 @@ async def test_jobs_are_pruned_with_their_task(stage: Stage) -> None:
     await stage.dispatch()
     await stage.tick(1)
     await stage.clock.advance(60 * SECOND)
-    report = await stage.engine.retention.prune(older_than=1)
+    report = await stage.engine.kernel.retention.prune(older_than=1)
     assert (report.tasks, report.records) == (1, 2)
     assert await stage.no_record()
 

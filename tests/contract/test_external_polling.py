@@ -47,7 +47,7 @@ async def test_specialist_returning_handle_creates_record(stage: Stage) -> None:
     assert (record.dispatched_at, record.last_polled_at, record.completed_at) == (stage.clock.now(), None, None)
     assert not hasattr(record, "state")
     assert [event.kind for event in job.events] == [DISPATCHED]
-    assert [move.move for move in await stage.engine.reads.list_moves(task_id)] == ["hand_off"]
+    assert [move.move for move in await stage.engine.kernel.reads.list_moves(task_id)] == ["hand_off"]
     assert stub.started == [({"shape": 7}, record.token)]
 
 
@@ -90,7 +90,10 @@ async def test_polling_loop_calls_poll_at_interval(stage: Stage) -> None:
     assert [event.kind for event in job.events] == [DISPATCHED, POLLED, POLLED, RESOLVED]
     (produced,) = await stage.engine.store.list_records(RecordFilter("render_event"), 10)
     assert (job.record.render_event_object_id, job.record.completed_at) == (produced.id, stage.clock.now())
-    assert [move.move for move in await stage.engine.reads.list_moves(task_id)] == ["hand_off", "succeed"]  # polls leave none
+    assert [move.move for move in await stage.engine.kernel.reads.list_moves(task_id)] == [
+        "hand_off",
+        "succeed",
+    ]  # polls leave none
 
 
 async def test_specialist_can_update_polling_interval(stage: Stage) -> None:

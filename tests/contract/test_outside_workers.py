@@ -17,8 +17,8 @@ from treadle.testing import StubExternalRenderSpecialist
 
 
 @pytest.fixture
-async def bench(database: Database, clock: StoreTime, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
-    async with open_bench(database, clock, monkeypatch) as made:
+async def bench(database: Database, clock: StoreTime) -> AsyncIterator[Bench]:
+    async with open_bench(database, clock) as made:
         yield made
 
 
@@ -329,7 +329,7 @@ async def test_lines_are_written_about_the_task(bench: Bench) -> None:
     await bench.workers.log(
         worker_id, task_id, 1, [{"message": "one"}, {"message": "two", "level": "warning", "details": {"n": 2}}]
     )
-    lines = await bench.engine.reads.list_lines(task_id)
+    lines = await bench.engine.kernel.reads.list_lines(task_id)
     assert [(line.message, line.level, line.said) for line in lines] == [("one", "info", {}), ("two", "warning", {"n": 2})]
     await bench.workers.complete(worker_id, task_id, 1)
     with pytest.raises(ClaimLost):
@@ -400,17 +400,17 @@ async def test_a_worker_is_a_server_to_everybody_else(bench: Bench) -> None:
     task_id = await bench.put("billing.Charge")
     assert (await bench.engine.why(task_id)).code == "no_worker"
     worker_id = await bench.worker("billing.*", name="till-3", concurrency=4)
-    (shown,) = await bench.engine.reads.list_servers()
+    (shown,) = await bench.engine.kernel.reads.list_servers()
     assert (shown.server.id, shown.server.name, shown.state, shown.server.concurrency) == (worker_id, "till-3", "running", 4)
     assert (await bench.engine.why(task_id)).code == "ready"
     assert (await bench.engine.desired_workers()).workers == 1
     await bench.one(worker_id)
     assert "the outside worker till-3" in (await bench.engine.why(task_id)).text
     await bench.pass_(31)
-    (shown,) = await bench.engine.reads.list_servers()
+    (shown,) = await bench.engine.kernel.reads.list_servers()
     assert (shown.state, (await bench.engine.why(task_id)).code) == ("lost", "owner_lost")
     await bench.workers.heartbeat(worker_id, task_id, 1)
-    (shown,) = await bench.engine.reads.list_servers()
+    (shown,) = await bench.engine.kernel.reads.list_servers()
     assert shown.state == "running"
 
 
@@ -422,7 +422,7 @@ async def test_a_worker_that_heartbeats_through_another_process_is_alive(bench: 
     for _ in range(4):
         await bench.pass_(10)
         await bench.workers.heartbeat(worker_id, task_id, 1)
-    (shown,) = await bench.engine.reads.list_servers()
+    (shown,) = await bench.engine.kernel.reads.list_servers()
     assert (shown.state, shown.server.heartbeat_at) == ("running", bench.now())
 
 
@@ -470,5 +470,5 @@ async def test_a_server_that_hosts_workers_is_no_outside_worker(bench: Bench) ->
         for word in (bench.workers.claim(host.owner_id), bench.workers.leave(host.owner_id)):
             with pytest.raises(WorkerNotFound):
                 await word
-        (shown,) = await bench.engine.reads.list_servers()
+        (shown,) = await bench.engine.kernel.reads.list_servers()
         assert shown.state == "running"

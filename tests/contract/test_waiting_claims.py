@@ -14,17 +14,17 @@ from treadle.model.errors import StoreUnavailable, WorkerNotFound
 
 
 @pytest.fixture
-async def shared(database: Database, clock: StoreTime, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+async def shared(database: Database, clock: StoreTime) -> AsyncIterator[Bench]:
     """A bench on each store."""
-    async with open_bench(database, clock, monkeypatch) as made:
+    async with open_bench(database, clock) as made:
         yield made
 
 
 @pytest.fixture
-async def bench(request: pytest.FixtureRequest, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+async def bench(request: pytest.FixtureRequest, tmp_path: Any) -> AsyncIterator[Bench]:
     """A bench on the store in memory, for what has nothing to do with stores."""
     database = SqliteMemory(request, tmp_path)
-    async with open_bench(database, database.clock, monkeypatch) as made:
+    async with open_bench(database, database.clock) as made:
         yield made
     await database.close()
 
@@ -127,7 +127,7 @@ async def test_a_worker_that_waits_is_alive(bench: Bench) -> None:
     for _ in range(50):
         await bench.pass_(1)
         await bench.waits()
-    (shown,) = await bench.engine.reads.list_servers()
+    (shown,) = await bench.engine.kernel.reads.list_servers()
     assert shown.state == "running"
     assert bench.now() - shown.server.heartbeat_at <= 5000
     waiting.cancel()
@@ -188,7 +188,7 @@ class Prompts:
 
 
 async def test_a_prompt_goes_to_who_names_it_and_not_to_a_glob_that_matches_it(bench: Bench) -> None:
-    bench.engine.fallback = Prompts()
+    bench.engine.kernel.registry.fallback = Prompts()
     await bench.put("ai.Summarize")
     assert await bench.workers.claim(await bench.worker("*")) == []
     assert await bench.workers.claim(await bench.worker("ai.*")) == []

@@ -121,7 +121,7 @@ class Scene:
             return False
 
     async def moves(self, task_id: str) -> list[str]:
-        return [move.move for move in await self.engine.reads.list_moves(task_id)]
+        return [move.move for move in await self.engine.kernel.reads.list_moves(task_id)]
 
     async def check(self, checked: int) -> None:
         """The log explains every row, and there are so many."""

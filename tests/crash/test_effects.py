@@ -81,7 +81,7 @@ async def die_and_take_over(scene: Scene, service: EffectServer, name: str, cras
     await scene.start_worker()
     (ended,) = await scene.finished([task.id])
     assert ended.state == "completed"
-    moves = await scene.engine.reads.list_moves(task.id)
+    moves = await scene.engine.kernel.reads.list_moves(task.id)
     # What must hold wherever it died: no effect without a reason, one at a service that deduplicates, and a log that explains it.
     told = doubts(moves)
     for number in range(STEPS):
@@ -149,8 +149,8 @@ async def test_a_function_of_ten_effects_that_dies_at_any_write_has_one_of_each_
     await scene.start_worker("--lease", 1)
     steps = [f"step-{each}" for each in range(FUNCTION_STEPS)]
     assert await scene.engine.run_result(started, timeout=45) == steps
-    (task,) = await scene.engine.reads.list_tasks(kind="function", run_id=started.id)
-    told = doubts(await scene.engine.reads.list_moves(task.id))
+    (task,) = await scene.engine.kernel.reads.list_tasks(kind="function", run_id=started.id)
+    told = doubts(await scene.engine.kernel.reads.list_moves(task.id))
     assert sum(told.values()) <= 1
     for step in steps:
         assert 1 <= service.made[step] <= 1 + told[step]
@@ -177,8 +177,8 @@ async def test_so_has_one_that_dies_between_its_writes_also_when_two_are_made_at
     assert await first.ended() == -signal.SIGKILL
     await scene.start_worker("--lease", 1)
     assert await scene.engine.run_result(run, timeout=BOUND) == [f"step-{each}" for each in range(FUNCTION_STEPS)]
-    (task,) = await scene.engine.reads.list_tasks(kind="function", run_id=run.id)
-    told = doubts(await scene.engine.reads.list_moves(task.id))
+    (task,) = await scene.engine.kernel.reads.list_tasks(kind="function", run_id=run.id)
+    told = doubts(await scene.engine.kernel.reads.list_moves(task.id))
     for each in range(FUNCTION_STEPS):
         step = f"step-{each}"
         assert 1 <= service.made[step] <= 1 + told[step]

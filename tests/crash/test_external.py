@@ -71,7 +71,7 @@ async def test_a_job_submitted_but_not_recorded_is_found_and_reattached(scene: S
     (job,) = farm.farm.jobs.values()
     shown = await scene.engine.external_jobs.show(ended.id)
     assert (shown.record.external_job_id, shown.record.token) == (job["id"], job["token"])
-    moves = await scene.engine.reads.list_moves(ended.id)
+    moves = await scene.engine.kernel.reads.list_moves(ended.id)
     assert [move.move for move in moves] == ["expire", "hand_off", "succeed"]
     assert decode(moves[1].data)["reattached"] is True
     assert (await scene.engine.verify()).problems == ()

@@ -128,13 +128,13 @@ async def test_who_never_hears_whether_a_commit_was_done_sends_it_again_and_it_i
         found = {task.id: task for task in await direct.list_tasks(name="flaky", limit=1000)}
         assert set(found) == {task.id for task in tasks}  # none lost, and none there twice
         for number, task in enumerate(tasks):
-            moves = [move.move for move in await direct.reads.list_moves(task.id)]
+            moves = [move.move for move in await direct.kernel.reads.list_moves(task.id)]
             # What was taken for a worker that never heard of it comes back with its lease, without having been run.
             once = ["retry", "succeed"] if number % 3 == 0 else ["succeed"]
             assert moves == once or "expire" in moves
             assert moves.count("succeed") == 1
             assert ran[task.id] == len(once) if moves == once else ran[task.id] <= len(moves)
-        (own,) = await direct.reads.list_tasks(kind="function", run_id=run.id)
-        lost = [move.move for move in await direct.reads.list_moves(own.id)].count("expire")
+        (own,) = await direct.kernel.reads.list_tasks(kind="function", run_id=run.id)
+        lost = [move.move for move in await direct.kernel.reads.list_moves(own.id)].count("expire")
         assert set(steps) == set(range(5))
         assert steps.total() <= 5 + lost

@@ -86,7 +86,7 @@ async def test_sigterm_lets_running_work_finish(scene: Scene) -> None:
     assert decode(ended.result) == {"pid": worker.pid}
     assert worker.events("end") == [{"event": "end", "handled": 1, "released": 0}]
     assert (await scene.engine.get_task(waiting)).state == "pending"
-    (server,) = await scene.engine.reads.list_servers()
+    (server,) = await scene.engine.kernel.reads.list_servers()
     assert server.state == "stopped"
 
 

@@ -410,7 +410,7 @@ async def test_stopping_gives_back_what_is_held(coordinator):
     assert (await get(coordinator, task.id)).status is TaskStatus.PENDING
     with pytest.raises(ClaimLost):
         await coordinator.update_status(task.id, "completed")
-    (server,) = await coordinator.engine.reads.list_servers()
+    (server,) = await coordinator.engine.kernel.reads.list_servers()
     assert (server.server.name, server.state, server.server.service_name) == ("worker-1", "stopped", "dispatch")
 
 

@@ -70,7 +70,7 @@ async def test_verify_all_status_transitions(coordinator, engine, scene):
     await coordinator.update_status(task_id, "completed")
     await note()
     assert seen == ["pending", "running", "failed", "pending", "running", "completed"]
-    assert [move.move for move in await engine.reads.list_moves(task_id)] == ["fail", "requeue", "succeed"]
+    assert [move.move for move in await engine.kernel.reads.list_moves(task_id)] == ["fail", "requeue", "succeed"]
 
 
 async def test_verify_database_updates(shared):
@@ -240,7 +240,7 @@ async def test_worker_crashes_during_execution(mode, kind, request, tmp_path):
             assert again is not None
             assert (again.status, again.attempts, again.metadata["worker_id"]) == (TaskStatus.RUNNING, 0, "worker-2")
             await coordinator.update_status(task_id, "completed")
-        assert [move.move for move in await engine.reads.list_moves(task_id)] == ["expire", "succeed"]
+        assert [move.move for move in await engine.kernel.reads.list_moves(task_id)] == ["expire", "succeed"]
         assert (await engine.verify()).problems == ()
 
 

@@ -70,7 +70,7 @@ def github(data: bytes) -> None:
 
 
 async def _count(stage: Stage) -> int:
-    return len(await stage.engine.reads.list_tasks(limit=1000))
+    return len(await stage.engine.kernel.reads.list_tasks(limit=1000))
 
 
 def callback(data: bytes) -> None:
@@ -88,7 +88,7 @@ def callback(data: bytes) -> None:
         said = await stage.ask("POST", path, JSON_TYPE, data)
         check_answer(said)
         job_id = route.split("/")[3]
-        task = await stage.engine.reads.get_task(job_id)
+        task = await stage.engine.kernel.reads.get_task(job_id)
         if said.status == 200:
             assert said.json()["state"] == task.state
             given = json.loads(data)

@@ -20,10 +20,10 @@ from treadle.goals.topology_file import load_topology, with_roles
 from treadle.llm.prices import parse_prices
 from treadle.model.errors import InvalidInput, InvalidStoreUrl, TreadleError
 from treadle.model.globs import compile_pattern
+from treadle.observability.metrics_server import parse_address
 from treadle.settings import load_settings
 from treadle.stores import make_store
 from treadle.testing import ManualClock
-from treadle.wiring.metrics_port import parse_address
 
 SECRET = "hunter2"
 SECRETS = ("TREADLE_STORE", "TREADLE_WEBHOOK_SECRET", "TREADLE_GITHUB_SECRET", "ANTHROPIC_API_KEY")

@@ -16,12 +16,12 @@ from typing import Any
 from fastapi import FastAPI
 
 from treadle import ExternalPollingLoop, ExternalProductionHandle
+from treadle.engine import Engine
 from treadle.http.app import make_app
 from treadle.model.access import Scope
 from treadle.settings import Settings
 from treadle.testing import ManualClock
 from treadle.web.site import add_pages
-from treadle.wiring.engine import Engine
 
 SECRET = "a secret between us"
 SETTINGS = Settings(

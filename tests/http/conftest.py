@@ -11,11 +11,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from treadle.engine import Engine
 from treadle.http.access import LOOK_EVERY
 from treadle.http.app import make_app
 from treadle.model.access import Scope
 from treadle.testing import ManualClock
-from treadle.wiring.engine import Engine
 
 
 @cache

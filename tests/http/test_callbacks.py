@@ -15,11 +15,11 @@ import httpx
 import pytest
 
 from treadle import ExternalPollingLoop, ExternalProductionHandle
+from treadle.engine import Engine
 from treadle.http.address import listen, url_of
 from treadle.http.app import make_app
 from treadle.http.server import HttpOptions, HttpServer
 from treadle.settings import Settings
-from treadle.wiring.engine import Engine
 
 FARM = Path(__file__).parents[2] / "examples" / "render_farm"
 HOUR = 3600.0
@@ -88,7 +88,7 @@ async def test_a_call_back_completes_the_task_at_once(bench: Bench):
 async def test_a_failure_fails_it_with_the_services_code(bench: Bench):
     task_id, url = await bench.job()
     assert await bench.call(url, {"failure_detail": "it moved", "error_code": "blurred"}) == (200, "failed")
-    task = await bench.engine.reads.get_task(task_id)
+    task = await bench.engine.kernel.reads.get_task(task_id)
     assert (task.state, task.error_code) == ("failed", "blurred")
 
 
@@ -142,7 +142,7 @@ async def test_a_wrong_token_is_refused_in_the_words_for_a_job_that_is_not_there
         assert (answer.status_code, answer.json()["code"]) == WRONG, wrong
         texts.add(answer.text)
     assert len(texts) == 1
-    assert (await bench.engine.reads.get_task(task_id)).state == "awaiting_external"
+    assert (await bench.engine.kernel.reads.get_task(task_id)).state == "awaiting_external"
 
 
 async def test_a_call_back_that_overtakes_its_record_may_be_sent_again(bench: Bench):
@@ -179,7 +179,7 @@ async def test_a_call_back_that_overtakes_its_record_may_be_sent_again(bench: Be
 async def test_what_makes_no_sense_is_refused_and_the_job_goes_on(bench: Bench, said: Any):
     task_id, url = await bench.job()
     assert (await bench.client.post(url, json=said)).status_code == 422
-    assert (await bench.engine.reads.get_task(task_id)).state == "awaiting_external"
+    assert (await bench.engine.kernel.reads.get_task(task_id)).state == "awaiting_external"
 
 
 async def test_without_a_public_url_there_is_a_token_and_no_url():

@@ -29,14 +29,14 @@ async def test_an_id_that_the_caller_gives_is_kept_if_it_can_be_one(stage: Stage
 
 
 async def test_a_body_that_says_it_is_too_large_is_refused(stage: Stage):
-    limit = stage.engine.settings.payload_limit + BODY_OVERHEAD
+    limit = stage.engine.kernel.settings.payload_limit + BODY_OVERHEAD
     async with stage.client() as client:
         answer = await client.post("/v1/tasks", content=b" " * (limit + 1), headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
 
 
 async def test_a_body_that_does_not_say_how_large_it_is_is_refused_when_it_is(stage: Stage):
-    limit = stage.engine.settings.payload_limit + BODY_OVERHEAD
+    limit = stage.engine.kernel.settings.payload_limit + BODY_OVERHEAD
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -53,7 +53,7 @@ async def test_a_body_that_does_not_say_how_large_it_is_is_refused_when_it_is(st
 
 async def test_a_payload_over_its_own_limit_is_told_by_the_engine(stage: Stage):
     async with stage.client() as client:
-        big = "x" * stage.engine.settings.payload_limit
+        big = "x" * stage.engine.kernel.settings.payload_limit
         answer = await client.post("/v1/tasks", json={"name": "greet", "payload": {"big": big}})
     assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
 
@@ -87,7 +87,7 @@ async def test_a_bug_is_answered_with_a_problem_that_tells_nothing(
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a secret of the inside")
 
-    monkeypatch.setattr(type(stage.engine.reads), "list_tasks", broken)
+    monkeypatch.setattr(type(stage.engine.kernel.reads), "list_tasks", broken)
     async with stage.client() as client:
         answer = await client.get("/v1/tasks")
     assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")

@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from treadle.dispatch import AgentCoordinator
+from treadle.engine import Engine
 from treadle.http.app import make_app
 from treadle.http.ingest import is_signed
 from treadle.http.middleware import BODY_OVERHEAD
 from treadle.model.access import Scope
 from treadle.settings import Settings
-from treadle.wiring.engine import Engine
 
 SECRET = "a secret between us"
 DELIVERY = "72d3162e-cc78-11e3-81ab-4c9367dc0958"
@@ -110,7 +110,7 @@ async def test_an_issue_becomes_a_typed_job_once_for_each_delivery(hub: Hub):
     assert job.issue.installation is not None
     assert job.issue.installation.id == 77
     assert job.metadata == {"source": "github", "delivery": DELIVERY, "action": "opened"}
-    assert (await hub.engine.reads.get_task(job.id)).trace_id == DELIVERY
+    assert (await hub.engine.kernel.reads.get_task(job.id)).trace_id == DELIVERY
 
 
 async def test_a_repeated_delivery_is_the_same_task_even_after_that_ended(hub: Hub):
@@ -216,7 +216,7 @@ async def test_malformed_bodies_are_refused(hub: Hub, body: Any, code: str):
 
 
 async def test_oversized_bodies_are_refused(hub: Hub):
-    limit = hub.engine.settings.payload_limit
+    limit = hub.engine.kernel.settings.payload_limit
     big = await hub.send(b"x" * (limit + BODY_OVERHEAD + 1))
     assert (big.status_code, big.json()["code"]) == (413, "payload_too_large")
     large = await hub.send(changed("issue", "body", to="x" * limit))

@@ -13,6 +13,7 @@ from tests.interfaces.test_engine_events import Late
 
 from treadle.api.events import Event
 from treadle.client import Client
+from treadle.engine import Engine
 from treadle.http.app import make_app
 from treadle.http.app_state import AppState, front_of
 from treadle.http.live import BEAT_EVERY, Live
@@ -25,7 +26,6 @@ from treadle.model.access import Scope
 from treadle.model.errors import Forbidden
 from treadle.settings import Settings
 from treadle.testing import ManualClock
-from treadle.wiring.engine import Engine
 
 CLIENTS = 200
 ANY = EventFilter()

@@ -12,6 +12,7 @@ import pytest
 from tests.http.conftest import Stage, described
 
 from treadle.cli.mcp_mount import add_mcp
+from treadle.engine import Engine
 from treadle.http.access import COOKIE
 from treadle.http.app import make_app
 from treadle.http.app_state import front_of
@@ -19,7 +20,6 @@ from treadle.kernel.access.login_throttle import FailedLogins
 from treadle.model.access import Scope, granted
 from treadle.testing import ManualClock
 from treadle.web.site import add_pages
-from treadle.wiring.engine import Engine
 
 ID = "01935b8e-7c3a-7000-8000-000000000000"
 

@@ -48,7 +48,7 @@ async def test_what_was_refused_can_be_put_right_under_the_same_key(stage: Stage
 
 async def test_while_it_is_carried_out_a_second_one_is_told_to_ask_again(stage: Stage):
     request = b"\n".join([b"POST", BATCH.encode(), b"", b'{"tasks":[]}'])
-    await stage.engine.requests.begin("local", "tasks_enqueue_many", "k", request)
+    await stage.engine.kernel.requests.begin("local", "tasks_enqueue_many", "k", request)
     async with stage.client() as client:
         answer = await client.post(BATCH, content=b'{"tasks":[]}', headers=KEY | {"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["code"], answer.headers["Retry-After"]) == (409, "request_in_progress", "1")

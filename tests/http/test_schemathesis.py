@@ -27,9 +27,9 @@ from schemathesis.specs.openapi.checks import (
 )
 from tests.http.conftest import described
 
+from treadle.engine import Engine
 from treadle.http.server import HttpOptions, HttpServer
 from treadle.model.access import Scope
-from treadle.wiring.engine import Engine
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 SHARES = 4

@@ -16,11 +16,11 @@ import pytest
 from tests.interfaces.commands import Treadle
 
 from treadle.client import Client
+from treadle.engine import Engine
 from treadle.http.address import MAX_PORT_ATTEMPTS, CannotListen, is_loopback, listen
 from treadle.http.connections import HEAD_LIMIT
 from treadle.http.server import HttpOptions, HttpServer, NeedsToken
 from treadle.model.access import Scope
-from treadle.wiring.engine import Engine
 
 ANY = HttpOptions(port=0)
 

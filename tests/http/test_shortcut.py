@@ -11,10 +11,10 @@ from tests.http.conftest import Stage
 
 from treadle.api.contract import PREFIX
 from treadle.api.face import all_calls
+from treadle.engine import Engine
 from treadle.http.app import make_app
 from treadle.http.routes import contract_router
 from treadle.http.shortcut import Shortcut
-from treadle.wiring.engine import Engine
 
 ROUTES = contract_router().routes
 SHORTCUT = Shortcut(ROUTES)

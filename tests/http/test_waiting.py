@@ -12,13 +12,13 @@ import httpx
 import pytest
 from tests.http.conftest import Stage
 
+from treadle.engine import Engine
 from treadle.http.app import make_app
 from treadle.http.app_state import front_of
 from treadle.http.long_poll import LOOK_EVERY
 from treadle.model.access import Scope
 from treadle.settings import Settings
 from treadle.testing import ManualClock
-from treadle.wiring.engine import Engine
 
 EVENTS = "/v1/events/stream"
 
@@ -108,7 +108,7 @@ async def test_a_claim_that_waits_ends_with_its_token_and_takes_nothing(stage: S
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
     task = await stage.engine.enqueue("greet")
     await waits(stage, 0)
-    assert (await stage.engine.reads.get_task(task.id)).shown_state == "pending"
+    assert (await stage.engine.kernel.reads.get_task(task.id)).shown_state == "pending"
 
 
 async def test_a_stream_ends_with_its_token(stage: Stage):

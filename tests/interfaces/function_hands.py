@@ -64,17 +64,17 @@ class Process:
         Process._number += 1
         self.engine = engine
         self.owner_id = f"process-{Process._number}"
-        self.committer = Dying(engine.committer, dies_at, after=after)
+        self.committer = Dying(engine.kernel.committer, dies_at, after=after)
         self.executor = SystemExecutor(4)
-        functions = engine.run_kernel.functions
+        functions = engine.kernel.run_services.functions
         self.runner = FunctionRunner(
-            engine.function_registry,
+            engine.kernel.function_registry,
             Runtime(
                 engine.store,
                 self.committer,  # type: ignore[arg-type]
-                engine.value_store,
-                engine.clock,
-                engine.ids,
+                engine.kernel.value_store,
+                engine.kernel.clock,
+                engine.kernel.ids,
                 self.executor,
                 functions.resolve,
                 functions.finished,
@@ -94,7 +94,7 @@ class Process:
 
     async def execute(self, task: Task) -> Settled | None:
         self.claims += 1
-        context = Context(task, self.engine.clock.now, lambda _: None)
+        context = Context(task, self.engine.kernel.clock.now, lambda _: None)
         return await self.runner.execute(task, context, lambda _: None)
 
     async def turn(self, answer: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None) -> int:
@@ -111,7 +111,7 @@ class Process:
         return len(tasks) + len(handled)
 
     async def answer(self, task: Task, answer: Any) -> None:
-        payload = await self.engine.value_store.unpack(task.payload)
+        payload = await self.engine.kernel.value_store.unpack(task.payload)
         try:
             result = answer(task.name, payload)
         except ValueError as error:
@@ -121,10 +121,10 @@ class Process:
 
     async def settle(self, task: Task, result: dict[str, Any] | None = None) -> Answer:
         decided = settlement(task, Succeeded(result or {}), RetryPolicy())
-        return await self.engine.run_kernel.settler.settle(task, task.claim, decided)
+        return await self.engine.kernel.run_services.settler.settle(task, task.claim, decided)
 
     async def fail(self, task: Task, message: str = "It broke.") -> Answer:
-        return await self.engine.run_kernel.settler.settle(task, task.claim, failure(Problem("boom", message)))
+        return await self.engine.kernel.run_services.settler.settle(task, task.claim, failure(Problem("boom", message)))
 
     async def quiet(self, answer: Any = None) -> None:
         """Until nothing is ready."""

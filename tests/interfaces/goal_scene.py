@@ -60,7 +60,7 @@ async def approved(engine: Engine, title: str = "Do it", **fields: Any) -> Objec
 async def take(engine: Engine, kind: str, owner: str | None = None, lease_for: int = 60_000) -> Task | None:
     """Claim the next task of the kind, as a worker would."""
     lanes = [lane_id for lane_id, lane in (await engine.store.list_lanes()).items() if lane.kind == kind]
-    found = await engine.store.claim(lanes, owner or engine.ids.new_id(), lease_for, 1) if lanes else []
+    found = await engine.store.claim(lanes, owner or engine.kernel.ids.new_id(), lease_for, 1) if lanes else []
     return found[0] if found else None
 
 
@@ -70,7 +70,7 @@ async def settle(engine: Engine, task: Task, result: Json = None, error: Json = 
         finish = Finish("succeed", TaskState.COMPLETED, result=encode(result or {}))
     else:
         finish = Finish("fail", TaskState.FAILED, error=encode(error), error_code=error["code"])
-    return await engine.goals.settler.settle(task, task.claim, finish)
+    return await engine.goals.services.settler.settle(task, task.claim, finish)
 
 
 async def play(engine: Engine, kind: str, result: Json = None, error: Json = None) -> Task:
@@ -93,7 +93,7 @@ async def play_all(engine: Engine, kind: str) -> int:
 
 async def again(engine: Engine, task: Task) -> Task:
     """Another task about the same, as if it had never been done."""
-    made = NewTask(id=engine.ids.new_id(), lane=task.lane, payload=task.payload, root_id=task.root_id)
+    made = NewTask(id=engine.kernel.ids.new_id(), lane=task.lane, payload=task.payload, root_id=task.root_id)
     (answer,) = await engine.store.commit([Unit(tasks=(made,))])
     assert answer.verdict is Verdict.DONE
     found = await engine.store.find_task(made.id)

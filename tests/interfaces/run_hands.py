@@ -48,14 +48,14 @@ class Hands:
         return task
 
     async def payload(self, task: Task) -> dict[str, Any]:
-        return await self.engine.value_store.unpack(task.payload)
+        return await self.engine.kernel.value_store.unpack(task.payload)
 
     async def settle(self, task: Task, result: dict[str, Any] | None = None) -> Answer:
         decided = settlement(task, Succeeded(result or {}), RetryPolicy())
-        return await self.engine.run_kernel.settler.settle(task, task.claim, decided)
+        return await self.engine.kernel.run_services.settler.settle(task, task.claim, decided)
 
     async def fail(self, task: Task, message: str = "It broke.", kind: str | None = None) -> Answer:
-        return await self.engine.run_kernel.settler.settle(task, task.claim, failure(Problem("boom", message, kind)))
+        return await self.engine.kernel.run_services.settler.settle(task, task.claim, failure(Problem("boom", message, kind)))
 
     async def advance(self) -> int:
         """Do the advance tasks that are ready, until there are none; how many."""

@@ -6,10 +6,10 @@ from textual.widgets import DataTable
 
 from treadle.cli.top import Look, headline, spark
 from treadle.cli.top_app import TopApp
+from treadle.engine import Engine
 from treadle.model.access import OPEN
 from treadle.model.errors import StoreUnavailable
 from treadle.service import Service
-from treadle.wiring.engine import Engine
 
 
 def cells(app: TopApp, name: str) -> list[list[str]]:

@@ -112,8 +112,8 @@ async def do_everything(engine: Engine) -> dict[str, Any]:
     canceled = await engine.enqueue("nobody", {"text": MARKER})
     await engine.cancel(canceled, reason=f"because of {MARKER}")
     await write_entities(engine)
-    lines = await engine.reads.list_lines(small.id)
-    moves = await engine.reads.list_moves(failing.id)
+    lines = await engine.kernel.reads.list_lines(small.id)
+    moves = await engine.kernel.reads.list_moves(failing.id)
     seen = [move.data or "" for move in moves]
     assert MARKER in lines[0].message
     assert all(MARKER in data for data in seen)
@@ -203,7 +203,7 @@ async def test_a_codec_that_cannot_read_an_old_value_says_so_and_changes_nothing
         with pytest.raises(UnreadableValue, match="codec"):
             await stranger.result(done)
         with pytest.raises(UnreadableValue):
-            await stranger.value_store.unpack(stored)
+            await stranger.kernel.value_store.unpack(stored)
     async with make(url, Secret("key")) as engine:
         assert (await engine.get_task(done)).payload == stored
         assert await engine.result(done) == {"back": {"text": MARKER}}

@@ -64,7 +64,7 @@ async def test_a_handler_asks_is_left_and_is_entered_again_with_the_decision(url
         await engine.approvals.decide(shown.id, "approve", actor="ada", edits={"amount": 4})
         result = await engine.result(task, timeout=BOUND)
         assert result == {"by": "ada", "context": {"amount": 4}, "checkpoint": {"seen": True}}
-        assert [move.move for move in await engine.reads.list_moves(task.id)] == ["ask", "approve", "succeed"]
+        assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["ask", "approve", "succeed"]
         assert (await engine.verify()).holds
     assert [each and each["by"] for each in entered] == [None, "ada"]
 
@@ -379,7 +379,7 @@ async def test_secrets_are_in_no_log_and_no_error(url: str, caplog: pytest.LogCa
     for secret in (SECRET, "pass@", "token=abc"):
         assert secret not in caplog.text
         assert secret not in task.error
-        assert secret not in repr(engine.settings)
+        assert secret not in repr(engine.kernel.settings)
 
 
 async def test_nobody_is_told_where_no_webhook_is_set(url: str) -> None:
@@ -394,7 +394,7 @@ async def test_nobody_is_told_where_no_webhook_is_set(url: str) -> None:
 # --- at the edges ---
 
 
-async def test_what_is_asked_while_the_run_is_being_canceled_is_canceled_too(url: str) -> None:
+async def test_what_is_asked_while_the_run_is_being_canceled_is_canceled_too(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = make_engine(url)
     add_refund(engine)
     async with engine, engine.worker():
@@ -408,7 +408,7 @@ async def test_what_is_asked_while_the_run_is_being_canceled_is_canceled_too(url
             looks += 1
             return () if looks == 1 else await engine.approvals.rows_for_run(canceled)
 
-        engine.runs.closing = closing
+        monkeypatch.setattr(engine.runs, "_cancel_rows", closing)
         await engine.runs.cancel(run.id)
         assert (await engine.approvals.show(shown.id)).state == "canceled"
 
@@ -429,7 +429,7 @@ async def test_an_approval_that_cannot_be_read_now_is_seen_to_later(url: str) ->
         with pytest.raises(TaskFailed) as raised:
             await engine.result(task, timeout=BOUND)
         assert raised.value.error_code == "approval_expired"
-        assert [move.move for move in await engine.reads.list_moves(task.id)] == ["ask", "release", "fail"]
+        assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["ask", "release", "fail"]
         assert (await engine.verify()).holds
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 
 from treadle import Context, Engine, TaskFailed, TaskSpec
+from treadle.engine import NotOpen
 from treadle.model.errors import InvalidInput, InvalidStoreUrl
-from treadle.wiring.engine import NotOpen
 
 
 @pytest.fixture(params=ALL)

@@ -48,7 +48,7 @@ class Service:
 
 
 async def moves_of(engine: Engine, task_id: str) -> list[str]:
-    return [move.move for move in await engine.reads.list_moves(task_id)]
+    return [move.move for move in await engine.kernel.reads.list_moves(task_id)]
 
 
 async def outcomes(engine: Engine, task_id: str, action: str, request: Any, attempts: int) -> list[str]:
@@ -155,7 +155,7 @@ async def test_after_an_error_that_says_nothing_the_log_says_unknown(engine: Eng
         task = await engine.enqueue("pay")
         assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
         assert await outcomes(engine, task.id, "charge", None, 2) == ["unknown", "succeeded"]
-        moves = await engine.reads.list_moves(task.id)
+        moves = await engine.kernel.reads.list_moves(task.id)
         assert [move.move for move in moves] == ["retry", "tool_call.unknown", "succeed"]
         said = json.loads(moves[1].data or "")
         assert (said["action"], said["found"], said["attempt"]) == ("charge", "unknown", 2)
@@ -312,7 +312,7 @@ async def test_a_failure_that_a_lost_worker_recorded_is_that_failure_for_the_nex
         task = await engine.enqueue("pay")
         await asyncio.wait_for(stuck.wait(), BOUND)
         await engine.store.expire_leases_of([host.owner_id])
-        engine.committer.tell((await engine.store.wake(10)).lane_ids)
+        engine.kernel.committer.tell((await engine.store.wake(10)).lane_ids)
         assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
         assert await moves_of(engine, task.id) == ["expire", "retry", "succeed"]
         assert await outcomes(engine, task.id, "charge", None, 3) == ["failed", "none", "succeeded"]

@@ -120,10 +120,10 @@ async def test_a_reader_that_is_dropped_leaves_nothing_behind(engine):
     events = engine.events(after=0)
     async for _ in events:
         break
-    hooks = len(engine.committer.on_ready)
+    hooks = len(engine.kernel.committer.on_ready)
     del events
     gc.collect()
-    assert len(engine.committer.on_ready) == hooks - 1
+    assert len(engine.kernel.committer.on_ready) == hooks - 1
 
 
 # --- commits out of order, on PostgreSQL ---

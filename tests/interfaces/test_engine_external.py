@@ -308,7 +308,7 @@ async def test_jobs_behind_a_codec_work_and_are_only_told_of_without_it(
         assert (await sealed.verify()).problems == ()
     async with Engine(url, settings=Settings(), tolerant=True) as bare:
         assert (await bare.verify()).problems == ()
-        assert await bare.external_upkeep.rebuild() == (1, 0)
+        assert await bare.kernel.external_upkeep.rebuild() == (1, 0)
         with pytest.raises(UnreadableValue):
             await bare.external_jobs.list(live=None)
 

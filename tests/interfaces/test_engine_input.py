@@ -11,8 +11,8 @@ import pytest
 from tests.interfaces.engines import ALL, make_engine, url_of
 
 from treadle import Engine, TaskNotFound, TaskSpec
+from treadle.engine import NotOpen
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidStoreUrl, StoreUnavailable, TreadleError
-from treadle.wiring.engine import NotOpen
 
 NOBODY = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
 

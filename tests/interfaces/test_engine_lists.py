@@ -107,7 +107,7 @@ async def test_why_says_of_a_sleeper_with_a_limit_that_it_sleeps(engine: Engine)
     task = await engine.enqueue("work", limit_key="k", limit=1, delay=60)
     assert (await engine.why(task)).code == "delayed"
     assert (await engine.get_task(task)).shown_state == "pending"
-    (depth,) = (await engine.reads.overview()).depths
+    (depth,) = (await engine.kernel.reads.overview()).depths
     assert (depth.ready, depth.waiting, depth.held) == (0, 1, 0)
 
 
@@ -176,7 +176,7 @@ async def test_a_worker_starts_while_the_engines_own_list_drains(engine: Engine)
 
 async def test_locks_can_be_taken_while_the_default_list_drains(engine: Engine) -> None:
     await engine.lists.drain("default")
-    assert await Locks(engine.store, engine.committer, engine.ids).acquire("k", 1000) is not None
+    assert await Locks(engine.store, engine.kernel.committer, engine.kernel.ids).acquire("k", 1000) is not None
 
 
 async def test_a_draining_list_refuses_new_work_with_a_code(engine: Engine) -> None:

@@ -18,6 +18,7 @@ from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine
 from treadle.kernel.effects.decide import Begin, Effect
+from treadle.kernel.queue.service import Queue
 from treadle.kernel.recovery import Place
 from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import Event, Recovered
@@ -45,7 +46,7 @@ def dead_pid() -> int:
 
 
 def server(engine: Engine, name: str = "billing-1", pid: int | None = None, **fields: Any) -> Server:
-    known = {"id": engine.ids.new_id(), "name": name, "host": HOST, "pid": dead_pid() if pid is None else pid}
+    known = {"id": engine.kernel.ids.new_id(), "name": name, "host": HOST, "pid": dead_pid() if pid is None else pid}
     return Server(**known | {"version": "1", "state": "running"} | fields)
 
 
@@ -116,8 +117,8 @@ async def test_effects_in_the_middle_of_which_they_were_are_counted(url: str) ->
     async with make_engine(url) as engine:
         task = await held_by(engine, server(engine))
         begun = [Begin(Effect.of(task.id, None, task.root_id, action), 1).row for action in ("charge", "mail")]
-        await engine.committer.submit(Unit(task.claim, rows=tuple(begun)))
-        await engine.committer.submit(Unit(task.claim, rows=(replace(begun[0], outcome=_done(begun[0].outcome)),)))
+        await engine.kernel.committer.submit(Unit(task.claim, rows=tuple(begun)))
+        await engine.kernel.committer.submit(Unit(task.claim, rows=(replace(begun[0], outcome=_done(begun[0].outcome)),)))
         assert (await engine.recovery.recover(place(), dry_run=True)).unknown_effects == 1
         assert (await engine.recovery.recover(place())).unknown_effects == 1
 
@@ -181,8 +182,8 @@ async def test_pending_approvals_are_checked_and_orphans_canceled(url: str) -> N
             async with asyncio.timeout(BOUND):
                 while len(pending := await engine.approvals.list()) < 3:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
-        engine.queue.closing = None  # as if it had been ended by something that knows nothing of approvals
-        await engine.cancel(tasks[0])
+        kernel = engine.kernel
+        await Queue(kernel.store, kernel.committer, kernel.ids, kernel.value_store).cancel(tasks[0].id)  # approvals stay open
         (orphan,) = [each.id for each in pending if each.task_id == tasks[0].id]
         async with asyncio.timeout(BOUND):
             while (await engine.recovery.recover(dry_run=True)).overdue_approvals < 1:  # noqa: ASYNC110
@@ -220,8 +221,8 @@ async def test_services_are_asked_in_their_order_and_only_told_to_repair_for_rea
     events: list[Event] = []
     engine = Engine(url, settings=Settings(), emit=events.append)
     service = Service()
-    engine.recoverers.clear()
-    engine.recoverers["schedules"] = lambda: service
+    engine.kernel.recoverers.clear()
+    engine.kernel.recoverers["schedules"] = lambda: service
     async with engine:
         report = await engine.recovery.recover(dry_run=True)
         assert [(each.name, each.text) for each in report.others["schedules"]] == [("nightly", "3 ticks are due; 1 will fire")]

@@ -64,9 +64,9 @@ async def test_rules_come_from_the_settings(tmp_path):
         task = await engine.enqueue("work")
         await engine.cancel(task)
         clock.advance(59)
-        assert (await engine.retention.prune()).trees == 0
+        assert (await engine.kernel.retention.prune()).trees == 0
         clock.advance(1)
-        assert (await engine.retention.prune()).trees == 1
+        assert (await engine.kernel.retention.prune()).trees == 1
 
 
 async def test_a_sqlite_file_gives_its_space_back_when_much_was_pruned(tmp_path):
@@ -77,7 +77,7 @@ async def test_a_sqlite_file_gives_its_space_back_when_much_was_pruned(tmp_path)
         await fill(engine, 3000)
         clock.advance(31 * DAY)
         before = (await engine.store.describe())["page_count"]
-        report = await engine.retention.prune()
+        report = await engine.kernel.retention.prune()
         after = await engine.store.describe()
     assert (report.trees, report.freed > 0) == (3000, True)
     assert after["page_count"] < before / 2
@@ -92,11 +92,11 @@ async def test_a_file_that_cannot_shrink_in_steps_is_written_anew_on_demand(tmp_
     async with engine:
         await fill(engine, 2000)
         clock.advance(31 * DAY)
-        assert (await engine.retention.prune()).freed == 0
+        assert (await engine.kernel.retention.prune()).freed == 0
         assert await engine.store.compact(whole=True) > 1_000_000
         await fill(engine, 2000)
         clock.advance(31 * DAY)
-        assert (await engine.retention.prune()).freed > 0
+        assert (await engine.kernel.retention.prune()).freed > 0
         assert (await engine.verify()).problems == ()
 
 

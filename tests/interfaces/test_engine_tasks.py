@@ -68,7 +68,7 @@ async def test_failures_are_retried_and_counted(engine: Engine) -> None:
         task = await engine.enqueue("flaky")
         assert await engine.result(task, timeout=BOUND) == {"attempt": 3}
     assert (await engine.get_task(task)).failures == 2
-    assert [move.move for move in await engine.reads.list_moves(task.id)] == ["retry", "retry", "succeed"]
+    assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["retry", "retry", "succeed"]
 
 
 async def test_whoever_waits_for_a_task_that_fails_is_told_why(engine: Engine) -> None:
@@ -168,7 +168,7 @@ async def test_a_task_that_waits_can_be_canceled_and_retried(engine: Engine) -> 
     await engine.retry(task, actor="ann", payload={"n": 2})
     async with engine.worker():
         assert await engine.result(task, timeout=BOUND) == {"n": 2}
-    assert [move.move for move in await engine.reads.list_moves(task.id)] == ["cancel", "requeue", "succeed"]
+    assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["cancel", "requeue", "succeed"]
     assert (await engine.verify()).holds
 
 
@@ -213,12 +213,12 @@ async def test_a_failed_task_is_tried_again_by_its_own_policy_until_that_is_used
         for failures in (1, 2):
             with pytest.raises(TaskFailed):
                 await engine.result(task, timeout=BOUND)
-            await engine.queue.try_again(task.id, actor="ann")
+            await engine.kernel.queue.try_again(task.id, actor="ann")
             assert (await engine.get_task(task)).failures == failures
         with pytest.raises(TaskFailed):
             await engine.result(task, timeout=BOUND)
         with pytest.raises(RetriesUsedUp, match="retried 2 time"):
-            await engine.queue.try_again(task.id)
+            await engine.kernel.queue.try_again(task.id)
         assert (await engine.get_task(task)).state == "failed"
         await engine.retry(task)
         assert (await engine.get_task(task)).failures == 0
@@ -242,16 +242,16 @@ async def test_a_task_is_ended_whoever_holds_it_and_ending_it_so_again_is_a_no_o
     async with engine.worker():
         task = await engine.enqueue("long")
         await asyncio.wait_for(started.wait(), BOUND)
-        await engine.queue.end(task.id, done)
+        await engine.kernel.queue.end(task.id, done)
         assert await engine.result(task, timeout=BOUND) == {"by": "ann"}
         await asyncio.wait_for(stopped.wait(), BOUND)
-        await engine.queue.end(task.id, done)
+        await engine.kernel.queue.end(task.id, done)
         with pytest.raises(IllegalMove):
-            await engine.queue.end(task.id, Finish("fail", "failed", actor="ann"))
+            await engine.kernel.queue.end(task.id, Finish("fail", "failed", actor="ann"))
 
 
 async def test_enqueueing_the_same_id_again_changes_nothing_while_it_lives_and_after(engine: Engine) -> None:
-    spec = TaskSpec(name="echo", payload={"n": 1}, id=engine.ids.new_id())
+    spec = TaskSpec(name="echo", payload={"n": 1}, id=engine.kernel.ids.new_id())
     assert [(await engine.enqueue_many([spec]))[0].id for _ in range(2)] == [spec.id] * 2
     async with engine.worker():
         await engine.result(spec.id or "", timeout=BOUND)
@@ -310,11 +310,11 @@ async def test_lines_and_servers_are_there_for_people(engine: Engine) -> None:
     task = await engine.enqueue("talkative")
     async with engine.worker(name="tester") as host:
         await engine.result(task, timeout=BOUND)
-        (shown,) = await engine.reads.list_servers()
+        (shown,) = await engine.kernel.reads.list_servers()
         assert (shown.server.id, shown.server.name, shown.state) == (host.owner_id, "tester", "running")
         assert "talkative" in shown.server.handlers
-    assert [line.message for line in await engine.reads.list_lines(task.id)] == ["half way"]
-    (shown,) = await engine.reads.list_servers()
+    assert [line.message for line in await engine.kernel.reads.list_lines(task.id)] == ["half way"]
+    (shown,) = await engine.kernel.reads.list_servers()
     assert (shown.state, shown.server.handled) == ("stopped", 1)
 
 

@@ -142,7 +142,7 @@ async def test_work_that_does_not_stop_in_time_is_released_for_others(shared_url
             await asyncio.wait_for(started.wait(), BOUND)
         async with second.worker():
             assert await second.result(task, timeout=BOUND) == {"attempt": 2}
-        assert [move.move for move in await first.reads.list_moves(task.id)] == ["release", "succeed"]
+        assert [move.move for move in await first.kernel.reads.list_moves(task.id)] == ["release", "succeed"]
 
 
 async def test_a_sync_handler_is_told_to_stop_and_its_late_result_dropped(url: str) -> None:
@@ -164,7 +164,7 @@ async def test_a_sync_handler_is_told_to_stop_and_its_late_result_dropped(url: s
             assert await asyncio.to_thread(saw.wait, BOUND)
         ended = await engine.get_task(task)
         assert (ended.state, ended.result) == ("canceled", None)
-        assert [move.move for move in await engine.reads.list_moves(task.id)] == ["cancel"]
+        assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["cancel"]
 
 
 async def test_a_handler_may_enqueue_and_wait_for_more_work(url: str) -> None:
@@ -197,7 +197,7 @@ async def test_a_worker_that_cannot_register_leaves_nothing_behind(url: str, mon
                 raise AssertionError("must not start")
         assert not [thread for thread in threading.enumerate() if thread.name == "treadle-lease-renewer"]
         assert threading.active_count() <= before + 1  # a thread of the loop's pool may stay
-        assert engine.committer.on_ready == []
+        assert engine.kernel.committer.on_ready == []
 
 
 async def test_an_engine_can_be_opened_again(shared_url: str) -> None:

@@ -126,7 +126,7 @@ class _Task:
 def plain_handlers(name: str) -> dict[str, Handler]:
     """The example's handlers as functions of a payload."""
     handlers: dict[str, Handler] = {}
-    for handler in load(name).engine.registry:
+    for handler in load(name).engine.kernel.registry:
         given = (_Task(),) if handler.arguments == 2 else ()
         handlers[handler.name] = lambda payload, call=handler.call, given=given: call(payload, *given)
     return handlers

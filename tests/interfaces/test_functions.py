@@ -610,21 +610,21 @@ async def test_runs_are_pinned_and_wait_with_a_reason_until_adopted(scene: Scene
         newer = other.process()
         newer.engine = engine
         newer.runner = Process(engine).runner
-        newer.runner._registry = other.engine.function_registry
+        newer.runner._registry = other.engine.kernel.function_registry
         assert await newer.turn() == 0
         reason = await engine.run_reads.why(started.id)
         assert reason.code == "no_worker"
         assert "functions adopt" in reason.text
         assert "f@1" in reason.text
-        run = await engine.run_kernel.function_runs.adopt(started.id, 2, actor="ada")
+        run = await engine.kernel.run_services.function_runs.adopt(started.id, 2, actor="ada")
         assert run.state == "running"
         assert await newer.turn() == 1
     assert await engine.run_result(started, timeout=1) == "version 2"
     tasks = await engine.list_tasks(kind="function")
-    moves = [move for task in tasks for move in await engine.reads.list_moves(task.id)]
+    moves = [move for task in tasks for move in await engine.kernel.reads.list_moves(task.id)]
     assert [move.actor for move in moves if move.move == "cancel"] == ["ada"]
     with pytest.raises(IllegalMove):
-        await engine.run_kernel.function_runs.adopt(started.id, 1)
+        await engine.kernel.run_services.function_runs.adopt(started.id, 1)
 
 
 async def test_new_starts_take_the_newest_version(scene: Scene):

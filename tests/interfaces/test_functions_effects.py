@@ -47,7 +47,9 @@ async def _outcomes(scene: Scene, service: Service) -> list[str]:
 
 async def _doubts(scene: Scene) -> int:
     moves = [
-        move for task in await scene.engine.list_tasks(kind="function") for move in await scene.engine.reads.list_moves(task.id)
+        move
+        for task in await scene.engine.list_tasks(kind="function")
+        for move in await scene.engine.kernel.reads.list_moves(task.id)
     ]
     return sum(move.move == "tool_call.unknown" for move in moves)
 

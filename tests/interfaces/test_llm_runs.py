@@ -225,7 +225,7 @@ async def test_workers_take_prompts_from_the_queue_only_if_they_serve_models(ser
         assert (await plain.runs.status(run.id)).status == "PAUSED"
         async with desk(server, url) as engine:
             assert await engine.run_result(run, timeout=BOUND) == OUTPUTS
-            assert "desk.Summarize" in engine.fallback.names()
+            assert "desk.Summarize" in engine.kernel.registry.fallback.names()
     assert server.keys == [KEY]
 
 

@@ -85,7 +85,7 @@ async def test_a_service_that_never_answers_leaves_its_reservation_to_be_counted
 async def test_what_is_no_message_is_asked_for_again_and_then_fails_the_step(server, bad):
     server.script(bad, uses((TARGET, GOOD)), bad, bad, bad)
     async with desk(server) as engine:
-        engine.clock.sleep = _no_wait
+        engine.kernel.clock.sleep = _no_wait
         assert (await run_of(engine))[1] == OUTPUTS
         assert (await failure_of(engine))[0] == "llm_malformed"
     assert len(server.requests) == 5
@@ -108,7 +108,7 @@ async def test_a_crash_between_reserving_and_settling_charges_once(server, tmp_p
         run = await first.start_run(FLOW, "desk.Sort", {"letter": "x"}, budget=1)
         (task_id,) = await first.store.claim_of_run(run.id, HANDLER, "lost", 1, 1)
         task = await first.store.find_task(task_id)
-        meter = TaskMeter(first.store, first.ids.new_id, Prices(), task)
+        meter = TaskMeter(first.store, first.kernel.ids.new_id, Prices(), task)
         await meter.reserve("claude-haiku-4-5", {"max_tokens": 4096})
         # ... and the process is gone.
     server.script(uses((TARGET, GOOD)))
@@ -128,7 +128,7 @@ async def test_keys_are_in_no_log_event_error_repr_or_store(server, tmp_path: Pa
     async with desk(server, f"sqlite:///{path}", emit=events.append) as engine:
         assert (await run_of(engine))[1] == OUTPUTS
         _, error, run = await failure_of(engine)
-        said = [error, repr(engine.settings), repr(events), str(await engine.runs.get_run(run.id)), repr(vars(engine))]
+        said = [error, repr(engine.kernel.settings), repr(events), str(await engine.runs.get_run(run.id)), repr(vars(engine))]
         said += [str(task) for task in await engine.list_tasks()]
     stored = b"".join(each.read_bytes() for each in tmp_path.iterdir())  # noqa: ASYNC240
     assert server.keys == [KEY] * 4

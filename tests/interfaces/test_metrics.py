@@ -18,10 +18,10 @@ from treadle import Engine, ExternalProductionHandle, NonRetryable, Production, 
 from treadle.kernel.telemetry.events import LeasesExpired, LoopError, TaskSettled, TaskTaken
 from treadle.kernel.telemetry.observer import AttemptEnded, StoreCalled
 from treadle.model.errors import StoreUnavailable
+from treadle.observability.metric_table import METRICS, MOST_VALUES, OTHER
+from treadle.observability.metrics import FRESH_FOR
 from treadle.settings import Settings
 from treadle.testing import ManualClock, StubExternalSpecialist
-from treadle.wiring.metric_table import METRICS, MOST_VALUES, OTHER
-from treadle.wiring.metrics import FRESH_FOR
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -243,7 +243,7 @@ async def test_runs_and_their_steps_are_counted(scene: Scene):
 async def test_names_are_bounded(scene: Scene):
     metrics, engine = scene.engine.metrics, scene.engine
     for number in range(MOST_VALUES + 20):
-        engine.emit(TaskSettled("id", f"n{number}", "succeed", 1, 1.0, kind="handler", task_list=f"list{number}"))
+        engine.kernel.emit(TaskSettled("id", f"n{number}", "succeed", 1, 1.0, kind="handler", task_list=f"list{number}"))
     found = await scene.samples()
     lists = {dict(labels)["task_list"]: value for (name, labels), value in found.items() if name == "treadle_settles_total"}
     assert len(lists) == MOST_VALUES + 1
@@ -309,7 +309,7 @@ async def test_without_a_store_there_are_still_counters_and_no_stale_gauges(scen
         raise StoreUnavailable("down")
 
     monkeypatch.setattr(scene.engine.store, "list_depths", down)
-    scene.engine.emit(LoopError("waker", "boom"))
+    scene.engine.kernel.emit(LoopError("waker", "boom"))
     found = await scene.samples()
     assert found["treadle_store_up", ()] == 0
     assert found["treadle_loop_errors_total", (("loop", "waker"),)] == 1
@@ -356,7 +356,7 @@ async def test_off_means_off(scene: Scene):
 def test_who_asks_for_nothing_loads_nothing():
     code = """
 import sys
-import treadle.wiring.host
+import treadle.wiring.worker_host
 print([name for name in sys.modules if name.startswith(("prometheus", "opentelemetry"))])
 """
     assert say(code) == "[]"

@@ -7,6 +7,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,8 +16,8 @@ from tests.interfaces.commands import Treadle
 from treadle import Engine
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
+from treadle.observability.metrics_server import HEAD_LIMIT, is_loopback, parse_address, serve_metrics
 from treadle.settings import Settings
-from treadle.wiring.metrics_port import HEAD_LIMIT, is_loopback, parse_address, serve_metrics
 
 
 @pytest.fixture
@@ -47,8 +48,12 @@ async def say(url: str, request: bytes) -> bytes:
         writer.close()
 
 
+def serve(engine: Engine, address: str) -> AbstractAsyncContextManager[str]:
+    return serve_metrics(engine.metrics, engine.tokens, engine.kernel.emit, address)
+
+
 async def test_it_answers_get_and_nothing_else(engine: Engine):
-    async with serve_metrics(engine, "0") as url:
+    async with serve(engine, "0") as url:
         await engine.enqueue("x")
         status, kind, text = await asyncio.to_thread(fetch, url)
         assert (status, kind.partition(";")[0]) == (200, "text/plain")
@@ -67,11 +72,11 @@ async def test_it_answers_get_and_nothing_else(engine: Engine):
 
 
 async def test_where_others_can_reach_it_a_token_is_needed(engine: Engine, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("treadle.wiring.metrics_port.is_loopback", lambda host: False)
+    monkeypatch.setattr("treadle.observability.metrics_server.is_loopback", lambda host: False)
     reads = (await engine.tokens.create("prometheus", scopes=[Scope.READ])).secret
     works = (await engine.tokens.create("worker", scopes=[Scope.WORK])).secret
 
-    async with serve_metrics(engine, "0") as url:
+    async with serve(engine, "0") as url:
 
         async def status(authorization: str | None) -> int:
             headers = {} if authorization is None else {"Authorization": authorization}
@@ -85,9 +90,9 @@ async def test_where_others_can_reach_it_a_token_is_needed(engine: Engine, monke
 
 
 async def test_a_port_that_is_taken_is_stepped_over(engine: Engine):
-    async with serve_metrics(engine, "0") as first:
+    async with serve(engine, "0") as first:
         port = first.split(":")[2].partition("/")[0]
-        async with serve_metrics(engine, f"127.0.0.1:{port}") as second:
+        async with serve(engine, f"127.0.0.1:{port}") as second:
             assert second != first
             assert (await asyncio.to_thread(fetch, second))[0] == 200
 

@@ -422,7 +422,7 @@ async def test_handlers_run_in_threads_and_say_how_they_get_on(engine: Engine):
     trail = await worked(engine, await approved(engine))
     assert trail.objective.status == "DONE"
     (task,) = await engine.list_tasks(kind=RUN)
-    assert [line.message for line in await engine.reads.list_lines(task.id)] == ["a line"]
+    assert [line.message for line in await engine.kernel.reads.list_lines(task.id)] == ["a line"]
 
 
 async def test_an_effect_of_a_workorder_is_made_once(engine: Engine):
@@ -607,7 +607,7 @@ async def test_a_worker_takes_only_workorders_whose_handler_it_has(small: Engine
         async def do(payload: Any) -> Any:
             return {"content": "ok"}
 
-        small.committer.tell(())
+        small.kernel.committer.tell(())
         await ended(small, made)
 
 
@@ -636,7 +636,7 @@ async def test_a_specialist_is_no_handler_of_workorders(small: Engine):
     made = await approved(small)
     async with small.worker():
         small.specialist("do", Farm())
-        small.committer.tell(())
+        small.kernel.committer.tell(())
         (trail,) = await ended(small, made)
         assert {order.bundle.error.code for order in trail.workorders if order.bundle and order.bundle.error} == {
             "unexpected_result"
@@ -738,7 +738,7 @@ async def test_what_followed_from_an_objective_is_pruned_as_one_and_the_objectiv
 
     made = await approved(engine)
     await worked(engine, made)
-    report = await engine.retention.prune(older_than=0)
+    report = await engine.kernel.retention.prune(older_than=0)
     assert report.records > 0
     trail = await engine.objectives.show(made.objective_id)
     assert (trail.objective.status, trail.events, trail.workorders) == ("BLOCKED", [], [])

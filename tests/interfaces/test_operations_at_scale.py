@@ -88,13 +88,13 @@ async def test_a_store_that_work_passes_through_stays_as_small_as_it_was(request
                     task for start in range(0, size, 10_000) for task in await engine.enqueue_many(tasks[start : start + 10_000])
                 ]
                 await asyncio.gather(*[engine.result(task) for task in made])
-                report = await engine.retention.prune()
+                report = await engine.kernel.retention.prune()
                 assert (report.trees, await engine.store.count_finished()) == (size, {})
                 sizes.append((await engine.store.health()).bytes)
                 began = clock.monotonic()
                 await engine.result(await engine.enqueue("pass", {"text": ""}))
                 claims.append(clock.monotonic() - began)
-                await engine.retention.prune()
+                await engine.kernel.retention.prune()
         assert (await engine.verify()).checked == 1  # the engine's own task
     if kind == "sqlite":
         # After the first rounds the file has found its size; what is pruned is used again or given back.

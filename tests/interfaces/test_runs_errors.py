@@ -138,7 +138,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 async def test_an_evaluator_that_breaks_loses_no_result(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
-    hands.engine.run_kernel.advancer._emit = told.append
+    hands.engine.kernel.run_services.advancer._emit = told.append
     run = await hands.engine.start_run(NESTED, "Shop", {"orders": [1, 2, 3]})
     tasks = await hands.claim()
     with broken(monkeypatch):
@@ -152,7 +152,7 @@ async def test_an_evaluator_that_breaks_loses_no_result(hands: Hands, monkeypatc
         assert len(await hands.inbox(run.id)) == 3
         assert (await hands.engine.runs.get_run(run.id)).state == "running"
         assert await hands.advance() == 3
-    failed = await hands.engine.reads.list_tasks(states=("failed",), kind=ADVANCE)
+    failed = await hands.engine.kernel.reads.list_tasks(states=("failed",), kind=ADVANCE)
     assert [(task.kind, task.error_code, "a bug" in (task.error or "")) for task in failed] == [
         (ADVANCE, "evaluator_error", True)
     ] * 3
@@ -175,7 +175,7 @@ async def test_what_a_broken_evaluator_left_is_taken_in_later(hands: Hands, monk
     if way == "the run":
         await hands.engine.runs.resume(run.id)
     else:
-        for task in await hands.engine.reads.list_tasks(states=("failed",), kind=ADVANCE):
+        for task in await hands.engine.kernel.reads.list_tasks(states=("failed",), kind=ADVANCE):
             await hands.engine.retry(task.id)
         assert await hands.advance() == 3
     assert await hands.engine.run_result(run) == {"receipts": ["r1", "r2", "r3"]}
@@ -207,7 +207,7 @@ async def test_a_store_that_cannot_be_read_for_a_moment_costs_no_result(hands: H
     """What was decided under a claim is committed when the store is back, without having the handler run again."""
     run = await hands.engine.start_run(NESTED, "Shop", {"orders": [1, 2]})
     tasks = await hands.claim()
-    hands.engine.run_kernel.advancer.forget(run.id)
+    hands.engine.kernel.run_services.advancer.forget(run.id)
     store: Any = hands.engine.store
     find_run, load_steps = store.find_run, store.load_steps
 

@@ -243,7 +243,7 @@ async def test_a_retry_of_a_paused_run_stays_held(memory: Hands) -> None:
     task = (await memory.claim())[0]
     await memory.engine.runs.pause(run_id)
     decided = settlement(task, Retry(Problem("boom", "again"), after_for=0), RetryPolicy(retries=1))
-    await memory.engine.run_kernel.settler.settle(task, task.claim, decided)
+    await memory.engine.kernel.run_services.settler.settle(task, task.claim, decided)
     assert await memory.claim("handler", ADVANCE) == []
     await memory.engine.runs.resume(run_id)
     assert task.id in [each.id for each in await memory.claim()]

@@ -139,7 +139,7 @@ async def test_nothing_is_seen_before_the_commit_and_one_task_after_it(engine, w
         assert await tasks_of(engine) == []
     (task,) = await tasks_of(engine)
     assert (task.id, made.created, task.name, task.root_id) == (made.id, True, "work", made.id)
-    assert await engine.value_store.unpack(task.payload) == {"n": 1, "text": 'ü\\u0000 "x"'}
+    assert await engine.kernel.value_store.unpack(task.payload) == {"n": 1, "text": 'ü\\u0000 "x"'}
 
 
 async def test_a_worker_runs_what_was_committed_exactly_once(engine, way, postgres_schema):
@@ -306,4 +306,4 @@ async def test_values_go_through_the_codec_that_is_given(engine, way, postgres_s
     stored = (await engine.get_task(made)).payload
     assert ("marker" in stored, "rekram" in stored) == (False, True)
     with pytest.raises(TreadleError):
-        await engine.value_store.unpack(stored)
+        await engine.kernel.value_store.unpack(stored)

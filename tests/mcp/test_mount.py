@@ -103,7 +103,7 @@ async def test_who_is_held_to_a_list_runs_flows_there_and_is_told_what_is_wrong_
 
 async def test_a_body_may_not_be_too_large():
     async with shop_engine() as engine, serving(engine) as server, httpx.AsyncClient() as http:
-        big = {**HELLO, "padding": "x" * (engine.settings.payload_limit + (2 << 20))}
+        big = {**HELLO, "padding": "x" * (engine.kernel.settings.payload_limit + (2 << 20))}
         assert (await http.post(f"{server.url}/mcp", json=big, headers=ACCEPT)).status_code == 413
 
 
@@ -127,7 +127,7 @@ async def test_who_waits_is_told_how_it_stands_when_the_server_stops(mode: str):
 async def test_who_waits_here_is_counted_with_all_others_who_do():
     async with shop_engine() as engine, serving(engine) as server, over_http(server.url) as client, AsyncExitStack() as others:
         task = await engine.enqueue("later")
-        for _ in range(engine.settings.http_waiting_each):
+        for _ in range(engine.kernel.settings.http_waiting_each):
             others.enter_context(server.front.waiting.join(OPEN))
         asked = {"task_id": task.id, "wait_for": 50}
         assert refused(await client.call_tool("task_result", asked))["code"] == "too_many_waiting"

@@ -58,7 +58,7 @@ class Archive:
 
     async def list_tasks(self, name: str | None = None) -> list[Task]:
         """All tasks of a name, those that were pruned among them, opened."""
-        tasks = [await self.engine.open_values(task) for task in await self._store.list_tasks(TaskFilter(name=name), 10_000)]
+        tasks = [await self.engine.kernel.open_values(task) for task in await self._store.list_tasks(TaskFilter(name=name), 10_000)]
         gone = {task.id: task for found in self._found.values() for task in found.tasks if name in (None, task.name)}
         return [*tasks, *gone.values()]
 

@@ -117,7 +117,7 @@ async def _check_pruning(history: History) -> None:
     """What has ended is gone once its time is over, with all that belonged to it; and what is left still holds."""
     simulation = history.simulation
     engine = history.engine(simulation.start_process("gardener"))
-    await engine.retention.prune(older_than=0)
+    await engine.kernel.retention.prune(older_than=0)
     tables = ("finished", "runs", "steps", "mail", "blobs", "idempotency_outcomes")
     for table in (*tables, *(() if history.prunes else ("lines",))):  # who stood still may write a line on what is gone by now
         if count := await _count(history, table):

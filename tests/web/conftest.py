@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
+from treadle.engine import Engine
 from treadle.http.app import make_app
 from treadle.web.site import add_pages
-from treadle.wiring.engine import Engine
 
 
 @dataclass

@@ -356,7 +356,7 @@ async def add_runs(scene: Scene) -> None:
     scene.ids["task"] = task.id
     for n in range(1, 4):
         usage = Usage(
-            id=engine.ids.new_id(), run_id=started["llm"].id, step_id=None, task_id=task.id, attempt=1, request_no=n,
+            id=engine.kernel.ids.new_id(), run_id=started["llm"].id, step_id=None, task_id=task.id, attempt=1, request_no=n,
             model="claude-sonnet-4-5", reserved_micros=500_000,
         )  # fmt: skip
         await engine.store.reserve_usage(usage, None)
@@ -437,16 +437,16 @@ async def add_rest(scene: Scene) -> None:
         (inbox / re.sub(r"[/\0]", "", say(name))[:80]).write_text("sku;qty\npen;4\n")
     await engine.watchers.create("incoming", directory=str(inbox), task="report.Build", inputs=inputs, actor=key("ada"))
     await engine.watchers.create("rates", url="https://rates.example.org/eur.json", task="report.Build", paused=True)
-    await engine.registrations.save(
+    await engine.kernel.registrations.save(
         HandlerRegistration(
             "billing.Charge", "file:///srv/handlers/charge.py", requirements=["httpx>=0.28"], metadata={"owner": say("payments")}
         ),
         actor=key("ada"),
     )
-    now = engine.clock.now()
+    now = engine.kernel.clock.now()
     for n, (name, state, age) in enumerate((("loom-2", "running", 240_000), ("loom-3", "stopped", 60_000))):
         server = Server(
-            id=engine.ids.new_id(), name=say(name), host=say("box-7"), pid=4242 + n, version="1.0.0", state=state,
+            id=engine.kernel.ids.new_id(), name=say(name), host=say("box-7"), pid=4242 + n, version="1.0.0", state=state,
             handlers=["mail.Send", "shop.*"], task_lists=["default", "mail"], concurrency=32, handled=1811, failed=7, running=2,
             started_at=now - 7_200_000, heartbeat_at=now - age, counts={"mail.Send": [1804, 7]},
         )  # fmt: skip

@@ -22,7 +22,7 @@ async def asked(visit: Visit, count: int = 1, **options: object) -> list[str]:
         for n in range(count):
             await visit.engine.enqueue("pay.Out", {"n": n})
         while len(found := await visit.engine.approvals.list()) < count:
-            await visit.engine.clock.sleep(0.01)
+            await visit.engine.kernel.clock.sleep(0.01)
     return [each.id for each in found][::-1]
 
 

@@ -22,7 +22,7 @@ def handle(payload):
 async def test_a_handler_is_registered_edited_tried_and_removed(visit: Visit, tmp_path: Path):
     module = tmp_path / "billing.py"
     module.write_text(CODE)
-    visit.engine.settings = replace(visit.engine.settings, handler_roots=(str(tmp_path),))
+    visit.engine.kernel.settings = replace(visit.engine.kernel.settings, handler_roots=(str(tmp_path),))
     page = await visit.do("/handlers", facet_name="billing.Pay", module_uri=f"file://{module}", metadata='{"gateway": "acme"}')
     assert "billing.Pay is registered." in page
     assert "billing.Pay" in main_of(await visit.page("/handlers"))

@@ -23,8 +23,8 @@ async def test_the_fleet_and_each_of_its_servers_are_shown(visit: Visit):
 async def test_events_are_listed_newest_first_and_filtered(visit: Visit):
     first = await visit.engine.enqueue("greet", {"name": "Ada"})
     second = await visit.engine.enqueue("greet", {"name": "Bob"})
-    await visit.engine.queue.cancel(first.id, actor="ann")
-    await visit.engine.queue.pause(second.id, actor="bob")
+    await visit.engine.kernel.queue.cancel(first.id, actor="ann")
+    await visit.engine.kernel.queue.pause(second.id, actor="bob")
     page = main_of(await visit.page("/events"))
     assert page.index(second.id) < page.index(first.id)
     assert "ann" in page
@@ -43,8 +43,8 @@ async def test_events_are_live_until_they_are_held_still(visit: Visit):
 async def test_older_events_are_a_page_away(visit: Visit):
     for _ in range(60):
         made = await visit.engine.enqueue("greet", {"name": "Ada"})
-        await visit.engine.queue.pause(made.id, actor="ann")
-        await visit.engine.queue.resume(made.id, actor="ann")
+        await visit.engine.kernel.queue.pause(made.id, actor="ann")
+        await visit.engine.kernel.queue.resume(made.id, actor="ann")
     newest = main_of(await visit.page("/events"))
     assert 'id="event-120"' in newest
     assert 'id="event-20"' not in newest

@@ -42,7 +42,7 @@ async def test_lists_get_rules_of_their_own(visit: Visit):
 
 async def test_pruning_is_previewed_and_done(visit: Visit, monkeypatch: pytest.MonkeyPatch):
     made = await visit.engine.enqueue("greet", {"name": "Ada"})
-    await visit.engine.queue.cancel(made.id, actor="ann")
+    await visit.engine.kernel.queue.cancel(made.id, actor="ann")
     await visit.do("/settings/retention", task_list="default", completed="0", failed="0")
     monkeypatch.setattr(settings, "PAGES_AT_ONCE", 1)
 
@@ -63,7 +63,7 @@ async def test_pruning_is_previewed_and_done(visit: Visit, monkeypatch: pytest.M
 async def test_the_store_is_shown_and_its_log_verified_page_by_page(visit: Visit, monkeypatch: pytest.MonkeyPatch):
     for _ in range(3):
         made = await visit.engine.enqueue("greet", {"name": "Ada"})
-        await visit.engine.queue.cancel(made.id, actor="ann")
+        await visit.engine.kernel.queue.cancel(made.id, actor="ann")
     assert "looked for on demand" in await visit.page("/settings/store")
     page = main_of(await visit.page("/settings/store?measure"))
     assert "Finished: canceled" in page

@@ -61,8 +61,8 @@ class Agent:
         self._persistence = persistence
         self._evaluator = evaluator
         self._config = config
-        self._server_id = persistence.engine.ids.new_id()
-        self._monotonic = persistence.engine.clock.monotonic
+        self._server_id = persistence.engine.kernel.ids.new_id()
+        self._monotonic = persistence.engine.kernel.clock.monotonic
         self._profile = Profile(config.server_group, config.service_name, config.server_name, topics, config.max_concurrent)
         self._asts: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
         self._endings = Endings(persistence, evaluator, self._asts)
@@ -89,7 +89,7 @@ class Agent:
     @property
     def lease_for(self) -> int:
         """Milliseconds that a claim holds between renewals."""
-        return round(self._persistence.engine.settings.lease * 1000)
+        return round(self._persistence.kernel.settings.lease * 1000)
 
     # the public face
 
@@ -154,7 +154,7 @@ class Agent:
                 continue
             self._handle(each, registry.find(each.task.name))
         prompts = self._ask_prompts(registry, self._config.max_concurrent - len(held))
-        self._persistence.run(self._persistence.engine.run_kernel.lines.flush())
+        self._persistence.run(self._persistence.kernel.run_services.log_lines.flush())
         return len(held) + prompts
 
     def prepare_once(self) -> None:
@@ -209,7 +209,7 @@ class Agent:
         task = held.task
         lines: list[LogLine] = []
         problem = refusal(task)
-        outcome = work(Context(task, self._persistence.engine.clock.now, lines.append)) if problem is None else Failed(problem)
+        outcome = work(Context(task, self._persistence.kernel.clock.now, lines.append)) if problem is None else Failed(problem)
         if outcome is None:
             self._persistence.run(self._persistence.release(held, "no handler here"))
             return
@@ -225,7 +225,7 @@ class Agent:
     def _serve(self) -> None:
         config, run = self._config, self._persistence.run
         host = AgentHost(
-            self._persistence.engine,
+            self._persistence.kernel,
             self._profile,
             concurrency=config.max_concurrent + OWN_KINDS,
             threads=config.max_concurrent,

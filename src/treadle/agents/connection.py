@@ -15,6 +15,8 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from treadle.agents.claims import Claims, Held
+from treadle.engine import Engine
+from treadle.engine.sync import BlockingEngine
 from treadle.kernel.claims import take
 from treadle.kernel.queue.decide import decide, refusal
 from treadle.kernel.queue.locks import Locks
@@ -27,8 +29,6 @@ from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.tasks import LogLine, Task
 from treadle.model.values import Json, decode
 from treadle.settings import Settings
-from treadle.wiring.engine import Engine
-from treadle.wiring.sync import BlockingEngine
 from treadle.workers.builtins import builtin_handlers
 from treadle.workers.call import call
 from treadle.workers.context import Context
@@ -53,21 +53,22 @@ class Connection:
 
     def __init__(self, url: str | None = None, *, settings: Settings | None = None, engine: Engine | None = None) -> None:
         self.engine = engine or Engine(url, settings=settings)
-        self.owner_id = self.engine.ids.new_id()
+        self.kernel = self.engine.kernel
+        self.owner_id = self.kernel.ids.new_id()
         self.claims = Claims()
         self._face = BlockingEngine(self.engine)
         self._face.__enter__()
         self._thread = self._loop_thread()
-        self._waker = Waker(self.engine.store, self.engine.clock, LEASE_FOR, self.engine.committer.tell, self.engine.emit)
+        self._waker = Waker(self.kernel.store, self.kernel.clock, LEASE_FOR, self.kernel.committer.tell, self.kernel.emit)
         self._scripts: ScriptRunner | None = None
-        self.locks = Locks(self.engine.store, self.engine.committer, self.engine.ids, namespace=self.engine.settings.namespace)
+        self.locks = Locks(self.kernel.store, self.kernel.committer, self.kernel.ids, namespace=self.kernel.settings.namespace)
         self._closed = False
         _close_at_exit(self)
 
     @property
     def url(self) -> str:
         """The URL of the store."""
-        return self.engine.store.url
+        return self.kernel.store.url
 
     def __enter__(self) -> Self:
         return self
@@ -117,19 +118,19 @@ class Connection:
 
         When nothing is ready, what is due is made so: nobody else may be there to do it.
         """
-        store, namespace = self.engine.store, self.engine.settings.namespace
+        store, namespace = self.kernel.store, self.kernel.settings.namespace
         tasks: list[Task] = []
-        sent_at = self.engine.clock.monotonic()
+        sent_at = self.kernel.clock.monotonic()
         for woken in (False, True):
             lane_ids = [
                 lane_id
                 for lane_id, lane in (await store.list_lanes()).items()
                 if lane.namespace == namespace and task_list in (None, lane.task_list) and matches(lane.kind, lane.name)
             ]
-            sent_at = self.engine.clock.monotonic()
+            sent_at = self.kernel.clock.monotonic()
             if lane_ids:
                 claim = partial(store.claim, lane_ids, self.owner_id, lease_for)
-                tasks = await take(claim, self.engine.approvals.tend, limit)
+                tasks = await take(claim, self.kernel.approvals.tend, limit)
             if tasks or woken:
                 break
             await self._waker.tick()
@@ -140,7 +141,7 @@ class Connection:
 
     async def payload_of(self, task: Task) -> dict[str, Json]:
         """What the task was given, as a new object."""
-        text = await self.engine.value_store.open_text(task.payload) if task.payload.startswith("@") else task.payload
+        text = await self.kernel.value_store.open_text(task.payload) if task.payload.startswith("@") else task.payload
         found: dict[str, Json] = decode(text)
         return found
 
@@ -150,11 +151,11 @@ class Connection:
         A result that cannot be stored raises `InvalidPayload` or `PayloadTooLarge`, and the claim is still held.
         """
         try:
-            decided = decide(held.task, outcome, policy, self.engine.ids.random, self.engine.settings.payload_limit)
+            decided = decide(held.task, outcome, policy, self.kernel.ids.random, self.kernel.settings.payload_limit)
         except InvalidInput:
             self.claims.add(held)
             raise
-        answer = await self.engine.run_kernel.settler.settle(held.task, held.claim, decided)
+        answer = await self.kernel.run_services.settler.settle(held.task, held.claim, decided)
         return answer.verdict is Verdict.DONE
 
     async def release(self, held: Held, reason: str) -> None:
@@ -166,7 +167,7 @@ class Connection:
         """Do what the engine itself left to be done, so that runs go on with agents alone; how much that was."""
         if self._scripts is None:
             self._scripts = ScriptRunner()
-        handlers = builtin_handlers(self._scripts, self.engine.retention)
+        handlers = builtin_handlers(self._scripts, self.kernel.retention)
         held = await self.claim_where(lambda kind, _: kind in (ADVANCE, SCRIPT), None, limit)
         for each in held:
             self.claims.take(each.task.id)
@@ -174,18 +175,18 @@ class Connection:
             if problem is not None:
                 await self.settle(each, Failed(problem))
                 continue
-            each.task.payload = await self.engine.value_store.open_text(each.task.payload)
-            context = Context(each.task, self.engine.clock.now, lambda _: None)
+            each.task.payload = await self.kernel.value_store.open_text(each.task.payload)
+            context = Context(each.task, self.kernel.clock.now, lambda _: None)
             handler = handlers[each.task.kind]
             await self.settle(each, await call(handler, context, _NoExecutor()), handler.retry)
         return len(held)
 
     async def claim_prompt(self, task_list: str, served: Callable[[str], bool]) -> Held | None:
         """Claim one task of a prompt, if this engine serves prompts; none of a name that is `served` by a handler."""
-        fallback, namespace = self.engine.fallback, self.engine.settings.namespace
+        fallback, namespace = self.kernel.registry.fallback, self.kernel.settings.namespace
         if fallback is None:
             return None
-        lanes = [lane for lane in (await self.engine.store.list_lanes()).values() if lane.namespace == namespace]
+        lanes = [lane for lane in (await self.kernel.store.list_lanes()).values() if lane.namespace == namespace]
         await fallback.look(sorted({lane.name for lane in lanes if lane.kind == HANDLER and not served(lane.name)}))
 
         def is_prompt(kind: str, name: str) -> bool:
@@ -195,16 +196,16 @@ class Connection:
 
     async def ask_prompt(self, held: Held, context: Context) -> Outcome | None:
         """What the engine's own way of serving prompts makes of the task; None if it serves it no longer."""
-        handler = None if self.engine.fallback is None else self.engine.fallback.find(held.task.name)
+        handler = None if self.kernel.registry.fallback is None else self.kernel.registry.fallback.find(held.task.name)
         if handler is None:
             return None
-        held.task.payload = await self.engine.value_store.open_text(held.task.payload)
+        held.task.payload = await self.kernel.value_store.open_text(held.task.payload)
         bounded = handler if handler.timeout_for is not None else replace(handler, timeout_for=PROMPT_FOR)
         return await call(bounded, context, _NoExecutor())
 
     async def append_lines(self, lines: list[LogLine]) -> None:
         """Store what handlers wrote."""
-        await self.engine.store.append_lines(lines)
+        await self.kernel.store.append_lines(lines)
 
 
 class _NoExecutor:

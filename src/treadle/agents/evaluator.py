@@ -222,7 +222,7 @@ class Evaluator:
                 still = 0
                 with suppress(Refused):  # it changes too fast to need that
                     await runs.repair(run_id, actor=self.persistence.owner_id)
-            await self.persistence.engine.clock.sleep(_PAUSE)  # others are at it
+            await self.persistence.engine.kernel.clock.sleep(_PAUSE)  # others are at it
         return ExecutionResult(
             False, run_id, {}, f"still moving after {self._max_iterations} looks", self._max_iterations, ExecutionStatus.TIMEOUT
         )
@@ -253,7 +253,7 @@ class Evaluator:
         step = await self.persistence.engine.store.find_step(parse_id(step_id, "step id"))
         if step is None:
             raise UnknownStep(step_id)
-        return load_step(step, self.persistence.engine.value_store).run_id
+        return load_step(step, self.persistence.engine.kernel.value_store).run_id
 
 
 def _name_of(workflow: object) -> str | None:

@@ -10,8 +10,8 @@ import msgspec
 
 from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
 from treadle.model.tasks import Server
-from treadle.wiring.engine import Engine
-from treadle.wiring.host import WorkerHost
+from treadle.wiring.kernel import Kernel
+from treadle.wiring.worker_host import WorkerHost
 from treadle.workers.lease_renewer import LeaseRenewer
 
 OWN_KINDS = 16
@@ -54,9 +54,9 @@ class Profile:
 class AgentHost(WorkerHost):
     """A `WorkerHost` that registers with an agent's profile and counts what it handles by name."""
 
-    def __init__(self, engine: Engine, profile: Profile, *, emit: Emit | None = None, **options: Any) -> None:
+    def __init__(self, kernel: Kernel, profile: Profile, *, emit: Emit | None = None, **options: Any) -> None:
         self._profile = profile
-        super().__init__(engine, emit=_counting(emit or engine.emit, profile.counts), name=profile.server_name, **options)
+        super().__init__(kernel, emit=_counting(emit or kernel.emit, profile.counts), name=profile.server_name, **options)
 
     def _make_lease_renewer(self) -> LeaseRenewer:
         lease_renewer = super()._make_lease_renewer()

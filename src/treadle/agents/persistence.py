@@ -69,7 +69,7 @@ class Persistence(Records, Locking, Connection):
 
         async def get() -> TaskDefinition | None:
             step = await self.engine.store.find_step(parse_id(step_id, "step id"))
-            row = None if step is None else load_step(step, self.engine.value_store)
+            row = None if step is None else load_step(step, self.engine.kernel.value_store)
             task = None if row is None else await self.engine.store.find_task(row.task_id or task_id_of(row))
             return None if task is None else await self._shown(task)
 

@@ -44,7 +44,7 @@ class Records(Connection):
 
         async def get() -> StepDefinition | None:
             found = await self.engine.store.find_step(parse_id(step_id, "step id"))
-            return None if found is None else await self._step(load_step(found, self.engine.value_store))
+            return None if found is None else await self._step(load_step(found, self.engine.kernel.value_store))
 
         return self.run(get())
 
@@ -96,7 +96,7 @@ class Records(Connection):
 
         async def get() -> list[dict[str, Any]]:
             step = await self.engine.store.find_step(parse_id(step_id, "step id"))
-            row = None if step is None else load_step(step, self.engine.value_store)
+            row = None if step is None else load_step(step, self.engine.kernel.value_store)
             lines = [] if row is None else await self.engine.store.list_lines(row.task_id or task_id_of(row), _PAGE)
             return [
                 {"time": line.at, "level": line.level, "source": line.source, "message": line.message, "details": line.said or None}
@@ -119,7 +119,7 @@ class Records(Connection):
         """All servers, newest first; those that missed three heartbeats are `lost`."""
 
         async def get() -> list[ServerDefinition]:
-            return [server_of(shown.server, shown.state) for shown in await self.engine.reads.list_servers()]
+            return [server_of(shown.server, shown.state) for shown in await self.engine.kernel.reads.list_servers()]
 
         return self.run(get())
 
@@ -140,7 +140,7 @@ class Records(Connection):
     def save_handler_registration(self, registration: HandlerRegistration) -> None:
         """Insert the registration, or replace the one of that facet; raises what is wrong with it."""
         check_registration(registration)
-        self.run(self.engine.store.save_handler(self.engine.settings.namespace, registration))
+        self.run(self.engine.store.save_handler(self.engine.kernel.settings.namespace, registration))
 
     def get_handler_registration(self, facet_name: str) -> HandlerRegistration | None:
         """The registration of exactly that name."""
@@ -148,11 +148,11 @@ class Records(Connection):
 
     def list_handler_registrations(self) -> list[HandlerRegistration]:
         """All registrations, by name."""
-        return self.run(self.engine.store.list_handlers(self.engine.settings.namespace))
+        return self.run(self.engine.store.list_handlers(self.engine.kernel.settings.namespace))
 
     def delete_handler_registration(self, facet_name: str) -> bool:
         """Remove the registration; False if there was none."""
-        return self.run(self.engine.store.delete_handler(self.engine.settings.namespace, facet_name))
+        return self.run(self.engine.store.delete_handler(self.engine.kernel.settings.namespace, facet_name))
 
     async def _step(self, row: StepRow) -> StepDefinition:
         return step_of(row, await self._plain(row.params), await self._plain(row.returns))
@@ -160,7 +160,7 @@ class Records(Connection):
     async def _plain(self, attributes: dict[str, Any]) -> dict[str, Json]:
         """The attributes with their big values, nothing of it shared with anybody."""
         wanted = [value.digest for value in attributes.values() if isinstance(value, BlobRef)]
-        found = await self.engine.value_store.load(wanted) if wanted else {}
+        found = await self.engine.kernel.value_store.load(wanted) if wanted else {}
         whole = {name: found[value.digest] if isinstance(value, BlobRef) else value for name, value in attributes.items()}
         copy: dict[str, Json] = decode(encode(whole, "attributes", _LIMIT))
         return copy

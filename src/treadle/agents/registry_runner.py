@@ -68,7 +68,7 @@ class RegistryRunner(Agent):
         self._registry = LiveRegistry()
         self._registrations: list[HandlerRegistration] = []
         engine = persistence.engine
-        self.modules = Modules(engine.settings.handler_roots, engine.clock.monotonic)
+        self.modules = Modules(engine.kernel.settings.handler_roots, engine.kernel.clock.monotonic)
 
     def register_handler(
         self,

@@ -66,7 +66,7 @@ class _ServiceRegistry(Registry):
     def __init__(self, tools: ToolRegistry, topics: list[str], evaluator: Evaluator) -> None:
         super().__init__()
         self._tools, self._topics, self._evaluator = tools, topics, evaluator
-        self._monotonic = evaluator.persistence.engine.clock.monotonic
+        self._monotonic = evaluator.persistence.engine.kernel.clock.monotonic
         for name, call in ((EXECUTE, self._execute), (RESUME, self._resume)):
             self.add(make_handler(name, call))
 
@@ -146,7 +146,7 @@ class RunnerService(Agent):
     def start(self) -> None:
         """Serve until `stop`, SIGTERM or SIGINT; blocks. Raises `NoFreePort` before anything is claimed."""
         config = self._config
-        self._started_at = self._persistence.engine.clock.monotonic()
+        self._started_at = self._persistence.engine.kernel.clock.monotonic()
         self._status = StatusServer(config.http_port, config.http_max_port_attempts, self._health, self._describe)
         try:
             with _signals(self.stop):
@@ -219,7 +219,7 @@ class RunnerService(Agent):
             "server_id": self.server_id,
             "state": "running" if self.is_running else "startup",
             "running": self.is_running,
-            "uptime_ms": round((self._persistence.engine.clock.monotonic() - self._started_at) * 1000),
+            "uptime_ms": round((self._persistence.engine.kernel.clock.monotonic() - self._started_at) * 1000),
             "handled": {name: {"handled": done, "not_handled": not_done} for name, (done, not_done) in counts.items()},
             "active_work_items": 0 if host is None else host.worker.running,
             "config": asdict(self._config),

@@ -83,8 +83,8 @@ class Endings:
     async def settle(self, task: Task, claim: Claim, decided: Finish | Park) -> Answer:
         """What the loop of `start` settles with, for an evaluator that is to be asked: in a thread, as its methods block."""
         if not _of_flow(task) or task.step_id is None or not isinstance(decided, Finish):
-            return await self._persistence.engine.run_kernel.settler.settle(task, claim, decided)
-        held = Held(task, self._persistence.engine.clock.monotonic())
+            return await self._persistence.engine.kernel.run_services.settler.settle(task, claim, decided)
+        held = Held(task, self._persistence.engine.kernel.clock.monotonic())
         self._persistence.claims.add(held)
         await asyncio.to_thread(self._end_and_resume, held, _outcome_of(decided))
         return DONE

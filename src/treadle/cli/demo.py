@@ -22,6 +22,7 @@ from treadle.cli.demo_crew import Crew
 from treadle.cli.demo_delivery import Delivery
 from treadle.cli.demo_view import View, make_view, summary
 from treadle.cli.session import NotOverHttp, Session
+from treadle.engine import Engine
 from treadle.kernel.queue.service import TaskSpec
 from treadle.kernel.store.verify import VerifyReport
 from treadle.model.errors import TreadleError
@@ -29,7 +30,6 @@ from treadle.model.runs import Run
 from treadle.model.states import FINAL_TASK_STATES, RunState, TaskState
 from treadle.model.tasks import Move, Task
 from treadle.model.values import Json, decode
-from treadle.wiring.engine import Engine
 
 WORKERS = 3
 LEASE = 2.0
@@ -98,9 +98,9 @@ async def demo(session: Session) -> None:
 
 async def _tell(session: Session, url: str, folder: Path) -> None:
     engine = Engine(url, settings=session.settings)
-    namespace = f"demo-{engine.ids.new_id()[-12:]}" if session.chosen.typed_store else session.settings.namespace
+    namespace = f"demo-{engine.kernel.ids.new_id()[-12:]}" if session.chosen.typed_store else session.settings.namespace
     engine.use_store(url, replace(session.settings, namespace=namespace))
-    view = make_view(session, engine.clock)
+    view = make_view(session, engine.kernel.clock)
     async with engine:
         async with Crew(engine, url, namespace, folder, LEASE) as crew:
             story = Story(engine, crew, view, lamp=folder / "lamp", delivery=Delivery(engine))
@@ -112,7 +112,7 @@ async def _tell(session: Session, url: str, folder: Path) -> None:
             view.say("Everything has ended; the workers are told to stop.")
             await crew.stop()
         report = await engine.verify()
-        moves = {task.id: await engine.reads.list_moves(task.id) for task in story.tasks}
+        moves = {task.id: await engine.kernel.reads.list_moves(task.id) for task in story.tasks}
         order = await _order(story)
         checks = _check(story, report, moves, order)
         value = {

@@ -10,9 +10,9 @@ from typing import Self
 
 from treadle.cli.fleet import worker_command
 from treadle.cli.worker_process import Serving
+from treadle.engine import Engine
 from treadle.model.errors import TreadleError
 from treadle.settings import child_environment
-from treadle.wiring.engine import Engine
 
 _START_PATIENCE = 30.0
 _STOP_PATIENCE = 10.0
@@ -62,7 +62,7 @@ class Crew:
                 while len(self.owners) < count:
                     self.check()
                     await asyncio.sleep(0.05)
-                    for shown in await self._engine.reads.list_servers():
+                    for shown in await self._engine.kernel.reads.list_servers():
                         if shown.server.pid in self._workers and shown.state == "running":
                             self.owners[shown.server.id] = shown.server.pid
         except TimeoutError:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from treadle.engine import Engine
 from treadle.model.names import FUNCTION
 from treadle.model.states import RunState
 from treadle.model.values import Json
-from treadle.wiring.engine import Engine
 
 REST = 1.5
 """Seconds that the cloth rests before somebody is asked."""
@@ -43,8 +43,8 @@ class Delivery:
         if run.state not in (RunState.COMPLETED, RunState.FAILED, RunState.CANCELED):
             return None
         self.ended = True
-        for task in await self.engine.reads.list_tasks(run_id=self.run_id, kind=FUNCTION):
-            self.waits += [move.move for move in await self.engine.reads.list_moves(task.id)].count("wait")
+        for task in await self.engine.kernel.reads.list_tasks(run_id=self.run_id, kind=FUNCTION):
+            self.waits += [move.move for move in await self.engine.kernel.reads.list_moves(task.id)].count("wait")
         self.result = (await self.engine.runs.outputs(run)).get("result") if run.state == RunState.COMPLETED else run.error
         return f"the delivery: {run.state}, {self.result}"
 
@@ -55,7 +55,7 @@ class Delivery:
             self.approval_id, self.asked = shown.id, shown.approval.request.title
             await self.engine.approvals.decide(shown.id, "approve", actor=ACTOR, reason="in daylight", edits={"at": "noon"})
             return f"the delivery: asks {self.asked!r}. Somebody approves it, for noon; it goes on at once."
-        tasks = await self.engine.reads.list_tasks(run_id=self.run_id)
+        tasks = await self.engine.kernel.reads.list_tasks(run_id=self.run_id)
         asleep = any(task.owner_id is None and task.wake_at is not None for task in tasks)
         if asleep and not self.seen_asleep:
             self.seen_asleep = True

@@ -6,9 +6,9 @@ import asyncio
 import os
 from pathlib import Path
 
+from treadle.engine import Engine
 from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
-from treadle.wiring.engine import Engine
 from treadle.workers.context import Context
 from treadle.workers.functions.context import FunctionContext
 

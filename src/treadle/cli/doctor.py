@@ -16,13 +16,13 @@ from click.exceptions import Exit
 from treadle.cli.exits import FAILED
 from treadle.cli.format import grid, plain, state
 from treadle.cli.session import Session
+from treadle.engine import Engine
 from treadle.kernel.store.health import findings
 from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Keep, Unit
 from treadle.model.clock import span
 from treadle.model.errors import SchemaBehind, StoreError, TreadleError
 from treadle.model.tasks import Claim
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -63,7 +63,7 @@ def _table(checks: list[Check]) -> RenderableType:
 def _machine(session: Session) -> Iterator[Check]:
     from importlib.metadata import PackageNotFoundError, version
 
-    from treadle.wiring.host import SHORTEST_LEASE_FOR
+    from treadle.wiring.worker_host import SHORTEST_LEASE_FOR
 
     yield Check("python", "ok", f"{platform.python_version()} on {platform.system()}")
     try:
@@ -177,7 +177,7 @@ async def _work(engine: Engine) -> AsyncIterator[Check]:
         yield Check("leases", "warn", found, "Start a worker: any one of them wakes what is due.")
     else:
         yield Check("leases", "ok", f"{len(running)} held, none overdue")
-    servers = await engine.reads.list_servers()
+    servers = await engine.kernel.reads.list_servers()
     count = {word: sum(shown.state == word for shown in servers) for word in ("running", "lost")}
     found = f"{count['running']} running, {count['lost']} lost"
     if not count["running"]:

@@ -68,7 +68,7 @@ async def enqueue(
         timeout=seconds(timeout, "--timeout"),
         deadline=seconds(deadline, "--deadline"),
     )
-    async with session.api(migrate=True, first=lambda engine: engine.queue.check([spec])) as api:
+    async with session.api(migrate=True, first=lambda engine: engine.kernel.queue.check([spec])) as api:
         made = await api.tasks.enqueue(
             name,
             value,

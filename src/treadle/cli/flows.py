@@ -8,8 +8,8 @@ from treadle.cli.command import argument, option
 from treadle.cli.format import ago, facts, grid, plain, when
 from treadle.cli.session import Session
 from treadle.cli.sources import read_sources
+from treadle.engine import Engine
 from treadle.model.names import check_name
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 from treadle.cli.session import Session
+from treadle.engine import Engine
 from treadle.model.errors import InvalidInput, TreadleError
-from treadle.wiring.engine import Engine
 
 
 class HandlersNotFound(InvalidInput):
@@ -33,16 +33,16 @@ def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
     if not engines:
         return [Engine(session.settings.store, settings=session.settings)]
     for engine in dict.fromkeys(engines):
-        own = engine.settings
+        own = engine.kernel.settings
         engine.use_store(session.chosen.store, replace(own, namespace=session.chosen.namespace or own.namespace))
     first, *others = dict.fromkeys(engines)
     for other in others:
-        for handler in other.registry:
-            first.add_handler(handler)
-        for function in other.function_registry:
-            first.function_registry.add(function)
-        for gate in other.gates:
-            first.gates.add(gate)
+        for handler in other.kernel.registry:
+            first.kernel.registry.add(handler)
+        for function in other.kernel.function_registry:
+            first.kernel.function_registry.add(function)
+        for gate in other.goals.gates:
+            first.goals.gates.add(gate)
     return [first, *others]
 
 

@@ -16,9 +16,9 @@ from treadle.cli.serve import Host, Port, http_options
 from treadle.cli.session import Session
 from treadle.cli.worker import how_open
 from treadle.cli.worker_process import announce, calm_collector, enable_llm, has_mcp, stop_signal
+from treadle.engine import Engine
 from treadle.model.access import Access, Scope, granted, parse_scopes
 from treadle.model.errors import InvalidInput, MissingDependency
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from treadle.mcp.request_context import RequestContext

@@ -99,7 +99,7 @@ class McpMount:
             return RequestContext(Service(front.engine, access), access.scopes, partial(front.patiently, access))
 
         return StreamableHTTPSessionManager(
-            make_server(desk_of), stateless=True, max_request_body_size=front.engine.settings.payload_limit + BODY_OVERHEAD
+            make_server(desk_of), stateless=True, max_request_body_size=front.engine.kernel.settings.payload_limit + BODY_OVERHEAD
         )
 
 

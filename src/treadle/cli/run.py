@@ -29,10 +29,10 @@ from treadle.cli.submit import show_outputs
 from treadle.cli.watch_run import Watcher
 from treadle.cli.worker import Llm
 from treadle.cli.worker_process import enable_llm, leave_threads_behind, stop_signal
+from treadle.engine import Engine
 from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
 from treadle.model.errors import IllegalMove
 from treadle.model.names import DEFAULT_LIST, check_name
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from treadle.api.face import Api
@@ -111,10 +111,10 @@ async def work_on(
 ) -> None:
     """Be a worker until the run has ended, showing its steps, then show its outputs; interrupted, leave it paused."""
     if not session.chosen.verbose:
-        engine.emit = _without_settles(engine)
+        engine.kernel.emit = _without_settles(engine)
     api = session.on(engine)
     async with engine.worker(task_lists=(task_list,), grace=_GRACE):
-        ended = await Watcher(session, api, run_id, engine.run_kernel.advancer.on_line).watch(stop)
+        ended = await Watcher(session, api, run_id, engine.kernel.run_services.advancer.on_line).watch(stop)
         if ended is None:
             ended = await _pause(api, run_id)
     if ended is None:
@@ -126,7 +126,7 @@ async def work_on(
 
 def _without_settles(engine: Engine) -> Emit:
     """What attempts come to is seen in the steps; said once is enough. Those who measure are told all the same."""
-    emit, telemetry = engine.emit, engine.telemetry
+    emit, telemetry = engine.kernel.emit, engine.telemetry
 
     def quieter(event: Event) -> None:
         if not isinstance(event, TaskSettled):

@@ -20,10 +20,10 @@ from treadle.cli.session import NotOverHttp, Session
 from treadle.cli.show_run import is_shown, list_steps, live_tasks, show_run, steps_table
 from treadle.cli.start_run import InputOption, InputsOption, texts_of
 from treadle.cli.worker_process import stop_signal
+from treadle.engine import Engine
 from treadle.model.errors import InvalidInput
 from treadle.model.states import StepState
 from treadle.model.values import Json
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -19,10 +19,10 @@ from treadle.cli.show_schedule import (
     show_schedule,
 )
 from treadle.cli.timed_options import TARGET, Options, said, takes
+from treadle.engine import Engine
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -98,7 +98,7 @@ def _check(engine: Engine, name: str, options: dict[str, Any]) -> None:
     from treadle.kernel.schedules.options import make_body
 
     check_name(name, "schedule name")
-    engine.schedules.check(make_body(options, engine.clock.now()))
+    engine.schedules.check(make_body(options, engine.kernel.clock.now()))
 
 
 async def _preview_new(session: Session, name: str, options: dict[str, Any]) -> None:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from treadle.api.face import Api
+    from treadle.engine import Engine
     from treadle.model.values import Json
-    from treadle.wiring.engine import Engine
 
 _COMMON = ("store", "namespace", "json", "verbose", "server", "token")
 
@@ -121,7 +121,7 @@ class Session:
         """
         if self.chosen.remote:
             raise NotOverHttp(_on_the_store(self.chosen.remote))
-        from treadle.wiring.engine import Engine  # much that a server's clients and `--help` do not need
+        from treadle.engine import Engine  # much that a server's clients and `--help` do not need
 
         engine = Engine(self.settings.store, settings=self.settings, tolerant=True)
         if first is not None:
@@ -153,7 +153,7 @@ class Session:
             async with Client(self.chosen.remote, self.chosen.token) as client:
                 yield client
             return
-        from treadle.wiring.engine import Engine
+        from treadle.engine import Engine
 
         opening = Engine("memory://", settings=self.settings) if scratch else self.engine(migrate=migrate, first=first)
         async with opening as engine:

@@ -11,9 +11,9 @@ from treadle.cli.exits import tell_warning
 from treadle.cli.inputs import workflow_inputs
 from treadle.cli.session import Session
 from treadle.cli.sources import flow_name, read_sources
+from treadle.engine import Engine
 from treadle.model.names import short_name
 from treadle.model.values import Json
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from treadle.api.face import Api
@@ -132,8 +132,10 @@ async def preflight(session: Session, engine: Engine, plan: Plan, task_list: str
     from treadle.kernel.runs.preflight import missing_handlers, needed_handlers
 
     servers, now = await engine.store.list_servers(), await engine.store.now()
-    missing = missing_handlers(needed_handlers(plan.program, plan.workflow), engine.registry.names(), servers, task_list, now)
-    if engine.fallback is not None:
+    missing = missing_handlers(
+        needed_handlers(plan.program, plan.workflow), engine.kernel.registry.names(), servers, task_list, now
+    )
+    if engine.kernel.registry.fallback is not None:
         missing = [name for name in missing if plan.program.facets[name].prompt is None]
     if missing and not session.json:
         _tell_missing("here or in a live worker", missing)

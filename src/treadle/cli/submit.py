@@ -24,10 +24,10 @@ from treadle.cli.start_run import (
     WorkflowOption,
     tell_what_is_missing,
 )
+from treadle.engine import Engine
 from treadle.model.errors import InvalidInput, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST, check_key, check_name
 from treadle.model.values import Json
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from treadle.api.face import Api

@@ -12,9 +12,9 @@ from treadle.cli.exits import BAD_INPUT
 from treadle.cli.format import facts, plain
 from treadle.cli.load import load_engines
 from treadle.cli.session import Session
+from treadle.engine import Engine
 from treadle.goals.topology import InvalidTopology, Topology, Trouble, suggestion
 from treadle.model.values import Json
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -48,14 +48,14 @@ def check(
 
 def _check_names(topology: Topology, engine: Engine) -> None:
     """Raise if a gate, a handler or the reviewer is not among what the modules have."""
-    engine.gates.check(topology)
-    names = engine.registry.names()
+    engine.goals.gates.check(topology)
+    names = engine.kernel.registry.names()
     wanted = {f"types.{name}.handler": rules.handler for name, rules in topology.types.items()}
     wanted |= {} if topology.reviewer is None else {"reviewer": topology.reviewer}
     missing = [
         Trouble(path, f"there is no handler {name} in the modules; there are {', '.join(names) or 'none'}{suggestion(name, names)}")
         for path, name in wanted.items()
-        if engine.registry.find(name) is None
+        if engine.kernel.registry.find(name) is None
     ]
     if missing:
         raise InvalidTopology(topology.name, tuple(missing))

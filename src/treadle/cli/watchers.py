@@ -10,9 +10,9 @@ from treadle.cli.format import plain
 from treadle.cli.session import NotOverHttp, Session
 from treadle.cli.show_watcher import seen_table, show_watcher, watchers_table
 from treadle.cli.timed_options import TARGET, Options, said, takes
+from treadle.engine import Engine
 from treadle.model.errors import TaskNotFound
 from treadle.model.names import check_name
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from treadle.api.watchers import Watcher
@@ -97,7 +97,7 @@ def _try_out(session: Session, name: str, options: dict[str, Any]) -> None:
     _check(engine, name, options)
     body = make_body(options)
     if body.source.kind == HTTP:
-        names, problem = ([] if fetch(body.source, None, engine.clock.monotonic).gone else [body.source.place]), None
+        names, problem = ([] if fetch(body.source, None, engine.kernel.clock.monotonic).gone else [body.source.place]), None
     else:
         found = scan(body.source)
         names, problem = [each.name for each in found.found], found.problem

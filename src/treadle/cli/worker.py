@@ -11,10 +11,10 @@ from treadle.cli.fleet import Fleet
 from treadle.cli.load import load_engines
 from treadle.cli.session import Session
 from treadle.cli.worker_process import Serving, announce, leave_threads_behind, serve
+from treadle.engine import Engine
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST, check_name
 from treadle.model.values import Json
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from treadle.http.server import HttpServer
@@ -93,13 +93,13 @@ def check_roles(topology: str | None, roles: list[str] | None) -> tuple[str, ...
 async def run_worker(session: Session, engines: list[Engine], options: Serving) -> None:
     """Serve in this process, and say so at both ends."""
     engine = engines[0]
-    names = [*engine.registry.names(), *engine.function_registry.names()]
+    names = [*engine.kernel.registry.names(), *engine.kernel.function_registry.names()]
 
     def started(server_id: str, http: HttpServer | None) -> None:
         event: dict[str, Json] = {
             "event": "started",
             "store": engine.store.url,
-            "namespace": engine.settings.namespace,
+            "namespace": engine.kernel.settings.namespace,
             "server_id": server_id,
             "pid": os.getpid(),
             "handlers": names,
@@ -117,10 +117,10 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
             lines.insert(1, f"HTTP:     {http.url} {how_open(http)}")
         at = 1 if http is None else 2
         if options.topology is not None:
-            played = engine.topology.roles if engine.topology is not None else ()
+            played = engine.goals.topology.roles if engine.goals.topology is not None else ()
             lines.insert(at + 1, f"Roles:    {', '.join(played)} ({options.topology})")
         if options.llm:
-            lines[at] += f"; prompt blocks by {engine.settings.llm_model}"
+            lines[at] += f"; prompt blocks by {engine.kernel.settings.llm_model}"
         elif not names:
             lines[at] += "; tasks wait. Put `engine = Engine()` and `@engine.handler(...)` in a file and add --handlers FILE"
         announce(session, event, lines)
@@ -138,9 +138,10 @@ async def _run_fleet(session: Session, engines: list[Engine], handlers: list[str
     fleet = Fleet(session, handlers, options, processes)
 
     def started(pids: list[int]) -> None:
+        kernel = engines[0].kernel
         lines = [
             f"Store:     {url}" + _of_namespace(engines[0]),
-            f"Handlers:  {', '.join([*engines[0].registry.names(), *engines[0].function_registry.names()]) or 'none'}",
+            f"Handlers:  {', '.join([*kernel.registry.names(), *kernel.function_registry.names()]) or 'none'}",
             f"Processes: {', '.join(map(str, pids))}",
             f"Stop:      Ctrl-C or kill {os.getpid()}; running work gets {options.grace:g} s",
         ]
@@ -158,4 +159,4 @@ def how_open(http: HttpServer) -> str:
 
 
 def _of_namespace(engine: Engine) -> str:
-    return "" if engine.settings.namespace == "default" else f" (namespace {engine.settings.namespace})"
+    return "" if engine.kernel.settings.namespace == "default" else f" (namespace {engine.kernel.settings.namespace})"

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from treadle.cli.exits import INTERRUPTED, tell_note
 from treadle.cli.session import Session
+from treadle.engine import Engine
 from treadle.model.values import Json
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from treadle.http.server import HttpOptions, HttpServer
@@ -94,13 +94,14 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
 @asynccontextmanager
 async def observed(engine: Engine) -> AsyncIterator[None]:
     """As the settings say: spans of handlers' own code go where the engine's go, and metrics are served."""
-    engine.share_tracing()
-    if not engine.settings.metrics_address:
+    engine.kernel.share_tracing()
+    if not engine.kernel.settings.metrics_address:
         yield
         return
-    from treadle.wiring.metrics_port import serve_metrics
+    from treadle.observability.metrics_server import serve_metrics
 
-    async with serve_metrics(engine, engine.settings.metrics_address):
+    kernel = engine.kernel
+    async with serve_metrics(engine.metrics, kernel.tokens, kernel.emit, kernel.settings.metrics_address):
         yield
 
 

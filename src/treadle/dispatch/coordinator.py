@@ -17,6 +17,7 @@ from treadle.dispatch.jobs import Jobs
 from treadle.dispatch.log_lines import done_line, error_line
 from treadle.dispatch.records import WORKER_ID, TaskState, TaskStatus, notes_of, status_of
 from treadle.dispatch.storage_retry import Patience
+from treadle.engine import Engine
 from treadle.kernel.queue.decide import failure, refusal, settlement
 from treadle.kernel.queue.service import Enqueued, Queue, TaskSpec, policy_of
 from treadle.kernel.queue.waker import Waker
@@ -30,7 +31,6 @@ from treadle.model.names import HANDLER, Lane, check_key
 from treadle.model.outcomes import Failed, Outcome, Problem, Released, Retry, Succeeded
 from treadle.model.tasks import LogLine, Task
 from treadle.model.values import Json, encode
-from treadle.wiring.engine import Engine
 from treadle.wiring.machine import Machine, SystemMachine
 
 _log = logging.getLogger("treadle.dispatch")
@@ -52,22 +52,24 @@ class AgentCoordinator:
         self.engine = engine
         self._machine = machine or SystemMachine()
         self.config = config or DispatchConfig()
-        settings = engine.settings
+        settings = engine.kernel.settings
         self._lane = Lane(settings.namespace, HANDLER, self.config.task_list, self.config.name)
         self._lane_id: int | None = None
         self._queue = Queue(  # the same queue, for callers who try again themselves
             engine.store,
-            engine.committer,
-            engine.ids,
-            engine.value_store,
+            engine.kernel.committer,
+            engine.kernel.ids,
+            engine.kernel.value_store,
             namespace=settings.namespace,
             payload_limit=settings.payload_limit,
             patience=0,
         )
-        self._stored = Patience(engine.clock, engine.emit)
+        self._stored = Patience(engine.kernel.clock, engine.kernel.emit)
         self._jobs = Jobs(engine, self._lane, self._stored)
         self._holder = Holder(engine, self.config, self._time_out, self._machine)
-        self._waker = Waker(engine.store, engine.clock, self._holder.lease_for, engine.committer.tell, engine.emit)
+        self._waker = Waker(
+            engine.store, engine.kernel.clock, self._holder.lease_for, engine.kernel.committer.tell, engine.kernel.emit
+        )
         self._taking = 0
         self._draining = False
         self._host: DispatchHost | None = None
@@ -123,7 +125,7 @@ class AgentCoordinator:
         """As `enqueue`, and whether the job is new."""
         config = self.config
         spec = TaskSpec(
-            id=self.engine.ids.new_id(),  # one for all tries: what is stored twice is stored once
+            id=self.engine.kernel.ids.new_id(),  # one for all tries: what is stored twice is stored once
             name=config.name,
             task_list=config.task_list,
             payload={"issue": issue_json(make_issue(issue)), "metadata": _checked_metadata(metadata)},
@@ -312,8 +314,8 @@ class AgentCoordinator:
             try:
                 await self.start(handler, worker_id=worker_id, grace=grace)
             except StorageError as error:
-                self.engine.emit(LoopError("dispatch", f"{error}; again in {LOOP_PAUSE:g} s"))
-                await self.engine.clock.sleep(LOOP_PAUSE)
+                self.engine.kernel.emit(LoopError("dispatch", f"{error}; again in {LOOP_PAUSE:g} s"))
+                await self.engine.kernel.clock.sleep(LOOP_PAUSE)
         try:
             await self._ended.wait()
         finally:
@@ -341,7 +343,7 @@ class AgentCoordinator:
 
     async def _take(self, worker_id: str) -> Holding | None:
         """Claim one that may be executed, and hold it; what is due is made ready first, as nobody else may be there to do it."""
-        store, clock = self.engine.store, self.engine.clock
+        store, clock = self.engine.store, self.engine.kernel.clock
         await self._holder.open(worker_id)
         if self._lane_id is None:
             self._lane_id = (await store.lane_ids([self._lane]))[self._lane]
@@ -350,7 +352,7 @@ class AgentCoordinator:
             sent_at = clock.monotonic()
             tasks = await store.claim([self._lane_id], self._holder.owner_id, self._holder.lease_for, 1)
             if tasks and (problem := refusal(tasks[0])) is not None:
-                await self.engine.run_kernel.settler.settle(tasks[0], tasks[0].claim, failure(problem), 0)
+                await self.engine.kernel.run_services.settler.settle(tasks[0], tasks[0].claim, failure(problem), 0)
                 await self._say_error(tasks[0], problem)
             elif tasks:
                 return self._holder.hold(tasks[0], sent_at)
@@ -366,7 +368,7 @@ class AgentCoordinator:
         task.checkpoint = encode({**notes_of(task), WORKER_ID: worker_id}, "metadata")
         unit = Unit(task.claim, Keep(task.checkpoint))
         try:
-            answer = await self._stored("assigning a job", lambda: self.engine.committer.submit(unit, 0))
+            answer = await self._stored("assigning a job", lambda: self.engine.kernel.committer.submit(unit, 0))
             if answer.verdict is Verdict.DONE:
                 return await self._jobs.read(task)
         except InvalidIssue as error:
@@ -390,10 +392,10 @@ class AgentCoordinator:
         holding.settling = True
         try:
             if forever:
-                answer = await self.engine.run_kernel.settler.settle(task, task.claim, decided)
+                answer = await self.engine.kernel.run_services.settler.settle(task, task.claim, decided)
             else:
                 answer = await self._stored(
-                    "settling a job", lambda: self.engine.run_kernel.settler.settle(task, task.claim, decided, 0)
+                    "settling a job", lambda: self.engine.kernel.run_services.settler.settle(task, task.claim, decided, 0)
                 )
         finally:
             holding.settling = False
@@ -408,8 +410,8 @@ class AgentCoordinator:
 
     def _decide(self, task: Task, outcome: Outcome) -> Finish | Park:
         policy = policy_of(task)
-        dice = self.engine.ids.random() if policy.jitter else 0.0
-        return settlement(task, outcome, policy, dice, self.engine.settings.payload_limit)
+        dice = self.engine.kernel.ids.random() if policy.jitter else 0.0
+        return settlement(task, outcome, policy, dice, self.engine.kernel.settings.payload_limit)
 
     async def _end(self, task: Task, outcome: Outcome, worker_id: str | None) -> None:
         """End a job that is not held here, by what was seen of it; with a worker's id, only if that one still has it then."""
@@ -432,21 +434,21 @@ class AgentCoordinator:
         match outcome:
             case Succeeded():
                 self._holder.handled += 1
-                await self._say(done_line(task.id, self.engine.clock.now(), task.attempt, _worker_of(task)))
+                await self._say(done_line(task.id, self.engine.kernel.clock.now(), task.attempt, _worker_of(task)))
             case Failed(problem) | Retry(problem):
                 self._holder.handled += 1
                 self._holder.failed += 1
                 await self._say_error(task, problem)
 
     async def _say_error(self, task: Task, problem: Problem) -> None:
-        await self._say(error_line(task.id, self.engine.clock.now(), problem.message, task.attempt, _worker_of(task)))
+        await self._say(error_line(task.id, self.engine.kernel.clock.now(), problem.message, task.attempt, _worker_of(task)))
 
     async def _say(self, line: LogLine) -> None:
         """Write a line about a job, if the store takes it: the job itself does not depend on that."""
         try:
             await self.engine.store.append_lines([line])
         except StoreError as error:
-            self.engine.emit(StoreTrouble("writing a line", str(error), 0.0))
+            self.engine.kernel.emit(StoreTrouble("writing a line", str(error), 0.0))
 
 
 def _worker_of(task: Task) -> str | None:

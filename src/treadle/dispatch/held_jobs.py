@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from treadle.dispatch.config import DispatchConfig
+from treadle.engine import Engine
 from treadle.kernel.telemetry.events import LeaseLost, LoopError
 from treadle.model.tasks import Claim, LogLine, Server, Task
-from treadle.wiring.engine import Engine
-from treadle.wiring.host import host_version
+from treadle.version import package_version
 from treadle.wiring.machine import Machine
 from treadle.workers.context import Context
 from treadle.workers.lease_renewer import LeaseRenewer
@@ -47,8 +47,8 @@ class Holder:
         self._machine = machine
         self._config = config
         self._timed_out = timed_out
-        self.owner_id = engine.ids.new_id()
-        self.lease_for = round(engine.settings.lease * 1000)
+        self.owner_id = engine.kernel.ids.new_id()
+        self.lease_for = round(engine.kernel.settings.lease * 1000)
         self.state = "starting"
         self.handled = self.failed = 0
         self._name = f"{machine.host}-{machine.pid}"
@@ -72,10 +72,10 @@ class Holder:
             await engine.store.save_server(self.describe())
             self._loop = asyncio.get_running_loop()
             self._lease_renewer = LeaseRenewer(
-                engine.store, engine.clock, self.lease_for, self._tell_lost, self.describe, engine.emit
+                engine.store, engine.kernel.clock, self.lease_for, self._tell_lost, self.describe, engine.kernel.emit
             )
-            self._stop_renewing = self._machine.renew_leases(self._lease_renewer, engine.emit)
-            engine.committer.on_fenced.append(self._fenced)
+            self._stop_renewing = self._machine.renew_leases(self._lease_renewer, engine.kernel.emit)
+            engine.kernel.committer.on_fenced.append(self._fenced)
 
     async def close(self) -> None:
         """Keep nothing any more; what is still held is free when its lease runs out. Idempotent."""
@@ -83,12 +83,12 @@ class Holder:
             if self._stop_renewing is None:
                 return
             self.state = "stopped"
-            self._engine.committer.on_fenced.remove(self._fenced)
+            self._engine.kernel.committer.on_fenced.remove(self._fenced)
             await self._stop_renewing()
             self._lease_renewer = self._stop_renewing = None
             for holding in list(self._held.values()):
                 self.lose(holding)
-            self.owner_id = self._engine.ids.new_id()
+            self.owner_id = self._engine.kernel.ids.new_id()
 
     def describe(self) -> Server:
         """This coordinator as its row in `servers` has it; read in the lease renewer's thread too."""
@@ -97,7 +97,7 @@ class Holder:
             name=self._name,
             host=self._machine.host,
             pid=self._machine.pid,
-            version=host_version(),
+            version=package_version(),
             state=self.state,
             handlers=[self._config.name],
             task_lists=[self._config.task_list],
@@ -114,7 +114,7 @@ class Holder:
         self._held[task.id] = holding
         self._lost.pop(task.id, None)
         if self._lease_renewer is not None:
-            self._lease_renewer.hold(Context(task, self._engine.clock.now, _no_line), claimed_at)
+            self._lease_renewer.hold(Context(task, self._engine.kernel.clock.now, _no_line), claimed_at)
         if task.timeout_for is not None:
             holding.watch = asyncio.get_running_loop().create_task(self._watch(holding, task.timeout_for / 1000))
         return holding
@@ -148,14 +148,14 @@ class Holder:
             self._lost.popitem(last=False)
 
     async def _watch(self, holding: Holding, seconds: float) -> None:
-        await self._engine.clock.sleep(seconds)
+        await self._engine.kernel.clock.sleep(seconds)
         while holding.settling:  # what is on its way decides; if that fails, the time is over all the same
-            await self._engine.clock.sleep(_LOOK_AGAIN)
+            await self._engine.kernel.clock.sleep(_LOOK_AGAIN)
         if self._held.get(holding.task.id) is holding:
             try:
                 await self._timed_out(holding)
             except Exception as error:
-                self._engine.emit(LoopError("dispatch", f"task {holding.task.id} could not be timed out: {error!r}"))
+                self._engine.kernel.emit(LoopError("dispatch", f"task {holding.task.id} could not be timed out: {error!r}"))
 
     def _fenced(self, task_ids: list[str]) -> None:
         """An operator in this process took these tasks from whoever held them."""
@@ -171,7 +171,7 @@ class Holder:
     def _told_lost(self, claim: Claim, reason: str) -> None:
         holding = self._held.get(claim.task_id)
         if holding is not None and holding.task.claim == claim and not holding.settling:
-            self._engine.emit(LeaseLost(claim.task_id, holding.task.name, reason, holding.task.trace_id))
+            self._engine.kernel.emit(LeaseLost(claim.task_id, holding.task.name, reason, holding.task.trace_id))
             self.lose(holding)
 
 

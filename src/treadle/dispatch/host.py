@@ -12,13 +12,13 @@ from treadle.dispatch.config import DispatchConfig
 from treadle.dispatch.issues import InvalidIssue
 from treadle.dispatch.log_lines import done_line, error_line
 from treadle.dispatch.records import CHECKPOINT, WORKER_ID, TaskState, notes_of, state_of
+from treadle.engine import Engine
 from treadle.kernel.store.units import Keep, Unit, Verdict
 from treadle.kernel.telemetry.events import Event, TaskSettled
 from treadle.model.clock import milliseconds
 from treadle.model.errors import ClaimLost, InvalidPolicy, NonRetryable
 from treadle.model.outcomes import Waiting
 from treadle.model.values import decode, encode
-from treadle.wiring.engine import Engine
 from treadle.wiring.machine import Machine
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
@@ -37,14 +37,14 @@ class DispatchHost(AgentHost):
         registry = Registry()
         registry.add(_wrapped(engine, config, worker_id, handler))
         super().__init__(
-            engine,
+            engine.kernel,
             Profile("default", "dispatch", worker_id, (), config.max_concurrent_tasks),
             emit=self._heard,
             concurrency=config.max_concurrent_tasks + OWN_KINDS,
             threads=config.max_concurrent_tasks,
             processes=1,
             task_lists=(config.task_list,),
-            lease_for=round(engine.settings.lease * 1000),
+            lease_for=round(engine.kernel.settings.lease * 1000),
             grace=grace,
             registry=registry,
             poll_every=milliseconds(config.poll_interval) / 1000,
@@ -52,10 +52,10 @@ class DispatchHost(AgentHost):
         )
 
     def _heard(self, event: Event) -> None:
-        self._engine.emit(event)
+        self._kernel.emit(event)
         if not isinstance(event, TaskSettled):
             return
-        place = (event.task_id, self._engine.clock.now())
+        place = (event.task_id, self._kernel.clock.now())
         if event.move == "succeed":
             self._lines.add(done_line(*place, event.attempt, self._worker_id))
         elif event.move in ("fail", "retry"):
@@ -91,7 +91,7 @@ async def _taken(engine: Engine, worker_id: str, payload: dict[str, Any], ctx: C
         raise NonRetryable(str(error), error.code) from None
     job.metadata[WORKER_ID] = worker_id
     task.checkpoint = encode({**notes_of(task), WORKER_ID: worker_id}, "metadata")
-    answer = await engine.committer.submit(Unit(ctx.token, Keep(task.checkpoint)))
+    answer = await engine.kernel.committer.submit(Unit(ctx.token, Keep(task.checkpoint)))
     if answer.verdict is not Verdict.DONE:
         raise ClaimLost(task.id, ctx.token.version)
     return job

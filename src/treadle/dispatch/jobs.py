@@ -8,12 +8,12 @@ from treadle.dispatch.errors import JobNotFound
 from treadle.dispatch.issues import InvalidIssue
 from treadle.dispatch.records import SHOWN_STATES, TaskState, TaskStatus, state_of
 from treadle.dispatch.storage_retry import Patience
+from treadle.engine import Engine
 from treadle.model.errors import InvalidInput, TaskNotFound
 from treadle.model.ids import parse_id
 from treadle.model.names import Lane
 from treadle.model.tasks import LogLine, Task
 from treadle.model.values import decode
-from treadle.wiring.engine import Engine
 
 _log = logging.getLogger("treadle.dispatch")
 
@@ -33,7 +33,7 @@ class Jobs:
         except InvalidInput:
             raise JobNotFound(str(task_id)) from None
         try:
-            task = await self._stored("reading a job", lambda: self._engine.reads.get_task(wanted))
+            task = await self._stored("reading a job", lambda: self._engine.kernel.reads.get_task(wanted))
         except TaskNotFound:
             raise JobNotFound(wanted) from None
         if task.lane != self._lane:
@@ -52,7 +52,7 @@ class Jobs:
         _, kind, task_list, name = self._lane
 
         async def look() -> tuple[list[TaskState], str | None, bool]:
-            tasks = await self._engine.reads.list_tasks(
+            tasks = await self._engine.kernel.reads.list_tasks(
                 states=states, name=name, task_list=task_list, kind=kind, before_id=before_id, limit=limit
             )
             jobs = [job for task in tasks if (job := await self._shown_if_one(task)) is not None]
@@ -66,7 +66,7 @@ class Jobs:
         return await self._stored("reading lines", lambda: self._engine.store.list_lines(task.id, limit))
 
     async def _shown(self, task: Task) -> TaskState:
-        text = await self._engine.value_store.open_text(task.payload) if task.payload.startswith("@") else task.payload
+        text = await self._engine.kernel.value_store.open_text(task.payload) if task.payload.startswith("@") else task.payload
         return state_of(task, decode(text))
 
     async def _shown_if_one(self, task: Task) -> TaskState | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.dispatch.coordinator import AgentCoordinator
-from treadle.wiring.engine import Engine
+from treadle.engine import Engine
 
 _coordinators: dict[int, AgentCoordinator] = {}
 
@@ -17,5 +17,5 @@ def coordinator_of(engine: Engine) -> AgentCoordinator:
         async def stop() -> None:
             await _coordinators.pop(id(engine)).stop()
 
-        engine.before_close.append(stop)
+        engine.kernel.before_close.append(stop)
     return found

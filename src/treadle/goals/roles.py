@@ -31,9 +31,11 @@ from treadle.goals.schemas import need_jsonschema
 from treadle.goals.topology import MONITOR_EVERY_FOR, InvalidTopology, Topology, Trouble, suggestion
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
+from treadle.model.ids import Ids
 from treadle.model.names import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_RUN, GOAL_SCHEDULE
 from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy
+from treadle.model.tasks import NewTask
 from treadle.model.values import Json, decode, encode
 from treadle.workers.call import Executor, call
 from treadle.workers.context import Context
@@ -49,8 +51,8 @@ _GATE_RETRY = RetryPolicy(retries=2, first_for=1_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
-    """What the roles of a process work with."""
+class RoleContext:
+    """The topology and services that the roles of a process use."""
 
     topology: Topology
     artifacts: Artifacts
@@ -59,14 +61,15 @@ class Outside:
     gates: Gates
     executor: Executor
     clock: Clock
+    ids: Ids
 
 
 class Roles:
     """The handlers of the roles that a topology gives to this process, by kind and name."""
 
-    def __init__(self, outside: Outside) -> None:
-        self._outside = outside
-        self._kinds = outside.topology.kinds()
+    def __init__(self, context: RoleContext) -> None:
+        self._context = context
+        self._kinds = context.topology.kinds()
         self._own = {
             GOAL_READINESS: make_handler(GOAL_READINESS, self._review, retry=_PERSISTENT),
             GOAL_SCHEDULE: make_handler(GOAL_SCHEDULE, _nothing),
@@ -76,14 +79,26 @@ class Roles:
         self._runners: dict[str, Handler] = {}
         need_jsonschema()
 
+    @property
+    def names(self) -> list[str]:
+        """The kinds of task that this process serves."""
+        return sorted(self._kinds)
+
+    def start_tasks(self) -> list[NewTask]:
+        """The deadline monitor's task, if this process plays that role and there are deadlines."""
+        topology = self._context.topology
+        if "deadline" not in topology.roles or not topology.deadlines:
+            return []
+        return [self._context.monitor.task(self._context.ids.new_id())]
+
     def check(self) -> None:
         """Raise `InvalidTopology` for what this process needs and does not have: gates, a reviewer, handlers that will do."""
-        topology, registry = self._outside.topology, self._outside.registry
+        topology, registry = self._context.topology, self._context.registry
         for name, rules in topology.types.items():
             if (handler := registry.find(rules.handler)) is not None and handler.executes is not None:
                 raise InvalidTopology(topology.name, (Trouble(f"types.{name}.handler", _NO_SPECIALIST.format(rules.handler)),))
         if GOAL_GATE in self._kinds:
-            self._outside.gates.check(topology)
+            self._context.gates.check(topology)
         reviewer = topology.reviewer
         if reviewer is not None and GOAL_READINESS in self._kinds and registry.find(reviewer) is None:
             names = registry.names()
@@ -97,7 +112,7 @@ class Roles:
         return self._runner(name) if kind == GOAL_RUN else self._own.get(kind)
 
     def _runner(self, name: str) -> Handler | None:
-        user = self._outside.registry.find(name)
+        user = self._context.registry.find(name)
         if user is None:
             return None
         known = self._runners.get(name)
@@ -106,7 +121,7 @@ class Roles:
             known = self._runners[name] = replace(
                 user,
                 name=f"{GOAL_RUN}/{user.name}",
-                call=_running(self._outside, user),
+                call=_running(self._context, user),
                 arguments=2,
                 isolation="loop",
                 timeout_for=None,
@@ -118,18 +133,18 @@ class Roles:
 
     async def _review(self, payload: dict[str, Any], ctx: Context) -> Outcome:
         """Ask the reviewer about a NEW objective, if there is one to ask."""
-        reviewer = self._outside.topology.reviewer
+        reviewer = self._context.topology.reviewer
         if reviewer is None or "objective_id" not in payload:
             return Succeeded()
         try:
-            seen = await self._outside.artifacts.find_objective(payload["objective_id"])
+            seen = await self._context.artifacts.find_objective(payload["objective_id"])
         except StoreError as error:
             return Released(f"the objective could not be read: {error}")
-        handler = self._outside.registry.find(reviewer)
+        handler = self._context.registry.find(reviewer)
         if seen is None or handler is None or seen.objective.status != Status.NEW:
             return Succeeded()
         inner = _inner(ctx, handler, {"objective": seen.objective.as_json()})
-        outcome = await call(handler, inner, self._outside.executor)
+        outcome = await call(handler, inner, self._context.executor)
         if isinstance(outcome, Retry | Failed | Waiting | Released):
             return outcome
         if not isinstance(outcome, Succeeded):
@@ -144,7 +159,7 @@ class Roles:
 
     async def _judge(self, payload: dict[str, Any]) -> Outcome:
         """Ask the gates, unless the workorder was judged already or brought nothing."""
-        artifacts, topology = self._outside.artifacts, self._outside.topology
+        artifacts, topology = self._context.artifacts, self._context.topology
         work_order_id = payload["work_order_id"]
         try:
             workorder = await artifacts.find(Workorder, work_order_id)
@@ -157,16 +172,16 @@ class Roles:
             return Succeeded()
         rules = topology.types.get(seen.objective.type)
         specs = () if rules is None else rules.gates
-        reports = await self._outside.gates.judge(
-            specs, bundle, seen.objective, workorder, Path(topology.folder), self._outside.executor
+        reports = await self._context.gates.judge(
+            specs, bundle, seen.objective, workorder, Path(topology.folder), self._context.executor
         )
         return Succeeded({"gates": [report.as_json() for report in reports]})
 
     async def _look(self, _: dict[str, Any], ctx: Context) -> Outcome:
         """One pass over all objectives, and another after the interval."""
-        topology = self._outside.topology
+        topology = self._context.topology
         try:
-            await self._outside.monitor.look(ctx.token, topology)
+            await self._context.monitor.look(ctx.token, topology)
         except StoreError as error:
             return Released(f"objectives could not be read: {error}")
         role = topology.roles.get("deadline")
@@ -177,12 +192,12 @@ async def _nothing(_: dict[str, Any]) -> None:
     """Nothing by itself: settling the task is what does it."""
 
 
-def _running(outside: Outside, user: Handler) -> Callable[[dict[str, Any], Context], Any]:
+def _running(context: RoleContext, user: Handler) -> Callable[[dict[str, Any], Context], Any]:
     async def run(payload: dict[str, Any], ctx: Context) -> Outcome:
         """Call the workorder's handler within what is left of its budget; a workorder that is executed is left alone."""
         try:
-            workorder = await outside.artifacts.find(Workorder, payload["work_order_id"])
-            snapshot = None if workorder is None else await outside.artifacts.find(ContextSnapshot, workorder.snapshot_id)
+            workorder = await context.artifacts.find(Workorder, payload["work_order_id"])
+            snapshot = None if workorder is None else await context.artifacts.find(ContextSnapshot, workorder.snapshot_id)
         except StoreError as error:
             return Released(f"the workorder could not be read: {error}")
         if workorder is None or workorder.status != "CREATED":
@@ -203,9 +218,9 @@ def _running(outside: Outside, user: Handler) -> Callable[[dict[str, Any], Conte
         }
         timeout_for = left if user.timeout_for is None else min(left, user.timeout_for)
         inner = _inner(ctx, user, given, timeout_for, kept)
-        started = outside.clock.monotonic()
-        outcome = await call(user, inner, outside.executor)
-        spent += math.ceil((outside.clock.monotonic() - started) * 1000)
+        started = context.clock.monotonic()
+        outcome = await call(user, inner, context.executor)
+        spent += math.ceil((context.clock.monotonic() - started) * 1000)
         if isinstance(outcome, Retry) and spent >= workorder.budget_ms:
             return _out_of_budget(workorder)
         if isinstance(outcome, AwaitingApproval):

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 from fastapi import Request
 
+from treadle.engine import Engine
 from treadle.kernel.access.login_throttle import FailedLogins
 from treadle.kernel.access.sessions import SessionAccess
 from treadle.model.access import OPEN, Access
 from treadle.model.errors import Forbidden, TreadleError, Unauthorized
-from treadle.wiring.engine import Engine
 
 COOKIE = "treadle_session"
 CSRF_HEADER = "X-CSRF-Token"
@@ -68,11 +68,11 @@ class Callers:
         self._engine = engine
         self._closed = not may_be_open
         self._looked: float | None = None
-        self.logins = FailedLogins(engine.clock)
+        self.logins = FailedLogins(engine.kernel.clock)
 
     async def is_open(self) -> bool:
         """Whether callers need no token."""
-        now = self._engine.clock.monotonic()
+        now = self._engine.kernel.clock.monotonic()
         if not self._closed and (self._looked is None or now - self._looked >= LOOK_EVERY):
             self._closed = await self._engine.tokens.any_live()
             self._looked = now

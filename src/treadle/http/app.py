@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI
 
+from treadle.engine import Engine
 from treadle.http import callbacks, ingest, login, stream
 from treadle.http import health as looking
 from treadle.http.app_state import AppState
@@ -16,8 +17,7 @@ from treadle.http.openapi import document
 from treadle.http.problems import handle_problems
 from treadle.http.routes import contract_router
 from treadle.http.shortcut import Shortcut
-from treadle.wiring.engine import Engine
-from treadle.wiring.host import host_version
+from treadle.version import package_version
 
 
 def make_app(
@@ -45,10 +45,10 @@ def make_app(
     app.add_middleware(WholeNames)
     app.add_middleware(
         RequestMiddleware,
-        clock=engine.clock,
-        ids=engine.ids,
-        body_limit=engine.settings.payload_limit + BODY_OVERHEAD,
+        clock=engine.kernel.clock,
+        ids=engine.kernel.ids,
+        body_limit=engine.kernel.settings.payload_limit + BODY_OVERHEAD,
         log_level=log_level,
     )
-    app.openapi = lambda: document(app, host_version())  # type: ignore[method-assign]
+    app.openapi = lambda: document(app, package_version())  # type: ignore[method-assign]
     return app

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 from fastapi import FastAPI, Request
 
+from treadle.engine import Engine
 from treadle.http.access import Callers
 from treadle.http.live import Live
 from treadle.http.long_poll import Waiting
@@ -15,7 +16,6 @@ from treadle.http.problems import ClientGone
 from treadle.model.access import Access
 from treadle.model.errors import Unauthorized
 from treadle.service import Service
-from treadle.wiring.engine import Engine
 
 T = TypeVar("T")
 
@@ -28,10 +28,10 @@ class AppState:
         self.callers = Callers(engine, may_be_open=may_be_open)
         self.live = Live(engine)
         self.waiting = Waiting(
-            engine.clock,
+            engine.kernel.clock,
             self.callers.would_let_in,
-            most=engine.settings.http_waiting,
-            most_each=engine.settings.http_waiting_each,
+            most=engine.kernel.settings.http_waiting,
+            most_each=engine.kernel.settings.http_waiting_each,
         )
         self.closing = asyncio.Event()
         """Set when the server stops: whoever waits for something to happen goes home."""

@@ -18,7 +18,7 @@ from treadle.http.problems import problem_responses
 from treadle.http.schemas import content_of
 from treadle.model.access import Scope
 from treadle.model.errors import RestrictedToken, StoreUnavailable, TreadleError
-from treadle.wiring.host import host_version
+from treadle.version import package_version
 
 _JSON = "application/json"
 _GUARDED: dict[str, Any] = {"x-scope": str(Scope.READ), "x-task-lists": False}
@@ -37,7 +37,7 @@ class Health(ApiRecord):
 def make_router(front: AppState) -> APIRouter:
     """`/health`, `/status`, `/metrics`, and the OpenAPI document for programs and for people."""
     router = APIRouter(tags=["server"])
-    healthy = to_json(Health("ok", host_version()))
+    healthy = to_json(Health("ok", package_version()))
 
     @router.get(
         "/health",

@@ -82,7 +82,7 @@ def make_router(front: AppState) -> APIRouter:
     """The entrance for GitHub."""
     router = APIRouter(prefix=PREFIX, tags=["ingest"])
     engine = front.engine
-    secret, labels = engine.settings.github_secret, engine.settings.github_labels
+    secret, labels = engine.kernel.settings.github_secret, engine.kernel.settings.github_labels
 
     @router.post(
         "/ingest/github",

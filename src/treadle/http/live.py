@@ -14,13 +14,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import NamedTuple
 
 from treadle.api.wire import to_json
+from treadle.engine import Engine
 from treadle.kernel.reads.event_pages import LAST_SEQ, EventFilter
 from treadle.kernel.reads.events import GIVE_UP_FOR, Events
 from treadle.kernel.store.queries import Event
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Move
 from treadle.service.events import shaped_event
-from treadle.wiring.engine import Engine
 
 BUFFER = 2000
 """Events that wait for one follower at most."""
@@ -134,7 +134,7 @@ class Live:
     """The one reader of a server, which reads while somebody follows."""
 
     def __init__(self, engine: Engine) -> None:
-        self.namespace = engine.settings.namespace
+        self.namespace = engine.kernel.settings.namespace
         self._engine = engine
         self._followers: set[Follower] = set()
         self._reader: Events | None = None
@@ -231,7 +231,7 @@ class Live:
 
     async def _beat(self) -> None:
         while True:
-            await self._engine.clock.sleep(BEAT_EVERY)
+            await self._engine.kernel.clock.sleep(BEAT_EVERY)
             for follower in self._followers:
                 follower.beat()
 

@@ -75,7 +75,7 @@ def _guarded(call: Call) -> type[APIRoute]:
                 if access.task_lists and not call.route.lists:
                     raise RestrictedToken()
                 if general and (key := request.headers.get(KEY_HEADER)) is not None:
-                    return await once(front.engine.requests, access.actor, call.id, key, request, handle)
+                    return await once(front.engine.kernel.requests, access.actor, call.id, key, request, handle)
                 return await handle(request)
 
             return guarded

@@ -17,12 +17,12 @@ from typing import Self
 import uvicorn
 from fastapi import FastAPI
 
+from treadle.engine import Engine
 from treadle.http.address import is_loopback, listen, url_of
 from treadle.http.app import make_app
 from treadle.http.app_state import front_of
 from treadle.http.connections import HEAD_WITHIN, connections
 from treadle.model.errors import MissingDependency, Refused
-from treadle.wiring.engine import Engine
 
 GRACE = 10.0
 """Seconds that requests get to come to their end when the server stops."""

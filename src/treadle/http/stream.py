@@ -109,13 +109,13 @@ class EventStream(Response):
     async def _stuck(self) -> None:
         """Return when a follower was let go and does not even take that."""
         await self._follower.lagging.wait()
-        await self._front.engine.clock.sleep(LAG_GRACE)
+        await self._front.engine.kernel.clock.sleep(LAG_GRACE)
 
     async def _dismissed(self, waiter: Waiter) -> None:
         """Tell a follower no more who may look no more; return when it does not even take the end."""
         await waiter.dismissed.wait()
         self._follower.dismiss()
-        await self._front.engine.clock.sleep(LAG_GRACE)
+        await self._front.engine.kernel.clock.sleep(LAG_GRACE)
 
 
 def _message(told: Told) -> bytes:

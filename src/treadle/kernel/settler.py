@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.external.service import ExternalJobs
@@ -16,6 +16,9 @@ from treadle.kernel.store.value_store import ValueStore
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
 
+SettleKind = Callable[[Task, Claim, Finish | Park], Awaitable[Answer]]
+"""Commits the end of an attempt under its claim, with everything that follows from it."""
+
 
 class Settler:
     """The one way from a worker's decision to the store."""
@@ -28,14 +31,15 @@ class Settler:
         functions: Functions,
         approvals: Approvals,
         external_jobs: ExternalJobs,
+        by_kind: Mapping[str, SettleKind] | None = None,
     ) -> None:
+        """`by_kind` maps the kinds that an extension of the engine settles itself."""
         self._committer = committer
         self._value_store = value_store
         self._advancer = advancer
         self._functions = functions
         self._approvals = approvals
-        self.by_kind: dict[str, Callable[[Task, Claim, Finish | Park], Awaitable[Answer]]] = {}
-        """Kinds whose tasks are settled by somebody else, with what follows from them."""
+        self._by_kind = by_kind or {}
         self._external_jobs = external_jobs
 
     def alone(self, task: Task, token: Claim | Seen, decided: Finish | Park) -> Unit | None:
@@ -43,7 +47,7 @@ class Settler:
         kind = type(decided)
         if kind is not Finish and kind is not Park:
             return None
-        if task.run_id is not None or task.state == TaskState.AWAITING_EXTERNAL or task.kind in self.by_kind:
+        if task.run_id is not None or task.state == TaskState.AWAITING_EXTERNAL or task.kind in self._by_kind:
             return None
         if kind is Park:
             return Unit(token, decided)
@@ -60,7 +64,7 @@ class Settler:
         """
         if isinstance(decided, Ask) and isinstance(token, Claim):
             return await self._approvals.ask(task, token, decided)
-        if (other := self.by_kind.get(task.kind)) is not None and isinstance(token, Claim):
+        if (other := self._by_kind.get(task.kind)) is not None and isinstance(token, Claim):
             return await other(task, token, decided)
         rows: tuple[Row, ...] = ()
         if task.state == TaskState.AWAITING_EXTERNAL or isinstance(decided, HandOff | ProducedEnd):

@@ -33,7 +33,7 @@ from treadle.workers.call import outcome_of, outcome_of_error
 from treadle.workers.context import Context
 
 if TYPE_CHECKING:
-    from treadle.wiring.engine import Engine
+    from treadle.engine import Engine
 
 T = TypeVar("T")
 _LOOKED_AT = 1000
@@ -78,10 +78,12 @@ class ClaudeAgentRunner:
         self._tools = tool_registry
         self._max_dispatches = max_dispatches
         engine = persistence.engine
-        config = config_of(engine.settings, model=model, system_prompt=system_prompt, max_turns=max_turns, max_retries=max_retries)
+        config = config_of(
+            engine.kernel.settings, model=model, system_prompt=system_prompt, max_turns=max_turns, max_retries=max_retries
+        )
         self._service = LLMService(engine, client=anthropic_client, tools=tool_registry, config=config)
-        self._owner_id = engine.ids.new_id()
-        self._lease_for = milliseconds(engine.settings.lease, "lease", positive=True)
+        self._owner_id = engine.kernel.ids.new_id()
+        self._lease_for = milliseconds(engine.kernel.settings.lease, "lease", positive=True)
         takes = "born" in inspect.signature(evaluator.execute).parameters
         self._born: dict[str, Any] = {"born": Born(self._owner_id, self._lease_for)} if takes else {}
         """What the evaluator is told, if it can be: who holds the tasks of the run from the start."""
@@ -142,7 +144,7 @@ class ClaudeAgentRunner:
     async def _do(self, task: Task, description: str | None) -> None:
         engine = self._persistence.engine
         lines: list[LogLine] = []
-        narrator = Narrator(Context(task, engine.clock.now, lines.append), engine.clock.monotonic)
+        narrator = Narrator(Context(task, engine.kernel.clock.now, lines.append), engine.kernel.clock.monotonic)
         narrator.begin()
         try:
             outcome = narrator.end(await self._outcome(task, description))
@@ -150,7 +152,7 @@ class ClaudeAgentRunner:
             await self._settle(task, Released("neither a handler nor a model"))
             raise
         await self._settle(task, outcome)
-        engine.run_kernel.advancer.forget(task.run_id or "")
+        engine.kernel.run_services.advancer.forget(task.run_id or "")
         with suppress(StoreError):  # the work is done, and that is what counts
             await engine.store.append_lines(lines)
 
@@ -160,7 +162,7 @@ class ClaudeAgentRunner:
         if handler is None and not self._service.available:
             raise RuntimeError(f"There is no handler for {task.name}, and no client to ask a model; set ANTHROPIC_API_KEY.")
         try:
-            payload: dict[str, Json] = decode(await engine.value_store.open_text(task.payload))
+            payload: dict[str, Json] = decode(await engine.kernel.value_store.open_text(task.payload))
             if handler is not None:
                 return outcome_of(await run_tool(handler, payload))
             program = await engine.flows.program(task.flow_id or "")
@@ -175,8 +177,8 @@ class ClaudeAgentRunner:
 
     async def _settle(self, task: Task, outcome: Outcome) -> None:
         engine = self._persistence.engine
-        decided = settlement(task, outcome, NO_RETRY, 0.0, engine.settings.payload_limit)
-        await engine.run_kernel.settler.settle(task, task.claim, decided)
+        decided = settlement(task, outcome, NO_RETRY, 0.0, engine.kernel.settings.payload_limit)
+        await engine.kernel.run_services.settler.settle(task, task.claim, decided)
 
     async def _start_keeping(self, held: list[Claim]) -> asyncio.Task[None]:
         return asyncio.get_running_loop().create_task(self._keep(held))
@@ -189,7 +191,7 @@ class ClaudeAgentRunner:
             line = engine.store.lease_connection()
             try:
                 while True:
-                    await engine.clock.sleep(self._lease_for / 3000)
+                    await engine.kernel.clock.sleep(self._lease_for / 3000)
                     with suppress(StoreError):  # the next time, perhaps; else others take over
                         await loop.run_in_executor(thread, line.renew, [Renewal(claim) for claim in held], self._lease_for)
             finally:
@@ -199,8 +201,8 @@ class ClaudeAgentRunner:
         """Give back what was not come to, as it was: others may go on with it at once."""
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
-        self._persistence.engine.run_kernel.advancer.driven.pop(run_id, None)
+        self._persistence.engine.kernel.run_services.advancer.driven.pop(run_id, None)
         while mine := await self._mine(run_id, TaskState.RUNNING, TaskState.PAUSED):
             for task in mine:
                 released = Park("release", task.state, task.attempt, task.failures, task.takeovers, error=task.error)
-                await self._persistence.engine.run_kernel.settler.settle(task, task.claim, released)
+                await self._persistence.engine.kernel.run_services.settler.settle(task, task.claim, released)

@@ -32,7 +32,7 @@ from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, make_handler
 
 if TYPE_CHECKING:
-    from treadle.wiring.engine import Engine
+    from treadle.engine import Engine
 
 _LOOKS = 50
 """Names that are looked into at one time."""
@@ -58,8 +58,8 @@ class LLMService:
         self._client = client
         self._exchange: tuple[asyncio.AbstractEventLoop, Exchange] | None = None
         self.tools = tools
-        self.config = config or config_of(engine.settings)
-        self._prices = Prices(parse_prices(engine.settings.llm_prices))
+        self.config = config or config_of(engine.kernel.settings)
+        self._prices = Prices(parse_prices(engine.kernel.settings.llm_prices))
         self._concurrency = concurrency
         self._prompts: dict[str, Handler] = {}
         self._no_prompts: dict[str, float] = {}
@@ -73,11 +73,11 @@ class LLMService:
 
         Some at a time, in turn; a name that is none's prompt is not looked into again for a while.
         """
-        now = self._engine.clock.monotonic()
+        now = self._engine.kernel.clock.monotonic()
         unknown = [name for name in names if name not in self._prompts and self._no_prompts.get(name, 0.0) <= now]
         self._turn = (self._turn + _LOOKS) % max(len(unknown), 1) if len(unknown) > _LOOKS else 0
         for name in [*unknown[self._turn :], *unknown[: self._turn]][:_LOOKS]:
-            waiting = TaskFilter(states=(TaskState.PENDING,), namespace=self._engine.settings.namespace, name=name)
+            waiting = TaskFilter(states=(TaskState.PENDING,), namespace=self._engine.kernel.settings.namespace, name=name)
             for task in await self._engine.store.list_tasks(waiting, 1):
                 facet = await self._facet(task)
                 if facet is not None and facet[1].prompt is not None:
@@ -99,7 +99,7 @@ class LLMService:
         if found is None or found[1].prompt is None:
             ctx.log(f"{ctx.task.name} has no prompt in this flow, and no handler here", "warning")
             return Waiting(_ELSEWHERE_FOR)
-        narrator = Narrator(ctx, self._engine.clock.monotonic)
+        narrator = Narrator(ctx, self._engine.kernel.clock.monotonic)
         narrator.begin()
         try:
             outcome = outcome_of(await self.answer(*found, payload, ctx.task))
@@ -114,16 +114,16 @@ class LLMService:
     @property
     def available(self) -> bool:
         """Whether there is a client, or a key to make one."""
-        return self._client is not None or bool(self._engine.settings.anthropic_api_key)
+        return self._client is not None or bool(self._engine.kernel.settings.anthropic_api_key)
 
     async def answer(
         self, program: Program, facet: Facet, payload: Mapping[str, Json], task: Task, *, description: str | None = None
     ) -> dict[str, Json]:
         """The returns of a facet for what a task gives it, paid for by the task's run and seen in its step meanwhile."""
-        settings = self._engine.settings
+        settings = self._engine.kernel.settings
         limit = None if settings.llm_budget is None else micros(settings.llm_budget, "TREADLE_LLM_BUDGET")
-        meter = TaskMeter(self._engine.store, self._engine.ids.new_id, self._prices, task, limit)
-        stream = StepStream(self._engine.runs, self._engine.clock, task, self.config.stream_every)
+        meter = TaskMeter(self._engine.store, self._engine.kernel.ids.new_id, self._prices, task, limit)
+        stream = StepStream(self._engine.runs, self._engine.kernel.clock, task, self.config.stream_every)
         return await self.converse(program, facet, payload, meter, stream.said, description=description)
 
     async def converse(
@@ -154,9 +154,9 @@ class LLMService:
         """A client that was made here belongs to the event loop that it is used on."""
         loop, engine = asyncio.get_running_loop(), self._engine
         if self._exchange is None or self._exchange[0] is not loop:
-            client = self._client or make_client(engine.settings, self.config.timeout)
-            secrets = secrets_of(client, engine.settings)
-            self._exchange = (loop, Exchange(client, self.config, engine.clock.sleep, engine.ids.random, secrets))
+            client = self._client or make_client(engine.kernel.settings, self.config.timeout)
+            secrets = secrets_of(client, engine.kernel.settings)
+            self._exchange = (loop, Exchange(client, self.config, engine.kernel.clock.sleep, engine.kernel.ids.random, secrets))
         return self._exchange[1]
 
     async def _facet(self, task: Task) -> tuple[Program, Facet] | None:
@@ -189,7 +189,7 @@ def use_llm(engine: Engine, *, client: Any = None, tools: Tools | None = None, c
     """
     if client is None:
         load_sdk()  # here, where a missing package is best told, and not on the event loop, which it would hold up
-    config = config_of(engine.settings, **options)
+    config = config_of(engine.kernel.settings, **options)
     service = LLMService(engine, client=client, tools=tools, config=config, concurrency=concurrency)
-    engine.fallback = service
+    engine.kernel.registry.fallback = service
     return service

@@ -121,7 +121,7 @@ class DeadLetters(Group, DeadLettersApi):
         letters = self.engine.dead_letters
         if ids:
             return await self._each(
-                ids, dry_run, lambda task_id: self.engine.queue.retry(task_id, actor=self.actor, payload=payload)
+                ids, dry_run, lambda task_id: self.engine.kernel.queue.retry(task_id, actor=self.actor, payload=payload)
             )
         if dry_run:
             return _changed(await letters.count_retry(await self._which(given)))
@@ -147,7 +147,7 @@ class DeadLetters(Group, DeadLettersApi):
         _check_choice(ids, given, everything)
         letters = self.engine.dead_letters
         if ids:
-            return await self._each(ids, dry_run, lambda task_id: self.engine.queue.discard(task_id, actor=self.actor))
+            return await self._each(ids, dry_run, lambda task_id: self.engine.kernel.queue.discard(task_id, actor=self.actor))
         if dry_run:
             return _changed(await letters.count_discard(await self._which(given)))
         at, walk = await self._walk(given, after, letters.begin_discard)
@@ -176,7 +176,7 @@ class DeadLetters(Group, DeadLettersApi):
 
     async def _find(self, task_id: str) -> model.Task:
         """The task, if the caller may see it."""
-        task = await self.engine.reads.get_task(task_id)
+        task = await self.engine.kernel.reads.get_task(task_id)
         if not self.access.may_use(task.task_list):
             raise TaskNotFound(task_id)
         return task

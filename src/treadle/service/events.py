@@ -30,7 +30,7 @@ class Events(Group, EventsApi):
         limit: int = 100,
     ) -> EventPage:
         which = filter_of(entity, entity_id, run_id, root_id, move)
-        page = await self.engine.reads.list_events(which, after_seq=after_seq, limit=limit)
+        page = await self.engine.kernel.reads.list_events(which, after_seq=after_seq, limit=limit)
         return EventPage([shaped_event(each) for each in page.moves], page.next_after, page.resume_after, page.more)
 
     async def follow(

@@ -28,7 +28,7 @@ class ExternalJobs(Group, ExternalJobsApi):
         return ExternalJobPage([_shaped(each) for each in found], found[-1].id if len(found) == limit else None)
 
     async def rebuild(self, *, limit: int = 500, before: str | None = None) -> ExternalJobsRebuilt:
-        done = await self.engine.external_upkeep.rebuild_page(before, limit)
+        done = await self.engine.kernel.external_upkeep.rebuild_page(before, limit)
         return ExternalJobsRebuilt(done.looked_at, done.changed, done.next_before)
 
     async def get(self, job_id: str) -> ExternalJobDetail:

@@ -77,7 +77,7 @@ class Flows(RunGroup, FlowsApi):
         run = await self.find_run(run_id)
         if is_function(run.flow_id):
             raise InvalidInput(f"The run {run.id} is one of a durable function: its steps are known only as it makes them.")
-        states = await self.engine.run_kernel.step_reads.states_by_statement(run)
+        states = await self.engine.kernel.run_services.step_reads.states_by_statement(run)
         return shaped_graph(graph(await self.engine.flows.program(run.flow_id), run.workflow), states)
 
 

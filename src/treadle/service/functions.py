@@ -42,7 +42,7 @@ class Functions(RunGroup, FunctionsApi):
         return await self.started(started)
 
     async def adopt(self, run_id: str, version: int) -> RunAdopted:
-        run = await self.engine.run_kernel.function_runs.adopt(run_id, version, actor=self.actor)
+        run = await self.engine.kernel.run_services.function_runs.adopt(run_id, version, actor=self.actor)
         known = await self.engine.functions.list_shown()
         servers = sum(each.servers for each in known if (each.name, each.version) == (run.workflow, version))
         return RunAdopted(**run_fields(run), servers=servers)

@@ -8,9 +8,9 @@ from functools import wraps
 from typing import Any
 
 from treadle.api.contract import ApiRecord, Route, route_of
+from treadle.engine import Engine
 from treadle.model.access import Access
 from treadle.model.errors import InvalidInput, RestrictedToken
-from treadle.wiring.engine import Engine
 
 
 class Group:

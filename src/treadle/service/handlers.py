@@ -25,10 +25,10 @@ class Handlers(Group, HandlersApi):
     """See `HandlersApi`."""
 
     async def list(self) -> HandlerList:
-        return HandlerList([self._shaped(each) for each in await self.engine.registrations.list_all()])
+        return HandlerList([self._shaped(each) for each in await self.engine.kernel.registrations.list_all()])
 
     async def get(self, facet_name: str) -> Handler:
-        return self._shaped(await self.engine.registrations.get(facet_name))
+        return self._shaped(await self.engine.kernel.registrations.get(facet_name))
 
     async def register(
         self,
@@ -69,27 +69,27 @@ class Handlers(Group, HandlersApi):
             "metadata": metadata,
         }
         given = {name: value for name, value in changes.items() if value is not None}
-        return await self._save(replace(await self.engine.registrations.get(facet_name), **given))
+        return await self._save(replace(await self.engine.kernel.registrations.get(facet_name), **given))
 
     async def remove(self, facet_name: str) -> HandlerRemoved:
-        await self.engine.registrations.remove(facet_name, actor=self.actor)
+        await self.engine.kernel.registrations.remove(facet_name, actor=self.actor)
         return HandlerRemoved(facet_name)
 
     async def test(self, facet_name: str, payload: dict[str, Json] | None = None, *, wait_for: float = WAIT_LIMIT) -> HandlerTrial:
         if not 0 <= wait_for <= WAIT_LIMIT:
             raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
-        found = await self.engine.registrations.get(facet_name)
-        self.engine.emit(Operated(f"handler of {facet_name} tried", self.actor))
-        trial = await try_outside(found, payload or {}, self.engine.settings.handler_roots, wait_for)
+        found = await self.engine.kernel.registrations.get(facet_name)
+        self.engine.kernel.emit(Operated(f"handler of {facet_name} tried", self.actor))
+        trial = await try_outside(found, payload or {}, self.engine.kernel.settings.handler_roots, wait_for)
         return HandlerTrial(**asdict(trial), missing_requirements=missing_requirements(found.requirements))
 
     async def _save(self, registration: HandlerRegistration) -> Handler:
         check_registration(registration)
         _locate(self._modules(), registration.module_uri)
-        return self._shaped(await self.engine.registrations.save(registration, actor=self.actor))
+        return self._shaped(await self.engine.kernel.registrations.save(registration, actor=self.actor))
 
     def _modules(self) -> Modules:
-        return Modules(self.engine.settings.handler_roots)
+        return Modules(self.engine.kernel.settings.handler_roots)
 
     def _shaped(self, registration: HandlerRegistration) -> Handler:
         said = asdict(registration)

@@ -62,7 +62,7 @@ class Runs(RunGroup, RunsApi):
         before: str | None = None,
         **which: Any,
     ) -> RunsActed:
-        page = await self.engine.run_kernel.bulk.act(
+        page = await self.engine.kernel.run_services.bulk.act(
             action,
             actor=self.actor,
             states=tuple(state),
@@ -176,7 +176,7 @@ class Runs(RunGroup, RunsApi):
     async def _opened(self, stored: str | None) -> Json:
         """The values; in place of what cannot be read here, an error that says so."""
         try:
-            return await self.engine.value_store.unpack(stored)
+            return await self.engine.kernel.value_store.unpack(stored)
         except (UnreadableValue, ValueLost) as error:
             return {"@unreadable": error.code, "message": str(error)}
 

@@ -19,11 +19,11 @@ class Servers(Group, ServersApi):
     """See `ServersApi`."""
 
     async def list(self, *, live: bool = False) -> ServerList:
-        found = await self.engine.reads.list_servers()
+        found = await self.engine.kernel.reads.list_servers()
         return ServerList([Server(**_fields(shown)) for shown in found if not (live and shown.state == "stopped")])
 
     async def get(self, server_id: str) -> ServerDetail:
-        shown = await self.engine.reads.get_server(server_id)
+        shown = await self.engine.kernel.reads.get_server(server_id)
         server = shown.server
         return ServerDetail(
             **_fields(shown),
@@ -37,7 +37,7 @@ class Servers(Group, ServersApi):
         )
 
     async def fleet(self) -> Fleet:
-        found = await self.engine.reads.list_servers()
+        found = await self.engine.kernel.reads.list_servers()
         live = [shown for shown in found if shown.state in LIVE_SERVER_STATES]
         servers = [shown.server for shown in live]
         return Fleet(

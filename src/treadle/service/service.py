@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from treadle.api.face import Api
+from treadle.engine import Engine
 from treadle.model.access import Access
-from treadle.wiring.engine import Engine
 
 if TYPE_CHECKING:
     from treadle.service.approvals import Approvals

@@ -37,7 +37,7 @@ class Steps(RunGroup, StepsApi):
     """See `StepsApi`."""
 
     async def find(self, step_id: str) -> StepFound:
-        row = await self.engine.run_kernel.step_reads.find(step_id)
+        row = await self.engine.kernel.run_services.step_reads.find(step_id)
         try:
             await self.find_run(row.run_id)
         except RunNotFound:
@@ -57,7 +57,7 @@ class Steps(RunGroup, StepsApi):
         after: str | None = None,
     ) -> StepPage:
         run = await self.find_run(run_id)
-        page = await self.engine.run_kernel.step_reads.page(
+        page = await self.engine.kernel.run_services.step_reads.page(
             run,
             below=below,
             states=tuple(state),
@@ -86,7 +86,7 @@ class Steps(RunGroup, StepsApi):
         after: str | None = None,
     ) -> Timeline:
         run = await self.find_run(run_id)
-        reads = self.engine.run_kernel.step_reads
+        reads = self.engine.kernel.run_services.step_reads
         page = await reads.page(run, below=below, blocks=blocks, after=after, limit=limit)
         found = await reads.timeline(run, page)
         now = await self.engine.store.now()
@@ -94,7 +94,7 @@ class Steps(RunGroup, StepsApi):
 
     async def get(self, run_id: str, step: str, *, whole: bool = False) -> StepDetail:
         run = await self.find_run(run_id)
-        reads = self.engine.run_kernel.step_reads
+        reads = self.engine.kernel.run_services.step_reads
         shown = await reads.get(run, step)
         row, task_id = shown.row, task_of(shown.row)
         params, returns, loop = row.params, row.returns, row.loop
@@ -115,10 +115,10 @@ class Steps(RunGroup, StepsApi):
     async def _task(self, task_id: str) -> TaskDetail | None:
         """The step's task; one that is gone, or of a child run, is no error."""
         try:
-            task = await self.engine.reads.get_task(task_id)
+            task = await self.engine.kernel.reads.get_task(task_id)
         except TaskNotFound:
             return None
-        task, reads = await self.engine.open_values(task), self.engine.reads
+        task, reads = await self.engine.kernel.open_values(task), self.engine.kernel.reads
         return shaped_detail(
             task, await reads.why(task.id), await reads.list_moves(task.id), await reads.list_lines(task.id, _LINES)
         )

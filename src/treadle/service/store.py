@@ -39,7 +39,7 @@ class StoreCalls(Group, StoreApi):
         store = self.engine.store
         described = await store.describe()
         health = await store.health()
-        overview = await self.engine.reads.overview()
+        overview = await self.engine.kernel.reads.overview()
         return StoreInfo(
             store=store.url,
             described=described,
@@ -49,7 +49,7 @@ class StoreCalls(Group, StoreApi):
         )
 
     async def calls(self) -> StoreCallsTimed:
-        timer = self.engine.call_timer
+        timer = self.engine.kernel.call_timer
         return StoreCallsTimed(
             since_at=instant(timer.since_at),
             operations=[
@@ -72,7 +72,7 @@ class StoreCalls(Group, StoreApi):
         half, _, at = (after or "").rpartition(":")
         at_id = parse_id(at, "cursor") if at else None
         if half == _JOBS:
-            problems, before_id = await self.engine.external_upkeep.check_page(at_id, limit)
+            problems, before_id = await self.engine.kernel.external_upkeep.check_page(at_id, limit)
             return VerifyPage(not problems, 0, problems, None if before_id is None else f"{_JOBS}:{before_id}")
         if half:
             raise InvalidInput(f"after must be the next_after of a call before, not {after!r}.")
@@ -80,26 +80,26 @@ class StoreCalls(Group, StoreApi):
         return VerifyPage(report.holds, report.checked, list(report.problems), f"{_JOBS}:" if after_id is None else after_id)
 
     async def keeps(self) -> KeepRules:
-        rules = self.engine.retention.rules
+        rules = self.engine.kernel.retention.rules
         lists = [
             self._rule(each.task_list, each.keep_completed_for, each.keep_failed_for)
-            for each in await self.engine.retention.keeps()
+            for each in await self.engine.kernel.retention.keeps()
         ]
         return KeepRules(rules.keep_completed_for, rules.keep_failed_for, lists)
 
     async def keep(self, task_list: str, *, completed: float | None = None, failed: float | None = None) -> KeepRule:
-        said = await self.engine.retention.keep(task_list, completed=completed, failed=failed)
+        said = await self.engine.kernel.retention.keep(task_list, completed=completed, failed=failed)
         return self._rule(task_list, *said)
 
     async def prune(self, *, older_than: float | None = None, dry_run: bool = False, after: str | None = None) -> PruneStep:
-        retention = self.engine.retention
+        retention = self.engine.kernel.retention
         return _step(*await retention.prune_some(older_than=older_than, dry_run=dry_run, after=START if after is None else after))
 
     async def prune_tree(self, member_id: str) -> PruneStep:
-        return _step(await self.engine.retention.prune_tree(member_id))
+        return _step(await self.engine.kernel.retention.prune_tree(member_id))
 
     def _rule(self, task_list: str, completed_for: int | None, failed_for: int | None) -> KeepRule:
-        rules = self.engine.retention.rules
+        rules = self.engine.kernel.retention.rules
         return KeepRule(
             task_list,
             rules.keep_completed_for if completed_for is None else completed_for,

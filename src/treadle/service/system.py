@@ -18,7 +18,7 @@ class System(Group, SystemApi):
         return Time(instant(await self.engine.store.now()))
 
     async def pace(self) -> Pace:
-        hour = await self.engine.pace.last_hour()
+        hour = await self.engine.kernel.throughput.last_hour()
         minutes = [
             PaceMinute(instant(each.at), each.completed, each.failed, each.retried, each.taken_over, each.waited_for)
             for each in hour.minutes
@@ -26,16 +26,16 @@ class System(Group, SystemApi):
         return Pace(minutes, instant(hour.since_at))
 
     async def status(self) -> Status:
-        from treadle.wiring.host import host_version  # what hosts workers is not needed to tell the time
+        from treadle.version import package_version  # what hosts workers is not needed to tell the time
 
-        engine, namespace = self.engine, self.engine.settings.namespace
-        found = await read_status(engine.store, engine.clock, engine.schedules, namespace)
+        engine, namespace = self.engine, self.engine.kernel.settings.namespace
+        found = await read_status(engine.store, engine.kernel.clock, engine.schedules, namespace)
         reasons = list(troubles(found))
         depths = found.users_depths
         return Status(
             health="degraded" if reasons else "ok",
             reasons=reasons,
-            version=host_version(),
+            version=package_version(),
             namespace=namespace,
             now=instant(found.now),
             store=StoreState(engine.store.url.partition(":")[0], found.latency_for, found.overdue_for),
@@ -68,7 +68,7 @@ class System(Group, SystemApi):
             task = await self.engine.get_task(task_id)
         except TaskNotFound:
             return None
-        reason = await self.engine.reads.why(task.id)
+        reason = await self.engine.kernel.reads.why(task.id)
         return Why(task.id, task.name, task.shown_state, reason.code, reason.text)
 
     async def _why_run(self, run_id: str) -> Why | None:
@@ -81,7 +81,7 @@ class System(Group, SystemApi):
 
     async def _why_record(self, record_id: str) -> Why | None:
         record = await self.engine.store.find_record(record_id)
-        if record is None or record.namespace != self.engine.settings.namespace:
+        if record is None or record.namespace != self.engine.kernel.settings.namespace:
             return None
         if record.entity == OBJECTIVE.entity:
             trail = await self.engine.objectives.show(record.id)

@@ -39,7 +39,7 @@ class Tasks(Group, TasksApi):
     ) -> TaskPage:
         chosen = self.one_list(task_list)
         anything = every or name or chosen or run_id
-        found = await self.engine.reads.list_tasks(
+        found = await self.engine.kernel.reads.list_tasks(
             states=tuple(state),
             name=name,
             task_list=chosen,
@@ -74,13 +74,13 @@ class Tasks(Group, TasksApi):
         """What was made, or what its keys stand for, if the caller may know that; else `KeyTaken`."""
         if not made.created and self.access.task_lists:
             with suppress(TaskNotFound):  # of what has been pruned nothing can be told
-                if not self.access.may_use((await self.engine.reads.get_task(made.id)).task_list):
+                if not self.access.may_use((await self.engine.kernel.reads.get_task(made.id)).task_list):
                     raise KeyTaken(name)
         return TaskMade(made.id, name, made.created)
 
     async def get(self, task_id: str) -> TaskDetail:
-        task = await self.engine.open_values(await self._find(task_id))
-        reads = self.engine.reads
+        task = await self.engine.kernel.open_values(await self._find(task_id))
+        reads = self.engine.kernel.reads
         return shaped_detail(
             task, await self.engine.why(task.id), await reads.list_moves(task.id), await reads.list_lines(task.id, _LINES)
         )
@@ -99,7 +99,7 @@ class Tasks(Group, TasksApi):
                 await self.engine.result(task.id, timeout=wait_for)
             except (TimeoutError, TaskFailed, TaskCanceled, TaskIgnored):
                 pass  # what it came to is read below
-        task = await self.engine.open_values(await self._find(task_id))
+        task = await self.engine.kernel.open_values(await self._find(task_id))
         reason = await self.engine.why(task.id)
         return TaskResult(
             id=task.id,
@@ -114,27 +114,27 @@ class Tasks(Group, TasksApi):
 
     async def cancel(self, task_id: str, *, reason: str | None = None) -> Task:
         await self._find(task_id)
-        await self.engine.queue.cancel(task_id, actor=self.actor, reason=reason)
+        await self.engine.kernel.queue.cancel(task_id, actor=self.actor, reason=reason)
         return shaped_task(await self._find(task_id))
 
     async def retry(self, task_id: str, *, payload: dict[str, Json] | None = None) -> Task:
         await self._find(task_id)
-        await self.engine.queue.retry(task_id, actor=self.actor, payload=payload)
+        await self.engine.kernel.queue.retry(task_id, actor=self.actor, payload=payload)
         return shaped_task(await self._find(task_id))
 
     async def pause(self, task_id: str) -> Task:
         await self._find(task_id)
-        await self.engine.queue.pause(task_id, actor=self.actor)
+        await self.engine.kernel.queue.pause(task_id, actor=self.actor)
         return shaped_task(await self._find(task_id))
 
     async def resume(self, task_id: str) -> Task:
         await self._find(task_id)
-        await self.engine.queue.resume(task_id, actor=self.actor)
+        await self.engine.kernel.queue.resume(task_id, actor=self.actor)
         return shaped_task(await self._find(task_id))
 
     async def _find(self, task_id: str) -> model.Task:
         """The task, if the caller may see it: one of another list is as one that is not there."""
-        task = await self.engine.reads.get_task(task_id)
+        task = await self.engine.kernel.reads.get_task(task_id)
         if not self.access.may_use(task.task_list):
             raise TaskNotFound(task_id)
         return task

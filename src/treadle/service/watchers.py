@@ -25,7 +25,7 @@ class Watchers(Group, WatchersApi):
     async def create(self, name: str, *, paused: bool = False, **options: Unpack[WatcherOptions]) -> Watcher:
         given = _given(options)
         source = kernel.make_body(given).source
-        if not self.access.may(Scope.ADMIN) and not is_allowed(source, self.engine.settings.watch_allow):
+        if not self.access.may(Scope.ADMIN) and not is_allowed(source, self.engine.kernel.settings.watch_allow):
             raise WatchForbidden(source.place)
         return _shaped(await self.engine.watchers.create(name, paused=paused, actor=self.actor, **given))
 

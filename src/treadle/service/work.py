@@ -45,7 +45,7 @@ class Work(Group, WorkApi):
             version=version,
             actor=self.actor,
         )
-        lease_for = milliseconds(self.engine.settings.lease)
+        lease_for = milliseconds(self.engine.kernel.settings.lease)
         return Worker(made.id, made.name, list(made.handlers), list(made.task_lists), made.heartbeat_every_for, lease_for)
 
     async def beat(
@@ -194,7 +194,7 @@ class Work(Group, WorkApi):
         """The state of the task now, which is read unless the task has just ended."""
         if ended is not None:
             return Taken(parse_id(task_id, "task id"), ended)
-        task = await self.engine.reads.get_task(task_id)
+        task = await self.engine.kernel.reads.get_task(task_id)
         return Taken(task.id, str(task.shown_state))
 
 

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import treadle
+from treadle.engine import Engine
 from treadle.kernel.queue.service import Enqueued
 from treadle.kernel.runs.service import StartedRun
 from treadle.model.errors import TreadleError
 from treadle.model.values import encode
 from treadle.testing.simulation import Faults, Process, Simulation
-from treadle.wiring.engine import Engine
-from treadle.wiring.host import WorkerHost
+from treadle.wiring.worker_host import WorkerHost
 
 Effects = list[Any]
 """The outside world: whatever the work does to it is appended, as JSON values."""
@@ -175,7 +175,7 @@ class _History:
         async with simulation.engine(process) as engine:
             self._setup(engine, self.effects)
             host = WorkerHost(
-                engine,
+                engine.kernel,
                 concurrency=10,
                 threads=4,
                 processes=1,

@@ -1,1 +1,1 @@
-"""The composition root: from settings to store, kernel, workers. `Engine` is the face that users see."""
+"""The composition root: the container of kernel services, and the workers of a process."""

@@ -1,100 +1,98 @@
-"""Outside services, wired into an engine: their jobs, and what is stored with the end of tasks and runs that await one."""
+"""Kernel services that are built on first use: runs of workflows and functions, and triggers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from treadle.kernel.external.rebuild import ExternalUpkeep
-from treadle.kernel.external.service import ExternalJobs
-from treadle.kernel.queue.service import PATIENCE
-from treadle.kernel.queue.why import Reason
-from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen
-from treadle.model.clock import Duration
-from treadle.model.runs import Run
-from treadle.model.states import TaskState
-from treadle.model.tasks import Task
-from treadle.workers.handlers import Registry
-from treadle.workers.specialists import AT_ONCE, POLL_WITHIN, register
+from treadle.kernel.functions.operations import FunctionRuns
+from treadle.kernel.functions.service import Functions
+from treadle.kernel.runs.advancer import Advancer
+from treadle.kernel.runs.bulk import BulkRuns
+from treadle.kernel.runs.flows import Flows
+from treadle.kernel.runs.reads import RunReads
+from treadle.kernel.runs.service import Runs
+from treadle.kernel.runs.step_reads import StepReads
+from treadle.kernel.schedules.fire import Firer
+from treadle.kernel.schedules.service import Schedules
+from treadle.kernel.settler import Settler
+from treadle.kernel.triggers.target import FunctionStarter, Starters
+from treadle.kernel.watchers.scan import Looker, Looks
+from treadle.kernel.watchers.service import Watchers
+from treadle.model.schedules import FUNCTION
+from treadle.workers.log_writer import LogWriter
 
 if TYPE_CHECKING:
-    from treadle.wiring.engine import Engine
+    from treadle.wiring.kernel import Kernel
 
 
-def wire_services(engine: Engine) -> None:
-    """Give the engine its outside jobs; `wire_people` comes before it."""
-    namespace = engine.settings.namespace
+class RunServices:
+    """Flows, runs, durable functions and the settler."""
 
-    async def settle(task: Task, seen: Seen, decided: Finish | Park) -> Answer:
-        return await engine.run_kernel.settler.settle(task, seen, decided, PATIENCE)
+    def __init__(self, kernel: Kernel) -> None:
+        namespace, payload_limit = kernel.settings.namespace, kernel.settings.payload_limit
+        store, committer, value_store, ids = kernel.store, kernel.committer, kernel.value_store, kernel.ids
+        external_jobs, current_trace_id = kernel.external_jobs, kernel.telemetry.trace_id
+        self.flows = Flows(store, committer, value_store, namespace=namespace)
+        self.advancer = Advancer(store, committer, self.flows, value_store, kernel.clock.now, kernel.emit)
+        self.reads = RunReads(store, value_store, namespace=namespace, why_awaiting=kernel.why_awaiting)
+        self.step_reads = StepReads(store, value_store, self.reads)
+        self.functions = Functions(
+            store,
+            committer,
+            value_store,
+            ids,
+            kernel.function_registry.newest,
+            namespace=namespace,
+            payload_limit=payload_limit,
+            cancel_rows=kernel.cancel_rows,
+            cancel_tasks=external_jobs.tasks_for_run,
+            current_trace_id=current_trace_id,
+        )
+        self.function_runs = FunctionRuns(store, committer, value_store, ids, self.functions, payload_limit=payload_limit)
+        self.runs = Runs(
+            store,
+            committer,
+            self.advancer,
+            self.flows,
+            value_store,
+            ids,
+            self.function_runs,
+            namespace=namespace,
+            cancel_rows=kernel.cancel_rows,
+            cancel_tasks=external_jobs.tasks_for_run,
+            current_trace_id=current_trace_id,
+        )
+        self.bulk = BulkRuns(self.runs, self.reads)
+        self.settler = Settler(
+            committer,
+            value_store,
+            self.advancer,
+            self.functions,
+            kernel.approvals,
+            external_jobs,
+            {kind: extension.settle for extension in kernel.extensions for kind in extension.kinds},
+        )
+        self.log_lines = LogWriter(store, kernel.emit)
+        """Writes the log lines of flows, for all workers of the engine."""
+        self.advancer.on_line.append(self.log_lines.add)
+        for on_finished in (self.advancer.on_finished, self.functions.on_finished):
+            on_finished.append(kernel.run_finished)
 
-    engine.external_jobs = ExternalJobs(
-        engine.store,
-        engine.committer,
-        engine.value_store,
-        engine.ids,
-        engine.emit,
-        namespace=namespace,
-        settle=settle,
-        cancel=engine.queue.cancel,
-        public_url=engine.settings.public_url,
-    )
-    engine.external_upkeep = ExternalUpkeep(engine.store, engine.committer, namespace=namespace)
 
-    async def closing(task: Task) -> tuple[Row, ...]:
-        return (*await engine.approvals.rows_for_end(task), *await engine.external_jobs.rows_for_end(task))
+class TriggerServices:
+    """Schedules and watchers."""
 
-    async def why_awaiting(task: Task) -> Reason | None:
-        external = task.state == TaskState.AWAITING_EXTERNAL
-        return await (engine.external_jobs.why(task) if external else engine.approvals.why(task))
+    def __init__(self, kernel: Kernel) -> None:
+        namespace = kernel.settings.namespace
+        store, committer, ids = kernel.store, kernel.committer, kernel.ids
+        self._kernel = kernel
+        self.starters = Starters(store, kernel.queue, lambda: kernel.run_services.runs)
+        self.starters.add(FUNCTION, FunctionStarter(lambda: kernel.run_services.functions))
+        self.schedules = Schedules(store, committer, ids, self.starters, namespace=namespace)
+        self.watchers = Watchers(store, committer, ids, self.starters, namespace=namespace)
+        self.firer = Firer(store, committer, self.schedules, self.starters)
 
-    engine.queue.closing = closing
-    engine.queue.closing_tasks = engine.external_jobs.tasks_for_end
-    engine.reads.why_awaiting = why_awaiting
-
-
-async def closing_of_run(engine: Engine, run: Run) -> tuple[Row, ...]:
-    """What is stored with the cancel of a run, besides its tasks and steps."""
-    return (*await engine.approvals.rows_for_run(run), *await engine.external_jobs.rows_for_run(run))
-
-
-class ServiceFace:
-    """The part of an engine that is about outside services."""
-
-    registry: Registry
-    external_jobs: ExternalJobs
-    """Jobs in outside services: list, show, poll now, cancel, resolve by call-back."""
-    external_upkeep: ExternalUpkeep
-    """Their records against their events."""
-
-    def specialist(
-        self,
-        name: str,
-        specialist: object = None,
-        *,
-        scope: str | None = None,
-        timeout: Duration | None = POLL_WITHIN,
-        concurrency: int = AT_ONCE,
-        deadline: Duration | None = None,
-        idempotent_start: bool | None = None,
-    ) -> Any:
-        """Register a specialist, an object or a class with `start` and `poll`, for tasks of that name; also as a decorator.
-
-        See `treadle.Specialist` for what its methods promise. With a `scope`, it is for tasks enqueued with that scope alone.
-        `timeout` bounds one call to the service, `concurrency` how many are made at once in a process, `deadline` how long a
-        job may take in all. `idempotent_start` says that the service makes one job of two submits with the same token.
-        """
-
-        def register_it(given: Any) -> Any:
-            register(
-                self.registry,
-                name,
-                given,
-                scope=scope,
-                timeout=timeout,
-                concurrency=concurrency,
-                deadline=deadline,
-                idempotent_start=idempotent_start,
-            )
-            return given
-
-        return register_it if specialist is None else register_it(specialist)
+    def looker(self, looks: Looks) -> Looker:
+        """Return the service that scans for watchers with the given file and network access."""
+        kernel = self._kernel
+        return Looker(kernel.store, kernel.committer, self.watchers, self.starters, kernel.ids, kernel.emit, looks)

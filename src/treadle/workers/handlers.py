@@ -115,6 +115,8 @@ class Registry:
         self._handlers: dict[str, Handler] = {}
         self.specialists: dict[str, Offering] = {}
         """Those of the handlers that are specialists, by name."""
+        self.fallback: Fallback | None = None
+        """Serves names without a handler: see `treadle.llm.use_llm`."""
 
     def put(self, handler: Handler) -> None:
         """Put it in the place of the one of that name."""

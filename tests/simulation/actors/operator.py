@@ -104,7 +104,9 @@ class Operator:
 
     async def _keeps_effect(self, engine: Engine, wish: Wish, step_id: str) -> bool:
         """Whether a fork at that step has the effect of the old run, and must not make it again."""
-        recorded = {each.id: each for each in await engine.run_kernel.functions.recorded(wish.id or "")} if wish.effects else {}
+        recorded = (
+            {each.id: each for each in await engine.kernel.run_services.functions.recorded(wish.id or "")} if wish.effects else {}
+        )
         chosen = recorded.get(step_id)
         return chosen is not None and any(
             each.kind == "effect" and each.state == "completed" and each is not chosen and not is_after(each.place, chosen.place)
@@ -144,7 +146,7 @@ class Operator:
         await (engine.dead_letters.discard(which) if discards else engine.dead_letters.retry(which))
 
     async def _prune(self, engine: Engine, process: Process) -> None:
-        report = await engine.retention.prune()
+        report = await engine.kernel.retention.prune()
         process.tell(f"prunes {report.trees} trees, {report.tasks} tasks, {report.runs} runs")
 
     async def _let_go_on(self, engine: Engine, process: Process) -> None:

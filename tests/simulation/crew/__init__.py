@@ -14,7 +14,7 @@ from treadle import Engine
 
 def furnish(engine: Engine, world: World) -> None:
     """Give a server all it offers."""
-    engine.topology = the_topology()
+    engine.goals.topology = the_topology()
     add_handlers(engine, world)
     add_questions(engine)
     add_functions(engine, world)

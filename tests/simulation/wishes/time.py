@@ -19,7 +19,9 @@ def schedule(dice: random.Random, key: str) -> Wish:
     ends: list[datetime] = []
 
     async def send(engine: Engine) -> str:
-        ends.append(datetime.fromtimestamp(engine.clock.now() / 1000 + lasts, UTC))  # the first is meant, however often it is sent
+        ends.append(
+            datetime.fromtimestamp(engine.kernel.clock.now() / 1000 + lasts, UTC)
+        )  # the first is meant, however often it is sent
         options: dict[str, Any] = {"every": every, "end": ends[0], "task": "tick", "inputs": {"key": key}}
         try:
             await engine.schedules.create(key, **options, overlap="allow", catch_up="all", catch_up_limit=1000)

@@ -200,7 +200,7 @@ def test_a_name_has_one_gate_and_shipped_names_are_taken():
     for name in ("mine", "regex"):
         with pytest.raises(GateExists):
             engine.gate(name)(lambda given: True)
-    assert engine.gates.names() == ["exit_code", "json_schema", "mine", "regex"]
+    assert engine.goals.gates.names() == ["exit_code", "json_schema", "mine", "regex"]
 
 
 def test_a_topology_with_an_unknown_gate_is_told_which_there_are(gates: Gates):

@@ -11,9 +11,9 @@ import pytest
 from playwright.async_api import Page, async_playwright
 from tests.web.browser import chromium
 
+from treadle.engine import Engine
 from treadle.http.server import HttpOptions, HttpServer
 from treadle.web.site import add_pages
-from treadle.wiring.engine import Engine
 
 
 @dataclass

@@ -63,7 +63,7 @@ async def test_what_somebody_types_stays_while_the_page_follows(screen: Screen):
     await screen.page.get_by_label("Key or handler").fill("customer:42")
     await screen.page.get_by_label("At most, at once").fill("3")
     made = await screen.engine.enqueue("greet", {"name": "Bob"}, task_list="night")
-    await screen.engine.queue.pause(made.id, actor="ann")
+    await screen.engine.kernel.queue.pause(made.id, actor="ann")
     await screen.sees("night")
     assert await screen.page.get_by_label("Key or handler").input_value() == "customer:42"
     await screen.page.get_by_role("button", name="Set the limit").click()

@@ -81,7 +81,12 @@ class Functions:
         namespace: str = DEFAULT_NAMESPACE,
         payload_limit: int = PAYLOAD_LIMIT,
         patience: float = PATIENCE,
+        cancel_rows: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None,
+        cancel_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None,
+        current_trace_id: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`cancel_rows` and `cancel_tasks` return rows and tasks that are stored with the cancellation of a run, such as those
+        that end its approvals and external jobs; `current_trace_id` is the caller's trace."""
         self._store = store
         self._committer = committer
         self._value_store = value_store
@@ -91,12 +96,9 @@ class Functions:
         self._payload_limit = payload_limit
         self._patience = patience
         self.on_finished: list[Callable[[str], None]] = []
-        self.current_trace_id: Callable[[], str | None] = lambda: None
-        """The trace of whoever starts a run, for those that are given none; set where traces are wired."""
-        self.closing: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None
-        """What is stored with the cancel of a run, such as that of approvals that it waits for; set where that is wired."""
-        self.closing_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None
-        """Tasks that go with the cancel of a run, such as those that cancel its jobs at outside services."""
+        self._cancel_rows = cancel_rows
+        self._cancel_tasks = cancel_tasks
+        self._current_trace_id = current_trace_id
 
     def finished(self, run_id: str) -> None:
         """A run ended in this process: tell who waits for it."""
@@ -168,7 +170,7 @@ class Functions:
             value_store=self._value_store,
             payload_limit=self._payload_limit,
             idempotency_key=None if idempotency_key is None else check_key(idempotency_key, "idempotency key"),
-            trace_id=self.current_trace_id() if trace_id is None else check_key(trace_id, "trace id"),
+            trace_id=self._current_trace_id() if trace_id is None else check_key(trace_id, "trace id"),
             actor=actor,
         )
 
@@ -309,11 +311,11 @@ class Functions:
 
     async def closed(self, runs: Sequence[Run]) -> list[Row]:
         """What is stored with the cancel of the runs, beside their ends."""
-        return [] if self.closing is None else [row for run in runs for row in await self.closing(run)]
+        return [] if self._cancel_rows is None else [row for run in runs for row in await self._cancel_rows(run)]
 
     async def closed_tasks(self, runs: Sequence[Run]) -> list[NewTask]:
         """Tasks that go with the cancel of the runs."""
-        return [] if self.closing_tasks is None else [task for run in runs for task in await self.closing_tasks(run)]
+        return [] if self._cancel_tasks is None else [task for run in runs for task in await self._cancel_tasks(run)]
 
     # trees
 

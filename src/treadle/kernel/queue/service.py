@@ -18,7 +18,7 @@ from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, RetriesUsedUp, TaskNotFound
 from treadle.model.ids import Ids, parse_id
 from treadle.model.lists import check_count
-from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, GOAL_KINDS, HANDLER, Lane, check_key, check_name
+from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
 from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
 from treadle.model.states import TASK, Hold, TaskState
 from treadle.model.tasks import NewTask, Task
@@ -89,19 +89,16 @@ class Queue:
         namespace: str = DEFAULT_NAMESPACE,
         payload_limit: int = PAYLOAD_LIMIT,
         patience: float = PATIENCE,
+        follow: Follow | None = None,
+        current_trace_id: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`follow` returns the tasks and rows that are stored with the end of a task; `current_trace_id` is the caller's trace."""
         self._store = store
         self._committer = committer
         self._ids = ids
         self._value_store = value_store
-        self.follow: Follow | None = None
-        """What follows from the end of a task of a run or an objective; set where these are wired."""
-        self.closing: Callable[[Task], Awaitable[tuple[Row, ...]]] | None = None
-        """What is stored with the end of any task, such as that of the approval it waits for; set where that is wired."""
-        self.closing_tasks: Callable[[Task], Awaitable[tuple[NewTask, ...]]] | None = None
-        """Tasks that go with the end of any task, such as the one that cancels its job at an outside service."""
-        self.current_trace_id: Callable[[], str | None] = lambda: None
-        """The trace of whoever enqueues, for tasks that are given none; set where traces are wired."""
+        self._follow = follow
+        self._current_trace_id = current_trace_id
         self._namespace = check_name(namespace, "namespace")
         self._payload_limit = payload_limit
         self._patience = patience
@@ -260,13 +257,9 @@ class Queue:
             decided = decide(task)
             tasks: tuple[NewTask, ...] = ()
             more = rows()
-            if isinstance(decided, Finish) and (task.run_id is not None or task.kind in GOAL_KINDS) and self.follow is not None:
-                tasks, followed = await self.follow(task, decided)
+            if isinstance(decided, Finish) and self._follow is not None:
+                tasks, followed = await self._follow(task, decided)
                 more = (*more, *followed)
-            if isinstance(decided, Finish) and self.closing is not None:
-                more = (*more, *await self.closing(task))
-            if isinstance(decided, Finish) and self.closing_tasks is not None:
-                tasks = (*tasks, *await self.closing_tasks(task))
             await self._committer.commit(Unit(seen, decided, tasks, rows=more), self._patience)
             return task
 
@@ -304,7 +297,7 @@ class Queue:
             deadline_for=_optional(spec.deadline, "deadline"),
             scope=None if spec.scope is None else check_key(spec.scope, "scope"),
             root_id=root_id,
-            trace_id=self.current_trace_id() if spec.trace_id is None else check_key(spec.trace_id, "trace id"),
+            trace_id=self._current_trace_id() if spec.trace_id is None else check_key(spec.trace_id, "trace id"),
         )
         return task, blobs
 

@@ -77,11 +77,17 @@ class _Scene:
 class Reads:
     """Reads of one namespace; nothing here changes anything."""
 
-    def __init__(self, store: Store, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        why_awaiting: Callable[[Task], Awaitable[Reason | None]] | None = None,
+    ) -> None:
+        """`why_awaiting` explains a task that waits for a person or an external job."""
         self._store = store
         self._namespace = namespace
-        self.why_awaiting: Callable[[Task], Awaitable[Reason | None]] | None = None
-        """Says what a task waits for that awaits a person or an outside job; set where that is wired."""
+        self._why_awaiting = why_awaiting
 
     async def get_task(self, task_id: str) -> Task:
         """The task, or `TaskNotFound`."""
@@ -152,8 +158,8 @@ class Reads:
     async def _around(self, task: Task) -> Around:
         """What is said about the task's lane, list and limit key, where that may be what it waits for."""
         awaiting = task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL)
-        if not task.finished and awaiting and task.wake_at is not None and self.why_awaiting is not None:
-            return Around(waits_for=await self.why_awaiting(task))
+        if not task.finished and awaiting and task.wake_at is not None and self._why_awaiting is not None:
+            return Around(waits_for=await self._why_awaiting(task))
         if task.finished or task.owner_id is not None or task.wake_at is not None:
             return Around()
         rule = next((rule for rule in await self._store.list_lane_rules() if rule.lane_id == task.lane_id), None)

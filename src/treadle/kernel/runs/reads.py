@@ -46,12 +46,19 @@ class ShownStep:
 class RunReads:
     """Reads of one namespace; nothing here changes anything."""
 
-    def __init__(self, store: Store, value_store: ValueStore, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    def __init__(
+        self,
+        store: Store,
+        value_store: ValueStore,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        why_awaiting: Callable[[Task], Awaitable[Reason | None]] | None = None,
+    ) -> None:
+        """`why_awaiting` explains a task that waits for a person or an external job."""
         self._store = store
         self._value_store = value_store
         self._namespace = namespace
-        self.why_awaiting: Callable[[Task], Awaitable[Reason | None]] | None = None
-        """Says what a task waits for that awaits a person or an outside job; set where that is wired."""
+        self._why_awaiting = why_awaiting
 
     async def get_run(self, run_id: str) -> Run:
         """The run, or `RunNotFound`."""
@@ -225,10 +232,10 @@ class RunReads:
 
     async def _around(self, tasks: Sequence[Task]) -> dict[str, Around]:
         """What those of the tasks wait for that await a person or an outside job, by task."""
-        if self.why_awaiting is None:
+        if self._why_awaiting is None:
             return {}
         awaiting = [task for task in tasks if task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL)]
-        return {task.id: Around(waits_for=await self.why_awaiting(task)) for task in awaiting}
+        return {task.id: Around(waits_for=await self._why_awaiting(task)) for task in awaiting}
 
     async def _find_broken(self, run: Run, tasks: Sequence[Task]) -> Task | None:
         """The last task that could not advance the run, if what it was to take in is still there and nobody is about to (D60)."""

@@ -119,7 +119,12 @@ class Runs:
         *,
         namespace: str = DEFAULT_NAMESPACE,
         patience: float = PATIENCE,
+        cancel_rows: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None,
+        cancel_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None,
+        current_trace_id: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`cancel_rows` and `cancel_tasks` return rows and tasks that are stored with the cancellation of a run, such as those
+        that end its approvals and external jobs; `current_trace_id` is the caller's trace."""
         self._store = store
         self._committer = committer
         self._advancer = advancer
@@ -129,12 +134,9 @@ class Runs:
         self._of_functions = of_functions
         self._namespace = namespace
         self._patience = patience
-        self.current_trace_id: Callable[[], str | None] = lambda: None
-        """The trace of whoever starts a run, for those that are given none; set where traces are wired."""
-        self.closing: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None
-        """What is stored with the cancel of a run, such as that of approvals that it waits for; set where that is wired."""
-        self.closing_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None
-        """Tasks that go with the cancel of a run, such as those that cancel its jobs at outside services."""
+        self._cancel_rows = cancel_rows
+        self._cancel_tasks = cancel_tasks
+        self._current_trace_id = current_trace_id
         self._repairs = Repairs(store, advancer, flows, value_store)
 
     async def start(
@@ -221,7 +223,7 @@ class Runs:
             inputs=packed,
             idempotency_key=None if idempotency_key is None else check_key(idempotency_key, "idempotency key"),
             root_id=run_id,
-            trace_id=trace_id or self.current_trace_id() or run_id,
+            trace_id=trace_id or self._current_trace_id() or run_id,
             parent_id=parent_id,
         )
         known = Known(run, View())
@@ -359,7 +361,7 @@ class Runs:
             run_id, "cancel", actor, lambda run: (CancelRunTasks(run.id, actor, error),), error=error, unless=(RunState.CANCELED,)
         )
         self._committer.fenced(held)
-        if self.closing is not None and (late := await self.closing(run)):  # asked while it was being canceled
+        if self._cancel_rows is not None and (late := await self._cancel_rows(run)):  # asked while it was being canceled
             await self._committer.submit(Unit(rows=late), self._patience)
         return run
 
@@ -465,8 +467,8 @@ class Runs:
             if target is None:
                 raise IllegalMove("run", run.id, run.state, move, RUN.possible(run.state))
             moved = MoveRun(run.id, move, run.state, target, actor=actor, outputs=run.outputs, error=error, data=error)
-            closed = await self.closing(run) if self.closing is not None and target == RunState.CANCELED else ()
-            after = await self.closing_tasks(run) if self.closing_tasks is not None and target == RunState.CANCELED else ()
+            closed = await self._cancel_rows(run) if self._cancel_rows is not None and target == RunState.CANCELED else ()
+            after = await self._cancel_tasks(run) if self._cancel_tasks is not None and target == RunState.CANCELED else ()
             unit = Unit(run=RunGuard(run.id, None), tasks=after, rows=(moved, *rows(run), *closed))
             try:
                 await self._committer.commit(unit, self._patience)

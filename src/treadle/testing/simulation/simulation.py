@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from treadle.engine import Engine
 from treadle.kernel.store import crashpoints
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import Codec
@@ -22,8 +23,7 @@ from treadle.testing.simulation.loop import VirtualLoop
 from treadle.testing.simulation.process import Process, VirtualClock, current_process, make_task
 from treadle.testing.simulation.store import Signals, simulated_store, summary
 from treadle.testing.simulation.trace import Trace
-from treadle.wiring.engine import Engine
-from treadle.wiring.host import WorkerHost
+from treadle.wiring.worker_host import WorkerHost
 
 T = TypeVar("T")
 
@@ -148,7 +148,7 @@ class Simulation:
     ) -> WorkerHost:
         """A worker of that engine in its process, to be started; its leases are those of the simulation."""
         return WorkerHost(
-            engine,
+            engine.kernel,
             concurrency=concurrency,
             threads=threads,
             processes=processes,

@@ -11,24 +11,18 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from treadle.kernel.queue.service import Enqueued, TaskSpec
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.store.verify import VerifyReport
-from treadle.model.errors import TreadleError
 from treadle.model.tasks import Task
 from treadle.model.values import Json
+from treadle.wiring.kernel import NotOpen
 
 if TYPE_CHECKING:
+    from treadle.engine import Engine
     from treadle.kernel.approvals.service import ShownApproval
     from treadle.kernel.runs.flows import Source
     from treadle.kernel.runs.service import StartedRun
-    from treadle.wiring.engine import Engine
-    from treadle.wiring.host import WorkerHost
+    from treadle.wiring.worker_host import WorkerHost
 
 T = TypeVar("T")
-
-
-class NotOpen(TreadleError):
-    """The engine is used outside its `with`."""
-
-    code = "not_open"
 
 
 class BlockingEngine:

@@ -14,8 +14,8 @@ from treadle.workers.handlers import Catalog
 from treadle.workers.loop import Worker
 
 if TYPE_CHECKING:
-    from treadle.wiring.engine import Engine
-    from treadle.wiring.host import WorkerHost
+    from treadle.engine import Engine
+    from treadle.wiring.worker_host import WorkerHost
 
 LOOP_TICK_SECONDS = 5.0
 """Seconds after which it looks by itself; what is due is known, and polled, sooner."""
@@ -35,11 +35,11 @@ class ExternalPollingLoop:
 
     async def start(self) -> None:
         """Begin to poll; the engine has to be open."""
-        from treadle.wiring.host import WorkerHost
+        from treadle.wiring.worker_host import WorkerHost
 
-        settings = self._engine.settings
+        settings = self._engine.kernel.settings
         self._host = WorkerHost(
-            self._engine,
+            self._engine.kernel,
             concurrency=self._concurrency,
             threads=16,
             processes=1,
@@ -68,27 +68,27 @@ class ExternalPollingLoop:
         worker = Worker(
             Resources(
                 engine.store,
-                engine.committer,
+                engine.kernel.committer,
                 executor,
-                engine.clock,
-                engine.ids,
-                engine.emit,
-                engine.telemetry,
-                engine.ids.new_id(),
-                engine.settings.namespace,
+                engine.kernel.clock,
+                engine.kernel.ids,
+                engine.kernel.emit,
+                engine.kernel.telemetry,
+                engine.kernel.ids.new_id(),
+                engine.kernel.settings.namespace,
             ),
-            Catalog(engine.registry),
+            Catalog(engine.kernel.registry),
             Services(
-                engine.run_kernel.settler.settle,
-                open_payload=engine.value_store.open_text,
-                effects=EffectKernel(engine.store, engine.committer, engine.value_store, engine.clock),
+                engine.kernel.run_services.settler.settle,
+                open_payload=engine.kernel.value_store.open_text,
+                effects=EffectKernel(engine.store, engine.kernel.committer, engine.kernel.value_store, engine.kernel.clock),
                 tend=engine.approvals.tend,
                 external_jobs=engine.external_jobs,
             ),
             WorkerOptions(concurrency=self._concurrency, poll_every=self._tick_seconds),
         )
         try:
-            await Waker(engine.store, engine.clock, 60_000, engine.committer.tell, engine.emit).tick()
+            await Waker(engine.store, engine.kernel.clock, 60_000, engine.kernel.committer.tell, engine.kernel.emit).tick()
             return await worker.once()
         finally:
             executor.close()
@@ -97,4 +97,4 @@ class ExternalPollingLoop:
         """As the engine's, and what goes wrong with a look as its own kind."""
         if isinstance(event, LoopError | StoreTrouble):
             event = TickFailed(f"{event.loop if isinstance(event, LoopError) else event.doing}: {event.error}")
-        self._engine.emit(event)
+        self._engine.kernel.emit(event)

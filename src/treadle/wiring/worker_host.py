@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.queue.service import PATIENCE
@@ -23,13 +22,14 @@ from treadle.kernel.telemetry.events import (
 )
 from treadle.model.errors import Refused, StoreError
 from treadle.model.tasks import Claim, Server
+from treadle.version import package_version
 from treadle.wiring.machine import Machine, SystemMachine
 from treadle.workers.builtins import LOOKS, builtin_handlers
 from treadle.workers.dependencies import POLL_EVERY, Resources, Services, Settle, WorkerOptions
 from treadle.workers.effects import EffectKernel
 from treadle.workers.functions.runtime import Runtime
 from treadle.workers.functions.warm import FunctionRunner
-from treadle.workers.handlers import Catalog, Registry
+from treadle.workers.handlers import Catalog, Handler, Registry
 from treadle.workers.lease_renewer import LeaseRenewer
 from treadle.workers.log_writer import LineWriter
 from treadle.workers.loop import Worker
@@ -37,7 +37,8 @@ from treadle.workers.loop import Worker
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from treadle.wiring.engine import Engine
+    from treadle.wiring.extension import WorkerPart
+    from treadle.wiring.kernel import Kernel
 
 SHORTEST_LEASE_FOR = 30_000
 """Leases under this are for demos and tests (D5)."""
@@ -53,13 +54,13 @@ class WorkerHost:
 
     def __init__(
         self,
-        engine: Engine,
+        kernel: Kernel,
         *,
         concurrency: int,
         threads: int,
         processes: int,
         task_lists: tuple[str, ...],
-        lease_for: int,
+        lease_for: int | None = None,
         grace: float,
         name: str | None = None,
         registry: Registry | None = None,
@@ -70,87 +71,90 @@ class WorkerHost:
         poll_every: float = POLL_EVERY,
         machine: Machine | None = None,
     ) -> None:
-        self._engine = engine
+        self._kernel = kernel
         self._machine = machine or SystemMachine()
-        self._registry = engine.registry if registry is None else registry
-        self._emit = emit or engine.emit
+        self._registry = kernel.registry if registry is None else registry
+        self._emit = emit or kernel.emit
         self._beat_every = beat_every
+        extensions = kernel.extensions if registry is None else ()
+        leases = (each.lease_for for each in extensions if each.lease_for is not None)
+        polls = (each.poll_every for each in extensions if each.poll_every is not None)
         self._options = WorkerOptions(
             concurrency=concurrency,
             threads=threads,
             processes=processes,
             task_lists=task_lists,
-            lease_for=lease_for,
+            lease_for=lease_for or next(leases, round(kernel.settings.lease * 1000)),
             grace=grace,
-            result_limit=engine.settings.payload_limit,
-            poll_every=(engine.topology_interval if registry is None else None) or poll_every,
+            result_limit=kernel.settings.payload_limit,
+            poll_every=next(polls, poll_every),
         )
-        self.owner_id = owner_id or engine.ids.new_id()
+        self.owner_id = owner_id or kernel.ids.new_id()
         self._machine.owner_ids.add(self.owner_id)
         self._name = name or f"{self._machine.host}-{self._machine.pid}"
         self._state = "starting"
         self._executor = self._machine.executor(threads)
         self._looking = self._machine.executor(LOOKS)  # apart, so that neither handlers nor watchers keep the others waiting
-        self._looks = self._machine.looks(self._looking, engine.clock)
-        self._lines = LineWriter(engine.store, engine.emit)
+        self._looks = self._machine.looks(self._looking, kernel.clock)
+        self._lines = LineWriter(kernel.store, kernel.emit)
         self._scripts = self._machine.scripts()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] | None = None
         self._stop_renewing: Callable[[], Awaitable[None]] | None = None
-        self._waker = Waker(engine.store, engine.clock, self._options.lease_for, engine.committer.tell, engine.emit)
-        kernel = engine.run_kernel
+        self._waker = Waker(kernel.store, kernel.clock, self._options.lease_for, kernel.committer.tell, kernel.emit)
+        runs = kernel.run_services
         self.functions = FunctionRunner(
-            engine.function_registry,
+            kernel.function_registry,
             Runtime(
-                engine.store,
-                engine.committer,
-                engine.value_store,
-                engine.clock,
-                engine.ids,
+                kernel.store,
+                kernel.committer,
+                kernel.value_store,
+                kernel.clock,
+                kernel.ids,
                 self._executor,
-                kernel.functions.resolve,
-                kernel.functions.finished,
-                engine.settings.namespace,
-                engine.settings.payload_limit,
+                runs.functions.resolve,
+                runs.functions.finished,
+                kernel.settings.namespace,
+                kernel.settings.payload_limit,
             ),
-            engine.settings.warm_functions,
+            kernel.settings.warm_functions,
         )
-        self._topology = engine.topology if registry is None else None
-        self._roles = None if self._topology is None else engine.goals.roles(self._topology, self._executor)
+        parts = (each.serve(self._executor) for each in extensions)
+        self._parts: list[WorkerPart] = [part for part in parts if part is not None]
         self.worker = Worker(
             Resources(
-                engine.store,
-                engine.committer,
+                kernel.store,
+                kernel.committer,
                 self._executor,
-                engine.clock,
-                engine.ids,
+                kernel.clock,
+                kernel.ids,
                 self._emit,
-                engine.telemetry,
+                kernel.telemetry,
                 self.owner_id,
-                engine.settings.namespace,
+                kernel.settings.namespace,
             ),
             Catalog(
                 self._registry,
-                engine.fallback,
+                kernel.registry.fallback,
                 self.functions.find,
                 builtin_handlers(
                     self._scripts,
-                    engine.retention,
-                    lambda: engine.time_kernel.firer,
-                    engine.notifier,
-                    lambda: engine.time_kernel.looker(self._looks),
+                    kernel.retention,
+                    lambda: kernel.trigger_services.firer,
+                    kernel.notifier,
+                    lambda: kernel.trigger_services.looker(self._looks),
                 ),
-                (lambda kind, name: None) if self._roles is None else self._roles.find,
+                self._find_own,
             ),
             Services(
-                settle or kernel.settler.settle,
-                None if settle else kernel.settler.alone,
-                engine.value_store.open_text,
+                settle or runs.settler.settle,
+                None if settle else runs.settler.alone,
+                kernel.value_store.open_text,
                 self.functions,
-                EffectKernel(engine.store, engine.committer, engine.value_store, engine.clock),
-                engine.approvals.tend,
-                engine.external_jobs,
+                EffectKernel(kernel.store, kernel.committer, kernel.value_store, kernel.clock),
+                kernel.approvals.tend,
+                kernel.external_jobs,
                 self._lines.add,
             ),
             self._options,
@@ -163,7 +167,7 @@ class WorkerHost:
             name=self._name,
             host=self._machine.host,
             pid=self._machine.pid,
-            version=host_version(),
+            version=package_version(),
             state=self._state,
             handlers=self._served(),
             task_lists=list(self._options.task_lists),
@@ -175,36 +179,40 @@ class WorkerHost:
         )
 
     def _served(self) -> list[str]:
-        """The names of handlers here, those of functions (`NAME@VERSION`), specialists (`NAME@SCOPE`) and the goal pipeline."""
-        engine = self._engine
-        others = () if engine.fallback is None else engine.fallback.names()
-        roles = () if self._topology is None else sorted(self._topology.kinds())
-        return [*self._registry.names(), *self._registry.offers(), *others, *engine.function_registry.names(), *roles]
+        """The names of handlers, functions (`NAME@VERSION`), specialists (`NAME@SCOPE`) and extensions in this process."""
+        kernel = self._kernel
+        others = () if kernel.registry.fallback is None else kernel.registry.fallback.names()
+        own = [name for part in self._parts for name in part.names]
+        return [*self._registry.names(), *self._registry.offers(), *others, *kernel.function_registry.names(), *own]
+
+    def _find_own(self, kind: str, name: str) -> Handler | None:
+        """Return the handler of an extension's kind."""
+        return next((found for part in self._parts if (found := part.find(kind, name)) is not None), None)
 
     async def start(self) -> None:
         """Register, then start to claim. When this raises, nothing of it runs."""
-        engine = self._engine
+        kernel = self._kernel
         self._loop = asyncio.get_running_loop()
-        if self._roles is not None:
-            self._roles.check()
+        for part in self._parts:
+            part.check()
         if self._options.lease_for < SHORTEST_LEASE_FOR:
-            engine.emit(ShortLease(self._options.lease_for))
+            kernel.emit(ShortLease(self._options.lease_for))
         try:
-            await engine.store.save_server(self.describe())
+            await kernel.store.save_server(self.describe())
             self._renew_leases()
-            engine.committer.on_ready.append(self.worker.wake)
-            engine.committer.on_fenced.append(self.worker.stop_fenced)
-            await self._at_once(self._listen(), self._recover(), self._see_to_pruning(), self._see_to_deadlines())
+            kernel.committer.on_ready.append(self.worker.wake)
+            kernel.committer.on_fenced.append(self.worker.stop_fenced)
+            await self._at_once(self._listen(), self._recover(), self._store_start_tasks())
             self._state = "running"
-            await engine.store.save_server(self.describe())
+            await kernel.store.save_server(self.describe())
         except BaseException:
             self._state = "stopped"
             await self._let_go()
             raise
-        engine.committer.on_parked.append(self._waker.expect)
+        kernel.committer.on_parked.append(self._waker.expect)
         runs = (self.worker.run(), self._waker.run(), self._lines.run())
         self._tasks = [self._loop.create_task(run) for run in runs]
-        engine.emit(WorkerStarted(self.owner_id, tuple(self._served())))
+        kernel.emit(WorkerStarted(self.owner_id, tuple(self._served())))
         if self._registry.specialists:
             self._emit(PollingStarted(self._options.poll_every))
 
@@ -214,13 +222,13 @@ class WorkerHost:
 
     async def stop(self) -> None:
         """Stop gracefully; when this returns, nothing of it runs and, if the store could be reached, nothing is held."""
-        engine = self._engine
+        kernel = self._kernel
         claiming, waking, writing = self._tasks
         self._state = "draining"
         try:
-            await engine.store.save_server(self.describe())
+            await kernel.store.save_server(self.describe())
         except StoreError as error:
-            engine.emit(LoopError("worker", f"could not say that it is draining: {error}"))
+            kernel.emit(LoopError("worker", f"could not say that it is draining: {error}"))
         self.worker.stop_claiming()
         await asyncio.wait([claiming], timeout=CLAIM_WAIT)  # not canceled: what it took would be held by nobody who knows
         claiming.cancel()
@@ -231,12 +239,12 @@ class WorkerHost:
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
         await self._lines.flush()
-        await engine.run_kernel.lines.flush()
+        await kernel.run_services.log_lines.flush()
         self._state = "stopped"
         await self._let_go()
         if self._registry.specialists:
             self._emit(PollingStopped())
-        engine.emit(WorkerStopped(self.owner_id, self.worker.handled, self.worker.released))
+        kernel.emit(WorkerStopped(self.owner_id, self.worker.handled, self.worker.released))
 
     @staticmethod
     async def _at_once(*parts: Coroutine[Any, Any, None]) -> None:
@@ -246,12 +254,12 @@ class WorkerHost:
                 raise came
 
     async def _listen(self) -> None:
-        self._unsubscribe = await self._engine.store.subscribe(self._stirred)
+        self._unsubscribe = await self._kernel.store.subscribe(self._stirred)
 
     async def _recover(self) -> None:
         """See to what those before have left, before anything is claimed here."""
         place = Place(self._name, self._machine.host, self._machine.is_alive, self._machine.owner_ids)
-        report = await self._engine.recovery.recover(place)
+        report = await self._kernel.recovery.recover(place)
         if report.did:
             missed = [f"{service} {each.name}: {each.text}" for service, found in report.others.items() for each in found]
             missed += [f"{service} {name}: has a task again" for service, names in report.repaired.items() for name in names]
@@ -266,36 +274,30 @@ class WorkerHost:
                 )
             )
 
-    async def _see_to_pruning(self) -> None:
-        engine = self._engine
-        try:
-            await engine.committer.submit(Unit(tasks=(engine.retention.task(engine.ids.new_id()),)), PATIENCE)
-        except Refused as error:  # an operator drains the engine's own list: that keeps nobody from working
-            engine.emit(LoopError("worker", f"nothing will be pruned: {error}"))
-
-    async def _see_to_deadlines(self) -> None:
-        engine = self._engine
-        if self._topology is None or "deadline" not in self._topology.roles or not self._topology.deadlines:
-            return
-        try:
-            await engine.committer.submit(Unit(tasks=(engine.goals.monitor.task(engine.ids.new_id()),)), PATIENCE)
-        except Refused as error:
-            engine.emit(LoopError("worker", f"nobody will look for overdue objectives: {error}"))
+    async def _store_start_tasks(self) -> None:
+        """Store the pruning task and those of extensions. A list that an operator drains must not keep the worker from starting."""
+        kernel = self._kernel
+        own = [kernel.retention.task(kernel.ids.new_id())]
+        for task in (*own, *(task for part in self._parts for task in part.start_tasks())):
+            try:
+                await kernel.committer.submit(Unit(tasks=(task,)), PATIENCE)
+            except Refused as error:
+                kernel.emit(LoopError("worker", f"the task {task.lane.name} was not stored: {error}"))
 
     def _renew_leases(self) -> None:
         lease_renewer = self._make_lease_renewer()
         self.worker.renew_with(lease_renewer)
-        self._stop_renewing = self._machine.renew_leases(lease_renewer, self._engine.emit)
+        self._stop_renewing = self._machine.renew_leases(lease_renewer, self._kernel.emit)
 
     def _make_lease_renewer(self) -> LeaseRenewer:
-        engine = self._engine
+        kernel = self._kernel
         return LeaseRenewer(
-            engine.store, engine.clock, self._options.lease_for, self._lost, self.describe, engine.emit, beat_every=self._beat_every
+            kernel.store, kernel.clock, self._options.lease_for, self._lost, self.describe, kernel.emit, beat_every=self._beat_every
         )
 
     async def _let_go(self) -> None:
         """Undo as much of `start` as was done; the lease renewer's last heartbeat stores the state."""
-        committer = self._engine.committer
+        committer = self._kernel.committer
         if self._unsubscribe is not None:
             self._unsubscribe()
         if self._waker.expect in committer.on_parked:
@@ -319,13 +321,3 @@ class WorkerHost:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.worker.lose, claim, reason)
 
-
-@cache
-def host_version() -> str:
-    """The version of Treadle, as servers say it."""
-    from importlib.metadata import PackageNotFoundError, version  # slow to import, and not needed to enqueue
-
-    try:
-        return version("treadle")
-    except PackageNotFoundError:
-        return "unknown"

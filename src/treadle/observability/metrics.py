@@ -7,9 +7,9 @@ asked for its metrics. Needs the extra `metrics`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from treadle.kernel.store.queries import DeadFilter
 from treadle.kernel.telemetry.events import (
@@ -33,7 +33,8 @@ from treadle.kernel.telemetry.observer import (
     TasksStored,
 )
 from treadle.model.errors import MissingDependency, StoreError
-from treadle.wiring.metric_table import BY_NAME, COUNTER, GAUGE, METRICS, BoundedLabel, outcome_of
+from treadle.observability.metric_table import BY_NAME, COUNTER, GAUGE, METRICS, BoundedLabel, outcome_of
+from treadle.version import package_version
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -43,7 +44,11 @@ except ImportError:
     raise MissingDependency("Metrics need the package prometheus-client: pip install 'treadle[metrics]'.") from None
 
 if TYPE_CHECKING:
-    from treadle.wiring.engine import Engine
+    from treadle.kernel.reads.service import Reads
+    from treadle.kernel.store.ports import Store
+    from treadle.kernel.telemetry.observer import Telemetry
+    from treadle.model.clock import Clock
+    from treadle.settings import Settings
 
 FRESH_FOR = 2.0
 """Seconds for which what the store said is shown again, however many ask."""
@@ -75,11 +80,21 @@ class _Look:
         of[labels] = max(of.get(labels, 0), value)
 
 
-class Metrics:
-    """What `engine.metrics` is. `render` is all that an endpoint needs."""
+class Source(Protocol):
+    """The services that gauges are read from: an engine's kernel."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    store: Store
+    reads: Reads
+    settings: Settings
+
+
+class Metrics:
+    """The metrics of one engine; an endpoint needs only `render`."""
+
+    def __init__(self, telemetry: Telemetry, clock: Clock, source: Callable[[], Source]) -> None:
+        """`source` returns the kernel of the moment: an engine may move to another store."""
+        self._clock = clock
+        self._source = source
         self.registry = CollectorRegistry(auto_describe=False)
         self._series: dict[str, Any] = {}
         self._children: dict[tuple[str, ...], Any] = {}
@@ -94,7 +109,7 @@ class Metrics:
         self._look = _Look()
         self._looking = asyncio.Lock()
         self.registry.register(self)
-        engine.telemetry.add(self.observe)
+        telemetry.add(self.observe)
 
     async def render(self, accept: str | None = None) -> tuple[bytes, str]:
         """All metrics as text in the format that `accept` (the header of that name) asks for, and its content type."""
@@ -176,8 +191,7 @@ class Metrics:
     async def _refresh(self) -> None:
         """Look at the store, unless that was done a moment ago; one look serves all who ask meanwhile."""
         async with self._looking:
-            clock = self._engine.clock
-            began = clock.monotonic()
+            began = self._clock.monotonic()
             if began < self._look.until:
                 return
             look = _Look()
@@ -187,39 +201,33 @@ class Metrics:
             except (StoreError, TimeoutError):
                 look = _Look()
             look.add("treadle_store_up", (), 1 if look.values else 0)
-            look.add("treadle_info", (_version(),), 1)
-            now = clock.monotonic()
+            look.add("treadle_info", (package_version(),), 1)
+            now = self._clock.monotonic()
             look.until = now + max(FRESH_FOR, (now - began) * SHARE)
             self._look = look
 
     async def _read(self, look: _Look) -> None:
-        engine = self._engine
-        namespace = engine.settings.namespace
+        source = self._source()
+        namespace = source.settings.namespace
         bounded = BoundedLabel()
-        now = await engine.store.now()
-        for task_list, scaling in (await engine.reads.desired_by_list()).items():
+        now = await source.store.now()
+        for task_list, scaling in (await source.reads.desired_by_list()).items():
             place = (namespace, bounded(task_list))
             look.add("treadle_desired_workers", place, scaling.desired)
             look.at_least("treadle_oldest_ready_age_seconds", place, 0)
             for state in _DEPTHS:
                 look.add("treadle_queue_depth", (*place, state), 0)
-        for depth in await engine.store.list_depths():
+        for depth in await source.store.list_depths():
             if depth.lane.namespace == namespace:
                 place = (namespace, bounded(depth.lane.task_list))
                 for state in _DEPTHS:
                     look.add("treadle_queue_depth", (*place, state), getattr(depth, state))
                 oldest_for = 0 if depth.oldest_due_at is None else max(now - depth.oldest_due_at, 0)
                 look.at_least("treadle_oldest_ready_age_seconds", place, oldest_for / 1000)
-        dead, _, _ = await engine.store.count_dead(DeadFilter(namespace=namespace))
+        dead, _, _ = await source.store.count_dead(DeadFilter(namespace=namespace))
         look.add("treadle_dead_letters", (namespace,), dead)
-        for state, count in (await engine.store.count_runs(namespace)).items():
+        for state, count in (await source.store.count_runs(namespace)).items():
             look.add("treadle_runs", (namespace, state), count)
-        for server in await engine.reads.list_servers():
+        for server in await source.reads.list_servers():
             if server.state != _STOPPED:
                 look.add("treadle_servers", (server.state,), 1)
-
-
-def _version() -> str:
-    from treadle.wiring.host import host_version
-
-    return host_version()

@@ -18,18 +18,17 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from treadle.kernel.telemetry.events import Event, LeaseLost, ResultDropped, TaskSettled
-from treadle.kernel.telemetry.observer import Measure, SettleAnswered, TasksStored
+from treadle.kernel.telemetry.observer import Measure, SettleAnswered, TasksStored, Telemetry
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, MissingDependency
 from treadle.model.states import TaskState
 from treadle.model.tasks import NewTask, Task
 from treadle.model.traces import span_number, trace_number, trace_of
 from treadle.model.values import decode
-from treadle.wiring.metric_table import outcome_of
+from treadle.observability.metric_table import outcome_of
 
 try:
     from opentelemetry import context as contexts
@@ -44,9 +43,6 @@ except ImportError:
     raise MissingDependency(
         "Traces need OpenTelemetry: pip install 'treadle[otel]', or set TREADLE_OTLP_ENDPOINT=off to go without them."
     ) from None
-
-if TYPE_CHECKING:
-    from treadle.wiring.engine import Engine
 
 SCOPE = "treadle"
 FLUSH_WITHIN = 2.0
@@ -264,14 +260,13 @@ def _tell_outcome(span: api.Span, event: TaskSettled) -> None:
         span.set_status(api.Status(api.StatusCode.ERROR, code))
 
 
-def trace(engine: Engine, provider: TracerProvider) -> Tracing:
-    """Make spans of what the engine does, from now on."""
-    tracing = Tracing(provider, engine.clock, engine.settings.namespace)
-    if isinstance(before := engine.telemetry.spans, Tracing):
-        engine.telemetry.remove(before.observe)
-    engine.telemetry.spans = tracing
-    engine.telemetry.add(tracing.observe)
-    return tracing
+def trace(telemetry: Telemetry, clock: Clock, namespace: str, provider: TracerProvider) -> None:
+    """Create spans for an engine's work from now on, in place of those of an earlier provider."""
+    tracing = Tracing(provider, clock, namespace)
+    if isinstance(before := telemetry.spans, Tracing):
+        telemetry.remove(before.observe)
+    telemetry.spans = tracing
+    telemetry.add(tracing.observe)
 
 
 @cache

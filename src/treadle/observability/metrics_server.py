@@ -16,7 +16,9 @@ from treadle.model.access import Scope
 from treadle.model.errors import Forbidden, InvalidInput, StoreError, Unauthorized
 
 if TYPE_CHECKING:
-    from treadle.wiring.engine import Engine
+    from treadle.kernel.access.tokens import Tokens
+    from treadle.kernel.telemetry.events import Emit
+    from treadle.observability.metrics import Metrics
 
 READ_WITHIN = 5.0
 """Seconds that a client gets to say what it wants, and to take the answer."""
@@ -45,14 +47,14 @@ def is_loopback(host: str) -> bool:
 
 
 @asynccontextmanager
-async def serve_metrics(engine: Engine, address: str) -> AsyncIterator[str]:
-    """Serve the engine's metrics there while this lasts; the URL. Counting begins with it."""
+async def serve_metrics(metrics: Metrics, tokens: Tokens, emit: Emit, address: str) -> AsyncIterator[str]:
+    """Serve the metrics at that address until the context ends; yield the URL."""
     host, port = parse_address(address)
-    door = _Door(engine, open_to_all=is_loopback(host))
+    door = _Door(metrics, tokens, emit, open_to_all=is_loopback(host))
     server = await _listen(door, host, port)
     bound = server.sockets[0].getsockname()[1]
     url = f"http://{f'[{host}]' if ':' in host else host}:{bound}/metrics"
-    engine.emit(MetricsServed(url))
+    emit(MetricsServed(url))
     try:
         yield url
     finally:
@@ -72,9 +74,10 @@ async def _listen(door: _Door, host: str, port: int) -> asyncio.Server:
 class _Door:
     """Answers connections."""
 
-    def __init__(self, engine: Engine, *, open_to_all: bool) -> None:
-        self._engine = engine
-        self._metrics = engine.metrics
+    def __init__(self, metrics: Metrics, tokens: Tokens, emit: Emit, *, open_to_all: bool) -> None:
+        self._metrics = metrics
+        self._tokens = tokens
+        self._emit = emit
         self._open_to_all = open_to_all
         self._answering: set[asyncio.Task[None]] = set()
 
@@ -96,7 +99,7 @@ class _Door:
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass  # it does not say what it wants, or does not listen
         except Exception as error:
-            self._engine.emit(LoopError("metrics", repr(error)))
+            self._emit(LoopError("metrics", repr(error)))
         finally:
             writer.close()
             self._answering.discard(task)
@@ -130,7 +133,7 @@ class _Door:
         try:
             if kind.lower() != "bearer":
                 return _plain(401, "Show a token: Authorization: Bearer ...")
-            (await self._engine.tokens.find_access(secret.strip())).check(Scope.READ)
+            (await self._tokens.find_access(secret.strip())).check(Scope.READ)
         except Unauthorized:
             return _plain(401, "That token is not valid.")
         except Forbidden:

@@ -1,0 +1,640 @@
+"""`Engine`: the Python interface to one store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+
+from treadle.api.options import EnqueueOptions
+from treadle.engine.sync import BlockingEngine
+from treadle.goals.extension import Goals
+from treadle.kernel.functions.rows import is_function
+from treadle.kernel.queue.service import Enqueued, TaskSpec
+from treadle.kernel.queue.why import Reason
+from treadle.kernel.reads.events import Events
+from treadle.kernel.store.system import SystemClock, SystemIds
+from treadle.kernel.store.verify import VerifyReport, verify
+from treadle.kernel.telemetry.events import Emit, log_event
+from treadle.kernel.telemetry.observer import Telemetry, telemetry_of
+from treadle.model.clock import Clock, Duration, milliseconds
+from treadle.model.errors import RunCanceled, RunFailed, TaskCanceled, TaskFailed, TaskIgnored, TreadleError
+from treadle.model.ids import Ids, parse_id
+from treadle.model.names import DEFAULT_LIST, HANDLER, PLAN, check_name
+from treadle.model.retry import RetryPolicy
+from treadle.model.states import RunState, TaskState
+from treadle.model.tasks import Task
+from treadle.model.usage import micros
+from treadle.model.values import Json, decode
+from treadle.settings import Settings, load_settings
+from treadle.wiring.kernel import Kernel, StoreFactory
+from treadle.workers.functions.plans import plan_function
+from treadle.workers.functions.registry import MAX_STEPS, FunctionRegistry, make_function
+from treadle.workers.handlers import Isolation, Registry, make_handler
+from treadle.workers.specialists import AT_ONCE, POLL_WITHIN, register
+
+if TYPE_CHECKING:
+    from treadle.goals.service import Objectives
+    from treadle.goals.topology import Topology
+    from treadle.kernel.access.sessions import Sessions
+    from treadle.kernel.access.tokens import Tokens
+    from treadle.kernel.approvals.service import Approvals
+    from treadle.kernel.external.service import ExternalJobs
+    from treadle.kernel.functions.service import Functions
+    from treadle.kernel.queue.dead_letters import DeadLetters
+    from treadle.kernel.queue.lists import Lists
+    from treadle.kernel.reads.scaling import Scaling
+    from treadle.kernel.recovery import Recovery
+    from treadle.kernel.remote_workers.service import RemoteWorkers
+    from treadle.kernel.runs.flows import Flows, Source
+    from treadle.kernel.runs.reads import RunReads
+    from treadle.kernel.runs.service import Runs, StartedRun
+    from treadle.kernel.schedules.service import Schedules
+    from treadle.kernel.store.ports import Store
+    from treadle.kernel.store.value_store import Codec
+    from treadle.kernel.watchers.service import Watchers
+    from treadle.observability.metrics import Metrics
+    from treadle.wiring.worker_host import WorkerHost
+
+H = TypeVar("H", bound=Callable[..., Any])
+
+
+class AlreadyOpen(TreadleError):
+    """The engine is open, and the operation requires a closed one."""
+
+    code = "already_open"
+
+
+class Engine:
+    """A store and the operations on it: enqueue tasks, start runs, wait, operate, read, and run handlers.
+
+        engine = Engine("sqlite:///treadle.db")
+
+        @engine.handler("greet", retry=3)
+        async def greet(payload, ctx):
+            return {"hello": payload["name"]}
+
+        async with engine, engine.worker():
+            task = await engine.enqueue("greet", {"name": "Ada"})
+            print(await engine.result(task))
+
+    Without a URL the store is the one in `TREADLE_STORE`, by default `sqlite:///treadle.db`. An engine belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        emit: Emit = log_event,
+        codec: Codec | None = None,
+        tolerant: bool = False,
+        store_of: StoreFactory | None = None,
+    ) -> None:
+        settings = settings or load_settings()
+        functions = FunctionRegistry()
+        functions.add(plan_function(), own=True)
+        self.goals = Goals()
+        """The goal pipeline: its gates, topology and services."""
+        self._metrics: Metrics | None = None
+        self._url = url or settings.store
+        self._make_kernel = partial(
+            Kernel,
+            clock=clock or SystemClock(),
+            ids=ids or SystemIds(),
+            telemetry=telemetry_of(emit),
+            registry=Registry(),
+            function_registry=functions,
+            codec=codec,
+            tolerant=tolerant,
+            store_of=store_of,
+            extensions=(self.goals,),
+        )
+        self.kernel = self._make_kernel(self._url, settings)
+        """The services that this engine is built from."""
+
+    def use_store(self, url: str | None, settings: Settings) -> None:
+        """Switch to another store (None: the same URL) and other settings; handlers stay registered. Only while closed."""
+        if self.kernel.is_open:
+            raise AlreadyOpen("Close the engine before you move it to another store.")
+        self._url = url or self._url
+        self.kernel = self._make_kernel(self._url, settings)
+
+    # life cycle
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def open(self, *, migrate: bool = True) -> None:
+        """Connect to the store, and migrate its schema unless `migrate` is False."""
+        await self.kernel.open(migrate=migrate)
+
+    async def close(self) -> None:
+        """Finish the commits in flight and close the store; idempotent."""
+        await self.kernel.close()
+
+    def blocking(self) -> BlockingEngine:
+        """Return the same engine for code without an event loop: `with Engine(url).blocking() as e: e.enqueue(...)`."""
+        return BlockingEngine(self)
+
+    @asynccontextmanager
+    async def worker(
+        self,
+        *,
+        concurrency: int = 100,
+        threads: int = 16,
+        processes: int = 4,
+        task_lists: Iterable[str] = (DEFAULT_LIST,),
+        lease: Duration | None = None,
+        grace: Duration = 30,
+        name: str | None = None,
+    ) -> AsyncIterator[WorkerHost]:
+        """Run this engine's handlers in this process until the context ends.
+
+        The worker then stops gracefully: it claims nothing more, gives running work `grace`, and releases the rest.
+        """
+        from treadle.wiring.worker_host import WorkerHost
+
+        lists = (task_lists,) if isinstance(task_lists, str) else task_lists
+        host = WorkerHost(
+            self.kernel,
+            concurrency=concurrency,
+            threads=threads,
+            processes=processes,
+            task_lists=tuple(check_name(each, "task list") for each in lists),
+            lease_for=None if lease is None else milliseconds(lease, "lease", positive=True),
+            grace=milliseconds(grace, "grace") / 1000,
+            name=name,
+        )
+        await host.start()
+        try:
+            yield host
+        finally:
+            await host.stop()
+
+    # registration
+
+    def handler(
+        self,
+        name: str,
+        *,
+        retry: RetryPolicy | int | None = None,
+        timeout: Duration | None = None,
+        progress_every: Duration | None = None,
+        concurrency: int | None = None,
+        isolation: Isolation | None = None,
+    ) -> Callable[[H], H]:
+        """Register the decorated function for tasks of that name; it takes (payload), (payload, ctx) or nothing.
+
+        It returns a dict (None means `{}`) or an outcome; exceptions are retried according to `retry` (default: no retries).
+        `timeout` bounds one attempt, `progress_every` the time between two calls of `ctx.progress()`, `concurrency` the number of
+        concurrent calls in a process. Sync functions run in threads, or with `isolation="process"` in processes that can be killed.
+        """
+
+        def add(call: H) -> H:
+            self.kernel.registry.add(
+                make_handler(
+                    name,
+                    call,
+                    retry=retry,
+                    timeout=timeout,
+                    progress_every=progress_every,
+                    concurrency=concurrency,
+                    isolation=isolation,
+                )
+            )
+            return call
+
+        return add
+
+    def function(
+        self, name: str, *, version: int = 1, max_steps: int = MAX_STEPS, concurrency: int | None = None
+    ) -> Callable[[H], H]:
+        """Register the decorated `async def` as a durable function; it takes (payload), (payload, ctx) or nothing.
+
+        It returns any JSON. A run is pinned to the `version` it began with; several versions may be registered. `max_steps` caps
+        the steps of one run, `concurrency` the number of its runs that execute concurrently in a process.
+        """
+
+        def add(call: H) -> H:
+            made = make_function(name, call, version=version, max_steps=max_steps, concurrency=concurrency)
+            self.kernel.function_registry.add(made)
+            return call
+
+        return add
+
+    def specialist(
+        self,
+        name: str,
+        specialist: object = None,
+        *,
+        scope: str | None = None,
+        timeout: Duration | None = POLL_WITHIN,
+        concurrency: int = AT_ONCE,
+        deadline: Duration | None = None,
+        idempotent_start: bool | None = None,
+    ) -> Any:
+        """Register a specialist, an object or a class with `start` and `poll`, for tasks of that name; also as a decorator.
+
+        `treadle.Specialist` documents its methods. With a `scope`, it serves only tasks enqueued with that scope. `timeout` bounds
+        one call to the service, `concurrency` the concurrent calls in a process, `deadline` the total time of a job.
+        `idempotent_start` declares that the service creates one job for two submits with the same token.
+        """
+
+        def add(given: Any) -> Any:
+            register(
+                self.kernel.registry,
+                name,
+                given,
+                scope=scope,
+                timeout=timeout,
+                concurrency=concurrency,
+                deadline=deadline,
+                idempotent_start=idempotent_start,
+            )
+            return given
+
+        return add if specialist is None else add(specialist)
+
+    def gate(self, name: str, *, timeout: Duration | None = None) -> Callable[[H], H]:
+        """Register the decorated function as a gate of the goal pipeline: it takes (bundle) or (bundle, ctx), and judges it."""
+        return self.goals.gate(name, timeout=timeout)
+
+    def use_topology(self, path: str | Path, *, roles: Iterable[str] | None = None) -> Topology:
+        """Assign the roles of that topology file, or only those in `roles`, to the workers of this engine."""
+        return self.goals.use_topology(path, roles=roles)
+
+    def use_tracing(self, provider: Any = None) -> None:
+        """Create OpenTelemetry spans with that `TracerProvider`; without one, send them to `TREADLE_OTLP_ENDPOINT`."""
+        self.kernel.use_tracing(provider)
+
+    # tasks
+
+    async def enqueue(
+        self,
+        name: str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        idempotency_for: Duration = 7 * 86_400,
+        **options: Unpack[EnqueueOptions],
+    ) -> Enqueued:
+        """Store a task; it is durable when this returns. Smaller priorities run first.
+
+        If a live task already has the same `unique_key`, return that one (`created` is False). For `idempotency_for` (seven days),
+        an `idempotency_key` identifies the task it was first used for, even after that task has ended or was pruned. At most
+        `limit` tasks with the same `limit_key` run concurrently, unless an operator set another limit (`engine.lists`). `retry`,
+        `timeout` and `progress_every` override those of the handler. After `deadline` the task fails instead of running. `scope`
+        selects among specialists of the same name.
+        """
+        spec = TaskSpec(name=name, payload=_payload(payload), idempotency_for=idempotency_for, **options)
+        return (await self.kernel.queue.enqueue([spec]))[0]
+
+    async def enqueue_many(self, specs: Iterable[TaskSpec]) -> list[Enqueued]:
+        """Store many tasks in few commits; all are checked before the first is stored."""
+        return await self.kernel.queue.enqueue(specs)
+
+    async def result(self, task: Enqueued | str, *, timeout: Duration | None = None) -> dict[str, Json]:
+        """Wait for the task and return its result.
+
+        Raises `TaskFailed`, `TaskCanceled` or `TaskIgnored` if it ended that way, `TaskNotFound` if there is no such task, and
+        `TimeoutError` after `timeout` (the task continues).
+        """
+        task_id = task.id if isinstance(task, Enqueued) else parse_id(task, "task id")
+        waiters, _ = self.kernel.results
+        found = await self.kernel.reads.get_task(task_id)
+        if not found.finished:
+            seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
+            try:
+                async with asyncio.timeout(seconds):
+                    found = await waiters.wait(task_id)
+            except TimeoutError:
+                raise TimeoutError(_still_running("Task", task_id, seconds)) from None
+        if found.state == TaskState.COMPLETED:
+            return await self.kernel.value_store.unpack(found.result)
+        raise error_of(found)
+
+    async def cancel(self, task: Enqueued | str, *, actor: str = "python", reason: str | None = None) -> None:
+        """End the task now. Its handler is stopped: immediately in this process, elsewhere within about a second."""
+        await self.kernel.queue.cancel(_id(task), actor=actor, reason=reason)
+
+    async def retry(self, task: Enqueued | str, *, actor: str = "python", payload: Mapping[str, Json] | None = None) -> None:
+        """Make a failed, canceled or ignored task live again, with an edited payload if given."""
+        await self.kernel.queue.retry(_id(task), actor=actor, payload=_payload(payload))
+
+    async def pause(self, task: Enqueued | str, *, actor: str = "python") -> None:
+        """Hold a task that is not running."""
+        await self.kernel.queue.pause(_id(task), actor=actor)
+
+    async def resume(self, task: Enqueued | str, *, actor: str = "python") -> None:
+        """Release a paused task."""
+        await self.kernel.queue.resume(_id(task), actor=actor)
+
+    async def get_task(self, task: Enqueued | str) -> Task:
+        """Return the task in its current state."""
+        return await self.kernel.reads.get_task(_id(task))
+
+    async def list_tasks(
+        self,
+        *,
+        states: tuple[str, ...] = (),
+        name: str | None = None,
+        task_list: str | None = None,
+        kind: str | None = HANDLER,
+        before_id: str | None = None,
+        limit: int = 50,
+    ) -> list[Task]:
+        """Return a page of handler tasks, newest first (`kind=None`: also the engine's own tasks).
+
+        Pass the id of the last one as `before_id` for the next page.
+        """
+        return await self.kernel.reads.list_tasks(
+            states=states, name=name, task_list=task_list, kind=kind, before_id=before_id, limit=limit
+        )
+
+    async def why(self, work: Enqueued | StartedRun | str) -> Reason:
+        """Explain the current state of a task or a run."""
+        work_id = parse_id(work if isinstance(work, str) else work.id, "task or run id")
+        store = self.kernel.store
+        if await store.find_task(work_id) is None and await store.find_run(work_id) is not None:
+            return await self.run_reads.why(work_id)
+        return await self.kernel.reads.why(work_id)
+
+    async def desired_workers(self, task_list: str = DEFAULT_LIST, **options: Any) -> Scaling:
+        """Return the number of workers that the list could use now, with the reason; options as for `Reads.desired_workers`."""
+        return await self.kernel.reads.desired_workers(task_list, **options)
+
+    def events(
+        self,
+        after: int | None = None,
+        *,
+        entity: str | None = None,
+        entity_id: str | None = None,
+        run_id: str | None = None,
+        root_id: str | None = None,
+    ) -> Events:
+        """Stream the moves of the namespace after the seq `after` (default: from now on): `async for move in ...`.
+
+        Each move is delivered once, as soon as it is stored; resume at `last_gap_free` of the stream (`kernel.reads.events`).
+        """
+        kernel = self.kernel
+        return Events(
+            kernel.store,
+            kernel.committer,
+            kernel.clock,
+            namespace=kernel.settings.namespace,
+            after=after,
+            entity=entity,
+            entity_id=None if entity_id is None else parse_id(entity_id),
+            run_id=None if run_id is None else parse_id(run_id, "run id"),
+            root_id=None if root_id is None else parse_id(root_id, "root id"),
+        )
+
+    async def verify(self) -> VerifyReport:
+        """Check the history of every entity against the state tables, and records of external jobs against their events."""
+        report = await verify(self.kernel.store)
+        return VerifyReport(report.checked, (*report.problems, *await self.kernel.external_upkeep.check()))
+
+    # runs
+
+    async def start_run(
+        self,
+        flow: str | Sequence[Source],
+        workflow: str | None = None,
+        inputs: Mapping[str, Json] | None = None,
+        *,
+        budget: float | None = None,
+        **options: Any,
+    ) -> StartedRun:
+        """Start a workflow of a published flow (name or digest) or of AFL sources [(name, text), ...]; see `Runs.start`.
+
+        `budget` limits the dollars that the run may spend on models; it applies before any task of the run can be claimed.
+        """
+        if budget is None:
+            return await self.runs.start(flow, workflow, inputs, **options)
+        run_id = self.kernel.ids.new_id()
+        await self.kernel.store.set_budget(run_id, micros(budget))
+        started = None
+        try:
+            started = await self.runs.start(flow, workflow, inputs, run_id=run_id, **options)
+        finally:
+            if started is None or not started.created:
+                await self.kernel.store.forget_budget(run_id)
+        return started
+
+    async def run_result(self, run: StartedRun | str, *, timeout: Duration | None = None) -> Json:
+        """Wait for the run and return its outputs; for a durable function, its return value or that of the run it continued as.
+
+        Raises `RunFailed` or `RunCanceled` if it ended that way, and `TimeoutError` after `timeout` (the run continues).
+        """
+        run_id = parse_id(run if isinstance(run, str) else run.id, "run id")
+        _, waiters = self.kernel.results
+        found = await self.runs.get_run(run_id)
+        if not found.finished:
+            seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
+            try:
+                async with asyncio.timeout(seconds):
+                    found = await waiters.wait(run_id)
+            except TimeoutError:
+                raise TimeoutError(_still_running("Run", run_id, seconds)) from None
+        if found.state == RunState.COMPLETED:
+            outputs = await self.runs.outputs(found)
+            if not is_function(found.flow_id):
+                return outputs
+            if (successor := outputs.get("continued_as")) is not None:
+                return await self.run_result(str(successor), timeout=timeout)
+            return outputs.get("result")
+        message = (decode(found.error) or {}).get("message", "")
+        if found.state == RunState.CANCELED:
+            raise RunCanceled(f"Run {found.id} was canceled: {message}")
+        raise RunFailed(found.id, found.failed_step_id, message)
+
+    async def start_function(
+        self,
+        name: str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        version: int | None = None,
+        idempotency_key: str | None = None,
+        task_list: str = DEFAULT_LIST,
+        priority: int = 0,
+        trace_id: str | None = None,
+        actor: str | None = None,
+    ) -> StartedRun:
+        """Start a durable function; the run is durable when this returns.
+
+        The default version is the newest one registered in this process, else the newest one in the store. A second start with the
+        same idempotency key returns the first run and changes nothing.
+        """
+        from treadle.kernel.runs.service import StartedRun
+
+        run_id, created = await self.functions.start(
+            name,
+            payload,
+            version=version,
+            idempotency_key=idempotency_key,
+            task_list=task_list,
+            priority=priority,
+            trace_id=trace_id,
+            actor=actor,
+        )
+        return StartedRun(run_id, created)
+
+    async def start_plan(
+        self, steps: Sequence[Mapping[str, Json]], inputs: Mapping[str, Json] | None = None, **options: Any
+    ) -> StartedRun:
+        """Check and start a plan: an ordered list of {name, handler, arguments, retry, approval, task_list}.
+
+        Arguments may refer to earlier results and to the inputs: `{"$from": "charge.receipt"}`. `approval` asks a person before the
+        step: true, or options as for `ctx.approval`. The run returns the results by name. Options as for `start_function`.
+        """
+        from treadle.model.plans import read_plan
+
+        read_plan(steps)
+        return await self.start_function(PLAN, {"steps": list(steps), "inputs": dict(inputs or {})}, **options)
+
+    async def signal(
+        self,
+        run: StartedRun | str,
+        name: str,
+        payload: Json = None,
+        *,
+        idempotency_key: str | None = None,
+        actor: str | None = None,
+    ) -> bool:
+        """Send a message that the run's function receives with `await ctx.wait_for(name)`, now or later.
+
+        Returns False if a message with the same key was already received; raises `IllegalMove` if the run is finished. `actor` is
+        the sender shown in the run's log.
+        """
+        run_id = run if isinstance(run, str) else run.id
+        return await self.functions.signal(run_id, name, payload, idempotency_key=idempotency_key, actor=actor)
+
+    # services
+
+    @property
+    def runs(self) -> Runs:
+        """Runs: start, pause, resume, cancel, retry, fork."""
+        return self.kernel.run_services.runs
+
+    @property
+    def run_reads(self) -> RunReads:
+        """Reads of runs and their steps."""
+        return self.kernel.run_services.reads
+
+    @property
+    def flows(self) -> Flows:
+        """Compiled and published AFL."""
+        return self.kernel.run_services.flows
+
+    @property
+    def functions(self) -> Functions:
+        """Durable functions: start, signal, list."""
+        return self.kernel.run_services.functions
+
+    @property
+    def schedules(self) -> Schedules:
+        """Work triggered by time: create, edit, pause, run now, backfill, preview."""
+        return self.kernel.trigger_services.schedules
+
+    @property
+    def watchers(self) -> Watchers:
+        """Work triggered by changed files or URLs: create, edit, pause, scan now."""
+        return self.kernel.trigger_services.watchers
+
+    @property
+    def approvals(self) -> Approvals:
+        """Questions to people: list, show, decide."""
+        return self.kernel.approvals
+
+    @property
+    def external_jobs(self) -> ExternalJobs:
+        """Jobs in external services: list, show, poll now, cancel, resolve by callback."""
+        return self.kernel.external_jobs
+
+    @property
+    def remote_workers(self) -> RemoteWorkers:
+        """Programs in any language that claim and settle tasks over an interface: register, claim, heartbeat, complete."""
+        return self.kernel.remote_workers
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Permanently failed tasks: list, group, retry, discard."""
+        return self.kernel.dead_letters
+
+    @property
+    def lists(self) -> Lists:
+        """Task lists and limits: show, pause, drain, set policies."""
+        return self.kernel.lists
+
+    @property
+    def objectives(self) -> Objectives:
+        """Objectives of the goal pipeline: add, approve, block, show."""
+        return self.goals.services.objectives
+
+    @property
+    def recovery(self) -> Recovery:
+        """The clean-up after crashed processes that every worker runs when it starts."""
+        return self.kernel.recovery
+
+    @property
+    def tokens(self) -> Tokens:
+        """API tokens and their scopes: create, list, revoke, check."""
+        return self.kernel.tokens
+
+    @property
+    def sessions(self) -> Sessions:
+        """Browser sessions, opened with a token."""
+        return self.kernel.sessions
+
+    @property
+    def metrics(self) -> Metrics:
+        """Prometheus metrics of this engine, counted from the first use on."""
+        if self._metrics is None:
+            from treadle.observability.metrics import Metrics
+
+            self._metrics = Metrics(self.telemetry, self.kernel.clock, lambda: self.kernel)
+        return self._metrics
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """Events and measurements of this engine: add observers, continue traces."""
+        return self.kernel.telemetry
+
+    @property
+    def store(self) -> Store:
+        """The store, for reads that no service offers."""
+        return self.kernel.store
+
+
+def error_of(task: Task) -> TreadleError:
+    """Return the error for a task that ended without completing."""
+    message = (decode(task.error) or {}).get("message", "")
+    match task.state:
+        case TaskState.FAILED:
+            return TaskFailed(task.id, task.error_code or "failed", message)
+        case TaskState.CANCELED:
+            return TaskCanceled(f"Task {task.id} was canceled: {message}")
+        case _:
+            return TaskIgnored(f"Task {task.id} ended as {task.state}.")
+
+
+def _still_running(entity: str, entity_id: str, seconds: float | None) -> str:
+    return f"{entity} {entity_id} has not ended after {seconds:g} s and continues; `why` explains its state."
+
+
+def _id(task: Enqueued | str) -> str:
+    return task.id if isinstance(task, Enqueued) else task
+
+
+def _payload(payload: Mapping[str, Json] | None) -> Json:
+    """Convert any mapping to a dict; the queue rejects everything else."""
+    return dict(payload) if isinstance(payload, Mapping) else payload

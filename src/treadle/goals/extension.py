@@ -1,0 +1,101 @@
+"""The goal pipeline as an extension of an engine. Its services are imported on first use, as they need the extra `goals`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from treadle.kernel.store.units import Answer, Finish, Park, Row
+from treadle.model.clock import Duration
+from treadle.model.names import GOAL_KINDS
+from treadle.model.tasks import Claim, NewTask, Task
+from treadle.workers.call import Executor
+from treadle.workers.handlers import make_handler
+
+if TYPE_CHECKING:
+    from treadle.goals.gates import Gates
+    from treadle.goals.roles import Roles
+    from treadle.goals.services import GoalServices
+    from treadle.goals.topology import Topology
+    from treadle.wiring.kernel import Kernel
+
+G = TypeVar("G", bound=Callable[..., Any])
+
+
+class Goals:
+    """Objectives, gates and the topology of one engine."""
+
+    kinds = GOAL_KINDS
+
+    def __init__(self) -> None:
+        self.topology: Topology | None = None
+        """The roles of this engine's workers; set by `use_topology`."""
+
+    def attach(self, kernel: Kernel) -> None:
+        """Use that kernel from now on."""
+        self._kernel = kernel
+        self.__dict__.pop("services", None)
+
+    @cached_property
+    def services(self) -> GoalServices:
+        """The services on the engine's current store."""
+        from treadle.goals.services import GoalServices
+
+        return GoalServices(self._kernel, lambda: self.topology)
+
+    @cached_property
+    def gates(self) -> Gates:
+        """The gates registered in this process."""
+        from treadle.goals.gates import Gates
+
+        return Gates()
+
+    def gate(self, name: str, *, timeout: Duration | None = None) -> Callable[[G], G]:
+        """Register the decorated function as a gate."""
+
+        def register(call: G) -> G:
+            self.gates.add(make_handler(name, call, timeout=timeout))
+            return call
+
+        return register
+
+    def use_topology(self, path: str | Path, *, roles: Iterable[str] | None = None) -> Topology:
+        """Assign the roles of that topology file, or only those in `roles`, to the workers of this engine."""
+        from treadle.goals.topology_file import load_topology, with_roles
+
+        self.topology = with_roles(load_topology(path), roles)
+        return self.topology
+
+    @property
+    def lease_for(self) -> int | None:
+        """The lease in milliseconds that the topology asks for."""
+        return None if self.topology is None else self.topology.lease_for()
+
+    @property
+    def poll_every(self) -> float | None:
+        """Seconds between two polls, if the topology sets them."""
+        interval_for = None if self.topology is None else self.topology.interval_for()
+        return None if interval_for is None else interval_for / 1000
+
+    async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
+        """Return the consequences of an operator ending a role's task."""
+        return await self.services.settler.follow(task, finish)
+
+    async def settle(self, task: Task, claim: Claim, decided: Finish | Park) -> Answer:
+        """Commit the end of a role's task with the decision that follows from it."""
+        return await self.services.settler.settle(task, claim, decided)
+
+    def serve(self, executor: Executor) -> Roles | None:
+        """Return the handlers of the roles that the topology assigns to this process."""
+        if self.topology is None:
+            return None
+        from treadle.goals.roles import RoleContext, Roles
+
+        services, kernel = self.services, self._kernel
+        return Roles(
+            RoleContext(
+                self.topology, services.artifacts, services.monitor, kernel.registry, self.gates, executor, kernel.clock, kernel.ids
+            )
+        )
