@@ -320,4 +320,3 @@ class WorkerHost:
         """Stop the attempt; called in the lease renewer's thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.worker.lose, claim, reason)
-
