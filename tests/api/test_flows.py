@@ -14,7 +14,7 @@ from treadle.api.flows import SourceText
 from treadle.model.access import Access, Scope
 from treadle.model.errors import FlowNotFound, Forbidden, FunctionNotFound, InvalidFlow, InvalidInput, WorkflowNotFound
 from treadle.service import Service
-from treadle.service.flow_shaping import SOURCES_LIMIT
+from treadle.service.flows import SOURCES_LIMIT
 
 TEA = """\
 /** Tea. */

@@ -1,21 +1,28 @@
-"""Records of the contract as JSON, and back: the one place where both ends of the wire agree on how they look."""
+"""Records of the contract as JSON and back, and public records made from stored ones."""
 
 from __future__ import annotations
 
+import types
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
-from typing import Any, Self
+from functools import cache
+from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from treadle.model.clock import as_text
 
+R = TypeVar("R")
+_ABSENT = object()
+
 
 class Instant(datetime):
-    """An instant in UTC, in whole milliseconds; as JSON it is RFC 3339 with three digits of a second."""
+    """An instant in UTC, in whole milliseconds; as JSON it is RFC 3339 with three fractional digits."""
 
     @classmethod
     def of(cls, at: int) -> Self:
-        """The instant of so many milliseconds since 1970."""
+        """The instant that many milliseconds after 1970."""
         return cls.fromtimestamp(at / 1000, UTC)
 
     @property
@@ -25,20 +32,66 @@ class Instant(datetime):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """For documents made by pydantic it is what every datetime is."""
+        """The schema of any other datetime."""
         return handler.generate_schema(datetime)
+
+
+def record_of(kind: type[R], *sources: Any, **given: Any) -> R:
+    """Make a public record from stored ones.
+
+    Each field that is not `given` is the attribute of that name of the first source that has it, converted to the field's type:
+    milliseconds to `Instant`, tuples to lists, nested records alike. A field that no source has keeps its default.
+    """
+    for name, convert, optional in _plan(kind):  # type: ignore[arg-type]
+        if name in given:
+            continue
+        for source in sources:
+            if (value := getattr(source, name, _ABSENT)) is not _ABSENT:
+                given[name] = convert(value)
+                break
+        else:
+            if not optional:
+                raise TypeError(f"{kind.__name__} needs {name}, which {', '.join(type(each).__name__ for each in sources)} lacks.")
+    return kind(**given)
+
+
+@cache
+def _plan(kind: type) -> tuple[tuple[str, Callable[[Any], Any], bool], ...]:
+    hints = get_type_hints(kind)
+    return tuple((each.name, _converter(hints[each.name]), each.default is not MISSING) for each in fields(kind))
+
+
+def _converter(hint: Any) -> Callable[[Any], Any]:
+    members = [each for each in get_args(hint) if each is not types.NoneType]
+    if get_origin(hint) in (Union, types.UnionType) and len(members) == 1:
+        inner = _converter(members[0])
+        return inner if inner is _same else lambda value: None if value is None else inner(value)
+    if hint is Instant:
+        return lambda value: value if isinstance(value, Instant) else Instant.of(value)
+    if hint is str:
+        return str
+    if get_origin(hint) is list:
+        item = _converter(members[0])
+        return list if item is _same else lambda value: [item(each) for each in value]
+    if is_dataclass(hint):
+        return lambda value: value if isinstance(value, hint) else record_of(hint, value)  # type: ignore[arg-type]
+    return _same
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Instant):
         return as_text(value.ms)
-    raise NotImplementedError(f"Objects of type {type(value)} do not go over the wire.")
+    raise NotImplementedError(f"Objects of type {type(value)} have no JSON form.")
 
 
 def _typed(kind: type, value: Any) -> Any:
     if kind is Instant and isinstance(value, str):
         return Instant.fromisoformat(value)
-    raise NotImplementedError(f"Objects of type {kind} do not come over the wire.")
+    raise NotImplementedError(f"Objects of type {kind} cannot be read from JSON.")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
@@ -50,15 +103,15 @@ def to_json(record: Any) -> bytes:
 
 
 def to_builtins(record: Any) -> Any:
-    """A record of the contract as dicts, lists and text; bytes stay bytes, as they are no JSON."""
+    """A record of the contract as dicts, lists and text; bytes stay bytes, which are not JSON."""
     return msgspec.to_builtins(record, enc_hook=_plain, builtin_types=(bytes, bytearray, memoryview))
 
 
 def from_json(body: bytes, kind: Any) -> Any:
-    """The record of that type that the JSON is; raises `msgspec.DecodeError`."""
+    """Decode a record from JSON; raises `msgspec.DecodeError`."""
     return msgspec.json.decode(body, type=kind, dec_hook=_typed)
 
 
 def from_builtins(value: Any, kind: Any) -> Any:
-    """The record of that type that dicts, lists and text make; raises `msgspec.ValidationError`."""
+    """Decode a record from dicts, lists and text; raises `msgspec.ValidationError`."""
     return msgspec.convert(value, type=kind, dec_hook=_typed)

@@ -20,7 +20,7 @@ from treadle.kernel.reads.events import GIVE_UP_FOR, Events
 from treadle.kernel.store.queries import Event
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Move
-from treadle.service.events import shaped_event
+from treadle.service.events import event_record
 
 BUFFER = 2000
 """Events that wait for one follower at most."""
@@ -238,4 +238,4 @@ class Live:
 
 def text_of(move: Move) -> bytes:
     """The event as JSON."""
-    return to_json(shaped_event(move))
+    return to_json(event_record(move))

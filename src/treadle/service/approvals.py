@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from treadle.api.approvals import (
     Approval,
@@ -14,19 +14,21 @@ from treadle.api.approvals import (
     ApprovalPage,
     ApprovalsApi,
     Mistake,
-    Vote,
 )
 from treadle.api.tasks import Why
+from treadle.api.wire import record_of
 from treadle.kernel.approvals.decide import PENDING
 from treadle.kernel.approvals.service import Decided, ShownApproval
 from treadle.model.approvals import APPROVE, DENY
 from treadle.model.errors import InvalidInput
 from treadle.model.values import Json
 from treadle.service.group import Group
-from treadle.service.shaping import instant, shaped_move
+from treadle.service.task_records import move_record
 
 MANY = 100
 """Approvals that one call may decide."""
+
+A = TypeVar("A", bound=Approval)
 
 
 class Approvals(Group, ApprovalsApi):
@@ -44,7 +46,7 @@ class Approvals(Group, ApprovalsApi):
     ) -> ApprovalPage:
         states = () if every else tuple(state) or (PENDING,)
         found = await self.engine.approvals.list(states=states, task_id=task_id, run_id=run_id, before_id=before, limit=limit)
-        return ApprovalPage([_shaped(each) for each in found], found[-1].id if len(found) == limit else None)
+        return ApprovalPage([_record(Approval, each) for each in found], found[-1].id if len(found) == limit else None)
 
     async def counts(self) -> ApprovalCounts:
         return ApprovalCounts(**await self.engine.approvals.count())
@@ -52,9 +54,10 @@ class Approvals(Group, ApprovalsApi):
     async def get(self, approval_id: str) -> ApprovalDetail:
         shown = await self.engine.approvals.show(approval_id)
         reason = self.engine.approvals.explain(shown)
-        return ApprovalDetail(
-            **_fields(shown),
-            moves=[shaped_move(move) for move in shown.moves],
+        return _record(
+            ApprovalDetail,
+            shown,
+            moves=[move_record(move) for move in shown.moves],
             why=Why(shown.id, shown.approval.request.title, shown.state, reason.code, reason.text),
         )
 
@@ -68,7 +71,7 @@ class Approvals(Group, ApprovalsApi):
         shown = await self.engine.approvals.decide(
             approval_id, decision, actor=self.actor, reason=reason, edits=edits, groups=self.access.groups
         )
-        return _shaped(shown)
+        return _record(Approval, shown)
 
     async def decide_many(
         self, approval_ids: Sequence[str], decision: Literal["approve", "deny"], *, reason: str | None = None
@@ -81,41 +84,8 @@ class Approvals(Group, ApprovalsApi):
         return ApprovalAnswers([_answer(each) for each in answers])
 
 
-def _shaped(shown: ShownApproval) -> Approval:
-    return Approval(**_fields(shown))
-
-
-def _fields(shown: ShownApproval) -> dict[str, Any]:
-    approval, request = shown.approval, shown.approval.request
-    return {
-        "id": shown.id,
-        "state": shown.state,
-        "title": request.title,
-        "context": approval.context,
-        "edited_by": approval.edited_by,
-        "task_id": shown.task_id,
-        "task_name": approval.task_name,
-        "run_id": shown.run_id,
-        "requested_by": request.requested_by,
-        "deciders": list(approval.deciders),
-        "quorum": request.quorum,
-        "denials": request.denials,
-        "edits": request.edits,
-        "votes": [Vote(each.actor, each.decision, instant(each.at), each.reason) for each in approval.votes],
-        "ended_by": approval.ended_by,
-        "reason": approval.reason,
-        "on_expiry": request.on_expiry,
-        "requested_at": instant(approval.requested_at),
-        "expires_at": instant(approval.expires_at),
-        "remind_at": instant(approval.remind_at),
-        "escalate_at": instant(approval.escalate_at),
-        "escalated_at": instant(approval.escalated_at),
-        "reminders": approval.reminders,
-        "round": approval.round,
-        "previous_id": approval.previous_id,
-        "next_id": approval.next_id,
-        "ended_at": instant(shown.ended_at),
-    }
+def _record(kind: type[A], shown: ShownApproval, **more: Any) -> A:
+    return record_of(kind, shown, shown.approval, shown.approval.request, **more)
 
 
 def _answer(decided: Decided) -> ApprovalAnswer:
@@ -123,4 +93,4 @@ def _answer(decided: Decided) -> ApprovalAnswer:
         assert decided.error is not None
         mistake = Mistake(decided.error.code, str(decided.error))
         return ApprovalAnswer(decided.id, None, mistake, f"{decided.id}: {decided.error}")
-    return ApprovalAnswer(decided.id, decided.approval.state, None, _shaped(decided.approval).standing)
+    return ApprovalAnswer(decided.id, decided.approval.state, None, _record(Approval, decided.approval).standing)

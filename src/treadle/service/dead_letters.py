@@ -15,15 +15,14 @@ from treadle.api.dead_letters import (
     LetterPage,
     LettersChanged,
 )
+from treadle.api.wire import record_of
 from treadle.kernel.queue.dead_letters import Bulk, Walk
 from treadle.kernel.store.queries import DeadFilter
-from treadle.model import tasks as model
 from treadle.model.errors import InvalidInput, TaskNotFound
 from treadle.model.states import TaskState
 from treadle.model.values import Json, decode
 from treadle.service.group import Group
-from treadle.service.shaping import instant, task_fields
-from treadle.service.tasks import Tasks
+from treadle.service.task_records import task_detail, task_record
 
 _LAST_SEQ = 2**63 - 1
 
@@ -65,7 +64,7 @@ class DeadLetters(Group, DeadLettersApi):
                 raise InvalidInput(f"before must be the next_before of a page before, not {before}.")
             which = replace(which, until_seq=before - 1)
         found = await self.engine.dead_letters.list_letters(which, limit)
-        return LetterPage([_letter(task) for task in found], found[-1].seq if len(found) == limit else None)
+        return LetterPage([task_record(Letter, task) for task in found], found[-1].seq if len(found) == limit else None)
 
     async def groups(
         self,
@@ -81,24 +80,13 @@ class DeadLetters(Group, DeadLettersApi):
         which = await self._which(_Filter(name, task_list, error_code, fingerprint, older_than, newer_than))
         groups = await self.engine.dead_letters.list_groups(which, limit)
         last = {task.id: task.error for task in await self.engine.dead_letters.list_last(groups)}
-        return LetterGroups(
-            [
-                LetterGroup(
-                    **asdict(group)
-                    | {"first_at": instant(group.first_at), "last_at": instant(group.last_at)}
-                    | {"error": decode(last.get(group.last_id))}
-                )
-                for group in groups
-            ]
-        )
+        return LetterGroups([record_of(LetterGroup, group, error=decode(last.get(group.last_id))) for group in groups])
 
     async def get(self, task_id: str) -> LetterDetail:
-        task = await self._find(task_id)
+        task = await self.find_task(task_id)
         if task.state != TaskState.FAILED:
             raise TaskNotFound(task_id, "dead letter")
-        detail = await Tasks(self.engine, self.access).get(task_id)
-        said = {each.name: getattr(detail, each.name) for each in fields(detail)}
-        return LetterDetail(**said, seq=task.seq, fingerprint=task.fingerprint)
+        return await task_detail(self.engine, task, LetterDetail)
 
     async def retry(
         self,
@@ -157,7 +145,7 @@ class DeadLetters(Group, DeadLettersApi):
         """The tasks by id, all looked at before the first is changed."""
         if len(ids) > BATCH:
             raise InvalidInput(f"One call may name {BATCH} tasks, not {len(ids)}.")
-        tasks = [await self._find(task_id) for task_id in dict.fromkeys(ids)]
+        tasks = [await self.find_task(task_id) for task_id in dict.fromkeys(ids)]
         for task in tasks if not dry_run else ():
             await act(task.id)
         return _changed(Bulk(len(tasks), len(tasks), dry_run=dry_run))
@@ -174,23 +162,12 @@ class DeadLetters(Group, DeadLettersApi):
     async def _which(self, given: _Filter, at: int | None = None) -> DeadFilter:
         return await self.engine.dead_letters.filter(**asdict(given) | {"task_list": self.one_list(given.task_list)}, at=at)
 
-    async def _find(self, task_id: str) -> model.Task:
-        """The task, if the caller may see it."""
-        task = await self.engine.kernel.reads.get_task(task_id)
-        if not self.access.may_use(task.task_list):
-            raise TaskNotFound(task_id)
-        return task
-
 
 def _check_choice(ids: Sequence[str], given: _Filter, everything: bool) -> None:
     if sum((bool(ids), given.given, everything)) != 1:
         raise InvalidInput(
             "Say which: ids, or a filter (name, task_list, error_code, fingerprint, older_than, newer_than), or everything."
         )
-
-
-def _letter(task: model.Task) -> Letter:
-    return Letter(**task_fields(task), seq=task.seq, fingerprint=task.fingerprint)
 
 
 def _changed(done: Bulk, next_after: str | None = None) -> LettersChanged:

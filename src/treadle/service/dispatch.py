@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 
 from treadle.api.dispatch import Dequeued, DispatchApi, DispatchedJob, DispatchedJobPage, Issue
-from treadle.api.wire import to_builtins
+from treadle.api.wire import record_of, to_builtins
 from treadle.dispatch import AgentCoordinator, JobNotFound, TaskState, TaskStatus, coordinator_of
 from treadle.model.access import Scope
 from treadle.model.values import Json
 from treadle.service.group import Group
-from treadle.service.shaping import instant
 
 
 class Dispatch(Group, DispatchApi):
@@ -20,7 +19,7 @@ class Dispatch(Group, DispatchApi):
 
     async def list(self, *, status: str | None = None, limit: int = 50, before: str | None = None) -> DispatchedJobPage:
         found, cursor, more = await self._coordinator().list_jobs(status=status, before_id=before, limit=limit)
-        return DispatchedJobPage([_shaped(each) for each in found], cursor if more else None)
+        return DispatchedJobPage([_record(each) for each in found], cursor if more else None)
 
     async def enqueue(
         self,
@@ -42,11 +41,11 @@ class Dispatch(Group, DispatchApi):
         found = await self._coordinator().get_task(job_id)
         if found is None:
             raise JobNotFound(job_id)
-        return _shaped(found)
+        return _record(found)
 
     async def dequeue(self, worker_id: str) -> Dequeued:
         found = await self._coordinator().dequeue(worker_id)
-        return Dequeued(None if found is None else _shaped(found))
+        return Dequeued(None if found is None else _record(found))
 
     async def update_status(
         self,
@@ -77,15 +76,7 @@ class Dispatch(Group, DispatchApi):
         return found
 
 
-def _shaped(job: TaskState) -> DispatchedJob:
-    fields: dict[str, Any] = msgspec.to_builtins(job)
-    return DispatchedJob(
-        id=job.id,
-        status=fields["status"],
-        issue=msgspec.convert(fields["issue"], Issue),
-        attempts=job.attempts,
-        last_attempt_at=instant(job.last_attempt_at),
-        completed_at=instant(job.completed_at),
-        error=job.error,
-        metadata=fields["metadata"],
-    )
+def _record(job: TaskState) -> DispatchedJob:
+    plain: dict[str, Any] = msgspec.to_builtins(job)
+    issue = msgspec.convert(plain["issue"], Issue)
+    return record_of(DispatchedJob, job, status=plain["status"], issue=issue, metadata=plain["metadata"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from treadle.api.events import Event, EventPage, EventsApi
+from treadle.api.wire import record_of
 from treadle.kernel.reads.event_pages import EventFilter
 from treadle.model.access import Scope
 from treadle.model.errors import RestrictedToken
@@ -12,7 +13,6 @@ from treadle.model.ids import parse_id
 from treadle.model.tasks import Move
 from treadle.model.values import decode
 from treadle.service.group import Group
-from treadle.service.shaping import instant
 
 
 class Events(Group, EventsApi):
@@ -31,7 +31,7 @@ class Events(Group, EventsApi):
     ) -> EventPage:
         which = filter_of(entity, entity_id, run_id, root_id, move)
         page = await self.engine.kernel.reads.list_events(which, after_seq=after_seq, limit=limit)
-        return EventPage([shaped_event(each) for each in page.moves], page.next_after, page.resume_after, page.more)
+        return EventPage([event_record(each) for each in page.moves], page.next_after, page.resume_after, page.more)
 
     async def follow(
         self,
@@ -50,7 +50,7 @@ class Events(Group, EventsApi):
         async with self.engine.events(after_seq) as events:
             async for each in events:
                 if which.fits(each):
-                    yield shaped_event(each)
+                    yield event_record(each)
 
 
 def filter_of(entity: str | None, entity_id: str | None, run_id: str | None, root_id: str | None, move: str | None) -> EventFilter:
@@ -64,21 +64,6 @@ def filter_of(entity: str | None, entity_id: str | None, run_id: str | None, roo
     )
 
 
-def shaped_event(move: Move) -> Event:
-    """A row of the log as the contract shows it."""
-    return Event(
-        seq=move.seq,
-        at=instant(move.at),
-        entity=move.entity,
-        entity_id=move.entity_id,
-        version=move.version,
-        move=move.move,
-        from_state=str(move.from_state),
-        to_state=str(move.to_state),
-        actor=move.actor,
-        claim_version=move.claim_version,
-        run_id=move.run_id,
-        root_id=move.root_id,
-        trace_id=move.trace_id,
-        data=decode(move.data),
-    )
+def event_record(move: Move) -> Event:
+    """The public record of a row of the log."""
+    return record_of(Event, move, data=decode(move.data))

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from treadle.api.flows import (
+    FlowBlock,
     FlowChecked,
     FlowCompiled,
     FlowDetail,
+    FlowDiagnostic,
+    FlowEdge,
     FlowFormatted,
     FlowGraph,
     FlowList,
+    FlowNode,
+    FlowParam,
+    FlowReturn,
     FlowsApi,
+    FlowSchema,
     FlowVersion,
     FormattedSource,
     SourceText,
+    WorkflowSignature,
 )
+from treadle.api.wire import Instant, record_of
 from treadle.kernel.functions.rows import is_function
 from treadle.kernel.runs.flows import Source, find_workflow
-from treadle.lang import CannotFormat, Diagnostic, Program, format_source, graph
+from treadle.lang import CannotFormat, Compiled, Diagnostic, Graph, Program, format_source, graph
+from treadle.lang.program import Doc, Facet, Param
+from treadle.lang.signatures import literal_of, schemas_of, type_words
 from treadle.model.errors import InvalidInput
-from treadle.service.flow_shaping import (
-    pairs,
-    shaped_check,
-    shaped_compiled,
-    shaped_diagnostics,
-    shaped_graph,
-    shaped_signature,
-    shaped_version,
-)
 from treadle.service.run_group import RunGroup
-from treadle.service.shaping import instant
+
+SOURCES_LIMIT = 512 * 1024
+"""Characters of AFL that one call may send: compiling that many already takes seconds."""
 
 
 class Flows(RunGroup, FlowsApi):
@@ -39,13 +43,13 @@ class Flows(RunGroup, FlowsApi):
     async def list(self, *, name: str | None = None) -> FlowList:
         if name is not None:
             await self.engine.flows.get_flow(name)
-        return FlowList([shaped_version(each) for each in await self.engine.flows.list_versions(name)])
+        return FlowList([record_of(FlowVersion, each) for each in await self.engine.flows.list_versions(name)])
 
     async def validate(self, sources: Sequence[SourceText]) -> FlowChecked:
-        return shaped_check(await self.engine.flows.check_aside(pairs(sources)))
+        return _check(await self.engine.flows.check_aside(pairs(sources)))
 
     async def compile(self, sources: Sequence[SourceText]) -> FlowCompiled:
-        return shaped_compiled(await self.engine.flows.check_aside(pairs(sources)))
+        return _compile(await self.engine.flows.check_aside(pairs(sources)))
 
     async def format(self, sources: Sequence[SourceText]) -> FlowFormatted:
         return await self.engine.flows.aside(_formatted, pairs(sources))
@@ -59,9 +63,9 @@ class Flows(RunGroup, FlowsApi):
         versions = () if name == flow.id else await self.engine.flows.list_versions(name)
         return FlowDetail(
             id=flow.id,
-            created_at=instant(flow.created_at),
-            versions=[shaped_version(each) for each in versions],
-            workflows=[shaped_signature(program, facet) for facet in program.workflows],
+            created_at=Instant.of(flow.created_at),
+            versions=[record_of(FlowVersion, each) for each in versions],
+            workflows=[_signature(program, facet) for facet in program.workflows],
             event_facets=[facet.qualified_name for facet in program.event_facets],
             sources=[SourceText(each, text) for each, text in self.engine.flows.sources(flow)],
         )
@@ -71,14 +75,14 @@ class Flows(RunGroup, FlowsApi):
         return _drawn(await self.engine.flows.program(flow.id), workflow)
 
     async def publish(self, name: str, sources: Sequence[SourceText]) -> FlowVersion:
-        return shaped_version(await self.engine.flows.publish(name, pairs(sources), actor=self.actor))
+        return record_of(FlowVersion, await self.engine.flows.publish(name, pairs(sources), actor=self.actor))
 
     async def run_graph(self, run_id: str) -> FlowGraph:
         run = await self.find_run(run_id)
         if is_function(run.flow_id):
             raise InvalidInput(f"The run {run.id} is one of a durable function: its steps are known only as it makes them.")
         states = await self.engine.kernel.run_services.step_reads.states_by_statement(run)
-        return shaped_graph(graph(await self.engine.flows.program(run.flow_id), run.workflow), states)
+        return _graph(graph(await self.engine.flows.program(run.flow_id), run.workflow), states)
 
 
 def _formatted(sources: Sequence[Source]) -> FlowFormatted:
@@ -90,8 +94,99 @@ def _formatted(sources: Sequence[Source]) -> FlowFormatted:
             done.append(FormattedSource(name, formatted, formatted != text))
         except CannotFormat as error:
             problems += error.diagnostics
-    return FlowFormatted(not problems, done, shaped_diagnostics(problems))
+    return FlowFormatted(not problems, done, _diagnostics(problems))
 
 
 def _drawn(program: Program, workflow: str | None) -> FlowGraph:
-    return shaped_graph(graph(program, find_workflow(program, workflow).qualified_name if workflow is not None else None))
+    return _graph(graph(program, find_workflow(program, workflow).qualified_name if workflow is not None else None))
+
+
+def _diagnostics(found: Iterable[Diagnostic]) -> list[FlowDiagnostic]:
+    return [record_of(FlowDiagnostic, each, rendered=each.render()) for each in found]
+
+
+def _check(found: Compiled) -> FlowChecked:
+    return FlowChecked(*_checked(found))
+
+
+def _compile(found: Compiled) -> FlowCompiled:
+    return FlowCompiled(*_checked(found), program=found.program if found.ok else None)
+
+
+def _checked(compiled: Compiled) -> tuple[bool, str | None, list[FlowDiagnostic], list[str], list[str]]:
+    program = Program.load(compiled.program) if compiled.ok else None
+    return (
+        compiled.ok,
+        compiled.digest or None,
+        _diagnostics(compiled.diagnostics),
+        [] if program is None else [facet.qualified_name for facet in program.workflows],
+        [] if program is None else [facet.qualified_name for facet in program.event_facets],
+    )
+
+
+def _signature(program: Program, facet: Facet) -> WorkflowSignature:
+    said = dict(facet.doc.returns) if facet.doc else {}
+    return WorkflowSignature(
+        name=facet.qualified_name,
+        params=_params(facet.params, facet.doc),
+        returns=[FlowReturn(each.name, type_words(each.type), said.get(each.name)) for each in facet.returns],
+        schemas=[_schema(program, name) for name in schemas_of(program, facet)],
+        open=facet.pre_script is not None,
+        doc=facet.doc.description if facet.doc else None,
+    )
+
+
+def _schema(program: Program, name: str) -> FlowSchema:
+    schema = program.schemas[name]
+    return FlowSchema(name, _params(schema.fields, schema.doc), schema.doc.description if schema.doc else None)
+
+
+def _params(params: Iterable[Param], doc: Doc | None) -> list[FlowParam]:
+    said = dict(doc.params) if doc else {}
+    shown = []
+    for each in params:
+        known, value = (True, None) if each.default is None else literal_of(each.default)
+        shown.append(
+            FlowParam(
+                name=each.name,
+                type=type_words(each.type),
+                required=each.default is None,
+                default=value,
+                computed=not known,
+                doc=said.get(each.name),
+            )
+        )
+    return shown
+
+
+def _graph(made: Graph, states: Mapping[str, Mapping[str, int]] | None = None) -> FlowGraph:
+    known = states or {}
+    nodes = [
+        FlowNode(
+            node.id,
+            node.label,
+            str(node.kind),
+            node.group,
+            f"n{number}",
+            dict(known.get(node.id, {})),
+            node.location.source if node.location else None,
+            node.location.line if node.location else None,
+            node.location.end_line if node.location else None,
+        )
+        for number, node in enumerate(made.nodes)
+    ]
+    groups = [
+        FlowBlock(group.id, group.label, group.parent, f"n{number}", dict(known.get(group.id, {})))
+        for number, group in enumerate(made.groups, len(nodes))
+    ]
+    edges = [FlowEdge(edge.source, edge.target, edge.kind) for edge in made.edges]
+    return FlowGraph(nodes, edges, groups, made.to_mermaid(), made.to_dot())
+
+
+def pairs(sources: Sequence[SourceText]) -> list[Source]:
+    """The sources as the kernel takes them; refuses none, and too many."""
+    if not sources:
+        raise InvalidInput("Give at least one AFL source.")
+    if (size := sum(len(source.text) for source in sources)) > SOURCES_LIMIT:
+        raise InvalidInput(f"The sources of one call may have {SOURCES_LIMIT} characters, not {size}.")
+    return [(source.name, source.text) for source in sources]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from treadle.api.functions import Function, FunctionList, FunctionsApi, RunAdopted
 from treadle.api.runs import RunStarted
+from treadle.api.wire import record_of
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 from treadle.service.run_group import RunGroup
-from treadle.service.run_shaping import run_fields
+from treadle.service.run_records import run_record
 
 
 class Functions(RunGroup, FunctionsApi):
@@ -15,7 +16,7 @@ class Functions(RunGroup, FunctionsApi):
 
     async def list(self) -> FunctionList:
         found = await self.engine.functions.list_shown()
-        return FunctionList([Function(each.name, each.version, each.servers, each.runs, [*each.task_lists]) for each in found])
+        return FunctionList([record_of(Function, each) for each in found])
 
     async def start(
         self,
@@ -45,4 +46,4 @@ class Functions(RunGroup, FunctionsApi):
         run = await self.engine.kernel.run_services.function_runs.adopt(run_id, version, actor=self.actor)
         known = await self.engine.functions.list_shown()
         servers = sum(each.servers for each in known if (each.name, each.version) == (run.workflow, version))
-        return RunAdopted(**run_fields(run), servers=servers)
+        return run_record(RunAdopted, run, servers=servers)

@@ -1,4 +1,4 @@
-"""A group of calls on an engine: each checks first that its caller may make it."""
+"""A group of calls on an engine; each call first checks that its caller may make it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 from treadle.api.contract import ApiRecord, Route, route_of
 from treadle.engine import Engine
 from treadle.model.access import Access
-from treadle.model.errors import InvalidInput, RestrictedToken
+from treadle.model.errors import InvalidInput, RestrictedToken, RunNotFound, TaskNotFound
+from treadle.model.runs import Run
+from treadle.model.tasks import Task
 
 
 class Group:
@@ -22,18 +24,32 @@ class Group:
 
     @property
     def actor(self) -> str:
-        """Who the log says did it."""
+        """The actor recorded in the log."""
         return self.access.actor
 
     def one_list(self, task_list: str | None) -> str | None:
-        """The task list to look at: the one asked for, or the only one that the caller may see; None: all."""
+        """The requested task list, or the only one that the caller may see; None: all."""
         if task_list is None and len(self.access.task_lists) == 1:
             return self.access.task_lists[0]
         if task_list is not None:
             self.access.check_list(task_list)
         elif self.access.task_lists:
-            raise InvalidInput(f"Say which task list: this token is for {', '.join(self.access.task_lists)}.")
+            raise InvalidInput(f"Give a task list: this token is for {', '.join(self.access.task_lists)}.")
         return task_list
+
+    async def find_task(self, task_id: str) -> Task:
+        """The task; raises `TaskNotFound` if the caller may not see its list."""
+        task = await self.engine.kernel.reads.get_task(task_id)
+        if not self.access.may_use(task.task_list):
+            raise TaskNotFound(task_id)
+        return task
+
+    async def find_run(self, run_id: str) -> Run:
+        """The run; raises `RunNotFound` if the caller may not see its list."""
+        run = await self.engine.run_reads.get_run(run_id)
+        if not self.access.may_use(run.task_list):
+            raise RunNotFound(run_id)
+        return run
 
     def __init_subclass__(cls) -> None:
         for name, function in list(vars(cls).items()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from treadle.agents.modules import Modules, OutsideRoots
@@ -12,23 +12,23 @@ from treadle.agents.requirements import missing_requirements
 from treadle.agents.trial_process import try_outside
 from treadle.api.handlers import Handler, HandlerList, HandlerRemoved, HandlersApi, HandlerTrial
 from treadle.api.tasks import WAIT_LIMIT
+from treadle.api.wire import Instant, record_of
 from treadle.kernel.telemetry.events import Operated
 from treadle.model.clock import milliseconds
 from treadle.model.errors import InvalidInput
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.values import Json
 from treadle.service.group import Group
-from treadle.service.shaping import instant
 
 
 class Handlers(Group, HandlersApi):
     """See `HandlersApi`."""
 
     async def list(self) -> HandlerList:
-        return HandlerList([self._shaped(each) for each in await self.engine.kernel.registrations.list_all()])
+        return HandlerList([self._record(each) for each in await self.engine.kernel.registrations.list_all()])
 
     async def get(self, facet_name: str) -> Handler:
-        return self._shaped(await self.engine.kernel.registrations.get(facet_name))
+        return self._record(await self.engine.kernel.registrations.get(facet_name))
 
     async def register(
         self,
@@ -81,29 +81,28 @@ class Handlers(Group, HandlersApi):
         found = await self.engine.kernel.registrations.get(facet_name)
         self.engine.kernel.emit(Operated(f"handler of {facet_name} tried", self.actor))
         trial = await try_outside(found, payload or {}, self.engine.kernel.settings.handler_roots, wait_for)
-        return HandlerTrial(**asdict(trial), missing_requirements=missing_requirements(found.requirements))
+        return record_of(HandlerTrial, trial, missing_requirements=missing_requirements(found.requirements))
 
     async def _save(self, registration: HandlerRegistration) -> Handler:
         check_registration(registration)
         _locate(self._modules(), registration.module_uri)
-        return self._shaped(await self.engine.kernel.registrations.save(registration, actor=self.actor))
+        return self._record(await self.engine.kernel.registrations.save(registration, actor=self.actor))
 
     def _modules(self) -> Modules:
         return Modules(self.engine.kernel.settings.handler_roots)
 
-    def _shaped(self, registration: HandlerRegistration) -> Handler:
-        said = asdict(registration)
-        created, updated = said.pop("created"), said.pop("updated")
+    def _record(self, registration: HandlerRegistration) -> Handler:
         try:
             missing = _locate(self._modules(), registration.module_uri)
         except OutsideRoots as error:
             missing = str(error)
-        return Handler(
-            **said,
+        return record_of(
+            Handler,
+            registration,
             missing_requirements=missing_requirements(registration.requirements),
             missing_module=missing,
-            created_at=instant(created),
-            updated_at=instant(updated),
+            created_at=None if registration.created is None else Instant.of(registration.created),
+            updated_at=None if registration.updated is None else Instant.of(registration.updated),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from types import SimpleNamespace
 
 from treadle.api.lists import (
     DesiredWorkers,
@@ -13,10 +13,12 @@ from treadle.api.lists import (
     TaskLists,
     TaskListShown,
 )
+from treadle.api.wire import record_of
 from treadle.kernel.queue.lists import ShownLane, ShownList
 from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY
 from treadle.service.group import Group
-from treadle.service.shaping import instant
+
+_EMPTY = SimpleNamespace(ready=0, running=0, waiting=0, held=0, oldest_due_at=None)
 
 
 class Lists(Group, ListsApi):
@@ -24,12 +26,12 @@ class Lists(Group, ListsApi):
 
     async def list(self) -> TaskLists:
         found = await self.engine.lists.show()
-        return TaskLists([_shaped(shown) for shown in found if self.access.may_use(shown.said.task_list)])
+        return TaskLists([_record(shown) for shown in found if self.access.may_use(shown.said.task_list)])
 
     async def get(self, task_list: str) -> TaskListShown:
         self.access.check_list(task_list)
         (shown,) = await self.engine.lists.show(task_list)
-        return _shaped(shown)
+        return _record(shown)
 
     async def pause(self, task_list: str) -> TaskListShown:
         self.access.check_list(task_list)
@@ -76,17 +78,12 @@ class Lists(Group, ListsApi):
         found = await self.engine.desired_workers(
             task_list, name=name, target_latency=target, concurrency=concurrency, minimum=least, maximum=most
         )
-        return DesiredWorkers(task_list=task_list, name=name, **asdict(found))
+        return record_of(DesiredWorkers, found, task_list=task_list, name=name)
 
     async def limits(self) -> KeyLimits:
         if self.access.task_lists:
             return KeyLimits([])
-        return KeyLimits(
-            [
-                KeyLimit(each.key, each.max_running, each.by_operator, each.admitted, each.waiting)
-                for each in await self.engine.lists.limits()
-            ]
-        )
+        return KeyLimits([record_of(KeyLimit, each) for each in await self.engine.lists.limits()])
 
     async def limit_key(self, key: str, max_running: int | None) -> KeyLimits:
         await self.engine.lists.limit_key(key, max_running, actor=self.actor)
@@ -97,30 +94,9 @@ class Lists(Group, ListsApi):
         return await self.limits()
 
 
-def _shaped(shown: ShownList) -> TaskListShown:
-    said = shown.said
-    return TaskListShown(
-        task_list=said.task_list,
-        namespace=said.namespace,
-        paused=said.paused,
-        accepting=said.accepting,
-        no_handler=said.no_handler,
-        lanes=[_lane(lane) for lane in shown.lanes],
-    )
+def _record(shown: ShownList) -> TaskListShown:
+    return record_of(TaskListShown, shown.said, lanes=[_lane(lane) for lane in shown.lanes])
 
 
 def _lane(lane: ShownLane) -> LaneShown:
-    rule, depth = lane.rule, lane.depth
-    return LaneShown(
-        kind=rule.lane.kind,
-        name=rule.lane.name,
-        ready=depth.ready if depth else 0,
-        running=depth.running if depth else 0,
-        waiting=depth.waiting if depth else 0,
-        held=depth.held if depth else 0,
-        oldest_due_at=instant(depth.oldest_due_at if depth else None),
-        rate=rule.rate,
-        burst=rule.burst,
-        backlog_limit=rule.backlog_limit,
-        limit_key=rule.limit_key,
-    )
+    return record_of(LaneShown, lane.depth or _EMPTY, lane.rule, lane.rule.lane)

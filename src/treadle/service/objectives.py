@@ -29,7 +29,7 @@ from treadle.goals import reads as kernel
 from treadle.goals import records as model
 from treadle.model.values import Json
 from treadle.service.group import Group
-from treadle.service.shaping import shaped_move
+from treadle.service.task_records import move_record
 
 S = TypeVar("S")
 
@@ -62,7 +62,7 @@ class Objectives(Group, ObjectivesApi):
             events=[from_builtins(each.as_json(), ReadinessEvent) for each in trail.events],
             workorder_trails=[_trail(each) for each in trail.workorders],
             overdue=_artifact(trail.overdue, PauseState),
-            moves=[shaped_move(move) for move in trail.moves],
+            moves=[move_record(move) for move in trail.moves],
         )
 
     async def _all_shaped(self, objectives: Sequence[model.Objective]) -> builtins.list[Objective]:

@@ -10,21 +10,12 @@ from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.runs.flows import find_workflow
 from treadle.kernel.runs.preflight import missing_handlers, needed_handlers
 from treadle.kernel.runs.service import StartedRun
-from treadle.model import runs as model
-from treadle.model.errors import RunNotFound
 from treadle.service.group import Group
-from treadle.service.run_shaping import run_fields
+from treadle.service.run_records import run_record
 
 
 class RunGroup(Group):
     """Base of the groups about runs."""
-
-    async def find_run(self, run_id: str) -> model.Run:
-        """The run, if the caller may see it: one of another list is as one that is not there."""
-        run = await self.engine.run_reads.get_run(run_id)
-        if not self.access.may_use(run.task_list):
-            raise RunNotFound(run_id)
-        return run
 
     async def started(self, started: StartedRun) -> RunStarted:
         """The run, and what it will wait for: that is seen only when it gets there."""
@@ -36,4 +27,4 @@ class RunGroup(Group):
             program = await self.engine.flows.program(run.flow_id)
             needed = needed_handlers(program, find_workflow(program, run.workflow))
             missing = missing_handlers(needed, (), servers, run.task_list, now)
-        return RunStarted(**run_fields(run), created=started.created, missing_handlers=[*missing], workers=len(live))
+        return run_record(RunStarted, run, created=started.created, missing_handlers=[*missing], workers=len(live))

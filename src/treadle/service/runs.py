@@ -23,7 +23,7 @@ from treadle.api.runs import (
     RunUsage,
     SignalTold,
 )
-from treadle.api.tasks import WAIT_LIMIT, TaskPage, Why
+from treadle.api.tasks import WAIT_LIMIT, Task, TaskPage
 from treadle.kernel.functions.rows import is_function
 from treadle.kernel.reads.service import PAGE_LIMIT
 from treadle.kernel.runs.flows import find_workflow
@@ -33,10 +33,10 @@ from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFail
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.states import RUN, RunState
 from treadle.model.values import Json, decode
-from treadle.service.flow_shaping import pairs
+from treadle.service.flows import pairs
 from treadle.service.run_group import RunGroup
-from treadle.service.run_shaping import run_fields, shaped_request, shaped_run, shaped_run_line, shaped_sums
-from treadle.service.shaping import shaped_move, shaped_task
+from treadle.service.run_records import run_line, run_record, usage_request, usage_sums
+from treadle.service.task_records import move_record, task_record, why_run
 
 
 class Runs(RunGroup, RunsApi):
@@ -45,7 +45,7 @@ class Runs(RunGroup, RunsApi):
     async def list(self, *, state: Sequence[str] = (), limit: int = 50, before: str | None = None, **which: Any) -> RunPage:
         chosen = await self._filter(**which)
         found = await self.engine.run_reads.list_runs(states=tuple(state), before_id=before, limit=limit, **chosen)
-        return RunPage([shaped_run(run) for run in found], found[-1].id if len(found) == limit else None)
+        return RunPage([run_record(Run, run) for run in found], found[-1].id if len(found) == limit else None)
 
     async def counts(self, **which: Any) -> RunCounts:
         counts = await self.engine.run_reads.count_runs(**await self._filter(**which))
@@ -163,12 +163,13 @@ class Runs(RunGroup, RunsApi):
         engine = self.engine
         reason = await engine.run_reads.why(run.id)
         rows, budget = await engine.run_reads.usage(run.id)
-        return RunDetail(
-            **run_fields(run),
+        return run_record(
+            RunDetail,
+            run,
             inputs=await self._opened(run.inputs),
             outputs=await self._opened(run.outputs) if run.state == RunState.COMPLETED else None,
-            why=Why(run.id, run.workflow, str(run.state), reason.code, reason.text),
-            usage=shaped_sums(rows),
+            why=why_run(run, reason),
+            usage=usage_sums(rows),
             budget_micros=None if budget is None else budget.limit_micros,
             awaited_signals=await engine.run_reads.list_awaited_signals(run.id),
         )
@@ -212,7 +213,7 @@ class Runs(RunGroup, RunsApi):
 
     async def moves(self, run_id: str) -> RunMoves:
         run = await self.find_run(run_id)
-        return RunMoves(run.id, [shaped_move(move) for move in await self.engine.run_reads.list_moves(run.id)])
+        return RunMoves(run.id, [move_record(move) for move in await self.engine.run_reads.list_moves(run.id)])
 
     async def logs(self, run_id: str, *, limit: int = 200, before: int | None = None, after: int | None = None) -> RunLinePage:
         if before is not None and after is not None:
@@ -220,7 +221,7 @@ class Runs(RunGroup, RunsApi):
         run = await self.find_run(run_id)
         found = await self.engine.run_reads.page_lines(run.id, limit, before, after)
         paths = await self.engine.run_reads.list_paths(run.id, [line.step_id for _, line in found])
-        lines = [shaped_run_line(number, line, paths) for number, line in found]
+        lines = [run_line(number, line, paths) for number, line in found]
         earlier = lines[0].number if lines and len(lines) == limit and after is None else None
         return RunLinePage(run.id, lines, earlier, lines[-1].number if lines else after or 0)
 
@@ -229,7 +230,7 @@ class Runs(RunGroup, RunsApi):
             raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
         run = await self.find_run(run_id)
         found = await self.engine.run_reads.list_live_tasks(run.id, limit)
-        return TaskPage([shaped_task(task) for task in found], None)
+        return TaskPage([task_record(Task, task) for task in found], None)
 
     async def usage(self, run_id: str) -> RunUsage:
         run = await self.find_run(run_id)
@@ -238,8 +239,8 @@ class Runs(RunGroup, RunsApi):
         return RunUsage(
             run_id=run.id,
             budget_micros=None if budget is None else budget.limit_micros,
-            total=shaped_sums(rows),
-            requests=[shaped_request(row, paths.get(row.step_id or "")) for row in rows],
+            total=usage_sums(rows),
+            requests=[usage_request(row, paths.get(row.step_id or "")) for row in rows],
         )
 
     async def signal(self, run_id: str, name: str, payload: Json = None, *, idempotency_key: str | None = None) -> SignalTold:
@@ -249,21 +250,21 @@ class Runs(RunGroup, RunsApi):
         return SignalTold(run.id, name, told, name in awaited, awaited)
 
     async def pause(self, run_id: str) -> Run:
-        return shaped_run(await self.engine.runs.pause(run_id, actor=self.actor))
+        return run_record(Run, await self.engine.runs.pause(run_id, actor=self.actor))
 
     async def resume(self, run_id: str) -> Run:
         run = await self.find_run(run_id)
         if run.finished:
             raise IllegalMove("run", run.id, run.state, "resume", RUN.possible(run.state))
-        return shaped_run(await self.engine.runs.resume(run.id, actor=self.actor))
+        return run_record(Run, await self.engine.runs.resume(run.id, actor=self.actor))
 
     async def cancel(self, run_id: str, *, reason: str | None = None) -> Run:
-        return shaped_run(await self.engine.runs.cancel(run_id, actor=self.actor, reason=reason))
+        return run_record(Run, await self.engine.runs.cancel(run_id, actor=self.actor, reason=reason))
 
     async def retry(self, run_id: str, *, step: str | None = None) -> Run:
         run = await self.find_run(run_id)
         step_id = None if step is None else (await self.engine.run_reads.get_step(run.id, step)).id
-        return shaped_run(await self.engine.runs.retry(run.id, step_id, actor=self.actor))
+        return run_record(Run, await self.engine.runs.retry(run.id, step_id, actor=self.actor))
 
     async def rerun(self, run_id: str, *, inputs: dict[str, Json] | None = None, lenient: bool = False) -> RunStarted:
         run = await self.find_run(run_id)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 from treadle.api.servers import Fleet, HandledCount, Served, Server, ServerDetail, ServerList, ServersApi
+from treadle.api.wire import Instant, record_of
 from treadle.kernel.queue.why import LIVE_SERVER_STATES
 from treadle.kernel.reads.service import ShownServer
 from treadle.model.names import GOAL_KINDS
 from treadle.model.values import decode
 from treadle.service.group import Group
-from treadle.service.shaping import instant
 
 
 class Servers(Group, ServersApi):
@@ -20,17 +19,15 @@ class Servers(Group, ServersApi):
 
     async def list(self, *, live: bool = False) -> ServerList:
         found = await self.engine.kernel.reads.list_servers()
-        return ServerList([Server(**_fields(shown)) for shown in found if not (live and shown.state == "stopped")])
+        return ServerList([record_of(Server, shown, shown.server) for shown in found if not (live and shown.state == "stopped")])
 
     async def get(self, server_id: str) -> ServerDetail:
         shown = await self.engine.kernel.reads.get_server(server_id)
         server = shown.server
-        return ServerDetail(
-            **_fields(shown),
-            heartbeat_every_for=server.heartbeat_every_for,
-            server_group=server.server_group,
-            service_name=server.service_name,
-            topics=server.topics,
+        return record_of(
+            ServerDetail,
+            shown,
+            server,
             roles=_roles(shown),
             counts=[HandledCount(name, *counts) for name, counts in sorted(server.counts.items())],
             error=decode(server.error),
@@ -46,32 +43,12 @@ class Servers(Group, ServersApi):
             running=sum(each.running for each in servers),
             handled=sum(each.handled for each in servers),
             failed=sum(each.failed for each in servers),
-            oldest_heartbeat_at=instant(min((each.heartbeat_at for each in servers), default=None)),
+            oldest_heartbeat_at=Instant.of(min(each.heartbeat_at for each in servers)) if servers else None,
             versions=_served([each.version] for each in servers),
             task_lists=_served(each.task_lists for each in servers),
             handlers=_served(each.handlers for each in servers),
             roles=_served(_roles(shown) for shown in live),
         )
-
-
-def _fields(shown: ShownServer) -> dict[str, Any]:
-    server = shown.server
-    return {
-        "id": server.id,
-        "name": server.name,
-        "state": shown.state,
-        "host": server.host,
-        "pid": server.pid,
-        "version": server.version,
-        "handlers": server.handlers,
-        "task_lists": server.task_lists,
-        "concurrency": server.concurrency,
-        "running": server.running,
-        "handled": server.handled,
-        "failed": server.failed,
-        "started_at": instant(server.started_at),
-        "heartbeat_at": instant(server.heartbeat_at),
-    }
 
 
 def _roles(shown: ShownServer) -> list[str]:

@@ -17,7 +17,9 @@ from treadle.api.steps import (
     TimeSpan,
 )
 from treadle.api.tasks import TaskDetail
+from treadle.api.wire import Instant, record_of
 from treadle.kernel.functions.rows import is_function
+from treadle.kernel.runs.reads import ShownStep
 from treadle.kernel.runs.step_reads import task_of
 from treadle.kernel.runs.timeline import Span
 from treadle.kernel.store.value_store import UnreadableValue
@@ -26,8 +28,8 @@ from treadle.model.errors import RunNotFound, StepNotFound, TaskNotFound
 from treadle.model.runs import Run
 from treadle.model.values import Json
 from treadle.service.run_group import RunGroup
-from treadle.service.run_shaping import by_size, shaped_run_line, shaped_step, step_fields
-from treadle.service.shaping import instant, shaped_detail
+from treadle.service.run_records import by_size, run_line, step_record
+from treadle.service.task_records import task_detail
 
 _LINES = 100
 _LOOKED_AT = 1000
@@ -67,7 +69,7 @@ class Steps(RunGroup, StepsApi):
             in_program_order=order == "program",
         )
         program = await self._program(run)
-        return StepPage(run.id, [shaped_step(shown, program, values=values) for shown in page.steps], page.next_after)
+        return StepPage(run.id, [_step(shown, program, values=values) for shown in page.steps], page.next_after)
 
     async def _program(self, run: Run) -> Program | None:
         """The program of a workflow's run, if it can be read here."""
@@ -90,7 +92,7 @@ class Steps(RunGroup, StepsApi):
         page = await reads.page(run, below=below, blocks=blocks, after=after, limit=limit)
         found = await reads.timeline(run, page)
         now = await self.engine.store.now()
-        return Timeline(run.id, instant(now), [_time(shaped_step(shown, None), spans) for shown, spans in found], page.next_after)
+        return Timeline(run.id, Instant.of(now), [_time(_step(shown, None), spans) for shown, spans in found], page.next_after)
 
     async def get(self, run_id: str, step: str, *, whole: bool = False) -> StepDetail:
         run = await self.find_run(run_id)
@@ -105,11 +107,15 @@ class Steps(RunGroup, StepsApi):
             for number, line in await self.engine.run_reads.page_lines(run.id, _LOOKED_AT)
             if line.step_id == row.id or (task_id is not None and line.task_id == task_id)
         ]
-        return StepDetail(
-            **step_fields(shown, await self._program(run), params, returns),
+        return step_record(
+            StepDetail,
+            shown,
+            await self._program(run),
+            params,
+            returns,
             loop=by_size(loop),
             task=None if task_id is None else await self._task(task_id),
-            lines=[shaped_run_line(number, line, {row.id: row.path}) for number, line in lines[-_LINES:]],
+            lines=[run_line(number, line, {row.id: row.path}) for number, line in lines[-_LINES:]],
         )
 
     async def _task(self, task_id: str) -> TaskDetail | None:
@@ -118,10 +124,7 @@ class Steps(RunGroup, StepsApi):
             task = await self.engine.kernel.reads.get_task(task_id)
         except TaskNotFound:
             return None
-        task, reads = await self.engine.kernel.open_values(task), self.engine.kernel.reads
-        return shaped_detail(
-            task, await reads.why(task.id), await reads.list_moves(task.id), await reads.list_lines(task.id, _LINES)
-        )
+        return await task_detail(self.engine, task)
 
     async def continue_step(self, run_id: str, step: str, result: dict[str, Json] | None = None) -> StepAnswered:
         run = await self.find_run(run_id)
@@ -136,7 +139,10 @@ class Steps(RunGroup, StepsApi):
         return StepAnswered(run.id, row.id, row.path, done)
 
 
+def _step(shown: ShownStep, program: Program | None, *, values: bool = True) -> Step:
+    return step_record(Step, shown, program, shown.row.params if values else {}, shown.row.returns if values else {})
+
+
 def _time(step: Step, spans: Sequence[Span]) -> StepTime:
     ended = step.updated_at if step.state in ("completed", "failed") else None
-    shown = [TimeSpan(span.kind, instant(span.began_at), instant(span.ended_at)) for span in spans]  # type: ignore[arg-type]
-    return StepTime(step.id, step.path, step.facet, step.state, step.depth, step.task_id, step.created_at, ended, shown)
+    return record_of(StepTime, step, began_at=step.created_at, ended_at=ended, spans=[record_of(TimeSpan, span) for span in spans])

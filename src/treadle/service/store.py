@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from treadle.api.store import (
     KeepRule,
     KeepRules,
@@ -15,17 +13,15 @@ from treadle.api.store import (
     StoreFinding,
     StoreHealth,
     StoreInfo,
-    StoreTable,
     VerifyPage,
 )
+from treadle.api.wire import Instant, record_of
 from treadle.kernel.store.health import findings
-from treadle.kernel.store.queries import Health, LaneDepth
 from treadle.kernel.store.retention import START, PruneReport
 from treadle.kernel.store.verify import verify_page
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import parse_id
 from treadle.service.group import Group
-from treadle.service.shaping import instant
 
 PAGE_LIMIT = 1000
 _JOBS = "external"
@@ -44,23 +40,20 @@ class StoreCalls(Group, StoreApi):
             store=store.url,
             described=described,
             finished=overview.finished,
-            lanes=[_lane(depth) for depth in overview.depths],
-            health=_health(health),
+            lanes=[record_of(LaneDepths, depth, depth.lane) for depth in overview.depths],
+            health=record_of(StoreHealth, health, findings=[record_of(StoreFinding, each) for each in findings(health)]),
         )
 
     async def calls(self) -> StoreCallsTimed:
         timer = self.engine.kernel.call_timer
         return StoreCallsTimed(
-            since_at=instant(timer.since_at),
+            since_at=Instant.of(timer.since_at),
             operations=[
-                StoreCallTimes(
-                    operation=each.operation,
-                    calls=each.calls,
-                    failed=each.failed,
-                    slow=each.slow,
+                record_of(
+                    StoreCallTimes,
+                    each,
                     mean_for=round(each.total / each.calls * 1000, 3),
                     longest_for=round(each.longest * 1000, 3),
-                    longest_at=instant(each.longest_at),
                 )
                 for each in timer.list()
             ],
@@ -108,18 +101,4 @@ class StoreCalls(Group, StoreApi):
 
 
 def _step(report: PruneReport, next_after: str | None = None) -> PruneStep:
-    return PruneStep(**asdict(report), next_after=next_after)
-
-
-def _lane(depth: LaneDepth) -> LaneDepths:
-    return LaneDepths(
-        *depth.lane, depth.ready, depth.running, depth.waiting, depth.held, oldest_due_at=instant(depth.oldest_due_at)
-    )
-
-
-def _health(health: Health) -> StoreHealth:
-    said = asdict(health) | {
-        "tables": [StoreTable(**asdict(each) | {"vacuumed_at": instant(each.vacuumed_at)}) for each in health.tables],
-        "findings": [StoreFinding(**asdict(finding)) for finding in findings(health)],
-    }
-    return StoreHealth(**said)
+    return record_of(PruneStep, report, next_after=next_after)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from treadle.api.system import Pace, PaceMinute, ScheduleFiring, Status, StoreState, SystemApi, TaskCounts, Time
+from treadle.api.system import Pace, ScheduleFiring, Status, StoreState, SystemApi, TaskCounts, Time
 from treadle.api.tasks import Why
+from treadle.api.wire import Instant, record_of
 from treadle.kernel.status import read_status, troubles
 from treadle.model.errors import RunNotFound, TaskNotFound
 from treadle.model.states import OBJECTIVE
 from treadle.service.group import Group
-from treadle.service.shaping import instant
+from treadle.service.task_records import why_run, why_task
 
 
 class System(Group, SystemApi):
     """See `SystemApi`."""
 
     async def time(self) -> Time:
-        return Time(instant(await self.engine.store.now()))
+        return Time(Instant.of(await self.engine.store.now()))
 
     async def pace(self) -> Pace:
-        hour = await self.engine.kernel.throughput.last_hour()
-        minutes = [
-            PaceMinute(instant(each.at), each.completed, each.failed, each.retried, each.taken_over, each.waited_for)
-            for each in hour.minutes
-        ]
-        return Pace(minutes, instant(hour.since_at))
+        return record_of(Pace, await self.engine.kernel.throughput.last_hour())
 
     async def status(self) -> Status:
         from treadle.version import package_version  # what hosts workers is not needed to tell the time
@@ -37,14 +33,16 @@ class System(Group, SystemApi):
             reasons=reasons,
             version=package_version(),
             namespace=namespace,
-            now=instant(found.now),
+            now=Instant.of(found.now),
             store=StoreState(engine.store.url.partition(":")[0], found.latency_for, found.overdue_for),
             tasks=TaskCounts(
                 ready=sum(depth.ready for depth in depths),
                 running=sum(depth.running for depth in depths),
                 waiting=sum(depth.waiting for depth in depths),
                 held=sum(depth.held for depth in depths),
-                oldest_due_at=instant(min((each.oldest_due_at for each in depths if each.oldest_due_at is not None), default=None)),
+                oldest_due_at=min(
+                    (Instant.of(each.oldest_due_at) for each in depths if each.oldest_due_at is not None), default=None
+                ),
             ),
             engine_tasks=found.engine_tasks,
             runs=dict(sorted(found.runs.items())),
@@ -54,7 +52,7 @@ class System(Group, SystemApi):
             servers=found.server_states,
             live_servers=found.live_servers,
             lost_servers=found.server_states.get("lost", 0),
-            next_firings=[ScheduleFiring(each.schedule, instant(each.at)) for each in found.next_firings],
+            next_firings=[record_of(ScheduleFiring, each) for each in found.next_firings],
         )
 
     async def why(self, any_id: str) -> Why:
@@ -68,16 +66,14 @@ class System(Group, SystemApi):
             task = await self.engine.get_task(task_id)
         except TaskNotFound:
             return None
-        reason = await self.engine.kernel.reads.why(task.id)
-        return Why(task.id, task.name, task.shown_state, reason.code, reason.text)
+        return why_task(task, await self.engine.kernel.reads.explain(task))
 
     async def _why_run(self, run_id: str) -> Why | None:
         try:
             run = await self.engine.run_reads.get_run(run_id)
         except RunNotFound:
             return None
-        reason = await self.engine.run_reads.why(run.id)
-        return Why(run.id, run.workflow, run.state, reason.code, reason.text)
+        return why_run(run, await self.engine.run_reads.why(run.id))
 
     async def _why_record(self, record_id: str) -> Why | None:
         record = await self.engine.store.find_record(record_id)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from typing import Unpack
 
 from treadle.api.options import EnqueueOptions
 from treadle.api.tasks import WAIT_LIMIT, Task, TaskDetail, TaskMade, TaskPage, TaskResult, TasksApi, TasksMade, TaskWish, Why
+from treadle.api.wire import record_of
 from treadle.kernel.queue.service import Enqueued, TaskSpec
-from treadle.model import tasks as model
 from treadle.model.errors import InvalidInput, KeyTaken, TaskCanceled, TaskFailed, TaskIgnored, TaskNotFound
 from treadle.model.names import DEFAULT_LIST, HANDLER
 from treadle.model.values import Json, decode
 from treadle.service.group import Group
-from treadle.service.shaping import shaped_detail, shaped_task
+from treadle.service.task_records import task_detail, task_record, why_task
 
 MANY = 1000
 """Tasks that one call may enqueue."""
-_LINES = 100
 
 
 class Tasks(Group, TasksApi):
@@ -48,7 +48,7 @@ class Tasks(Group, TasksApi):
             before_id=before,
             limit=limit,
         )
-        return TaskPage([shaped_task(task) for task in found], found[-1].id if len(found) == limit else None)
+        return TaskPage([task_record(Task, task) for task in found], found[-1].id if len(found) == limit else None)
 
     async def enqueue(
         self,
@@ -79,62 +79,44 @@ class Tasks(Group, TasksApi):
         return TaskMade(made.id, name, made.created)
 
     async def get(self, task_id: str) -> TaskDetail:
-        task = await self.engine.kernel.open_values(await self._find(task_id))
-        reads = self.engine.kernel.reads
-        return shaped_detail(
-            task, await self.engine.why(task.id), await reads.list_moves(task.id), await reads.list_lines(task.id, _LINES)
-        )
+        return await task_detail(self.engine, await self.find_task(task_id))
 
     async def why(self, task_id: str) -> Why:
-        task = await self._find(task_id)
-        reason = await self.engine.why(task.id)
-        return Why(task.id, task.name, task.shown_state, reason.code, reason.text)
+        task = await self.find_task(task_id)
+        return why_task(task, await self.engine.kernel.reads.explain(task))
 
     async def result(self, task_id: str, *, wait_for: float = 0.0) -> TaskResult:
         if not 0 <= wait_for <= WAIT_LIMIT:
             raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
-        task = await self._find(task_id)
+        task = await self.find_task(task_id)
         if not task.finished and wait_for:
-            try:
+            with suppress(TimeoutError, TaskFailed, TaskCanceled, TaskIgnored):
                 await self.engine.result(task.id, timeout=wait_for)
-            except (TimeoutError, TaskFailed, TaskCanceled, TaskIgnored):
-                pass  # what it came to is read below
-        task = await self.engine.kernel.open_values(await self._find(task_id))
-        reason = await self.engine.why(task.id)
-        return TaskResult(
-            id=task.id,
-            name=task.name,
-            state=str(task.shown_state),
-            finished=task.finished,
+            task = await self.find_task(task_id)
+        task = await self.engine.kernel.open_values(task)
+        return record_of(
+            TaskResult,
+            task,
+            state=task.shown_state,
             result=decode(task.result),
             error=decode(task.error),
-            error_code=task.error_code,
-            why=reason.text,
+            why=(await self.engine.kernel.reads.explain(task)).text,
         )
 
     async def cancel(self, task_id: str, *, reason: str | None = None) -> Task:
-        await self._find(task_id)
-        await self.engine.kernel.queue.cancel(task_id, actor=self.actor, reason=reason)
-        return shaped_task(await self._find(task_id))
+        return await self._changed(task_id, partial(self.engine.kernel.queue.cancel, reason=reason))
 
     async def retry(self, task_id: str, *, payload: dict[str, Json] | None = None) -> Task:
-        await self._find(task_id)
-        await self.engine.kernel.queue.retry(task_id, actor=self.actor, payload=payload)
-        return shaped_task(await self._find(task_id))
+        return await self._changed(task_id, partial(self.engine.kernel.queue.retry, payload=payload))
 
     async def pause(self, task_id: str) -> Task:
-        await self._find(task_id)
-        await self.engine.kernel.queue.pause(task_id, actor=self.actor)
-        return shaped_task(await self._find(task_id))
+        return await self._changed(task_id, self.engine.kernel.queue.pause)
 
     async def resume(self, task_id: str) -> Task:
-        await self._find(task_id)
-        await self.engine.kernel.queue.resume(task_id, actor=self.actor)
-        return shaped_task(await self._find(task_id))
+        return await self._changed(task_id, self.engine.kernel.queue.resume)
 
-    async def _find(self, task_id: str) -> model.Task:
-        """The task, if the caller may see it: one of another list is as one that is not there."""
-        task = await self.engine.kernel.reads.get_task(task_id)
-        if not self.access.may_use(task.task_list):
-            raise TaskNotFound(task_id)
-        return task
+    async def _changed(self, task_id: str, change: Callable[..., Awaitable[object]]) -> Task:
+        """Make the change if the caller may see the task, and return the task after it."""
+        await self.find_task(task_id)
+        await change(task_id, actor=self.actor)
+        return task_record(Task, await self.find_task(task_id))

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from treadle.api.options import WatcherChanges, WatcherOptions
-from treadle.api.watchers import Noticed, SeenItem, SeenPage, WatchedSource, Watcher, WatcherPage, WatchersApi
+from treadle.api.watchers import SeenItem, SeenPage, WatchedSource, Watcher, WatcherPage, WatchersApi
+from treadle.api.wire import record_of
 from treadle.kernel.watchers import service as kernel
 from treadle.model.access import Scope
 from treadle.model.errors import WatchForbidden
 from treadle.model.watchers import DIRECTORY, HTTP, is_allowed
 from treadle.service.group import Group
-from treadle.service.shaping import instant, shaped_target
 
 
 class Watchers(Group, WatchersApi):
@@ -20,72 +20,50 @@ class Watchers(Group, WatchersApi):
 
     async def list(self, *, every: bool = False, limit: int = 100, before: str | None = None) -> WatcherPage:
         found = await self.engine.watchers.list_watchers(ended=every, limit=limit, before_id=before)
-        return WatcherPage([_shaped(each) for each in found], found[-1].id if len(found) == limit else None)
+        return WatcherPage([_record(each) for each in found], found[-1].id if len(found) == limit else None)
 
     async def create(self, name: str, *, paused: bool = False, **options: Unpack[WatcherOptions]) -> Watcher:
         given = _given(options)
         source = kernel.make_body(given).source
         if not self.access.may(Scope.ADMIN) and not is_allowed(source, self.engine.kernel.settings.watch_allow):
             raise WatchForbidden(source.place)
-        return _shaped(await self.engine.watchers.create(name, paused=paused, actor=self.actor, **given))
+        return _record(await self.engine.watchers.create(name, paused=paused, actor=self.actor, **given))
 
     async def get(self, name: str) -> Watcher:
-        return _shaped(await self.engine.watchers.get(name))
+        return _record(await self.engine.watchers.get(name))
 
     async def seen(self, name: str, *, after: str | None = None, limit: int = 100) -> SeenPage:
         found = await self.engine.watchers.list_seen(name, after=after, limit=limit)
-        items = [SeenItem(key, item.size, item.hash, item.etag, item.pending is not None) for key, item in found]
+        items = [record_of(SeenItem, item, name=key, settling=item.pending is not None) for key, item in found]
         return SeenPage(items, found[-1][0] if len(found) == limit else None)
 
     async def edit(self, name: str, *, clear: Sequence[str] = (), **options: Unpack[WatcherChanges]) -> Watcher:
         changes = dict.fromkeys(clear) | _given(options)
-        return _shaped(await self.engine.watchers.edit(name, actor=self.actor, **changes))  # type: ignore[arg-type]
+        return _record(await self.engine.watchers.edit(name, actor=self.actor, **changes))  # type: ignore[arg-type]
 
     async def pause(self, name: str) -> Watcher:
-        return _shaped(await self.engine.watchers.pause(name, actor=self.actor))
+        return _record(await self.engine.watchers.pause(name, actor=self.actor))
 
     async def resume(self, name: str) -> Watcher:
-        return _shaped(await self.engine.watchers.resume(name, actor=self.actor))
+        return _record(await self.engine.watchers.resume(name, actor=self.actor))
 
     async def remove(self, name: str) -> Watcher:
-        return _shaped(await self.engine.watchers.remove(name, actor=self.actor))
+        return _record(await self.engine.watchers.remove(name, actor=self.actor))
 
     async def look(self, name: str) -> Watcher:
-        return _shaped(await self.engine.watchers.look(name, actor=self.actor))
+        return _record(await self.engine.watchers.look(name, actor=self.actor))
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _shaped(watcher: kernel.Watcher) -> Watcher:
+def _record(watcher: kernel.Watcher) -> Watcher:
     body, source = watcher.body, watcher.body.source
-    return Watcher(
-        id=watcher.id,
-        name=watcher.name,
-        state=watcher.state,
-        version=watcher.version,
-        source=WatchedSource(
-            kind=source.kind,
-            place=source.place,
-            pattern=source.pattern if source.kind == DIRECTORY else None,
-            recursive=source.recursive,
-            hashing=source.hashing,
-            hash_limit=source.hash_limit,
-            timeout_for=source.timeout_for if source.kind == HTTP else None,
-        ),
-        target=shaped_target(body.target),
-        changes=list(body.changes),
-        every_for=body.every_for,
-        settle_for=body.settle_for,
-        existing=body.existing,
-        looked_by=body.looked_by,
-        items=body.items,
-        fired=body.fired,
-        recent=[Noticed(instant(each.at), each.change, each.name, each.kind, each.id) for each in body.recent],
-        error=body.error,
-        error_at=instant(body.error_at),
-        task_id=watcher.task_id,
-        created_at=instant(watcher.created_at),
-        updated_at=instant(watcher.updated_at),
+    shown = record_of(
+        WatchedSource,
+        source,
+        pattern=source.pattern if source.kind == DIRECTORY else None,
+        timeout_for=source.timeout_for if source.kind == HTTP else None,
     )
+    return record_of(Watcher, watcher, body, source=shown)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from treadle.api.wire import record_of
 from treadle.api.work import Beat, Claimed, ClaimedTask, ClaimState, HeldClaim, Left, NewLine, Taken, WorkApi, Worker
-from treadle.model import remote_workers as outside
+from treadle.model import remote_workers as model
 from treadle.model.access import OPEN
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import milliseconds
@@ -16,7 +17,6 @@ from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 from treadle.service.group import Group
-from treadle.service.shaping import instant
 
 
 class Work(Group, WorkApi):
@@ -45,8 +45,7 @@ class Work(Group, WorkApi):
             version=version,
             actor=self.actor,
         )
-        lease_for = milliseconds(self.engine.kernel.settings.lease)
-        return Worker(made.id, made.name, list(made.handlers), list(made.task_lists), made.heartbeat_every_for, lease_for)
+        return record_of(Worker, made, worker_id=made.id, lease_for=milliseconds(self.engine.kernel.settings.lease))
 
     async def beat(
         self,
@@ -198,26 +197,9 @@ class Work(Group, WorkApi):
         return Taken(task.id, str(task.shown_state))
 
 
-def _claimed(each: outside.ClaimedTask) -> ClaimedTask:
-    task = each.task
-    return ClaimedTask(
-        task_id=task.id,
-        claim_version=task.claim_version,
-        name=task.name,
-        payload=each.payload,
-        attempt=task.attempt,
-        task_list=task.task_list,
-        lease_expires_at=instant(each.lease_expires_at),
-        lease_for=each.lease_for,
-        deadline_at=instant(task.deadline_at),
-        checkpoint=each.checkpoint,
-        approval_decisions=list(each.approval_decisions),
-        run_id=task.run_id,
-        step_id=task.step_id,
-        trace_id=task.trace_id,
-    )
+def _claimed(each: model.ClaimedTask) -> ClaimedTask:
+    return record_of(ClaimedTask, each, each.task, task_id=each.task.id)
 
 
-def _state(held: outside.HeldClaim) -> ClaimState:
-    until = instant(held.lease_expires_at)
-    return ClaimState(held.task_id, held.claim_version, held.state, until, held.lease_for or 0, held.cancel_requested)
+def _state(held: model.HeldClaim) -> ClaimState:
+    return record_of(ClaimState, held, lease_for=held.lease_for or 0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
+from treadle.api.external_jobs import ExternalJobsRebuilt
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
@@ -24,14 +23,6 @@ PAGE_LIMIT = 1000
 _PAGE = 500
 _LATE_FOR = 60_000
 """Milliseconds by which a task may be due later than its record says: it was paused, or a commit took its time."""
-
-
-class Rebuilt(NamedTuple):
-    """Records that were compared with their events, those of them that were made anew, and where to go on."""
-
-    looked_at: int
-    changed: int
-    next_before: str | None
 
 
 class ExternalUpkeep:
@@ -72,20 +63,20 @@ class ExternalUpkeep:
     async def rebuild(self) -> tuple[int, int]:
         """Make every record from its events again; how many there are, and how many were not as these say."""
         page = await self.rebuild_page()
-        looked_at, changed = page.looked_at, page.changed
+        looked_at, changed = page.records, page.changed
         while page.next_before is not None:
             page = await self.rebuild_page(page.next_before)
-            looked_at, changed = looked_at + page.looked_at, changed + page.changed
+            looked_at, changed = looked_at + page.records, changed + page.changed
         return looked_at, changed
 
-    async def rebuild_page(self, before_id: str | None = None, limit: int = _PAGE) -> Rebuilt:
+    async def rebuild_page(self, before_id: str | None = None, limit: int = _PAGE) -> ExternalJobsRebuilt:
         """The same for up to `limit` records, newest first, that are older than `before_id`."""
         if not 0 < limit <= PAGE_LIMIT:
             raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
         before_id = None if before_id is None else parse_id(before_id, "cursor")
         page = await self._store.list_records(RecordFilter(EXTERNAL.entity, self._namespace, before_id=before_id), limit)
         changed = sum([await self._rebuild(stored) for stored in page])
-        return Rebuilt(len(page), changed, page[-1].id if len(page) == limit else None)
+        return ExternalJobsRebuilt(len(page), changed, page[-1].id if len(page) == limit else None)
 
     async def _rebuild(self, stored: Record) -> bool:
         """Make the record from its events again; whether it was not as these say."""

@@ -150,8 +150,11 @@ class Reads:
         return found
 
     async def why(self, task_id: str) -> Reason:
-        """Why the task is where it is."""
-        task = await self.get_task(task_id)
+        """The reason for the task's state."""
+        return await self.explain(await self.get_task(task_id))
+
+    async def explain(self, task: Task) -> Reason:
+        """The reason for the state of a task that was read already."""
         servers = await self._store.list_servers()
         return why(task, servers, await self._store.now(), around=await self._around(task))
 

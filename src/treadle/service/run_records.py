@@ -1,0 +1,71 @@
+"""Public records of runs and steps, made from stored ones."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from treadle.api.runs import Run, RunLine, UsageRequest, UsageSums
+from treadle.api.steps import Step, StepFailure
+from treadle.api.wire import record_of
+from treadle.kernel.functions.reads import FunctionStepRow
+from treadle.kernel.runs.reads import ShownStep
+from treadle.kernel.runs.step_reads import folds
+from treadle.lang.program import Program
+from treadle.model import runs as model
+from treadle.model.tasks import LogLine
+from treadle.model.usage import Usage, total
+from treadle.model.values import BlobRef, Json, decode
+
+R = TypeVar("R", bound=Run)
+S = TypeVar("S", bound=Step)
+
+
+def run_record(kind: type[R], run: model.Run, **more: Any) -> R:
+    """A record with the fields of a run, without its values, and `more`."""
+    return record_of(kind, run, error=decode(run.error), **more)
+
+
+def usage_sums(rows: list[Usage]) -> UsageSums:
+    """Sums over requests to models."""
+    return record_of(UsageSums, total(rows))
+
+
+def usage_request(row: Usage, path: str | None) -> UsageRequest:
+    """One request to a model."""
+    return record_of(UsageRequest, row, path=path)
+
+
+def run_line(number: int, line: LogLine, paths: dict[str, str]) -> RunLine:
+    """A log line of a run."""
+    return record_of(RunLine, line, details=line.said or None, number=number, path=paths.get(line.step_id or ""))
+
+
+def step_record(
+    kind: type[S], shown: ShownStep, program: Program | None, params: dict[str, Json], returns: dict[str, Json], **more: Any
+) -> S:
+    """A record with the fields of a step or block, and `more`; `program` is that of its run, None for a function."""
+    row, error = shown.row, shown.row.error
+    return record_of(
+        kind,
+        row,
+        shown,
+        state=str(row.status),
+        language_state=str(row.state),
+        folds=folds(row, program),
+        params=by_size(params),
+        returns=by_size(returns),
+        error=None if error is None else StepFailure(error.type, error.text, error.step_id, error.message),
+        took_for=_took_for(shown),
+        **more,
+    )
+
+
+def by_size(values: dict[str, Json]) -> dict[str, Json]:
+    """Values, with large ones replaced by `{"@size": characters}`."""
+    return {name: {"@size": value.size} if isinstance(value, BlobRef) else value for name, value in values.items()}
+
+
+def _took_for(shown: ShownStep) -> int | None:
+    """Its duration in milliseconds; unknown for a function's step, which is stored only when it has ended."""
+    known = shown.updated_at > shown.created_at or not isinstance(shown.row, FunctionStepRow)
+    return shown.updated_at - shown.created_at if shown.row.is_terminal and known else None

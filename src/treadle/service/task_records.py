@@ -1,0 +1,72 @@
+"""Public records of tasks, their moves and log lines, made from stored ones."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from treadle.api.tasks import Line, MoveMade, Task, TaskDetail, Why
+from treadle.api.wire import record_of
+from treadle.engine import Engine
+from treadle.kernel.external.intents import without_key
+from treadle.kernel.queue.why import Reason
+from treadle.model import tasks as model
+from treadle.model.runs import Run
+from treadle.model.states import Hold
+from treadle.model.values import decode
+
+HOLDS = {
+    Hold.OVER_LIMIT: "over_limit",
+    Hold.LIST_PAUSED: "list_paused",
+    Hold.RUN_PAUSED: "run_paused",
+    Hold.TASK_PAUSED: "task_paused",
+}
+LINES = 100
+"""Log lines in the detail of a task."""
+
+T = TypeVar("T", bound=Task)
+
+
+def task_record(kind: type[T], task: model.Task, **more: Any) -> T:
+    """A record with the fields of a task, without its payload and result, and `more`."""
+    return record_of(
+        kind,
+        task,
+        state=str(task.shown_state),
+        holds=[word for bit, word in HOLDS.items() if task.hold & bit],
+        root_id=task.root_id or None,
+        policy=decode(task.policy),
+        progress=decode(task.progress),
+        error=decode(task.error),
+        **more,
+    )
+
+
+async def task_detail(engine: Engine, task: model.Task, kind: type[T] = TaskDetail, **more: Any) -> T:  # type: ignore[assignment]
+    """Everything about a task that was read already."""
+    task = await engine.kernel.open_values(task)
+    return task_record(
+        kind,
+        task,
+        payload=decode(task.payload),
+        result=decode(task.result),
+        checkpoint=without_key(decode(task.checkpoint)),
+        why=why_task(task, await engine.kernel.reads.explain(task)),
+        moves=[move_record(move) for move in await engine.store.list_moves(task.id)],
+        lines=[record_of(Line, line, details=line.said or None) for line in await engine.store.list_lines(task.id, LINES)],
+        **more,
+    )
+
+
+def why_task(task: model.Task, reason: Reason) -> Why:
+    """The reason for a task's state."""
+    return Why(task.id, task.name, task.shown_state, reason.code, reason.text)
+
+
+def why_run(run: Run, reason: Reason) -> Why:
+    """The reason for a run's state."""
+    return Why(run.id, run.workflow, str(run.state), reason.code, reason.text)
+
+
+def move_record(move: model.Move) -> MoveMade:
+    """A row of the log."""
+    return record_of(MoveMade, move, data=decode(move.data))
