@@ -607,7 +607,7 @@ async def test_a_worker_takes_only_workorders_whose_handler_it_has(small: Engine
         async def do(payload: Any) -> Any:
             return {"content": "ok"}
 
-        small.kernel.committer.tell(())
+        small.kernel.committer.notify(())
         await ended(small, made)
 
 
@@ -636,7 +636,7 @@ async def test_a_specialist_is_no_handler_of_workorders(small: Engine):
     made = await approved(small)
     async with small.worker():
         small.specialist("do", Farm())
-        small.kernel.committer.tell(())
+        small.kernel.committer.notify(())
         (trail,) = await ended(small, made)
         assert {order.bundle.error.code for order in trail.workorders if order.bundle and order.bundle.error} == {
             "unexpected_result"

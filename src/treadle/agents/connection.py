@@ -59,7 +59,7 @@ class Connection:
         self._face = BlockingEngine(self.engine)
         self._face.__enter__()
         self._thread = self._loop_thread()
-        self._waker = Waker(self.kernel.store, self.kernel.clock, LEASE_FOR, self.kernel.committer.tell, self.kernel.emit)
+        self._waker = Waker(self.kernel.store, self.kernel.clock, LEASE_FOR, self.kernel.committer.notify, self.kernel.emit)
         self._scripts: ScriptRunner | None = None
         self.locks = Locks(self.kernel.store, self.kernel.committer, self.kernel.ids, namespace=self.kernel.settings.namespace)
         self._closed = False

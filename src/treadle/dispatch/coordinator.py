@@ -68,7 +68,7 @@ class AgentCoordinator:
         self._jobs = Jobs(engine, self._lane, self._stored)
         self._holder = Holder(engine, self.config, self._time_out, self._machine)
         self._waker = Waker(
-            engine.store, engine.kernel.clock, self._holder.lease_for, engine.kernel.committer.tell, engine.kernel.emit
+            engine.store, engine.kernel.clock, self._holder.lease_for, engine.kernel.committer.notify, engine.kernel.emit
         )
         self._taking = 0
         self._draining = False

@@ -88,7 +88,7 @@ class ExternalPollingLoop:
             WorkerOptions(concurrency=self._concurrency, poll_every=self._tick_seconds),
         )
         try:
-            await Waker(engine.store, engine.kernel.clock, 60_000, engine.kernel.committer.tell, engine.kernel.emit).tick()
+            await Waker(engine.store, engine.kernel.clock, 60_000, engine.kernel.committer.notify, engine.kernel.emit).tick()
             return await worker.once()
         finally:
             executor.close()

@@ -1,4 +1,4 @@
-"""Taking tasks for whoever executes them: what waits for a person is tended on the way, and never handed out."""
+"""Claim tasks for execution; tasks that wait for an approval are processed here and never handed out."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from treadle.model.tasks import Task
 
 
 async def take(claim: Callable[[int], Awaitable[list[Task]]], tend: Tend, limit: int) -> list[Task]:
-    """Take up to `limit` tasks, in as many calls of `claim` (which is told for how many there is room) as that needs.
+    """Claim up to `limit` tasks, calling `claim` with the remaining capacity until it returns none.
 
-    A task that waits for an approval is ready when a reminder or its expiry is due: that is done here, as it is no handler's
-    business.
+    A task that waits for an approval becomes ready when a reminder or its expiry is due. `tend` processes it; no handler runs.
     """
     taken: list[Task] = []
     try:
@@ -26,6 +25,6 @@ async def take(claim: Callable[[int], Awaitable[list[Task]]], tend: Tend, limit:
                 if task.state == TaskState.AWAITING_APPROVAL:
                     await tend(task, task.claim)
     except StoreError:
-        if not taken:  # what is there is held already
+        if not taken:  # tasks already claimed are returned
             raise
     return taken

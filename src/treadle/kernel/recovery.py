@@ -1,10 +1,10 @@
-"""Recovery: what a start-up does before its workers claim anything. Idempotent, and never at the cost of others' live work (D21).
+"""Recovery at start-up, before the workers claim anything. Idempotent; never touches live work of other servers (D21).
 
-In this order: pending approvals are checked to have the task that waits for them; work whose lease has run out, or that an
-earlier incarnation of this very server held, is made ready again; schedules and watchers see to what was missed. Then the
-loops start. The same rules hold all the time, by leases: a start-up only does at once what would come about anyway.
+In this order: check that each pending approval still has its waiting task; make work ready again whose lease has expired or was
+held by an earlier process of this server; let schedules and watchers repair missed work. Then the loops start. Leases enforce
+the same rules at all times: start-up only applies them immediately.
 
-What becomes of an effect that work was in the middle of is decided when the work is done again (`kernel.effects.decide`).
+An effect that was interrupted is resolved when its task runs again (`kernel.effects.decide`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from treadle.model.tasks import Server, Task
 
 _PAGE = 1000
 _LOOKED_AT = 20_000
-"""Approvals, and running tasks, that one recovery looks at, at most; the rest is met when it is due."""
+"""Limit on the approvals, and on the running tasks, that one recovery reads; the rest is handled when due."""
 _ONE_BY_ONE = 1000
 _ROUNDS = 10
 _OVER = ("stopped", "error")
@@ -37,24 +37,24 @@ _OVER = ("stopped", "error")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found of one schedule or watcher, and what is done about it."""
+    """A schedule or watcher that missed work, and the planned action."""
 
     name: str
     text: str
 
 
 class Recoverer(Protocol):
-    """A service with things that may have been missed while nobody was there."""
+    """A service whose entities may have missed work while no process ran."""
 
     async def describe_recovery(self) -> Sequence[Described]:
-        """What was missed, and what will be done about it; changes nothing."""
+        """Report the missed work and the planned action; changes nothing."""
 
     async def repair(self) -> Sequence[str]:
-        """Give those a task again that have lost theirs; their names. Idempotent."""
+        """Give entities that lost their task a new one and return their names. Idempotent."""
 
 
 class Described(Protocol):
-    """One thing that missed something."""
+    """One entity that missed work."""
 
     @property
     def name(self) -> str: ...
@@ -65,40 +65,40 @@ class Described(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Who recovers: a server by its name and host, and how to tell whether a process of that host is alive."""
+    """The recovering server: its name, its host, and a check whether a process of that host is alive."""
 
     name: str
     host: str
     is_alive: Callable[[int], bool]
     owner_ids: Collection[str] = ()
-    """Of servers in this process, which are alive whatever else is known."""
+    """Ids of the servers in this process, which are alive."""
 
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What was done, or would be."""
+    """The actions taken, or with `dry_run` the actions that would be taken."""
 
     dry_run: bool
     pending_approvals: int = 0
-    """Restored: each has the task that waits for it, and that is woken when something is due."""
+    """Approvals whose task still waits for them and wakes when something is due."""
     overdue_approvals: int = 0
-    """Of these, those whose time has passed; they expire now."""
+    """Pending approvals past their expiry; they expire now."""
     orphaned_approvals: list[str] = field(default_factory=list)
-    """Those whose task is gone; they are canceled."""
+    """Approvals whose task is gone; they are canceled."""
     expired_leases: int = 0
-    """Tasks whose lease has run out, whoever held them."""
+    """Tasks whose lease has expired, of any owner."""
     own_servers: list[str] = field(default_factory=list)
-    """Earlier incarnations of this server that ended without saying so."""
+    """Earlier processes of this server that ended without deregistering."""
     own_tasks: int = 0
-    """Tasks that those held."""
+    """Tasks held by those earlier processes."""
     unknown_effects: int = 0
-    """Effects of all these tasks of which nobody knows whether they were made."""
+    """Effects of these tasks with an unknown outcome."""
     others: dict[str, list[Found]] = field(default_factory=dict)
-    """By service (`schedules`, `watchers`): what was missed, and what is done about it."""
+    """Missed work and the planned action, by service (`schedules`, `watchers`)."""
     repaired: dict[str, list[str]] = field(default_factory=dict)
-    """By service: what had lost its task, and has one again."""
+    """Entities that got a new task, by service."""
     problems: list[str] = field(default_factory=list)
-    """What could not be seen to now."""
+    """Failures that the recovery skipped."""
 
     @property
     def did(self) -> bool:
@@ -114,7 +114,7 @@ class RecoveryReport:
 
 
 class Recovery:
-    """Recovers one namespace; but leases and servers are those of the whole store."""
+    """Recovers one namespace; leases and servers are those of the whole store."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Recovery:
         self._namespace = namespace
 
     async def recover(self, place: Place | None = None, *, dry_run: bool = False) -> RecoveryReport:
-        """Do all of it, or with `dry_run` only say what would be done; without a `place`, no server's leases are cut short."""
+        """Run the recovery, or with `dry_run` only report it; without a `place`, no server's leases end early."""
         report = RecoveryReport(dry_run)
         await self._recover_approvals(report)
         await self._recover_work(report, place)
@@ -141,7 +141,7 @@ class Recovery:
             report.others[name] = [Found(each.name, each.text) for each in found]
             try:
                 report.repaired[name] = [] if dry_run else list(await service().repair())
-            except Refused as error:  # an operator drains the list that it needs: that keeps nobody from starting
+            except Refused as error:  # the required list is draining: that must not keep the server from starting
                 report.problems.append(f"{name}: {error}")
         return report
 
@@ -163,7 +163,7 @@ class Recovery:
     async def _recover_work(self, report: RecoveryReport, place: Place | None) -> None:
         dead = [] if place is None else self._earlier(await self._store.list_servers(), place)
         overdue = report.dry_run or (await self._wake(expire_leases=False)).overdue
-        if overdue or dead:  # else nothing is lost, and the tasks that run need not be looked at
+        if overdue or dead:  # otherwise no lease is lost, and the running tasks need not be read
             await self._count(report, {server.id for server in dead})
         if not report.dry_run and dead:
             await self._store.expire_leases_of([server.id for server in dead])
@@ -184,7 +184,7 @@ class Recovery:
             report.unknown_effects = await self._store.count_unknown(roots)
 
     async def _wake(self, *, expire_leases: bool) -> Woken:
-        """Wake what is due now; if that is very much, the rest is left to the worker's own loop, so that it can start."""
+        """Wake due tasks; past a limit, the worker's own loop wakes the rest, so that start-up is not delayed."""
         for _ in range(_ROUNDS):
             woken = await self._store.wake(_PAGE, expire_leases=expire_leases)
             if woken.lane_ids:
@@ -195,9 +195,8 @@ class Recovery:
 
     @staticmethod
     def _earlier(servers: Sequence[Server], place: Place) -> list[Server]:
-        """Servers of this name on this host that never said that they stopped, and whose process is no more.
-
-        An outside worker has no process that could be looked at.
+        """Servers of this name on this host whose process is gone but that never reported their stop. Remote workers have no
+        process to check.
         """
         return [
             server

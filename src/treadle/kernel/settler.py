@@ -1,4 +1,4 @@
-"""Commits what attempts came to: alone, or with what follows for the run that the task belongs to."""
+"""The settler: every result of an attempt is settled here, in one commit with its consequences for the task's run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SettleKind = Callable[[Task, Claim, Finish | Park], Awaitable[Answer]]
 
 
 class Settler:
-    """The one way from a worker's decision to the store."""
+    """The only path from a worker's decision (`queue.decide`) to the store."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Settler:
         self._external_jobs = external_jobs
 
     def alone(self, task: Task, token: Claim | Seen, decided: Finish | Park) -> Unit | None:
-        """All that there is to commit for a task from which nothing follows; None where `settle` has to see to it."""
+        """Return the unit of a task whose end has no consequences; None if the task needs `settle`."""
         kind = type(decided)
         if kind is not Finish and kind is not Park:
             return None
@@ -57,10 +57,10 @@ class Settler:
         return Unit(token, decided, rows=blobs)
 
     async def settle(self, task: Task, token: Claim | Seen, decided: Finish | Park, patience: float | None = None) -> Answer:
-        """Commit it under the claim, in one unit with what follows: a run goes on after its task, a question is stored, an
-        outside job is told of.
+        """Commit the decision under the claim, in one unit with its consequences: the next steps of a run, an approval request,
+        the record of an external job.
 
-        `patience` is that of the committer, for a task without a run: by default it waits for a store that cannot be reached.
+        `patience` is passed to the committer for tasks without a run; None waits until the store is reachable.
         """
         if isinstance(decided, Ask) and isinstance(token, Claim):
             return await self._approvals.ask(task, token, decided)

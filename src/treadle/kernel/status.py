@@ -1,7 +1,7 @@
-"""How the system is, at a glance: a few counted reads, each along an index, and what in them is a trouble.
+"""System status from a few indexed reads, and the troubles among them.
 
-The cost is that of the backlog and the dead letters, never that of history: finished tasks are not counted, nor is the store
-measured. Troubles are what somebody should do something about; that work waits, or that an operator paused it, is none.
+The cost depends on the backlog and the dead letters, never on history: finished tasks are not counted and the store is not
+measured. A trouble is a condition that needs an operator; waiting or paused work is not one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from treadle.kernel.schedules.service import Schedules
 
 SLOW_FOR = 1_000
-"""Milliseconds after which an answer of the store is slow."""
+"""Milliseconds after which a store response counts as slow."""
 
 RECENTLY_FOR = 3_600_000
-"""A server that was lost longer ago is told of, but is no trouble any more."""
+"""A server lost longer ago than this is listed but is no longer a trouble."""
 
 FIRINGS = 5
 _SCHEDULES = 1000
@@ -35,7 +35,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class NextFiring:
-    """A schedule, and when it fires next."""
+    """A schedule and the time it fires next."""
 
     schedule: str
     at: int
@@ -47,41 +47,41 @@ class Status:
 
     now: int
     latency_for: int
-    """How long the store took for a small read."""
+    """Duration of a small read from the store."""
     overdue_for: int
-    """For how long the first thing that is due has been due."""
+    """Age of the oldest due task."""
     depths: tuple[LaneDepth, ...]
     runs: dict[str, int]
     dead_letters: int
     approvals: int
-    """Those that wait for a decision."""
+    """Approvals that wait for a decision."""
     blocked_objectives: int
     servers: tuple[ShownServer, ...]
     next_firings: tuple[NextFiring, ...]
 
     @property
     def users_depths(self) -> list[LaneDepth]:
-        """Those of the lanes that are not the engine's own."""
+        """Depths of lanes with user work (not the engine's own)."""
         return [depth for depth in self.depths if not is_own(depth.lane)]
 
     @property
     def engine_tasks(self) -> int:
-        """Live tasks that are the engine's own."""
+        """Number of live tasks of the engine itself."""
         return sum(each.ready + each.running + each.waiting + each.held for each in self.depths if is_own(each.lane))
 
     @property
     def server_states(self) -> dict[str, int]:
-        """Servers by shown state."""
+        """Number of servers by displayed state."""
         return dict(sorted(Counter(shown.state for shown in self.servers).items()))
 
     @property
     def live_servers(self) -> int:
-        """Servers that are alive."""
+        """Number of live servers."""
         return sum(shown.state in LIVE_SERVER_STATES for shown in self.servers)
 
 
 async def read_status(store: Store, clock: Clock, schedules: Schedules, namespace: str) -> Status:
-    """How the system is now."""
+    """Read the current status."""
     asked_at = clock.monotonic()
     await store.find_last_seq()
     latency_for = round((clock.monotonic() - asked_at) * 1000)
@@ -107,7 +107,7 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, namespac
 
 
 def troubles(status: Status) -> Iterator[str]:
-    """What is wrong, a line each; nothing if all is well. Pure."""
+    """Yield one line per trouble; nothing if all is well. Pure."""
     if status.latency_for > SLOW_FOR:
         yield f"the store took {status.latency_for / 1000:.1f} s to answer"
     if status.overdue_for > LATE_FOR:
@@ -129,6 +129,6 @@ def _count(count: int, what: str) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
+    """Join the first few names and the number of the rest."""
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

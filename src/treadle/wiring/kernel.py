@@ -167,7 +167,7 @@ class Kernel:
             "schedules": lambda: self.trigger_services.schedules,
             "watchers": lambda: self.trigger_services.watchers,
         }
-        self.recovery = Recovery(store, self.approvals, self.recoverers, committer.tell, namespace=namespace)
+        self.recovery = Recovery(store, self.approvals, self.recoverers, committer.notify, namespace=namespace)
         self._results: tuple[Results[Task], Results[Run]] | None = None
         self.before_close: list[Callable[[], Awaitable[None]]] = []
         """Callbacks for the start of `close`, run once, last one first."""

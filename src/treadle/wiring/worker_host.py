@@ -102,7 +102,7 @@ class WorkerHost:
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] | None = None
         self._stop_renewing: Callable[[], Awaitable[None]] | None = None
-        self._waker = Waker(kernel.store, kernel.clock, self._options.lease_for, kernel.committer.tell, kernel.emit)
+        self._waker = Waker(kernel.store, kernel.clock, self._options.lease_for, kernel.committer.notify, kernel.emit)
         runs = kernel.run_services
         self.functions = FunctionRunner(
             kernel.function_registry,

@@ -271,7 +271,7 @@ class AttemptRunner:
             finally:
                 self._end(attempt)
 
-        self._committer.submit_told(unit, answered)
+        self._committer.submit_callback(unit, answered)
         attempt.answering = True
 
     async def _settle(self, attempt: Attempt, decided: Finish | Park, started_at: float) -> None:

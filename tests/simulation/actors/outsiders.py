@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tests.simulation.wire import Disconnected
 
 from treadle import ApprovalRequest, Engine
-from treadle.kernel.queue.claim_waiters import LOOK_EVERY
+from treadle.kernel.queue.claim_waiters import POLL_EVERY
 from treadle.kernel.remote_workers.service import RemoteWorkers
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.errors import ClaimLost, StoreError, TaskNotFound, WorkerNotFound
@@ -62,7 +62,7 @@ class Outsider:
             except (Disconnected, StoreError):
                 await asyncio.sleep(self._dice.random())
                 continue
-            if not claimed and healed and loop.time() - began > LOOK_EVERY + 2:
+            if not claimed and healed and loop.time() - began > POLL_EVERY + 2:
                 await self._check_nothing_was_ready(process)
             for task in claimed:
                 process.tell(f"has {task.task.id[-6:]}#{task.task.claim_version}")
@@ -77,7 +77,7 @@ class Outsider:
     async def _check_nothing_was_ready(self, process: Process) -> None:
         """Who waited for so long, and was given nothing, has left nothing lying there."""
         simulation = self._history.simulation
-        since = process.clock.now() - (LOOK_EVERY + 1) * 1000
+        since = process.clock.now() - (POLL_EVERY + 1) * 1000
         for task in await simulation.store.list_tasks(_READY, 100):
             if task.name.startswith("out.") and _is_ready(task) and task.due_at < since and task.created_at < since:
                 simulation.wrong(f"{process.shown} waited, and was not given {task.id} ({task.name}), which was ready")

@@ -38,7 +38,7 @@ def late_words_count(patch: pytest.MonkeyPatch) -> None:
 
 def nobody_hears_in_the_waiting_room(patch: pytest.MonkeyPatch) -> None:
     """Claims that wait look once, and then never again."""
-    patch.setattr(ClaimWaiters, "heard", lambda self, lane_ids: None)
+    patch.setattr(ClaimWaiters, "on_ready", lambda self, lane_ids: None)
 
 
 def what_is_seen_is_stored_before_it_is_told(patch: pytest.MonkeyPatch) -> None:

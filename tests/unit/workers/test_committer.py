@@ -213,10 +213,10 @@ async def test_hooks_hear_what_ended_what_was_fenced_and_what_is_ready(bench: Be
 
 async def test_signals_to_others_are_coalesced_and_none_is_lost(bench: Bench) -> None:
     bench.store.telling.clear()
-    bench.committer.tell((1,))
+    bench.committer.notify((1,))
     await bench.turn()
-    bench.committer.tell((2,))
-    bench.committer.tell((3, 2))
+    bench.committer.notify((2,))
+    bench.committer.notify((3, 2))
     await bench.turn()
     assert bench.store.told == [(1,)]
     bench.store.telling.set()
@@ -226,10 +226,10 @@ async def test_signals_to_others_are_coalesced_and_none_is_lost(bench: Bench) ->
 
 @pytest.mark.parametrize("moments", range(6))
 async def test_a_signal_at_any_moment_of_the_one_before_is_sent_too(bench: Bench, moments: int) -> None:
-    bench.committer.tell((1,))
+    bench.committer.notify((1,))
     for _ in range(moments):
         await asyncio.sleep(0)
-    bench.committer.tell((9,))
+    bench.committer.notify((9,))
     await bench.committer.drain()
     assert sorted(lane for lanes in bench.store.told for lane in lanes) == [1, 9]
 
@@ -264,15 +264,15 @@ async def test_who_is_told_the_answer_hears_it_once_and_also_that_there_is_none(
     bench.store.answers["lost"] = Answer(Verdict.CLAIM_LOST)
     bench.store.bad.add("bad")
     for name in ("done", "lost", "bad"):
-        bench.committer.submit_told(settle_of(name), heard.append)
+        bench.committer.submit_callback(settle_of(name), heard.append)
     await bench.turn()
     await bench.committer.drain()
     assert [type(each) for each in heard] == [Answer, Answer, ValueError]
     assert heard[:2] == [DONE, bench.store.answers["lost"]]
     bench.store.gate.clear()
-    bench.committer.submit_told(settle_of("sent"), heard.append)
+    bench.committer.submit_callback(settle_of("sent"), heard.append)
     await bench.turn()
-    bench.committer.submit_told(settle_of("queued"), heard.append)
+    bench.committer.submit_callback(settle_of("queued"), heard.append)
     await bench.committer.close()
     assert [type(each) for each in heard[3:]] == [StoreUnavailable, StoreUnavailable]
 

@@ -1,8 +1,8 @@
-"""Dead letters: what failed for good, grouped by what it failed of; retried and discarded in bulk.
+"""Dead letters: permanently failed tasks, grouped by cause, retried and discarded in bulk.
 
-Bulk work goes through the letters that there were when it began, in the order in which they failed, a few hundred to a
-commit. What fails again meanwhile has a greater seq and is not met twice; what somebody else has changed meanwhile is
-passed over. It can be stopped at any moment and begun again.
+A bulk operation covers the dead letters that existed when it began, in order of failure, a few hundred per commit. A task that
+fails again meanwhile has a greater seq and is not visited twice; one changed by someone else meanwhile is skipped. The
+operation can be stopped at any time and started again.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from treadle.model.tasks import Task
 from treadle.model.values import Json
 
 BATCH = 500
-"""Letters that one commit takes at most."""
+"""Limit on the dead letters of one commit."""
 
 PAGE_LIMIT = 1000
 _BATCH_SIZE = 8 * 1024 * 1024
 
 Progress = Callable[[int, int], None]
-"""Told after each batch: how many are done, and how many there are to do."""
+"""Called after each batch with the number done and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """What bulk work came to, or would: `matched` letters, of which `done` were changed.
+    """Counts of a bulk operation (with `dry_run`, of its preview).
 
-    `of_runs` belong to runs, which are retried themselves; `passed_over` were changed by somebody else meanwhile.
+    `of_runs` belong to runs, which are retried as a whole; `passed_over` were changed by someone else meanwhile.
     """
 
     matched: int
@@ -57,14 +57,14 @@ class Bulk:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Bulk work on its way: what is left of the letters that there were when it began, `matched` of them in all."""
+    """The remaining part of a bulk operation; `matched` is the total."""
 
     todo: DeadFilter
     matched: int
 
 
 class DeadLetters:
-    """The failed tasks of one namespace."""
+    """The dead letters of one namespace."""
 
     def __init__(self, store: Store, committer: Committer, queue: Queue, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
@@ -83,7 +83,7 @@ class DeadLetters:
         newer_than: float | None = None,
         at: int | None = None,
     ) -> DeadFilter:
-        """The letters of this namespace that fit all that is given; ages are in seconds since they failed, as of now or `at`."""
+        """Build a filter for this namespace; ages are in seconds since the failure, as of now or `at`."""
         for age, what in ((older_than, "older_than"), (newer_than, "newer_than")):
             if age is not None and not 0 <= age < 10**9:
                 raise InvalidInput(f"{what} must be an age in seconds, zero or more, not {age}.")
@@ -100,17 +100,17 @@ class DeadLetters:
         )
 
     async def list_letters(self, which: DeadFilter, limit: int = 50) -> list[Task]:
-        """Letters, the last to fail first; one less than the last one's seq is the `until_seq` of the next page."""
+        """A page of dead letters, latest failure first; the last one's seq minus one is the `until_seq` of the next page."""
         _check_limit(limit)
         return await self._store.list_dead(which, limit)
 
     async def list_groups(self, which: DeadFilter, limit: int = 50) -> list[DeadGroup]:
-        """Letters by fingerprint, the biggest group first."""
+        """Dead letters grouped by fingerprint, largest group first."""
         _check_limit(limit)
         return await self._store.group_dead(which, limit)
 
     async def list_last(self, groups: Sequence[DeadGroup]) -> list[Task]:
-        """The tasks that failed last, one of each group."""
+        """The latest failed task of each group."""
         return await self._store.find_finished([group.last_id for group in groups])
 
     async def retry(
@@ -122,10 +122,10 @@ class DeadLetters:
         dry_run: bool = False,
         progress: Progress = lambda done, total: None,
     ) -> Bulk:
-        """Make the letters live again, with an edited payload if given (the same for all).
+        """Make the dead letters live again, with an edited payload if given (the same for all).
 
-        Those of runs are left alone, as only their run can do their step again; if there are no others, `Refused`.
-        Nothing that matches is `NothingMatches`.
+        Tasks of runs are skipped, since only their run can repeat the step. Raises `Refused` if there are no others, and
+        `NothingMatches` if nothing matches.
         """
         if dry_run:
             return await self.count_retry(which)
@@ -139,7 +139,7 @@ class DeadLetters:
     async def discard(
         self, which: DeadFilter, *, actor: str = "operator", dry_run: bool = False, progress: Progress = lambda done, total: None
     ) -> Bulk:
-        """Take the letters out of the dead letters: they are canceled from now on, and keep what they failed of."""
+        """Cancel the dead letters; each keeps its error."""
         if dry_run:
             return await self.count_discard(which)
         walk = await self.begin_discard(which)
@@ -149,32 +149,32 @@ class DeadLetters:
 
         return await _whole(walk, some, progress)
 
-    # the same in steps
+    # the same, batch by batch
 
     async def count_retry(self, which: DeadFilter) -> Bulk:
-        """What `retry` would do."""
+        """Preview `retry`."""
         matched, of_runs, _ = await self._count(which, refuse_runs=True)
         return Bulk(matched, matched - of_runs, of_runs, dry_run=True)
 
     async def count_discard(self, which: DeadFilter) -> Bulk:
-        """What `discard` would do."""
+        """Preview `discard`."""
         matched, _, _ = await self._count(which)
         return Bulk(matched, matched, dry_run=True)
 
     async def begin_retry(self, which: DeadFilter) -> Walk:
-        """All letters that there are now; refuses as `retry` does."""
+        """Begin `retry` with all current dead letters that match; refuses as `retry` does."""
         matched, _, last_seq = await self._count(which, refuse_runs=True)
         return Walk(replace(which, until_seq=last_seq), matched)
 
     async def begin_discard(self, which: DeadFilter) -> Walk:
-        """All letters that there are now; refuses as `discard` does."""
+        """Begin `discard` with all current dead letters that match; refuses as `discard` does."""
         matched, _, last_seq = await self._count(which)
         return Walk(replace(which, until_seq=last_seq), matched)
 
     async def retry_some(
         self, walk: Walk, *, actor: str = "operator", payload: Json = None, limit: int = BATCH
     ) -> tuple[Bulk, Walk | None]:
-        """Retry the next letters, `limit` at most: what came of these, and what is left; None when that was all."""
+        """Retry the next batch of up to `limit`; returns its counts and the rest (None at the end)."""
         size = 0 if payload is None else sum(len(blob.value) for blob in self._queue.pack(payload, "")[1])
 
         def revived(letter: DeadLetter) -> tuple[Settlement, tuple[PutBlob, ...]] | None:
@@ -186,7 +186,7 @@ class DeadLetters:
         return await self._some(walk, revived, min(limit, max(_BATCH_SIZE // size, 1)) if size else limit)
 
     async def discard_some(self, walk: Walk, *, actor: str = "operator", limit: int = BATCH) -> tuple[Bulk, Walk | None]:
-        """Discard the next letters, `limit` at most: what came of these, and what is left; None when that was all."""
+        """Discard the next batch of up to `limit`; returns its counts and the rest (None at the end)."""
         discarded = Amend("discard", TASK.moves[TaskState.FAILED, "discard"], actor)
         return await self._some(walk, lambda _: (discarded, ()), limit)
 
@@ -215,7 +215,7 @@ class DeadLetters:
 
 
 async def _whole(walk: Walk, some: Callable[[Walk], Awaitable[tuple[Bulk, Walk | None]]], progress: Progress) -> Bulk:
-    """All steps of bulk work, one after another."""
+    """Run all batches one after another."""
     left: Walk | None = walk
     total = Bulk(0)
     while left is not None:

@@ -1,4 +1,4 @@
-"""From what an attempt came to, to what becomes of its task: the one place where that is decided. Pure."""
+"""Retry or fail: from the outcome of an attempt to the next state of its task. Every such decision is made here; pure."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from treadle.model.tasks import Task
 from treadle.model.values import Json, decode, encode
 
 TAKEOVER_LIMIT = 5
-"""Lease expiries in a row after which a handler's task goes to the dead letters instead of being tried again."""
+"""Consecutive lease expiries after which a handler's task becomes a dead letter instead of being tried again."""
 
 BACK_OFF_FOR = 300_000
-"""Milliseconds that a task of the engine's own rests when so many workers were lost over it."""
+"""Delay in milliseconds of an engine task after that many takeovers."""
 
 _OWN_KINDS = frozenset({ADVANCE, PRUNE, LOCK, GOAL_READINESS, GOAL_SCHEDULE, GOAL_DEADLINE})
-"""Kinds that are never given up, as nobody would do their work instead."""
+"""Kinds that never become dead letters, since nothing else would do their work."""
 
 _policy = msgspec.json.Decoder(RetryPolicy).decode
 _ERROR_LIMIT = 64 * 1024
@@ -47,26 +47,26 @@ _VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+|'[^']
 
 
 class Ask(Park, frozen=True, gc=False):
-    """The task waits for a person: the settler stores the approval with it."""
+    """The task waits for an approval; the settler stores the approval with it."""
 
     request: ApprovalRequest | None = None
 
 
 class HandOff(Park, frozen=True, gc=False):
-    """The task awaits an outside job: the settler stores the job's record with it."""
+    """The task awaits an external job; the settler stores the job's record with it."""
 
     awaiting: AwaitingExternal | None = None
 
 
 class Polled(Park, frozen=True, gc=False):
-    """An outside job goes on: the settler stores what the poll told."""
+    """An external job continues; the settler stores the result of the poll."""
 
     handle: ExternalProductionHandle | None = None
     raised: str | None = None
 
 
 class ProducedEnd(Finish, frozen=True, gc=False):
-    """A specialist's task is done: the settler stores what was produced with it."""
+    """A specialist's task is done; the settler stores its productions with it."""
 
     productions: tuple[Production, ...] = ()
 
@@ -74,9 +74,9 @@ class ProducedEnd(Finish, frozen=True, gc=False):
 def settlement(
     task: Task, outcome: Outcome, policy: RetryPolicy, dice: float = 0.0, result_limit: int | None = None
 ) -> Finish | Park:
-    """What the outcome of an attempt makes of its task, under its retry policy; `dice` in [0, 1) is for jitter.
+    """Decide the next state of a task from the outcome of an attempt; `dice` in [0, 1) is for jitter.
 
-    A result that cannot be stored raises `InvalidPayload` or `PayloadTooLarge`.
+    Raises `InvalidPayload` or `PayloadTooLarge` for a result that cannot be stored.
     """
     match outcome:
         case Succeeded(result):
@@ -161,7 +161,7 @@ def settlement(
 def decide(
     task: Task, outcome: Outcome, default: RetryPolicy, random: Callable[[], float], result_limit: int | None = None
 ) -> Finish | Park:
-    """`settlement` under the task's own retry policy, or `default` where it has none; `random` is asked for jitter alone."""
+    """Apply `settlement` with the task's own retry policy, or `default`; calls `random` only for jitter."""
     policy = _policy(task.policy) if task.policy else default
     return settlement(task, outcome, policy, random() if policy.jitter else 0.0, result_limit)
 
@@ -181,14 +181,14 @@ def _polled(task: Task, handle: ExternalProductionHandle | None, raised: str | N
 
 
 def _kept(task: Task, checkpoint: Json) -> str | None:
-    """What is stored for the next entry: what the handler leaves (None: what it left before), and decisions it was given."""
+    """The checkpoint for the next attempt: the given one (None keeps the previous) plus the approval decisions received so far."""
     if checkpoint is None or task.checkpoint is None:
         return task.checkpoint if checkpoint is None else encode(checkpoint, "checkpoint")
     return encode(with_decisions_of(decode(task.checkpoint), checkpoint), "checkpoint")
 
 
 def failure(problem: Problem) -> Finish:
-    """The end of a task in the dead letters."""
+    """End the task as a dead letter."""
     return Finish(
         "fail",
         TaskState.FAILED,
@@ -199,7 +199,7 @@ def failure(problem: Problem) -> Finish:
 
 
 def ignored(task: Task) -> Finish:
-    """The end of a task that no live server has a handler for, in a list that ignores such tasks."""
+    """End a task without a live handler in a list that ignores such tasks."""
     problem = Problem(
         "no_handler", f"No live server has a handler for {task.name}, and the list {task.task_list} ignores such tasks."
     )
@@ -209,7 +209,7 @@ def ignored(task: Task) -> Finish:
 
 
 def refusal(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Problem | None:
-    """Why a task that was just taken must not be executed, or None: its deadline has passed, or it kills its workers."""
+    """Return the reason a claimed task must not run (deadline passed, too many takeovers), or None."""
     now = task.claimed_at or 0
     if task.deadline_at is not None and task.deadline_at <= now:
         return Problem("deadline_exceeded", f"The task's deadline passed {now - task.deadline_at} ms before it was taken.")
@@ -223,7 +223,7 @@ def refusal(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Problem | None:
 
 
 def turned_away(task: Task, problem: Problem) -> Finish | Park:
-    """What becomes of a task that must not be executed: a dead letter; but one of the engine's own rests, and is tried again."""
+    """End a refused task as a dead letter; an engine task backs off instead and is tried again."""
     if task.kind not in _OWN_KINDS or task.state != TaskState.PENDING:
         return failure(problem)
     text = _error_text(problem)
@@ -233,13 +233,13 @@ def turned_away(task: Task, problem: Problem) -> Finish | Park:
 
 
 def fingerprint(problem: Problem) -> str:
-    """Groups errors that differ only in numbers, ids and quoted names."""
+    """Group errors that differ only in numbers, ids and quoted names."""
     plain = f"{problem.code}|{problem.type}|{_VARYING.sub('?', problem.message)}"
     return hashlib.sha256(plain.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _error_text(problem: Problem) -> str:
-    """The problem as JSON that any store takes, cut to a sane size."""
+    """Encode the problem as storable JSON, cut to a size limit."""
     parts = {name: _storable(value) for name, value in problem.as_json().items()}
     return encode(parts, "error", limit=16 * _ERROR_LIMIT)
 

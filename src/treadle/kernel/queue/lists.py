@@ -1,4 +1,4 @@
-"""Task lists, rates and limits: what operators say about how work is held back, and how it stands."""
+"""Task lists, rates and limits: the operator's settings and the current depths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, 
 
 @dataclass(frozen=True, slots=True)
 class ShownLane:
-    """A lane, what was said about it, and how much is in it."""
+    """A lane with its settings and depth."""
 
     rule: LaneRule
     depth: LaneDepth | None
@@ -23,14 +23,14 @@ class ShownLane:
 
 @dataclass(frozen=True, slots=True)
 class ShownList:
-    """A task list and its lanes."""
+    """A task list with its lanes."""
 
     said: TaskList
     lanes: tuple[ShownLane, ...]
 
 
 class Lists:
-    """Operate the task lists of one namespace. What is refused changes nothing."""
+    """Operate the task lists of one namespace. A refused change has no effect."""
 
     def __init__(self, store: Store, committer: Committer, emit: Emit = log_event, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
@@ -38,10 +38,10 @@ class Lists:
         self._emit = emit
         self._namespace = namespace
 
-    # looking
+    # reads
 
     async def show(self, task_list: str | None = None) -> list[ShownList]:
-        """All lists that there are, or the one, with their lanes."""
+        """All task lists, or the given one, with their lanes."""
         known = await self._known() if task_list is None else {task_list: await self.get(task_list)}
         depths = {depth.lane_id: depth for depth in await self._store.list_depths()}
         lanes: dict[str, list[ShownLane]] = {name: [] for name in known}
@@ -53,7 +53,7 @@ class Lists:
         return [ShownList(said, tuple(lanes[name])) for name, said in sorted(known.items())]
 
     async def get(self, task_list: str) -> TaskList:
-        """What was said about the list, or `ListNotFound`."""
+        """The settings of the list, or `ListNotFound`."""
         check_name(task_list, "task list")
         known = await self._known()
         if task_list not in known:
@@ -61,25 +61,25 @@ class Lists:
         return known[task_list]
 
     async def limits(self) -> list[Limit]:
-        """All limits on keys, with how many tasks are admitted and wait."""
+        """All limits on keys, with the numbers of admitted and waiting tasks."""
         return await self._store.list_limits(self._namespace)
 
     # lists
 
     async def pause(self, task_list: str, *, actor: str = "operator") -> None:
-        """From now on nothing of the list is taken; what runs goes on. Others with the same limit keys may go on instead."""
+        """Stop claims from the list; running tasks continue. Other lists with the same limit keys may use their slots."""
         await self._set(task_list, f"task list {task_list} paused", actor, paused=True)
 
     async def resume(self, task_list: str, *, actor: str = "operator") -> None:
-        """Let a paused list go on, and a draining one take new work again."""
+        """Resume a paused list, and let a draining one accept new work again."""
         await self._set(task_list, f"task list {task_list} resumed", actor, paused=False, accepting=True)
 
     async def drain(self, task_list: str, *, actor: str = "operator") -> None:
-        """From now on the list takes no new work: enqueueing raises `ListDraining`. What is there goes on."""
+        """Accept no more work in the list: enqueueing raises `ListDraining`. Existing tasks continue."""
         await self._set(task_list, f"task list {task_list} draining", actor, accepting=False)
 
     async def set_policy(self, task_list: str, no_handler: str, *, actor: str = "operator") -> None:
-        """What becomes of tasks that no live server has a handler for: `wait`, or `ignore`, which ends them as ignored."""
+        """Set the policy for tasks without a live handler: `wait`, or `ignore`, which ends them as ignored."""
         if no_handler not in NO_HANDLER_POLICIES:
             raise InvalidPolicy(f"Names without a handler {' or '.join(NO_HANDLER_POLICIES)}; there is no policy {no_handler!r}.")
         await self._set(task_list, f"task list {task_list}, names without a handler: {no_handler}", actor, no_handler=no_handler)
@@ -87,7 +87,9 @@ class Lists:
     # limits
 
     async def limit_key(self, key: str, max_running: int | None, *, actor: str = "operator") -> None:
-        """At most so many tasks with the limit key run at once; None takes the limit away. Wins over what `enqueue` says."""
+        """Run at most `max_running` tasks with the limit key concurrently; None removes the limit. Overrides the limit given to
+        `enqueue`.
+        """
         check_key(key, "limit key")
         if max_running is not None:
             check_count(max_running, "A limit")
@@ -95,28 +97,29 @@ class Lists:
         self._done(f"limit of {key}: {'none' if max_running is None else max_running}", actor, lanes)
 
     async def limit_handler(self, name: str, max_running: int | None, *, actor: str = "operator") -> None:
-        """At most so many tasks of the handler run at once, in all processes and lists together; None takes the limit away.
+        """Run at most `max_running` tasks of the handler concurrently, across all processes and lists; None removes the limit.
 
-        Tasks that were given a limit key of their own are counted under that one, and not here.
+        Tasks with a limit key of their own count under that key, not here.
         """
         await self.limit_key(handler_key(check_name(name)), max_running, actor=actor)
 
     async def limit_rate(
         self, task_list: str, name: str, rate: float | None, burst: int | None = None, *, actor: str = "operator"
     ) -> None:
-        """Take at most `rate` tasks of the name a second from the list, and `burst` at once after a quiet time; None: no rate.
+        """Claim at most `rate` tasks of this name per second from the list, with bursts of up to `burst`; None removes the
+        rate.
 
-        `burst` is by default what comes in a second, and at least 1.
+        `burst` defaults to one second's worth, at least 1.
         """
         burst = check_rate(rate, burst)
         lane_id = await self._lane_id(task_list, name)
         await self._store.set_rate(lane_id, None if rate is None else float(rate), burst)
         words = "none" if rate is None else f"{rate:g} a second, {burst} at once"
         self._done(f"rate of {name} in list {task_list}: {words}", actor, (lane_id,))
-        await self._store.notify(())  # a lane that has a rate is looked at in another way: workers look them all up again
+        await self._store.notify(())  # workers claim from rate-limited lanes differently: let them read the lanes again
 
     async def limit_backlog(self, task_list: str, name: str, most: int | None, *, actor: str = "operator") -> None:
-        """Refuse new tasks of the name in the list (`BacklogFull`) over so many ready ones; None takes the cap away."""
+        """Refuse new tasks of this name in the list (`BacklogFull`) beyond `most` ready ones; None removes the limit."""
         if most is not None:
             check_count(most, "A backlog cap")
         await self._store.set_backlog_limit(await self._lane_id(task_list, name), most)
@@ -139,7 +142,7 @@ class Lists:
     def _done(self, act: str, actor: str, lane_ids: tuple[int, ...]) -> None:
         self._emit(Operated(act, actor))
         if lane_ids:
-            self._committer.tell(lane_ids)
+            self._committer.notify(lane_ids)
 
     async def _lane_id(self, task_list: str, name: str) -> int:
         lane = Lane(self._namespace, HANDLER, task_list, check_name(name))
@@ -147,7 +150,7 @@ class Lists:
         return (await self._store.lane_ids([lane]))[lane]
 
     async def _known(self) -> dict[str, TaskList]:
-        """The lists that somebody put tasks into, serves or said something about, and the default one."""
+        """All lists with tasks, servers or settings, and the default one."""
         names = {DEFAULT_LIST}
         names.update(lane.task_list for lane in (await self._store.list_lanes()).values() if lane.namespace == self._namespace)
         for server in await self._store.list_servers():

@@ -1,7 +1,7 @@
-"""Locks on keys of any kind: each is a task of kind `lock`, live while it is held, whose `wake_at` is the end of the lock.
+"""Locks on arbitrary keys: each is a task of kind `lock`, live while held, with `wake_at` as its expiry.
 
-Whoever knows the version of that task holds the lock: extending and releasing are conditional on it, as is taking one that
-has run out. So there is no second mechanism beside tasks, and what is left behind by a crash is free once it is due (D54).
+The holder is whoever knows the current version of that task: extending, releasing, and taking over an expired lock are
+conditional on it. So locks need no second mechanism beside tasks, and a lock left by a crash is free once due (D54).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PREFIX = "lock:"
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A lock as its holder knows it."""
+    """A held lock; its guard is known to the holder only."""
 
     key: str
     seen: Seen
@@ -43,7 +43,7 @@ class Locks:
         self._namespace = namespace
 
     async def acquire(self, key: str, duration_ms: int, meta: dict[str, Json] | None = None) -> Lock | None:
-        """Take the lock for that long if nobody holds it, or whoever did let it run out; else None, at once."""
+        """Take the lock for the duration if it is free or expired; otherwise return None without waiting."""
         unique_key = _PREFIX + check_key(key, "lock key")
         hold_for = milliseconds(duration_ms / 1000, "duration", positive=True)
 
@@ -74,19 +74,19 @@ class Locks:
             return None  # others acquired and released it meanwhile
 
     async def extend(self, lock: Lock, duration_ms: int) -> Lock | None:
-        """Hold it for that long from now; None if it is no longer held."""
+        """Extend the lock to the duration from now; None if no longer held."""
         found = await self._store.find_task(lock.seen.task_id)
         if found is None or found.finished or _seen(found) != lock.seen or self._free(found, await self._store.now()):
             return None
         return await self._move(lock.key, lock.seen, _kept(found, milliseconds(duration_ms / 1000, "duration", positive=True)))
 
     async def release(self, lock: Lock) -> bool:
-        """Let it go; False if it was no longer held."""
+        """Release the lock; False if no longer held."""
         finish = Finish("succeed", TaskState.COMPLETED, actor="lock")
         return (await self._committer.submit(Unit(lock.seen, finish))).verdict is Verdict.DONE
 
     async def find(self, key: str) -> tuple[int, int, dict[str, Any]] | None:
-        """When the lock was taken, when it will run out, and what its holder said; None if it is free."""
+        """Return when the lock was taken, when it expires, and its holder's metadata; None if it is free."""
         now = await self._store.now()
         which = TaskFilter(states=(TaskState.PENDING,), namespace=self._namespace, kind=LOCK)
         for task in await self._store.list_tasks(which, 1000):
@@ -95,7 +95,7 @@ class Locks:
         return None
 
     async def tidy(self, older_for: int = 3_600_000, limit: int = 1000) -> int:
-        """End the tasks of up to `limit` locks that ran out at least that long ago and that nobody took again; how many."""
+        """End the tasks of up to `limit` locks that expired at least `older_for` milliseconds ago; returns their number."""
         now = await self._store.now()
         which = TaskFilter(states=(TaskState.PENDING,), namespace=self._namespace, kind=LOCK)
         tasks = [task for task in await self._store.list_tasks(which, limit) if self._free(task, now - older_for)]
@@ -104,7 +104,7 @@ class Locks:
 
     @staticmethod
     def _free(task: Task, now: int) -> bool:
-        """Whether it has run out: its time has come, whether or not somebody has noticed."""
+        """Whether the lock has expired, woken or not."""
         return task.wake_at is None or task.wake_at <= now
 
     async def _move(self, key: str, seen: Seen, settlement: Settlement) -> Lock | None:

@@ -1,4 +1,4 @@
-"""Handler registrations: which function of which module handles the tasks of a facet; each change is told with who made it."""
+"""Handler registrations: the module and function that handle a facet's tasks. Every change is logged with its actor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treadle.model.names import DEFAULT_NAMESPACE
 
 
 class Registrations:
-    """The registrations of one namespace. Whether a module may be loaded is for who loads it to say."""
+    """The registrations of one namespace. The loader, not this service, decides which modules may be loaded."""
 
     def __init__(self, store: OperatorStore, emit: Emit = log_event, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
@@ -18,25 +18,25 @@ class Registrations:
         self._namespace = namespace
 
     async def list_all(self) -> list[HandlerRegistration]:
-        """All of them, by name."""
+        """All registrations, by name."""
         return await self._store.list_handlers(self._namespace)
 
     async def get(self, facet_name: str) -> HandlerRegistration:
-        """The one of that facet, or `HandlerNotFound`."""
+        """The registration of the facet, or `HandlerNotFound`."""
         found = next((each for each in await self.list_all() if each.facet_name == facet_name), None)
         if found is None:
             raise HandlerNotFound(facet_name)
         return found
 
     async def save(self, registration: HandlerRegistration, *, actor: str = "operator") -> HandlerRegistration:
-        """Insert it, or replace that of its facet; as it is stored."""
+        """Insert or replace the registration of its facet; returns it as stored."""
         await self._store.save_handler(self._namespace, registration)
         said = f"{registration.entrypoint} of {registration.module_uri}"
         self._emit(Operated(f"handler of {registration.facet_name}: {said}", actor))
         return await self.get(registration.facet_name)
 
     async def remove(self, facet_name: str, *, actor: str = "operator") -> None:
-        """Remove the one of that facet, or `HandlerNotFound`."""
+        """Remove the registration of the facet, or raise `HandlerNotFound`."""
         if not await self._store.delete_handler(self._namespace, facet_name):
             raise HandlerNotFound(facet_name)
         self._emit(Operated(f"handler of {facet_name} removed", actor))

@@ -1,4 +1,4 @@
-"""The queue service: every change to tasks that is not the settle of a running attempt goes through here."""
+"""The queue service: every change to a task except settling a running attempt."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from treadle.model.tasks import NewTask, Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, encode
 
 PATIENCE = 15.0
-"""Seconds that a caller waits for a store that cannot be reached, before `StoreUnavailable` is raised."""
+"""Seconds that a caller waits for an unreachable store before `StoreUnavailable` is raised."""
 
 _TASKS_PER_UNIT = 500
 _PRIORITIES = range(-1_000_000, 1_000_001)
@@ -33,14 +33,13 @@ _policy = msgspec.json.Decoder(RetryPolicy).decode
 
 
 Follow = Callable[[Task, Finish], Awaitable[tuple[tuple[NewTask, ...], tuple[Row, ...]]]]
-"""Says what is stored with the end of a run's task that did not come from its holder."""
+"""Returns the tasks and rows to commit with the end of a run's task that an operator, not its holder, ended."""
 
 
 class Enqueued(NamedTuple):
-    """The task that now stands for what was asked.
+    """The task that represents the request.
 
-    `created` is False where a live task had the unique key, or the idempotency key stood for one already (even if that one
-    has been pruned since).
+    `created` is False if a live task had the unique key, or a task (possibly pruned since) had the idempotency key.
     """
 
     id: str
@@ -50,7 +49,7 @@ class Enqueued(NamedTuple):
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One task to enqueue: the arguments of `enqueue`, for `enqueue_many`.
 
-    `id` is for callers who may have to send it again: enqueueing an id that is there already is a no-op.
+    With `id`, a call can be repeated safely: enqueueing an existing id is a no-op.
     """
 
     name: str
@@ -72,7 +71,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str | None = None
     root_id: str | None = None
     scope: str | None = None
-    """What the specialist is found by, beside its name."""
+    """Selects the specialist, together with its name."""
     id: str | None = None
 
 
@@ -105,15 +104,15 @@ class Queue:
         self._lanes_checked: set[Lane] = set()
 
     def check(self, specs: Iterable[TaskSpec]) -> None:
-        """Raise what is wrong with the first bad one, if any; needs no open store."""
+        """Raise the error of the first invalid task, if any; works without an open store."""
         for spec in specs:
             self._new_task(spec, None)
 
     async def enqueue(self, specs: Iterable[TaskSpec]) -> list[Enqueued]:
-        """Store the tasks; checked all together first, so that a bad one changes nothing.
+        """Store the tasks; all are checked first, so an invalid one changes nothing.
 
-        Up to 500 are atomic; more are stored in several commits, in order. Safe to call again after an error only
-        with unique or idempotency keys: without them a second call makes new tasks.
+        Up to 500 are atomic; more are stored in several commits, in order. After an error, repeat the call only with unique or
+        idempotency keys: without them it creates new tasks.
         """
         now = None
         checked: list[NewTask] = []
@@ -140,7 +139,7 @@ class Queue:
         return done
 
     async def cancel(self, task_id: str, *, actor: str = "operator", reason: str | None = None) -> Task:
-        """End the task now, whoever holds it: its holder is fenced off at once and its handler told. Returns it as it was.
+        """End the task immediately, fence off its holder and notify its handler; returns the task as it was.
 
         Canceling a canceled task is a no-op; any other finished task raises `IllegalMove`.
         """
@@ -149,7 +148,7 @@ class Queue:
         return await self._operate(task_id, "cancel", lambda _: ending, unless=TaskState.CANCELED)
 
     async def retry(self, task_id: str, *, actor: str = "operator", payload: Json = None) -> Task:
-        """Make a failed, canceled or ignored task live again, with new counters, and an edited payload if given."""
+        """Make a failed, canceled or ignored task live again, with reset counters and an edited payload if given."""
         if payload is not None:
             self._payload(payload, "", self._payload_limit)
         blobs: tuple[PutBlob, ...] = ()
@@ -163,9 +162,9 @@ class Queue:
         return await self._operate(task_id, "requeue", revived, rows=lambda: blobs)
 
     async def try_again(self, task_id: str, *, actor: str = "operator") -> Task:
-        """Make an ended task live again as its own policy would have: counted as a failure, and due after the policy's delay.
+        """Make a finished task live again under its own retry policy: counts as a failure, ready after the policy's delay.
 
-        Raises `RetriesUsedUp` when the policy allows no more; `retry` starts the count anew.
+        Raises `RetriesUsedUp` when the policy is exhausted; `retry` resets the count.
         """
 
         def counted(task: Task) -> Settlement:
@@ -179,10 +178,10 @@ class Queue:
         return await self._operate(task_id, "requeue", counted)
 
     async def end(self, task_id: str, finish: Finish, check: Callable[[Task], None] = lambda task: None) -> Task:
-        """End a live task as was said, whoever holds it: its holder is fenced off at once. Returns it as it was.
+        """End a live task with the given settlement and fence off its holder; returns the task as it was.
 
-        A task that has ended so already is left as it is; one that has ended otherwise raises `IllegalMove`. `check` may refuse
-        it as it is then.
+        A task already in that state is left alone; one that ended differently raises `IllegalMove`. `check` may raise to refuse
+        the task as read.
         """
 
         def ended(task: Task) -> Settlement:
@@ -192,12 +191,12 @@ class Queue:
         return await self._operate(task_id, finish.move, ended, unless=finish.state)
 
     async def discard(self, task_id: str, *, actor: str = "operator") -> Task:
-        """Take a failed task out of the dead letters: it is canceled from now on. Discarding a canceled one is a no-op."""
+        """Cancel a failed task, removing it from the dead letters. Discarding a canceled one is a no-op."""
         amended = Amend("discard", TaskState.CANCELED, actor)
         return await self._operate(task_id, "discard", lambda _: amended, unless=TaskState.CANCELED)
 
     async def pause(self, task_id: str, *, actor: str = "operator", reason: str | None = None) -> Task:
-        """Hold a task that is not running, so that nobody takes it until it is resumed."""
+        """Hold a task that is not running; no worker claims it until it is resumed."""
         now = await self._store.now()
 
         def held(task: Task) -> Settlement:
@@ -208,7 +207,7 @@ class Queue:
         return await self._operate(task_id, "pause", held)
 
     async def resume(self, task_id: str, *, actor: str = "operator") -> Task:
-        """Let a paused task go on."""
+        """Resume a paused task."""
         now = await self._store.now()
 
         def freed(task: Task) -> Settlement:
@@ -266,7 +265,7 @@ class Queue:
         return await self._committer.transact(attempt, f"{move} the task {task_id}")
 
     def make(self, spec: TaskSpec) -> tuple[NewTask, tuple[PutBlob, ...]]:
-        """The task as it is stored, and its big values: for who stores it with something else."""
+        """Build the stored task and its large values, for a caller that commits them with other rows."""
         return self._new_task(spec, None)
 
     def _new_task(self, spec: TaskSpec, now: int | None) -> tuple[NewTask, tuple[PutBlob, ...]]:
@@ -312,7 +311,7 @@ class Queue:
         return lane
 
     def pack(self, payload: Json, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:
-        """A payload as it is stored, and its big values for the tree; raises what is wrong with it."""
+        """Encode a payload for storage, with its large values for the tree; raises if it is invalid."""
         return self._payload(payload, root_id, self._payload_limit)
 
     def _payload(self, payload: Json, root_id: str, limit: int) -> tuple[str, tuple[PutBlob, ...]]:
@@ -342,7 +341,7 @@ def _limit(spec: TaskSpec) -> int | None:
 
 
 def check_priority(priority: int) -> int:
-    """The priority itself, or `InvalidInput`."""
+    """Return the priority, or raise `InvalidInput`."""
     if not isinstance(priority, int) or priority not in _PRIORITIES:
         raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {priority!r}.")
     return priority

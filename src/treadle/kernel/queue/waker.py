@@ -1,4 +1,4 @@
-"""The waker: makes ready what is due, for the whole store; any process may run one, all may."""
+"""The waker makes due tasks ready, for the whole store; any number of processes may run one."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from treadle.model.errors import StoreError
 
 WAKE_EVERY = 1.0
 QUIET_EVERY = 3.0
-"""Seconds between looks while nothing will be due for `QUIET_FOR`, and nobody says that something was done."""
+"""Seconds between polls while nothing is due within `QUIET_FOR` and no activity is reported."""
 QUIET_FOR = 60_000
 WAKE_LIMIT = 1000
 SHORTEST_PAUSE = 0.005
 
 
 class JumpGuard:
-    """Notices when the store's clock jumps against the process's monotonic one (D6); pure.
+    """Detects jumps of the store's clock against the process's monotonic clock (D6); pure.
 
-    After a jump of more than half a lease, no lease may be expired for one lease: their holders get the time to renew.
+    After a jump of more than half a lease, no lease expires for one lease duration, so that holders have time to renew.
     """
 
     def __init__(self, lease_for: int) -> None:
@@ -33,7 +33,7 @@ class JumpGuard:
         self._quiet_until = float("-inf")
 
     def observe(self, store_now: int, monotonic: float) -> int | None:
-        """Take a reading; returns the jump in milliseconds if it was one."""
+        """Take a reading; returns the jump in milliseconds, if there was one."""
         offset = store_now - monotonic * 1000
         before, self._offset = self._offset, offset
         if before is None or abs(offset - before) <= self._lease_for / 2:
@@ -42,12 +42,12 @@ class JumpGuard:
         return round(offset - before)
 
     def may_expire(self, monotonic: float) -> bool:
-        """Whether leases may be expired now."""
+        """Whether leases may expire now."""
         return monotonic >= self._quiet_until
 
 
 class Waker:
-    """Calls `Store.wake` every second, or sooner when it knows that something is due sooner; less often in quiet times."""
+    """Calls `Store.wake` every second, sooner when a task is due sooner, less often in quiet times."""
 
     def __init__(self, store: TaskStore, clock: Clock, lease_for: int, tell: Callable[[tuple[int, ...]], None], emit: Emit) -> None:
         self._store = store
@@ -61,10 +61,10 @@ class Waker:
         self._sooner = asyncio.Event()
 
     async def tick(self) -> float:
-        """Wake what is due; returns seconds until the next look.
+        """Wake due tasks; returns the seconds until the next poll.
 
-        Leases are expired by a second call, and only when there are some to expire: the first one's reading of the store's
-        clock tells whether it can be trusted.
+        A second call expires leases, only if there are any: the first call's reading of the store's clock shows whether it can
+        be trusted.
         """
         while True:
             sent_at = self._clock.monotonic()
@@ -91,7 +91,7 @@ class Waker:
             self._tell(woken.lane_ids)
 
     async def run(self) -> None:
-        """Tick until canceled; store trouble is told and survived."""
+        """Tick until canceled; store errors are logged and retried."""
         trouble = False
         while True:
             try:
@@ -114,11 +114,11 @@ class Waker:
             await self._rest()
 
     def expect(self, delay: int) -> None:
-        """Something will be due in so many milliseconds: look then, if that is sooner than planned."""
+        """Poll when a task is due after `delay` milliseconds, if that is sooner than planned."""
         self._look_at(self._clock.monotonic() + max(delay / 1000, SHORTEST_PAUSE))
 
     def stir(self) -> None:
-        """Somebody did something, perhaps for later: quiet times are over."""
+        """Report activity: polling returns to its normal interval."""
         self._look_at(self._looked_at + WAKE_EVERY)
 
     def _look_at(self, at: float) -> None:
@@ -127,7 +127,7 @@ class Waker:
             self._sooner.set()
 
     async def _rest(self) -> None:
-        """Sleep until the next look, which may be moved forward meanwhile."""
+        """Sleep until the next poll, which may be moved forward meanwhile."""
         while (left := self._next_at - self._clock.monotonic()) > 0:
             self._sooner.clear()
             ways = [asyncio.ensure_future(self._clock.sleep(left)), asyncio.ensure_future(self._sooner.wait())]
@@ -140,7 +140,7 @@ class Waker:
 
 
 def _pause(woken: Woken) -> float:
-    """Seconds until the next look."""
+    """Seconds until the next poll."""
     if woken.next_for is None or woken.next_for > QUIET_FOR:
         return WAKE_EVERY if woken.count else QUIET_EVERY
     return min(max(woken.next_for / 1000, SHORTEST_PAUSE), WAKE_EVERY)

@@ -1,4 +1,4 @@
-"""Why a task is where it is, in one line: pure, from what a read of the store shows."""
+"""Why a task waits: one reason per task, from the state that a read of the store shows. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOST_AFTER = 3
 
 
 LIVE_SERVER_STATES = ("starting", "running", "draining")
-"""Those of servers that are alive."""
+"""States of live servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,30 +30,30 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What is said about a task's lane, list and limit key, for one that nobody holds and that does not sleep."""
+    """Settings and limits around a task that is neither held nor sleeping."""
 
     rule: LaneRule | None = None
     no_handler: str = WAIT
     limit: Limit | None = None
     holders: Sequence[str] = ()
-    """Some of the tasks that are admitted under the task's limit key."""
+    """Some of the tasks admitted under the task's limit key."""
     waits_for: Reason | None = None
-    """What a task that awaits something waits for, where that is known better than its state tells."""
+    """A more precise reason for a task that awaits an approval or external job."""
 
 
 def shown_server_state(server: Server, now: int) -> str:
-    """The server's state, or `lost` when it should be alive and has missed three beats."""
+    """The server's state, or `lost` if it should be alive but missed three heartbeats."""
     alive = server.state in LIVE_SERVER_STATES
     return "lost" if alive and now - server.heartbeat_at > LOST_AFTER * server.heartbeat_every_for else server.state
 
 
 def is_own(task: Task | Lane) -> bool:
-    """Whether it is one of the engine's own, which belong to no user: it prunes, fires schedules, looks at what is watched."""
+    """Whether it is one of the engine's own tasks, such as pruning, schedules and watchers."""
     return task.kind != HANDLER and task.task_list == ENGINE_LIST
 
 
 def serves(server: Server, task: Task | Lane) -> bool:
-    """Whether the server's handlers and task lists include those of the task or lane; every worker has the engine's own kinds."""
+    """Whether the server's handlers and task lists cover the task or lane; every worker has the engine's own kinds."""
     if task.kind == FUNCTION:
         own = task.name.startswith(f"{PLAN}@")
         return (own or task.name in server.handlers) and task.task_list in server.task_lists
@@ -64,7 +64,7 @@ def serves(server: Server, task: Task | Lane) -> bool:
 
 
 def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around: Around | None = None) -> Reason:
-    """The reason, most decisive first; `ahead` is how many ready tasks of its lane come before it."""
+    """The most decisive reason; `ahead` is the number of ready tasks before it in its lane."""
     around = around or Around()
     if task.finished:
         return _why_finished(task)

@@ -20,7 +20,7 @@ from treadle.kernel.claims import take
 from treadle.kernel.external.decide import unregistered_text
 from treadle.kernel.external.intents import INTENT
 from treadle.kernel.external.service import ExternalJobs
-from treadle.kernel.queue.claim_waiters import ClaimWaiters, Look
+from treadle.kernel.queue.claim_waiters import Claimed, ClaimWaiters
 from treadle.kernel.queue.decide import decide, failure, refusal, turned_away
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.remote_workers.held_work import HeldWork
@@ -256,7 +256,7 @@ class RemoteWorkers(HeldWork):
         server = await self._alive(parse_id(worker_id, "worker id"))
         wants = self._wants(server, only, lists, allowed)
 
-        async def look(lane_ids: Sequence[int]) -> Look[ClaimedTask]:
+        async def look(lane_ids: Sequence[int]) -> Claimed[ClaimedTask]:
             return await self._look(lane_ids, server.id, lease, limit)
 
         return await self._room.wait(server.id, wants, look, self._give_back, wait / 1000)
@@ -271,7 +271,7 @@ class RemoteWorkers(HeldWork):
         narrowed = None if only is None else tuple(only)
         return _Wants(self._namespace, tuple(server.handlers), narrowed, frozenset(served), self._is_prompt)
 
-    async def _look(self, lane_ids: Sequence[int], worker_id: str, lease_for: int, limit: int) -> Look[ClaimedTask]:
+    async def _look(self, lane_ids: Sequence[int], worker_id: str, lease_for: int, limit: int) -> Claimed[ClaimedTask]:
         observe = self._telemetry.observe
 
         def claim(room: int) -> Awaitable[list[Task]]:
@@ -295,7 +295,7 @@ class RemoteWorkers(HeldWork):
                 task.wake_at = extension.until_at
             self._emit(TaskTaken(task.id, task.name, task.attempt, task.trace_id))
             found.append(_claimed(task))
-        return Look(lanes, found)
+        return Claimed(lanes, found)
 
     async def _may_be_executed(self, task: Task) -> bool:
         """Whether it is handed out, with its payload opened; else it is settled here, as a worker in this process would."""
@@ -303,7 +303,7 @@ class RemoteWorkers(HeldWork):
             if (problem := refusal(task)) is not None:
                 await self._turn_away(task, turned_away(task, problem))
             elif task.state == TaskState.AWAITING_EXTERNAL:
-                self._room.leave_alone(task.lane_id, 2 * POLL_LEFT_FOR / 1000)
+                self._room.skip_lane(task.lane_id, 2 * POLL_LEFT_FOR / 1000)
                 await self._turn_away(task, await self._for_specialist(task))
             else:
                 task.payload = await self._value_store.open_text(task.payload)

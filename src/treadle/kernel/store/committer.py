@@ -1,8 +1,10 @@
-"""Natural batching: a flush goes out at once when nothing is in flight, else all that is queued goes with the next one.
+"""The committer batches all writes of a process: it commits immediately when idle, otherwise with the next batch.
 
-No timers, no sizes to tune: under load, commits grow as large as the database is slow. When a batch fails, it is halved
-until the culprit stands alone. When the store cannot be reached, units wait and are sent again (which the store
-recognises), for as long as their sender's patience lasts.
+There are no timers and no batch sizes to tune: under load, batches grow while the database is busy. When a batch fails, the
+committer halves it until the failing unit stands alone. While the store is unreachable, units wait and are sent again (the
+store recognises repeats) until their sender's patience ends.
+
+`transact` is the one loop for "read, decide, commit, and start over if something changed meanwhile".
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from treadle.model.errors import Contended, IllegalMove, StoreError, StoreUnavai
 from treadle.model.tasks import NewTask
 
 BATCH_ROWS = 1000
-"""Rows (settlements and new tasks) that one commit takes at most, unless a single unit has more."""
+"""Limit on the rows (settlements and new tasks) of one commit, unless a single unit has more."""
 
 TRIES = 10
 """Attempts that `Committer.transact` makes by default before it raises `Contended`."""
@@ -31,8 +33,8 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
 _NEVER = 2**63
 
 
-Told = Callable[[Answer | BaseException], None]
-"""Is called with the answer of a unit, or with why there is none; once, on the event loop."""
+OnAnswer = Callable[[Answer | BaseException], None]
+"""Receives the answer of a unit or the error, once, on the event loop."""
 
 
 T = TypeVar("T")
@@ -42,32 +44,32 @@ class Stale(Exception):
     """Raised by an attempt whose reads are out of date: `Committer.transact` starts it over."""
 
 
-class _Wish:
-    """A unit on its way, and who is told the answer: whoever awaits the future, or a function."""
+class _Submission:
+    """A queued unit; its answer goes to a future or to a callback."""
 
-    __slots__ = ("answer", "origin", "sent_at", "told", "unit", "until")
+    __slots__ = ("answer", "on_answer", "origin", "sent_at", "unit", "until")
 
-    def __init__(self, unit: Unit, answer: asyncio.Future[Answer] | None, told: Told | None, until: float | None) -> None:
+    def __init__(self, unit: Unit, answer: asyncio.Future[Answer] | None, on_answer: OnAnswer | None, until: float | None) -> None:
         self.unit = unit
         self.answer = answer
-        self.told = told
+        self.on_answer = on_answer
         self.until = until
-        """When the sender's patience ends, on the monotonic clock; None means never."""
+        """End of the sender's patience on the monotonic clock; None waits forever."""
         self.sent_at = 0.0
         self.origin: object = None
-        """Of units with new tasks, while somebody observes: when and where they were asked for."""
+        """Trace context of the sender, for units with new tasks while telemetry is observed."""
 
     @property
     def open(self) -> bool:
-        """Whether somebody still waits for the answer."""
-        return self.told is not None if self.answer is None else not self.answer.done()
+        """Whether the sender still waits for the answer."""
+        return self.on_answer is not None if self.answer is None else not self.answer.done()
 
-    def tell(self, answer: Answer | BaseException) -> None:
-        """Answer it, unless that was done."""
+    def resolve(self, answer: Answer | BaseException) -> None:
+        """Deliver the answer, unless already delivered."""
         if self.answer is None:
-            told, self.told = self.told, None
-            if told is not None:
-                told(answer)
+            on_answer, self.on_answer = self.on_answer, None
+            if on_answer is not None:
+                on_answer(answer)
         elif not self.answer.done():
             if isinstance(answer, BaseException):
                 self.answer.set_exception(answer)
@@ -76,10 +78,10 @@ class _Wish:
 
 
 class Committer:
-    """The one way to `Store.commit` in a process.
+    """The only path to `Store.commit` in a process.
 
-    `on_ready(lane_ids)` is called after tasks became ready, `on_finished(task_ids)` after tasks ended, `on_fenced(task_ids)`
-    after an operator's act took tasks from whoever held them.
+    Calls `on_ready(lane_ids)` after tasks became ready, `on_finished(task_ids)` after tasks ended, and `on_fenced(task_ids)`
+    after an operator took tasks from their holders.
     """
 
     def __init__(self, store: Store, clock: Clock, emit: Emit = log_event) -> None:
@@ -87,40 +89,37 @@ class Committer:
         self._clock = clock
         self._emit = emit
         self._telemetry = telemetry_of(emit)
-        self._queue: deque[_Wish] = deque()
+        self._queue: deque[_Submission] = deque()
         self._senders: set[asyncio.Task[None]] = set()
         self._scheduled = False
         self._trouble = False
-        self._lanes_to_tell: set[int] = set()
-        self._telling: asyncio.Task[None] | None = None
+        self._lanes_to_notify: set[int] = set()
+        self._notifying: asyncio.Task[None] | None = None
         self.on_ready: list[Callable[[tuple[int, ...]], None]] = []
         self.on_finished: list[Callable[[list[str]], None]] = []
         self.on_fenced: list[Callable[[list[str]], None]] = []
         self.on_parked: list[Callable[[int], None]] = []
-        """Called with the milliseconds after which the first of the tasks just committed is due."""
+        """Called with the delay in milliseconds until the first of the committed tasks is due."""
 
     def submit(self, unit: Unit, patience: float | None = None) -> asyncio.Future[Answer]:
-        """Queue the unit; the future has its answer. Must be called on the event loop.
+        """Queue the unit; the future receives its answer. Call it on the event loop.
 
-        `patience`: seconds after which `StoreUnavailable` is raised to the sender; None waits for ever, and then no
-        `StoreError` is ever raised: what was decided under a claim must not be lost because a disk was full.
+        `patience`: seconds after which the sender gets `StoreUnavailable`. None waits forever and never raises a `StoreError`:
+        a decision made under a claim must not be lost because a disk was full.
         """
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._wish(_Wish(unit, answer, None, None if patience is None else self._clock.monotonic() + patience))
+        self._enqueue(_Submission(unit, answer, None, None if patience is None else self._clock.monotonic() + patience))
         return answer
 
-    def submit_told(self, unit: Unit, told: Told) -> None:
-        """As `submit` without patience, for those who have nothing else to do until the answer: nobody has to be woken for it.
+    def submit_callback(self, unit: Unit, on_answer: OnAnswer) -> None:
+        """Like `submit` without patience, but calls `on_answer` instead of waking a waiting coroutine; it must not raise."""
+        self._enqueue(_Submission(unit, None, on_answer, None))
 
-        `told` must not raise.
-        """
-        self._wish(_Wish(unit, None, told, None))
-
-    def _wish(self, wish: _Wish) -> None:
-        if wish.unit.tasks and self._telemetry.observe is not None:
+    def _enqueue(self, each: _Submission) -> None:
+        if each.unit.tasks and self._telemetry.observe is not None:
             spans = self._telemetry.spans
-            wish.sent_at, wish.origin = self._clock.monotonic(), None if spans is None else spans.origin()
-        self._queue.append(wish)
+            each.sent_at, each.origin = self._clock.monotonic(), None if spans is None else spans.origin()
+        self._queue.append(each)
         if not self._scheduled and len(self._senders) < self._store.parallel_commits:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -156,22 +155,22 @@ class Committer:
         return answer
 
     async def drain(self) -> None:
-        """Return when everything submitted so far has been answered and told."""
-        while self._queue or self._senders or self._telling:
+        """Wait until all units submitted so far are answered and announced."""
+        while self._queue or self._senders or self._notifying:
             pending: set[asyncio.Future[None]] = set(self._senders)
-            if self._telling is not None:
-                pending.add(self._telling)
+            if self._notifying is not None:
+                pending.add(self._notifying)
             if pending:
                 await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             else:
                 await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """Stop sending; what is still queued is refused with `StoreUnavailable`."""
-        self._lanes_to_tell.clear()
-        while self._queue:  # first, so that a sender that ends finds nothing more to send
-            self._queue.popleft().tell(StoreUnavailable("The engine was closed before this was committed."))
-        for sender in [*self._senders, *([self._telling] if self._telling else [])]:
+        """Stop sending; queued units fail with `StoreUnavailable`."""
+        self._lanes_to_notify.clear()
+        while self._queue:  # first, so that a finishing sender finds an empty queue
+            self._queue.popleft().resolve(StoreUnavailable("The engine was closed before this was committed."))
+        for sender in [*self._senders, *([self._notifying] if self._notifying else [])]:
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
 
@@ -188,8 +187,8 @@ class Committer:
             self._emit(LoopError("committer", repr(error)))
         self._flush()
 
-    def _take_batch(self) -> list[_Wish]:
-        batch: list[_Wish] = []
+    def _take_batch(self) -> list[_Submission]:
+        batch: list[_Submission] = []
         rows = 0
         while self._queue:
             rows += 1 + len(self._queue[0].unit.tasks)
@@ -198,13 +197,13 @@ class Committer:
             batch.append(self._queue.popleft())
         return batch
 
-    async def _send(self, batch: list[_Wish]) -> None:
-        """Send the batch until each unit has its answer or its sender has lost patience."""
+    async def _send(self, batch: list[_Submission]) -> None:
+        """Send the batch until each unit has its answer or its sender's patience has ended."""
         delay = _FIRST_DELAY
         try:
-            while batch := [wish for wish in batch if wish.open]:
+            while batch := [each for each in batch if each.open]:
                 try:
-                    self._answer(batch, await self._commit([wish.unit for wish in batch]))
+                    self._answer(batch, await self._commit([each.unit for each in batch]))
                 except StoreError as error:
                     self._refuse_impatient(batch, error)
                     self._trouble = True
@@ -213,14 +212,14 @@ class Committer:
                     delay = min(delay * 2, _LONGEST_DELAY)
                 except Exception as error:
                     if len(batch) == 1:
-                        batch[0].tell(error)
+                        batch[0].resolve(error)
                         return
                     middle = len(batch) // 2
                     await self._send(batch[:middle])
                     await self._send(batch[middle:])
         except asyncio.CancelledError:
-            for wish in batch:
-                wish.tell(StoreUnavailable("The engine was closed during this commit; it may or may not be there."))
+            for each in batch:
+                each.resolve(StoreUnavailable("The engine was closed during this commit; it may or may not be there."))
             raise
 
     def _commit(self, units: list[Unit]) -> Awaitable[list[Answer]]:
@@ -228,18 +227,18 @@ class Committer:
         call = self._store.commit(units)
         return call if observe is None else timed(observe, self._clock, "commit", call, len)
 
-    def _refuse_impatient(self, batch: Sequence[_Wish], error: StoreError) -> None:
-        """Tell those who wait no longer; also those queued behind this batch, which may never come to an end."""
+    def _refuse_impatient(self, batch: Sequence[_Submission], error: StoreError) -> None:
+        """Fail the senders whose patience has ended, including those queued behind this batch, which may never finish."""
         now = self._clock.monotonic()
         lasting = not isinstance(error, StoreUnavailable)
-        for wish in batch:
-            if wish.until is not None and (lasting or now >= wish.until):
-                wish.tell(error)
-        for wish in self._queue:
-            if wish.until is not None and now >= wish.until:
-                wish.tell(error)
+        for each in batch:
+            if each.until is not None and (lasting or now >= each.until):
+                each.resolve(error)
+        for each in self._queue:
+            if each.until is not None and now >= each.until:
+                each.resolve(error)
 
-    def _answer(self, batch: Sequence[_Wish], answers: Sequence[Answer]) -> None:
+    def _answer(self, batch: Sequence[_Submission], answers: Sequence[Answer]) -> None:
         if self._trouble:
             self._trouble = False
             self._emit(StoreBack("committing"))
@@ -247,19 +246,19 @@ class Committer:
         fenced: list[str] = []
         lanes: set[int] = set()
         soonest = _NEVER
-        for wish, answer in zip(batch, answers, strict=True):
-            wish.tell(answer)
+        for each, answer in zip(batch, answers, strict=True):
+            each.resolve(answer)
             if answer.lane_ids:
                 lanes.update(answer.lane_ids)
-            unit = wish.unit
+            unit = each.unit
             if unit.tasks and self._telemetry.observe is not None and (made := _made(unit, answer)):
-                took = self._clock.monotonic() - wish.sent_at if wish.sent_at else 0.0
-                self._telemetry.observe(TasksStored(made, took, wish.origin))
+                took = self._clock.monotonic() - each.sent_at if each.sent_at else 0.0
+                self._telemetry.observe(TasksStored(made, took, each.origin))
             if answer.verdict is not Verdict.DONE:
                 continue
             guard, ends = unit.guard, isinstance(unit.settlement, Finish)
             if unit.tasks or not (ends or unit.settlement is None):
-                soonest = min(soonest, _due_for(unit))
+                soonest = min(soonest, _first_delay(unit))
             if guard is not None:
                 if ends:
                     finished.append(guard.task_id)
@@ -269,67 +268,67 @@ class Committer:
         if soonest < _NEVER:
             self._parked(soonest)
         if finished:
-            for heard in self.on_finished:
-                heard(finished)
+            for listener in self.on_finished:
+                listener(finished)
         if lanes:
-            self.tell(tuple(lanes))
+            self.notify(tuple(lanes))
 
     def _parked(self, delay: int) -> None:
-        """Tell those here who wake what is due; where there are none, others have to hear of it."""
-        for expected in self.on_parked:
-            expected(delay)
+        """Inform this process's wakers of the next due time; without any here, inform other processes."""
+        for listener in self.on_parked:
+            listener(delay)
         if not self.on_parked:
-            self._lanes_to_tell.add(LATER)
-            self._tell_others()
+            self._lanes_to_notify.add(LATER)
+            self._notify_others()
 
     def fenced(self, task_ids: list[str]) -> None:
-        """Tell this process at once that these tasks were taken from whoever held them; others look by themselves."""
-        for heard in self.on_fenced if task_ids else ():
-            heard(task_ids)
+        """Report to this process that an operator took these tasks from their holders; other processes poll for it."""
+        for listener in self.on_fenced if task_ids else ():
+            listener(task_ids)
 
-    def tell(self, lane_ids: tuple[int, ...]) -> None:
-        """Tell this process at once, and the others soon, that there is something in those lanes."""
-        for heard in self.on_ready:
-            heard(lane_ids)
-        self._lanes_to_tell.update(lane_ids)
-        self._tell_others()
+    def notify(self, lane_ids: tuple[int, ...]) -> None:
+        """Report ready tasks in these lanes: immediately in this process, soon to the others."""
+        for listener in self.on_ready:
+            listener(lane_ids)
+        self._lanes_to_notify.update(lane_ids)
+        self._notify_others()
 
-    def _tell_others(self) -> None:
-        if self._telling is None and self._lanes_to_tell:
-            self._telling = asyncio.get_running_loop().create_task(self._tell())
-            self._telling.add_done_callback(self._told)
+    def _notify_others(self) -> None:
+        if self._notifying is None and self._lanes_to_notify:
+            self._notifying = asyncio.get_running_loop().create_task(self._notify())
+            self._notifying.add_done_callback(self._notified)
 
-    async def _tell(self) -> None:
-        while self._lanes_to_tell:
-            lanes, self._lanes_to_tell = tuple(self._lanes_to_tell), set()
+    async def _notify(self) -> None:
+        while self._lanes_to_notify:
+            lanes, self._lanes_to_notify = tuple(self._lanes_to_notify), set()
             try:
                 await self._store.notify(lanes)
             except StoreError:
-                return  # a hint only: whoever missed it looks by itself before long
+                return  # only a hint: processes that miss it poll soon
 
-    def _told(self, telling: asyncio.Task[None]) -> None:
-        self._telling = None
-        if telling.cancelled():
+    def _notified(self, sender: asyncio.Task[None]) -> None:
+        self._notifying = None
+        if sender.cancelled():
             return
-        if (error := telling.exception()) is not None:
+        if (error := sender.exception()) is not None:
             self._emit(LoopError("notify", repr(error)))
-        self._tell_others()  # what was heard of between its last look and now
+        self._notify_others()  # lanes added after the last notification was sent
 
 
 def _made(unit: Unit, answer: Answer) -> Sequence[NewTask]:
-    """Those of the unit's tasks that are new now."""
+    """The tasks that this unit created."""
     if answer.verdict is not Verdict.DONE:
         return ()
     if not answer.existing and not answer.same:
         return unit.tasks
     keys = {task.unique_key for task in unit.tasks}
     if not keys.issuperset(answer.existing):
-        return ()  # a run's key stood for another run: nothing of the unit was stored
+        return ()  # another run already has the idempotency key: the store wrote nothing of the unit
     return [task for task in unit.tasks if task.id not in answer.same and task.unique_key not in answer.existing]
 
 
-def _due_for(unit: Unit) -> int:
-    """Milliseconds until the first task that the unit parked or made is due; never for those that are ready now."""
+def _first_delay(unit: Unit) -> int:
+    """Milliseconds until the first delayed task of the unit is due; ready tasks do not count."""
     waits = [task.delay for task in unit.tasks if task.delay > 0]
     if isinstance(unit.settlement, Park | Revive) and unit.settlement.delay is not None:
         waits.append(unit.settlement.delay)
