@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from treadle.api.face import Api
+from treadle.api.facade import Api
 from treadle.client import Client
 from treadle.engine import Engine
 from treadle.http.app import make_app

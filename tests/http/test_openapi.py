@@ -10,7 +10,7 @@ import pytest
 from tests.http.conftest import Stage, described
 
 from treadle.api.contract import PREFIX, Call
-from treadle.api.face import all_calls
+from treadle.api.facade import all_calls
 from treadle.http.docs_page import page
 from treadle.http.problems import DOCUMENTED, problem
 from treadle.http.reference import operations

@@ -10,7 +10,7 @@ from starlette.routing import Match
 from tests.http.conftest import Stage
 
 from treadle.api.contract import PREFIX
-from treadle.api.face import all_calls
+from treadle.api.facade import all_calls
 from treadle.engine import Engine
 from treadle.http.app import make_app
 from treadle.http.routes import contract_router

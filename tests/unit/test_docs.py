@@ -105,7 +105,7 @@ def test_every_tool_resource_and_prompt_has_a_heading():
 
 def test_every_route_has_a_heading():
     from treadle.api.contract import PREFIX
-    from treadle.api.face import all_calls
+    from treadle.api.facade import all_calls
 
     text = text_of("http.md")
     for call in all_calls():

@@ -17,7 +17,7 @@ from treadle.cli.session import Session, common_of, make_session
 from treadle.model.errors import TreadleError
 
 if TYPE_CHECKING:
-    from treadle.api.face import Api
+    from treadle.api.facade import Api
 
 _ENTITIES = {"tasks": "task", "runs": "run", "approvals": "approval"}
 """Whose states `STATE` means, by group; `runs steps` means those of steps."""

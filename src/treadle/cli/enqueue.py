@@ -9,7 +9,7 @@ from typing import Annotated
 
 from click.exceptions import Exit
 
-from treadle.api.face import Api
+from treadle.api.facade import Api
 from treadle.api.tasks import WAIT_LIMIT, TaskMade, TaskResult
 from treadle.cli.command import argument, option
 from treadle.cli.crash import arm_crash

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from treadle.api.events import Event, EventPage
-    from treadle.api.face import Api
+    from treadle.api.facade import Api
 
 _PAGE = 50
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
-from treadle.api.face import Api
+from treadle.api.facade import Api
 from treadle.api.wire import to_builtins
 from treadle.cli.command import argument, option
 from treadle.cli.format import ago, grid, plain, state

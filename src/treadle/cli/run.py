@@ -35,7 +35,7 @@ from treadle.model.errors import IllegalMove
 from treadle.model.names import DEFAULT_LIST, check_name
 
 if TYPE_CHECKING:
-    from treadle.api.face import Api
+    from treadle.api.facade import Api
     from treadle.api.runs import RunOutputs
 
 HandlersHere = Annotated[

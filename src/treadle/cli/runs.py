@@ -28,7 +28,7 @@ from treadle.model.values import Json
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from treadle.api.face import Api
+    from treadle.api.facade import Api
     from treadle.api.runs import Run, RunLine, RunPage
 
 RunId = Annotated[str, argument(metavar="ID", help="The run's id")]

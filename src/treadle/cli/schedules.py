@@ -27,7 +27,7 @@ from treadle.model.names import check_name
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from treadle.api.face import Api
+    from treadle.api.facade import Api
     from treadle.api.schedules import Schedule
 
 Name = Annotated[str, argument(metavar="NAME", help="The schedule's name, or its id")]

@@ -23,7 +23,7 @@ from treadle.settings import Settings, load_settings
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from treadle.api.face import Api
+    from treadle.api.facade import Api
     from treadle.engine import Engine
     from treadle.model.values import Json
 

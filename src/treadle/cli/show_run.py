@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from treadle.api.face import Api
+    from treadle.api.facade import Api
     from treadle.api.runs import RunDetail
     from treadle.api.steps import Step
     from treadle.api.tasks import Task

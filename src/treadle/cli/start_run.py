@@ -16,7 +16,7 @@ from treadle.model.names import short_name
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
-    from treadle.api.face import Api
+    from treadle.api.facade import Api
     from treadle.api.flows import FlowDetail, WorkflowSignature
     from treadle.api.runs import RunStarted
     from treadle.kernel.runs.flows import Source

@@ -15,7 +15,7 @@ from treadle.model.clock import span
 from treadle.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from treadle.api.face import Api
+    from treadle.api.facade import Api
     from treadle.api.store import PruneStep
 
 _COUNTS = {

@@ -30,7 +30,7 @@ from treadle.model.names import DEFAULT_LIST, check_key, check_name
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
-    from treadle.api.face import Api
+    from treadle.api.facade import Api
     from treadle.api.runs import RunOutputs
 
 

@@ -15,7 +15,7 @@ from treadle.model.errors import InvalidInput, MissingDependency, TreadleError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from treadle.api.face import Api
+    from treadle.api.facade import Api
     from treadle.api.lists import TaskListShown
     from treadle.api.runs import Run
     from treadle.api.servers import Server

@@ -9,7 +9,7 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.widgets import DataTable, Footer, Static, TabbedContent, TabPane
 
-from treadle.api.face import Api
+from treadle.api.facade import Api
 from treadle.cli.format import plain
 from treadle.cli.top import Look, headline, list_rows, run_rows, server_rows
 

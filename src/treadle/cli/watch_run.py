@@ -16,7 +16,7 @@ from treadle.cli.show_run import doing, is_shown, list_steps, live_tasks, steps_
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from treadle.api.face import Api
+    from treadle.api.facade import Api
     from treadle.api.runs import RunDetail, RunOutputs
     from treadle.api.steps import Step
     from treadle.api.tasks import Task

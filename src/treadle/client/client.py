@@ -4,35 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from functools import cached_property
-from typing import Any, Self, cast
+from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from treadle.api.approvals import ApprovalsApi
 from treadle.api.contract import KEY, PREFIX, Call, calls_of
-from treadle.api.dead_letters import DeadLettersApi
-from treadle.api.dispatch import DispatchApi
-from treadle.api.events import EventsApi
-from treadle.api.external_jobs import ExternalJobsApi
-from treadle.api.face import Api
-from treadle.api.flows import FlowsApi
-from treadle.api.functions import FunctionsApi
-from treadle.api.handlers import HandlersApi
-from treadle.api.lists import ListsApi
-from treadle.api.objectives import ObjectivesApi
-from treadle.api.runs import RunsApi
-from treadle.api.schedules import SchedulesApi
-from treadle.api.servers import ServersApi
-from treadle.api.steps import StepsApi
-from treadle.api.store import StoreApi
-from treadle.api.system import SystemApi
-from treadle.api.tasks import TasksApi
-from treadle.api.tokens import TokensApi
-from treadle.api.watchers import WatchersApi
+from treadle.api.facade import Api, protocol_of
 from treadle.api.wire import from_json, to_builtins
-from treadle.api.work import WorkApi
 from treadle.client.errors import ServerUnreachable, UnexpectedAnswer, error_of
 from treadle.model.errors import InvalidInput, InvalidPayload, MissingDependency
 from treadle.model.values import encode
@@ -80,87 +59,15 @@ class Client(Api):
         """Give the connections back."""
         await self._http.aclose()
 
-    @cached_property
-    def approvals(self) -> ApprovalsApi:
-        return cast(ApprovalsApi, remote("approvals", ApprovalsApi, self.send))
+    def make_group(self, name: str) -> Any:
+        """The calls of the group, each of which sends one request."""
+        if name == "events":
+            from treadle.client.events import RemoteEvents
 
-    @cached_property
-    def dead_letters(self) -> DeadLettersApi:
-        return cast(DeadLettersApi, remote("dead_letters", DeadLettersApi, self.send))
-
-    @cached_property
-    def dispatch(self) -> DispatchApi:
-        return cast(DispatchApi, remote("dispatch", DispatchApi, self.send))
-
-    @cached_property
-    def external_jobs(self) -> ExternalJobsApi:
-        return cast(ExternalJobsApi, remote("external_jobs", ExternalJobsApi, self.send))
-
-    @cached_property
-    def events(self) -> EventsApi:
-        from treadle.client.events import RemoteEvents
-
-        return RemoteEvents(self._http, self.url, self.send)
-
-    @cached_property
-    def flows(self) -> FlowsApi:
-        return cast(FlowsApi, remote("flows", FlowsApi, self.send))
-
-    @cached_property
-    def functions(self) -> FunctionsApi:
-        return cast(FunctionsApi, remote("functions", FunctionsApi, self.send))
-
-    @cached_property
-    def handlers(self) -> HandlersApi:
-        return cast(HandlersApi, remote("handlers", HandlersApi, self.send))
-
-    @cached_property
-    def lists(self) -> ListsApi:
-        return cast(ListsApi, remote("lists", ListsApi, self.send))
-
-    @cached_property
-    def objectives(self) -> ObjectivesApi:
-        return cast(ObjectivesApi, remote("objectives", ObjectivesApi, self.send))
-
-    @cached_property
-    def runs(self) -> RunsApi:
-        return cast(RunsApi, remote("runs", RunsApi, self.send))
-
-    @cached_property
-    def schedules(self) -> SchedulesApi:
-        return cast(SchedulesApi, remote("schedules", SchedulesApi, self.send))
-
-    @cached_property
-    def servers(self) -> ServersApi:
-        return cast(ServersApi, remote("servers", ServersApi, self.send))
-
-    @cached_property
-    def steps(self) -> StepsApi:
-        return cast(StepsApi, remote("steps", StepsApi, self.send))
-
-    @cached_property
-    def store(self) -> StoreApi:
-        return cast(StoreApi, remote("store", StoreApi, self.send))
-
-    @cached_property
-    def tasks(self) -> TasksApi:
-        return cast(TasksApi, remote("tasks", TasksApi, self.send))
-
-    @cached_property
-    def system(self) -> SystemApi:
-        return cast(SystemApi, remote("system", SystemApi, self.send))
-
-    @cached_property
-    def tokens(self) -> TokensApi:
-        return cast(TokensApi, remote("tokens", TokensApi, self.send))
-
-    @cached_property
-    def watchers(self) -> WatchersApi:
-        return cast(WatchersApi, remote("watchers", WatchersApi, self.send))
-
-    @cached_property
-    def work(self) -> WorkApi:
-        return cast(WorkApi, remote("work", WorkApi, self.send))
+            return RemoteEvents(self._http, self.url, self.send)
+        protocol = protocol_of(name)
+        methods = {call.name: _method(call, self.send) for call in calls_of(name, protocol)}
+        return type(f"Remote{protocol.__name__}", (protocol,), methods)()
 
     async def send(self, call: Call, options: dict[str, Any]) -> Any:
         """Make the call; raises the error that the server answers with."""
@@ -192,12 +99,6 @@ class Client(Api):
         if answer.is_success:
             return answer.content
         raise error_of(answer.status_code, answer.content)
-
-
-def remote(group: str, protocol: type, send: Callable[[Call, dict[str, Any]], Awaitable[Any]]) -> Any:
-    """The group's calls, each of which is sent."""
-    methods = {call.name: _method(call, send) for call in calls_of(group, protocol)}
-    return type(f"Remote{protocol.__name__}", (protocol,), methods)()
 
 
 def _method(call: Call, send: Callable[[Call, dict[str, Any]], Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

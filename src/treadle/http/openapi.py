@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from treadle.api.contract import PREFIX, Call
-from treadle.api.face import all_calls
+from treadle.api.facade import all_calls
 from treadle.http.access import COOKIE, CSRF_HEADER
 from treadle.http.problems import Problem
 from treadle.http.schemas import components as components_of_shapes

@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, create_model, model_validator
 
 from treadle.api.contract import KEY, PREFIX, Call, Parameter
-from treadle.api.face import all_calls
+from treadle.api.facade import all_calls
 from treadle.api.wire import to_builtins, to_json
 from treadle.http.app_state import front_of
 from treadle.http.names import named

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from treadle.api.face import Api
+from treadle.api.facade import Api
 from treadle.model.access import Scope
 
 T = TypeVar("T")

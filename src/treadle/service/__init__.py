@@ -1,9 +1,29 @@
-"""The contract carried out on an engine: writes through the kernel's services, reads through its read services.
+"""The contract (`treadle.api`) on an engine.
 
-One `Service` is made for each caller, with the access that the caller has: every call checks its scope here, whichever
-interface it came through, and acts under the caller's name.
+Every interface uses it: the routes are made from it, and pages, tools and commands call it. Each call checks the caller's
+access, calls a service of the kernel, and returns a public record.
 """
 
-from treadle.service.service import Service
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from treadle.api.facade import Api
+from treadle.engine import Engine
+from treadle.model.access import Access
 
 __all__ = ["Service"]
+
+
+class Service(Api):
+    """The contract on an engine, for one caller. A group is the class of its name in the module of its name."""
+
+    def __init__(self, engine: Engine, access: Access) -> None:
+        self.engine = engine
+        self.access = access
+
+    def make_group(self, name: str) -> Any:
+        """Load the group for this caller."""
+        kind = name.title().replace("_", "")
+        return getattr(import_module(f"treadle.service.{name}"), kind)(self.engine, self.access)

@@ -28,7 +28,7 @@ _JOBS = "external"
 """What a cursor of the second half of a check starts with: outside jobs' records, which are checked after all histories."""
 
 
-class StoreCalls(Group, StoreApi):
+class Store(Group, StoreApi):
     """See `StoreApi`."""
 
     async def info(self) -> StoreInfo:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import Request
 from fastapi.responses import Response
 
@@ -24,7 +26,7 @@ def add(site: Site) -> None:
     @site.action("/objectives")
     async def new(request: Request, service: Service) -> Response:
         form = await request.form()
-        levels = {name: level for name in ("importance", "urgency") if (level := whole(form, name)) is not None}
+        levels: dict[str, Any] = {name: level for name in ("importance", "urgency") if (level := whole(form, name)) is not None}
         criteria = [line.strip() for line in (text(form, "criteria") or "").splitlines() if line.strip()]
         made = await service.objectives.add(
             text(form, "title") or "", acceptance_criteria=criteria, prompt=text(form, "prompt"), **levels
