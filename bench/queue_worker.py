@@ -30,7 +30,7 @@ def noop_engine(name: str) -> Engine:
 
 async def drain(name: str, count: str) -> None:
     """Told to, run no-op tasks; say how many, when it began, and when the first and the last were seen settled."""
-    from treadle.cli.worker_process import calm_collector
+    from treadle.cli.process.worker import calm_collector
 
     engine = noop_engine(name)
     async with engine:
@@ -73,7 +73,7 @@ async def idle() -> None:
 
 async def steady(name: str, every: str) -> None:
     """Run no-op tasks until ended, and say after every so many how much memory that takes."""
-    from treadle.cli.worker_process import calm_collector
+    from treadle.cli.process.worker import calm_collector
 
     engine = noop_engine(name)
     every_, reported = int(every), 0

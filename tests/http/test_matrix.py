@@ -11,7 +11,7 @@ import httpx
 import pytest
 from tests.http.conftest import Stage, described
 
-from treadle.cli.mcp_mount import add_mcp
+from treadle.cli.process.mcp_mount import add_mcp
 from treadle.engine import Engine
 from treadle.http.access import COOKIE
 from treadle.http.app import make_app

@@ -46,10 +46,10 @@ def test_listing_tasks_on_sqlite_loads_no_package_that_it_does_not_need(tmp_path
     assert loaded(tmp_path, "enqueue", "greet", "--list", "night", "-p", "name=Ada")[0] == ["0"]
     packages, modules = loaded(tmp_path, "tasks", "list", "--state", "pending", "--list", "night")
     assert packages == ["0"]
-    assert "treadle.cli.tasks" in modules
+    assert "treadle.cli.commands.tasks" in modules
     others = {
-        "treadle.cli.runs",
-        "treadle.cli.serve",
+        "treadle.cli.commands.runs",
+        "treadle.cli.commands.serve",
         "treadle.api.runs",
         "treadle.service.runs",
         "treadle.agents",
@@ -62,7 +62,7 @@ def test_help_loads_no_command_and_no_engine(tmp_path: Path):
     packages, modules = loaded(tmp_path, "--help")
     assert packages == ["0"]
     assert {name for name in modules if name.startswith("treadle.cli.")} == {
-        f"treadle.cli.{name}" for name in ("app", "command", "exits")
+        f"treadle.cli.{name}" for name in ("app", "command", "exits", "output", "output.messages")
     }
     assert not any(name.startswith(("treadle.wiring", "treadle.api", "treadle.kernel")) for name in modules)
 

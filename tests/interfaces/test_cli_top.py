@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual.widgets import DataTable
 
-from treadle.cli.top import Look, headline, spark
-from treadle.cli.top_app import TopApp
+from treadle.cli.commands.top import Look, headline, spark
+from treadle.cli.output.top_screen import TopApp
 from treadle.engine import Engine
 from treadle.model.access import OPEN
 from treadle.model.errors import StoreUnavailable

@@ -15,7 +15,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine
-from treadle.cli.mcp_mount import add_mcp
+from treadle.cli.process.mcp_mount import add_mcp
 from treadle.http.server import HttpOptions, HttpServer
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.server import Context, make_server

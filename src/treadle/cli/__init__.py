@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from treadle.cli.exits import BUG, INTERRUPTED, exit_code_of, tell_error, tell_flow_error
+from treadle.cli.exits import BUG, INTERRUPTED, exit_code_of
+from treadle.cli.output.messages import tell_error, tell_flow_error
 from treadle.model.errors import InvalidFlow, NonRetryable, TreadleError
 
 

@@ -118,7 +118,7 @@ def _click_type(kind: Any, spec: Parameter) -> Any:
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    from treadle.cli.completion import values
+    from treadle.cli.commands.completion import values
 
     return values(ctx, param, incomplete)
 

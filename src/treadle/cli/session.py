@@ -21,6 +21,8 @@ from treadle.model.names import check_name
 from treadle.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from rich.console import Console, RenderableType
 
     from treadle.api.facade import Api
@@ -212,10 +214,17 @@ def run_command(body: Callable[..., Any], given: dict[str, Any], *, quiet: bool,
     if running is not None:
         import asyncio
 
-        from treadle.cli.loops import lasting_loop
-
         try:
             with asyncio.Runner(loop_factory=None if quiet else lasting_loop()) as runner:
                 runner.run(running)
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
+
+
+def lasting_loop() -> Callable[[], AbstractEventLoop] | None:
+    """A factory of faster event loops for commands that last, if uvloop is installed (the extra `fast`)."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return None
+    return new_event_loop

@@ -1,0 +1,221 @@
+"""`treadle compile`, `fmt` and `graph`: check, format and draw AFL sources."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from click.exceptions import Exit
+
+from treadle.cli.command import option
+from treadle.cli.exits import BAD_INPUT, FAILED
+from treadle.cli.input.sources import Files, Places, flow_name, read_sources
+from treadle.cli.output.format import plain
+from treadle.cli.output.messages import printable
+from treadle.cli.session import Session
+from treadle.model.errors import InvalidFlow, InvalidInput
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from treadle.api.flows import FlowGraph
+    from treadle.lang import Compiled, Diagnostic
+
+
+def compile_files(
+    session: Session,
+    files: Files,
+    check: Annotated[bool, option("--check", help="Only diagnostics: no program in the output of --json")] = False,
+    strict: Annotated[bool, option("--strict", help="Warnings count as errors")] = False,
+    output: Annotated[str | None, option("--output", "-o", metavar="FILE", help="Write the program as JSON; - is stdout")] = None,
+) -> None:
+    """Compile AFL sources together; all diagnostics at once, and exit 2 if there is an error."""
+    from treadle.lang import compile_sources  # the parser is loaded by those who compile
+
+    if check and output is not None:
+        raise InvalidInput("Give either --check or --output, not both.")
+    compiled = compile_sources(read_sources(files))
+    ok = compiled.ok and not (strict and compiled.warnings)
+    if not session.json:
+        tell_diagnostics(compiled)
+    if ok and output is not None:
+        _write(output, compiled.program)
+    if output != "-":
+        session.show(_as_json(compiled, ok, with_program=not check and output is None), lambda: _summary(compiled, ok))
+    if not ok:
+        raise Exit(BAD_INPUT)
+
+
+def tell_diagnostics(compiled: Compiled) -> None:
+    """All diagnostics for people, on stderr."""
+    for diagnostic in compiled.diagnostics:
+        sys.stderr.write(printable(diagnostic.render()) + "\n\n")
+    sys.stderr.flush()
+
+
+def _as_json(compiled: Compiled, ok: bool, *, with_program: bool) -> dict[str, Json]:
+    from treadle.lang import Program
+
+    value: dict[str, Json] = {
+        "ok": ok,
+        "digest": compiled.digest or None,
+        "diagnostics": [each.as_json() for each in compiled.diagnostics],
+    }
+    if compiled.ok:
+        program = Program.load(compiled.program)
+        value["workflows"] = [facet.qualified_name for facet in program.workflows]
+        value["event_facets"] = [facet.qualified_name for facet in program.event_facets]
+    if with_program and compiled.ok:
+        value["program"] = compiled.program
+    return value
+
+
+def _summary(compiled: Compiled, ok: bool) -> RenderableType:
+    from treadle.lang import Program
+
+    errors, warnings = len(compiled.errors), len(compiled.warnings)
+    counts = " and ".join(part for part in (_count(errors, "error"), _count(warnings, "warning")) if part)
+    if not ok:
+        return plain(f"Not compiled: {counts}.", "bold red")
+    program = Program.load(compiled.program)
+    workflows = ", ".join(facet.qualified_name for facet in program.workflows) or "none"
+    events = ", ".join(facet.qualified_name for facet in program.event_facets) or "none"
+    head = f"Compiled{f' with {counts}' if counts else ''}: {compiled.digest[:12]}"
+    return plain(f"{head}\n  workflows     {workflows}\n  event facets  {events}", "" if counts else "green")
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}" if number else ""
+
+
+def _write(output: str, program: dict[str, Json]) -> None:
+    text = json.dumps(program, ensure_ascii=False, indent=2) + "\n"
+    if output == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(output).write_text(text, "utf-8")
+    except OSError as error:
+        raise InvalidInput(f"{output} cannot be written: {error.strerror}.") from None
+
+
+@dataclass(frozen=True)
+class _Formatted:
+    name: str
+    before: str
+    after: str
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+
+def fmt(
+    session: Session,
+    files: Files,
+    check: Annotated[bool, option("--check", help="Change nothing; exit 1 if something would change")] = False,
+    diff: Annotated[bool, option("--diff", help="Change nothing; show what would change")] = False,
+) -> None:
+    """Format AFL files in place; `-` formats stdin to stdout. If one cannot be parsed, none is changed."""
+    if "-" in files and len(files) > 1:
+        raise InvalidInput("- (stdin) stands alone.")
+    done = _format(read_sources(files))
+    changed = [each for each in done if each.changed]
+    if files == ["-"] and not (check or diff):
+        sys.stdout.write(done[0].after)
+        return
+    if not (check or diff):
+        for each in changed:
+            _rewrite(each)
+    value = {"files": [{"file": each.name, "changed": each.changed} for each in done], "written": not (check or diff)}
+    session.show(value, lambda: plain(_told(done, changed, check=check, diff=diff)))
+    if check and changed:
+        raise Exit(FAILED)
+
+
+def _format(sources: list[tuple[str, str]]) -> list[_Formatted]:
+    from treadle.lang import CannotFormat, format_source  # the parser is loaded by those who need it
+
+    done: list[_Formatted] = []
+    problems: list[Diagnostic] = []
+    for name, text in sources:
+        try:
+            done.append(_Formatted(name, text, format_source(text, name)))
+        except CannotFormat as error:
+            problems += error.diagnostics
+    if problems:
+        raise InvalidFlow("There are syntax errors; nothing was changed.", tuple(problems))
+    return done
+
+
+def _rewrite(each: _Formatted) -> None:
+    try:
+        Path(each.name).write_text(each.after, "utf-8")
+    except OSError as error:
+        raise InvalidInput(f"{each.name} cannot be written: {error.strerror}.") from None
+
+
+def _told(done: list[_Formatted], changed: list[_Formatted], *, check: bool, diff: bool) -> str:
+    if diff:
+        return "\n".join(_diff(each) for each in changed) or f"{len(done)} already formatted"
+    verb = "would be formatted" if check else "formatted"
+    lines = [f"{each.name}: {verb}" for each in changed]
+    unchanged = len(done) - len(changed)
+    return "\n".join([*lines, f"{len(changed)} {verb}, {unchanged} unchanged"])
+
+
+def _diff(each: _Formatted) -> str:
+    lines = difflib.unified_diff(
+        each.before.splitlines(), each.after.splitlines(), each.name, f"{each.name} (formatted)", lineterm=""
+    )
+    return printable("\n".join(lines))
+
+
+class GraphFormat(StrEnum):
+    """What `treadle graph` can write."""
+
+    JSON = "json"
+    DOT = "dot"
+    MERMAID = "mermaid"
+
+
+async def graph(
+    session: Session,
+    places: Places,
+    workflow: Annotated[str | None, option(help="Only this one; default: all workflows of the flow")] = None,
+    form: Annotated[GraphFormat, option("--format", help="dot is for Graphviz")] = GraphFormat.MERMAID,
+) -> None:
+    """Print the steps of workflows and what they wait for, as a graph."""
+    from treadle.api.flows import SourceText
+
+    name = flow_name(places)
+    if name is None:
+        sources = [SourceText(each, text) for each, text in read_sources(places)]
+        async with session.api(scratch=True) as api:
+            made = await api.flows.draw(sources, workflow=workflow)
+    else:
+        async with session.api() as api:
+            made = await api.flows.graph(name, workflow=workflow)
+    match GraphFormat.JSON if session.json else form:
+        case GraphFormat.JSON:
+            text = json.dumps(_graph_json(made), ensure_ascii=False, indent=2) + "\n"
+        case GraphFormat.DOT:
+            text = made.dot
+        case GraphFormat.MERMAID:
+            text = made.mermaid
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _graph_json(made: FlowGraph) -> dict[str, Json]:
+    return {
+        "nodes": [{"id": each.id, "label": each.label, "kind": each.kind, "group": each.group} for each in made.nodes],
+        "edges": [{"source": each.source, "target": each.target, "kind": each.kind} for each in made.edges],
+        "groups": [{"id": each.id, "label": each.label, "parent": each.parent} for each in made.groups],
+    }

@@ -1,0 +1,172 @@
+"""`treadle approvals ...`: what waits for a person, and deciding it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from click.exceptions import Exit
+
+from treadle.api.approvals import ApprovalAnswer, ApprovalAnswers
+from treadle.cli.command import argument, option
+from treadle.cli.exits import FAILED, exit_code_of_code
+from treadle.cli.input.values import edits as parse_edits
+from treadle.cli.output.format import ago, facts, grid, ms, plain, pretty, short, state, when
+from treadle.cli.session import Session
+from treadle.model.approvals import APPROVE
+from treadle.model.clock import as_text
+from treadle.model.errors import InvalidInput
+from treadle.model.names import APPROVAL
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rich.console import RenderableType
+
+    from treadle.api.approvals import ApprovalDetail, ApprovalPage
+
+Ids = Annotated[list[str], argument(metavar="ID...", help="The approvals' ids")]
+Reason = Annotated[str | None, option(help="Why; kept with the approval, and told to the work")]
+As = Annotated[str | None, option("--as", metavar="NAME", help="Who decides; default: your login name")]
+Group = Annotated[list[str] | None, option("--group", metavar="NAME", help="A group that you are in; may be repeated")]
+
+_PAGE = 50
+_MANY = 100
+"""Approvals that one call decides."""
+
+
+async def list_approvals(
+    session: Session,
+    states: Annotated[
+        list[str] | None, option("--state", metavar="STATE", help="Only these; may be repeated; default: pending")
+    ] = None,
+    every: Annotated[bool, option("--all", help="Those that are decided, expired or canceled too")] = False,
+    task_id: Annotated[str | None, option("--task", metavar="ID", help="Only of this task")] = None,
+    run_id: Annotated[str | None, option("--run", metavar="ID", help="Only of this run")] = None,
+    limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="The next page: only approvals older than this one")] = None,
+) -> None:
+    """List approvals that wait for a decision, newest first."""
+    async with session.api() as api:
+        page = await api.approvals.list(state=states or (), every=every, task_id=task_id, run_id=run_id, limit=limit, before=before)
+        now = (await api.system.time()).now
+    given = {"state": states, "all": every, "task": task_id, "run": run_id, "limit": None if limit == _PAGE else limit}
+    session.show(page, lambda: _table(page, now, session.again("approvals list", **given, before=page.next_before)))
+
+
+async def show(session: Session, approval_id: Annotated[str, argument(metavar="ID", help="The approval's id")]) -> None:
+    """Everything about one approval: the question, its context, votes and history."""
+    async with session.api() as api:
+        found = await api.approvals.get(approval_id)
+        now = (await api.system.time()).now
+    session.show(found, lambda: _one(found, now))
+
+
+async def approve(
+    session: Session,
+    ids: Ids,
+    reason: Reason = None,
+    edit: Annotated[
+        str | None, option(metavar="JSON", help="Change the context first: JSON object, @file or -; laid over it")
+    ] = None,
+    actor: As = None,
+    groups: Group = None,
+) -> None:
+    """Approve; the work that waits goes on at once. Several ids are decided each by itself."""
+    if edit is not None and len(set(ids)) > 1:
+        raise InvalidInput("--edit goes with one approval: what is edited is the context of that one.")
+    await _decide(session, ids, "approve", reason, parse_edits(edit), actor, groups)
+
+
+async def deny(session: Session, ids: Ids, reason: Reason = None, actor: As = None, groups: Group = None) -> None:
+    """Deny; the task that waits fails at once. Several ids are decided each by itself."""
+    await _decide(session, ids, "deny", reason, None, actor, groups)
+
+
+async def _decide(
+    session: Session,
+    ids: list[str],
+    decision: Literal["approve", "deny"],
+    reason: str | None,
+    edits: dict[str, Json] | None,
+    actor: str | None,
+    groups: list[str] | None,
+) -> None:
+    """One that fails is an error; of several, all are tried, and what came of each is shown."""
+    session.refuse_claims(actor, groups)
+    who = actor or session.actor.removeprefix("cli:")
+    async with session.api(actor=who, groups=groups or ()) as api:
+        if len(set(ids)) == 1:
+            deciding = (
+                api.approvals.approve(ids[0], reason=reason, edits=edits)
+                if decision == APPROVE
+                else api.approvals.deny(ids[0], reason=reason)
+            )
+            done = await deciding
+            session.show(done, lambda: plain(done.standing))
+            return
+        each_once = list(dict.fromkeys(ids))
+        answers: list[ApprovalAnswer] = []
+        for first in range(0, len(each_once), _MANY):
+            answers += (await api.approvals.decide_many(each_once[first : first + _MANY], decision, reason=reason)).answers
+    found = ApprovalAnswers(answers)
+    session.show(found, lambda: plain("\n".join(each.text for each in answers)))
+    errors = [each.error for each in answers if each.error is not None]
+    if errors:
+        codes = {exit_code_of_code(error.code) for error in errors}
+        raise Exit(codes.pop() if len(codes) == 1 else FAILED)
+
+
+def _table(page: ApprovalPage, now: datetime, more: str) -> RenderableType:
+    from rich.console import Group as Together
+
+    if not page.approvals:
+        return plain("No approvals.")
+    table = grid("id", "state", "question", "of", "deciders", "votes", "asked", "expires")
+    for each in page.approvals:
+        table.add_row(
+            each.id,
+            state(each.state),
+            plain(short(each.title)),
+            plain(f"run {each.run_id}" if each.task_name == APPROVAL else each.task_name),
+            plain(short(", ".join(each.deciders) or "anyone", 30)),
+            f"{sum(vote.decision == APPROVE for vote in each.votes)}/{each.quorum}",
+            ago(each.requested_at, now),
+            ago(each.expires_at, now),
+        )
+    return Together(table, plain(f"More: {more}", "dim")) if page.next_before else table
+
+
+def _one(approval: ApprovalDetail, now: datetime) -> RenderableType:
+    from rich.console import Group as Together
+
+    rows: list[tuple[str, object]] = [
+        ("state", state(approval.state)),
+        ("task", f"{approval.task_name} {approval.task_id}"),
+        ("run", approval.run_id or "-"),
+        ("asked", when(approval.requested_at, now)),
+        ("asked by", approval.requested_by or "-"),
+        ("may decide", ", ".join(approval.deciders) or "anyone"),
+        ("needs", f"{approval.quorum} to approve, {approval.denials} to deny"),
+        ("may be edited", "yes" if approval.edits else "no"),
+        ("expires", f"{when(approval.expires_at, now)}{', then it is asked again' if approval.on_expiry == 'ask_again' else ''}"),
+        ("next reminder", when(approval.remind_at, now)),
+        ("next escalation", when(approval.escalate_at, now)),
+    ]
+    for name, value in (
+        ("ended by", approval.ended_by),
+        ("reason", approval.reason),
+        ("edited by", approval.edited_by),
+        ("asked before as", approval.previous_id),
+        ("asked again as", approval.next_id),
+    ):
+        if value:
+            rows.append((name, value))
+    parts: list[RenderableType] = [plain(approval.title, "bold"), facts(rows), plain("\nContext", "bold"), pretty(approval.context)]
+    if approval.moves:
+        table = grid(">", "at", "move", "by", "data")
+        for move in approval.moves:
+            text = "; ".join(f"{name} {value}" for name, value in (move.data or {}).items())
+            table.add_row(str(move.version), as_text(ms(move.at)), plain(move.move), plain(move.actor or ""), plain(short(text)))
+        parts += [plain("\nHistory", "bold"), table]
+    return Together(*parts)

@@ -1,0 +1,224 @@
+"""`treadle dlq ...`: what failed for good, grouped by what it failed of; retried and discarded one by one or in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+from treadle.api.dead_letters import BATCH
+from treadle.api.wire import to_builtins
+from treadle.cli.command import Options, argument, option
+from treadle.cli.input.values import payload as parse_payload
+from treadle.cli.input.values import seconds
+from treadle.cli.output.format import ago, facts, grid, plain, short, when
+from treadle.cli.output.messages import end_progress, tell_progress
+from treadle.cli.session import Session
+from treadle.model.errors import InvalidInput, NothingMatches
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from treadle.api.dead_letters import Letter, LetterGroup, LettersChanged
+
+Fingerprint = Annotated[str | None, option(metavar="PRINT", help="Only with this fingerprint, as `dlq show` gives it")]
+
+_SHOWN = 10
+_PAGE = 50
+
+
+@dataclass(frozen=True)
+class Filter(Options):
+    """Which dead letters."""
+
+    name: Annotated[str | None, option(help="Only of this handler name")] = None
+    task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")] = None
+    code: Annotated[str | None, option("--code", metavar="CODE", help="Only with this error code")] = None
+    older_than: Annotated[str | None, option(metavar="AGE", help="Only what failed longer ago, e.g. 2h")] = None
+    newer_than: Annotated[str | None, option(metavar="AGE", help="Only what failed since, e.g. 15m")] = None
+
+    def asked(self) -> dict[str, Any]:
+        """As the calls take it."""
+        return {
+            "name": self.name,
+            "task_list": self.task_list,
+            "error_code": self.code,
+            "older_than": seconds(self.older_than, "--older-than"),
+            "newer_than": seconds(self.newer_than, "--newer-than"),
+        }
+
+    def typed(self) -> dict[str, Any]:
+        """As it was typed."""
+        ages = {"older_than": self.older_than, "newer_than": self.newer_than}
+        return {"name": self.name, "list": self.task_list, "code": self.code} | ages
+
+
+@dataclass(frozen=True)
+class Choice(Filter):
+    """Which dead letters to change, and whether to."""
+
+    fingerprint: Fingerprint = None
+    ids: Annotated[list[str] | None, argument(metavar="[ID]...", help="These tasks, instead of a filter")] = None
+    everything: Annotated[bool, option("--all", help="Yes, all dead letters of the namespace")] = False
+    dry_run: Annotated[bool, option("--dry-run", help="Only say how many; change nothing")] = False
+
+    def parts(self) -> list[dict[str, Any]]:
+        """What to call with, one after another; bad input is refused before the store is opened."""
+        filters = self.asked() | {"fingerprint": self.fingerprint}
+        given = any(value is not None for value in filters.values())
+        if sum((bool(self.ids), given, self.everything)) != 1:
+            raise InvalidInput(
+                "Say which: ids, or a filter (--name, --list, --code, --fingerprint, --older-than, --newer-than), or --all."
+            )
+        if self.ids:
+            ids = list(dict.fromkeys(self.ids))
+            return [{"ids": ids[at : at + BATCH], "dry_run": self.dry_run} for at in range(0, len(ids), BATCH)]
+        return [filters | {"everything": self.everything, "dry_run": self.dry_run}]
+
+
+async def list_letters(
+    session: Session,
+    which: Filter,
+    fingerprint: Fingerprint = None,
+    limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
+    before: Annotated[int | None, option(metavar="SEQ", help="The next page: only what failed before this")] = None,
+) -> None:
+    """List dead letters, the last to fail first."""
+    asked = which.asked()
+    async with session.api() as api:
+        page = await api.dead_letters.list(**asked, fingerprint=fingerprint, limit=limit, before=before)
+        now = (await api.system.time()).now
+    given = which.typed() | {"fingerprint": fingerprint, "limit": None if limit == _PAGE else limit}
+    hint = session.again("dlq list", **given, before=page.next_before)
+    session.show(page, lambda: _letters(page.letters, now, hint if page.next_before else None))
+
+
+async def show(
+    session: Session,
+    which: Filter,
+    wanted: Annotated[str | None, argument(metavar="[FINGERPRINT]", help="One group, with its last error")] = None,
+    limit: Annotated[int, option(help="At most that many groups, up to 1000")] = 50,
+) -> None:
+    """Show dead letters grouped by what they failed of, the biggest group first; or one group in full."""
+    asked = which.asked() | {"fingerprint": wanted}
+    letters: list[Letter] = []
+    async with session.api() as api:
+        groups = (await api.dead_letters.groups(**asked, limit=limit)).groups
+        if wanted is not None and not groups:
+            raise NothingMatches(f"No dead letter has the fingerprint {wanted}; `treadle dlq show` lists what there is.")
+        if wanted is not None:
+            letters = (await api.dead_letters.list(**asked, limit=_SHOWN)).letters
+        now = (await api.system.time()).now
+    value = {"groups": to_builtins(groups)} | ({} if wanted is None else {"letters": to_builtins(letters)})
+    session.show(value, lambda: _groups(groups, now) if wanted is None else _group(groups, letters, now))
+
+
+async def retry(
+    session: Session,
+    which: Choice,
+    payload: Annotated[str | None, option(metavar="JSON", help="A new payload for all of them: JSON object, @file or -")] = None,
+) -> None:
+    """Make dead letters live again, by id or by filter, in batches. Those of runs are retried with their run."""
+    edited, parts = parse_payload(payload), which.parts()
+    async with session.api() as api:
+        await _tell(session, "retried", _changes(parts, lambda **options: api.dead_letters.retry(payload=edited, **options)))
+
+
+async def discard(session: Session, which: Choice) -> None:
+    """Take dead letters out of the queue, by id or by filter: they end as canceled, and keep what they failed of."""
+    parts = which.parts()
+    async with session.api() as api:
+        await _tell(session, "discarded", _changes(parts, api.dead_letters.discard))
+
+
+async def _changes(parts: Sequence[dict[str, Any]], act: Callable[..., Awaitable[LettersChanged]]) -> AsyncIterator[LettersChanged]:
+    """What each call came to, until all is done."""
+    for part in parts:
+        after: str | None = None
+        while True:
+            changed = await act(**part, after=after)
+            yield changed
+            if (after := changed.next_after) is None:
+                break
+
+
+# --- telling ---
+
+
+async def _tell(session: Session, word: str, changes: AsyncIterator[LettersChanged]) -> None:
+    """How far it is, while it goes on; then what came of it."""
+    done = of_runs = passed_over = matched = met = 0
+    dry_run = False
+    async for part in changes:
+        done, of_runs, passed_over = done + part.done, of_runs + part.of_runs, passed_over + part.passed_over
+        matched, dry_run = max(matched, part.matched), part.dry_run
+        met = done + of_runs + passed_over
+        if part.next_after is not None:
+            tell_progress(session, f"{met} of {matched} {word}")
+    end_progress(session)
+    lines = [f"{done} {'would be ' if dry_run else ''}{word}"]
+    if of_runs:
+        lines.append(f"{of_runs} left alone: they belong to runs (`treadle runs retry RUN`)")
+    if passed_over:
+        lines.append(f"{passed_over} passed over: somebody else has changed them meanwhile")
+    value = {"matched": met, "done": done, "of_runs": of_runs, "passed_over": passed_over, "dry_run": dry_run}
+    session.show(value, lambda: plain("; ".join(lines)))
+
+
+def _letters(found: list[Letter], now: datetime, more: str | None) -> RenderableType:
+    from rich.console import Group
+
+    if not found:
+        return plain("No dead letters.")
+    table = grid("id", "name", "code", "fingerprint", ">attempt", "failed", "error")
+    for task in found:
+        table.add_row(
+            task.id,
+            plain(task.name),
+            plain(task.error_code),
+            plain(task.fingerprint),
+            str(task.attempt),
+            ago(task.finished_at, now),
+            plain(short(_message(task.error))),
+        )
+    return Group(table, plain(f"More: {more}", "dim")) if more else table
+
+
+def _groups(groups: list[LetterGroup], now: datetime) -> RenderableType:
+    if not groups:
+        return plain("No dead letters.")
+    table = grid("fingerprint", "name", "code", ">count", "first", "last", "last error")
+    for group in groups:
+        table.add_row(
+            plain(group.fingerprint),
+            plain(group.name),
+            plain(group.error_code),
+            str(group.count),
+            ago(group.first_at, now),
+            ago(group.last_at, now),
+            plain(short(_message(group.error))),
+        )
+    return table
+
+
+def _group(groups: list[LetterGroup], letters: list[Letter], now: datetime) -> RenderableType:
+    from rich.console import Group
+
+    parts: list[RenderableType] = []
+    for group in groups:
+        rows: list[tuple[str, object]] = [
+            ("name", group.name),
+            ("code", group.error_code),
+            ("count", f"{group.count}, {group.of_runs} of them of runs" if group.of_runs else group.count),
+            ("first", when(group.first_at, now)),
+            ("last", when(group.last_at, now)),
+            ("error", _message(group.error)),
+        ]
+        trace = (group.error or {}).get("traceback")
+        parts += [plain(group.fingerprint, "bold"), facts(rows), *([plain(f"\n{trace}", "dim")] if trace else [])]
+    return Group(*parts, _letters(letters, now, None))
+
+
+def _message(error: Any) -> str:
+    return str((error or {}).get("message", ""))

@@ -1,0 +1,145 @@
+"""`treadle enqueue`: put a task into the store, and wait for its result if asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from contextlib import suppress
+from typing import Annotated
+
+from click.exceptions import Exit
+
+from treadle.api.facade import Api
+from treadle.api.tasks import WAIT_LIMIT, TaskMade, TaskResult
+from treadle.cli.command import argument, option
+from treadle.cli.exits import FAILED, WaitTimedOut
+from treadle.cli.input.values import payload as parse_payload
+from treadle.cli.input.values import seconds
+from treadle.cli.output.format import plain, pretty
+from treadle.cli.output.messages import tell_error, tell_warning
+from treadle.cli.process.crash import arm_crash
+from treadle.cli.session import Session
+from treadle.kernel.queue.service import TaskSpec
+from treadle.model.errors import Forbidden, InvalidInput, TaskFailed
+from treadle.model.names import DEFAULT_LIST
+from treadle.model.states import TaskState
+
+
+async def enqueue(
+    session: Session,
+    name: Annotated[str, argument(help="The handler's name, e.g. billing.Charge")],
+    payload: Annotated[str | None, option(metavar="JSON", help="A JSON object, @file to read one, - to read it from stdin")] = None,
+    parameters: Annotated[
+        list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload; JSON, else text")
+    ] = None,
+    delay: Annotated[str | None, option(metavar="DURATION", help="Not before that: 90, 1.5s, 5m, 2h, 1d")] = None,
+    priority: Annotated[int, option(help="Smaller runs first")] = 0,
+    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers choose")] = DEFAULT_LIST,
+    unique_key: Annotated[str | None, option(metavar="KEY", help="While a task with it is live, that one is meant")] = None,
+    idempotency_key: Annotated[
+        str | None, option(metavar="KEY", help="For a week it stands for this task, also when that has ended")
+    ] = None,
+    limit_key: Annotated[str | None, option(metavar="KEY", help="Counts against the limit of this key")] = None,
+    key_limit: Annotated[
+        int | None, option("--limit", metavar="N", help="At most so many with the key run at once, unless an operator said")
+    ] = None,
+    retry: Annotated[int | None, option(metavar="N", help="Retries after a failure; default: what the handler says")] = None,
+    timeout: Annotated[str | None, option(metavar="DURATION", help="Longest time for one attempt")] = None,
+    deadline: Annotated[str | None, option(metavar="DURATION", help="Not worth doing after that")] = None,
+    wait: Annotated[bool, option("--wait", help="Wait for the result and print it; exit 1 if it failed")] = False,
+    wait_for: Annotated[str | None, option(metavar="DURATION", help="Wait at most that long; exit 6 after it")] = None,
+) -> None:
+    """Put a task into the store; when this returns, it is durable."""
+    arm_crash(session.settings.crash_at)
+    value = parse_payload(payload, parameters or ())
+    limit = seconds(wait_for, "--wait-for")
+    if limit is not None and limit < 0:
+        raise InvalidInput("--wait-for must be zero or more.")
+    spec = TaskSpec(
+        name=name,
+        payload=value,
+        delay=seconds(delay, "--delay"),
+        priority=priority,
+        task_list=task_list,
+        unique_key=unique_key,
+        idempotency_key=idempotency_key,
+        limit_key=limit_key,
+        limit=key_limit,
+        retry=retry,
+        timeout=seconds(timeout, "--timeout"),
+        deadline=seconds(deadline, "--deadline"),
+    )
+    async with session.api(migrate=True, first=lambda engine: engine.kernel.queue.check([spec])) as api:
+        made = await api.tasks.enqueue(
+            name,
+            value,
+            delay=seconds(delay, "--delay"),
+            priority=priority,
+            task_list=task_list,
+            unique_key=unique_key,
+            idempotency_key=idempotency_key,
+            limit_key=limit_key,
+            limit=key_limit,
+            retry=retry,
+            timeout=seconds(timeout, "--timeout"),
+            deadline=seconds(deadline, "--deadline"),
+        )
+        if wait or limit is not None:
+            await _wait(session, api, made, limit)
+        else:
+            said = f"Enqueued {name} as {made.id}" if made.created else f"A task has that key already: {made.id}"
+            session.show(made, lambda: plain(said))
+            if made.created and not session.json:
+                with suppress(Forbidden):  # a token may be for enqueueing alone
+                    await _warn(api, made)
+
+
+async def _warn(api: Api, made: TaskMade) -> None:
+    """Say on stderr that nobody can take the task now, which may be a slip in its name; workers may yet come."""
+    reason = await api.tasks.why(made.id)
+    if reason.code == "no_worker":
+        tell_warning(f"task {made.id} waits: {reason.text}")
+
+
+async def _wait(session: Session, api: Api, made: TaskMade, limit: float | None) -> None:
+    """Show the result alone, so that it can be piped; how it failed, and what it waits for, goes to stderr."""
+    if not session.json:
+        await _warn(api, made)
+    try:
+        ended = await _end_of(api, made, limit)
+    except asyncio.CancelledError:
+        tell_warning(f"task {made.id} goes on; `treadle why {made.id}` says more")
+        raise
+    shown = {"id": made.id, "name": made.name, "created": made.created, "state": ended.state, "result": ended.result}
+    if ended.state == TaskState.COMPLETED:
+        session.show(shown, lambda: pretty(ended.result))
+        return
+    if session.json:
+        session.show(shown | {"error": ended.error}, lambda: plain(""))
+    tell_error(f"task_{ended.state}", _how(ended), as_json=session.json)
+    raise Exit(FAILED)
+
+
+async def _end_of(api: Api, made: TaskMade, limit: float | None) -> TaskResult:
+    """What the task came to, once it has ended."""
+    left = math.inf if limit is None else limit
+    while True:
+        part = min(left, WAIT_LIMIT)
+        ended = await api.tasks.result(made.id, wait_for=part)
+        left -= part
+        if ended.finished:
+            return ended
+        if left <= 0:
+            raise WaitTimedOut(f"Task {made.id} has not ended after {limit:g} s; it goes on. `treadle why {made.id}` says more.")
+
+
+def _how(ended: TaskResult) -> str:
+    """How a task ended that did not complete."""
+    message = (ended.error or {}).get("message", "")
+    match ended.state:
+        case TaskState.FAILED:
+            return str(TaskFailed(ended.id, ended.error_code or "failed", message))
+        case TaskState.CANCELED:
+            return f"Task {ended.id} was canceled: {message}"
+        case _:
+            return f"Task {ended.id} ended as {ended.state}."

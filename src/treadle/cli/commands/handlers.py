@@ -1,0 +1,125 @@
+"""`treadle handlers ...`: which function handles the tasks of a facet, for runners that load it themselves."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from treadle.api.tasks import WAIT_LIMIT
+from treadle.cli.command import argument, option
+from treadle.cli.commands.runner import Roots, with_roots
+from treadle.cli.input.values import payload as parse_payload
+from treadle.cli.input.values import seconds
+from treadle.cli.output.format import ago, grid, plain, pretty
+from treadle.cli.output.messages import tell_warning
+from treadle.cli.session import Session
+from treadle.model.errors import InvalidInput, NonRetryable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from treadle.api.handlers import Handler
+
+Facet = Annotated[str, argument(metavar="FACET", help="The event facet's qualified name, e.g. billing.ProcessPayment")]
+
+
+async def list_handlers(session: Session) -> None:
+    """List the registrations, and what of their requirements is missing here (or where the server is)."""
+    async with session.api() as api:
+        found = await api.handlers.list()
+        now = (await api.system.time()).now
+    session.show(found, lambda: _table(found.handlers, now))
+
+
+async def register(
+    session: Session,
+    facet: Facet,
+    module: Annotated[str, argument(metavar="MODULE", help="package.module, or file:///path/to/module.py")],
+    entrypoint: Annotated[str, option(metavar="NAME", help="The function in it")] = "handle",
+    version: Annotated[str, option(help="For people")] = "1.0.0",
+    checksum: Annotated[str, option(help="Changing it makes runners load the module anew")] = "",
+    timeout: Annotated[str, option(metavar="DURATION", help="Longest time for one attempt")] = "30s",
+    requirements: Annotated[
+        list[str] | None, option("--requires", metavar="REQUIREMENT", help="As pip has it: 'requests>=2.31'; may be repeated")
+    ] = None,
+    metadata: Annotated[str | None, option(metavar="JSON", help="An object that the function is given")] = None,
+    roots: Roots = None,
+) -> None:
+    """Register a handler, or replace the facet's; running runners see it with their next refresh."""
+    limit, given = seconds(timeout, "--timeout") or 0, parse_payload(metadata)
+    async with _rooted(session, roots).api(migrate=True) as api:
+        made = await api.handlers.register(
+            facet,
+            module,
+            entrypoint=entrypoint,
+            version=version,
+            checksum=checksum,
+            timeout=limit,
+            requirements=requirements or (),
+            metadata=given,
+        )
+    if made.missing_module is not None:
+        tell_warning(f"{made.missing_module} It is looked for when a task comes.")
+    for missing in made.missing_requirements:
+        tell_warning(f"the handler needs {missing}")
+    session.show(made, lambda: plain(f"{facet} is handled by {entrypoint} of {module}"))
+
+
+async def remove(session: Session, facet: Facet) -> None:
+    """Remove a registration; tasks of the facet wait until there is another."""
+    async with session.api() as api:
+        gone = await api.handlers.remove(facet)
+    session.show(gone, lambda: plain(f"Removed the handler of {facet}"))
+
+
+async def try_out(
+    session: Session,
+    facet: Facet,
+    payload: Annotated[str | None, option(metavar="JSON", help="A JSON object, @file, or - for stdin")] = None,
+    parameters: Annotated[
+        list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload; JSON, else text")
+    ] = None,
+    roots: Roots = None,
+) -> None:
+    """Load a registered handler here (or where the server is) and call it with a payload; nothing is stored.
+
+    Exit 1 and the code that a task would fail with: import_failed, entrypoint_missing, handler_error, or the handler's own.
+    """
+    given = parse_payload(payload, parameters or ()) or {}
+    async with _rooted(session, roots).api() as api:
+        trial = await api.handlers.test(facet, given, wait_for=WAIT_LIMIT)
+    for missing in trial.missing_requirements:
+        tell_warning(f"the handler needs {missing}")
+    sys.stderr.write(trial.output)
+    if trial.error_code is not None:
+        raise NonRetryable(trial.error or "", trial.error_code)
+    result = trial.result or {}
+    session.show(result, lambda: pretty(result))
+
+
+def _rooted(session: Session, roots: list[Path] | None) -> Session:
+    """The same session where modules may be loaded from these folders."""
+    if roots and session.chosen.remote:
+        raise InvalidInput("--root is for this machine; where a server loads modules from is set there, by TREADLE_HANDLER_ROOTS.")
+    return replace(session, settings=with_roots(session, roots))
+
+
+def _table(found: list[Handler], now: datetime) -> RenderableType:
+    if not found:
+        return plain("No handlers. `treadle handlers register FACET MODULE` adds one.")
+    table = grid("facet", "module", "entry point", "version", ">timeout", "updated", "missing")
+    for each in found:
+        missing = [*([each.module_uri] if each.missing_module else []), *each.missing_requirements]
+        table.add_row(
+            plain(each.facet_name),
+            plain(each.module_uri),
+            plain(each.entrypoint),
+            plain(each.version),
+            f"{each.timeout_ms / 1000:g} s",
+            ago(each.updated_at, now),
+            plain(", ".join(missing) or "-"),
+        )
+    return table

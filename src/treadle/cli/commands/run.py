@@ -1,0 +1,265 @@
+"""`treadle run` and `treadle submit`: start a run, watch it here or leave it to the workers, print its outputs."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Annotated
+
+from click.exceptions import Exit
+
+from treadle.api.tasks import WAIT_LIMIT
+from treadle.api.wire import to_builtins
+from treadle.cli.command import option
+from treadle.cli.commands.worker import Llm
+from treadle.cli.exits import FAILED, INTERRUPTED, WaitTimedOut
+from treadle.cli.input.plan import (
+    InputOption,
+    InputsOption,
+    LenientOption,
+    Plan,
+    Wanted,
+    WorkflowOption,
+    preflight,
+    tell_what_is_missing,
+)
+from treadle.cli.input.sources import Places
+from treadle.cli.input.values import seconds
+from treadle.cli.output.format import plain, pretty
+from treadle.cli.output.messages import tell_error
+from treadle.cli.output.run import Watcher
+from treadle.cli.process.crash import arm_crash
+from treadle.cli.process.engines import load_engines
+from treadle.cli.process.worker import enable_llm, leave_threads_behind, stop_signal
+from treadle.cli.session import NotOverHttp, Session
+from treadle.engine import Engine
+from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
+from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed
+from treadle.model.names import DEFAULT_LIST, check_key, check_name
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from treadle.api.facade import Api
+    from treadle.api.runs import RunOutputs
+
+HandlersHere = Annotated[
+    list[str] | None,
+    option("--handlers", metavar="MODULE", help="Work on it here with these: package.module or path/to/file.py; may be repeated"),
+]
+_GRACE = 10.0
+
+
+async def run(
+    session: Session,
+    places: Places,
+    workflow: WorkflowOption = None,
+    pairs: InputOption = None,
+    whole: InputsOption = None,
+    handlers: HandlersHere = None,
+    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list of the run, served here")] = DEFAULT_LIST,
+    lenient: LenientOption = False,
+    llm: Llm = False,
+) -> None:
+    """Run a workflow to its end and print its outputs; this process is a worker meanwhile.
+
+    Everything is in the store as always: Ctrl-C pauses the run, and `treadle runs resume ID --handlers MODULE` goes on with it.
+    With --server, the workers there do it, and this only watches.
+    """
+    arm_crash(session.settings.crash_at)
+    check_name(task_list, "task list")
+    if session.chosen.remote:
+        if handlers or llm:
+            raise NotOverHttp("Handlers work on a store, not on a server: leave --handlers and --llm out, or --server.")
+        await _run_there(session, Wanted(places, workflow, pairs or (), whole, lenient), task_list)
+        return
+    engines = load_engines(session, handlers or [])
+    wanted, engine = Wanted(places, workflow, pairs or (), whole, lenient), engines[0]
+    checked = None if wanted.is_stored else wanted.plan_files(engine)
+    if llm:
+        enable_llm(engine)
+    stop = stop_signal()
+    async with opened(engines):
+        plan = checked or await wanted.plan(engine)
+        await preflight(session, engine, plan, task_list)
+        started = await engine.start_run(plan.flow, plan.workflow.qualified_name, plan.inputs, lenient=lenient, task_list=task_list)
+        await work_on(session, engine, started.id, task_list, stop, handlers or [])
+
+
+@asynccontextmanager
+async def opened(engines: Sequence[Engine]) -> AsyncIterator[None]:
+    """All engines open, so that handlers can use theirs."""
+    async with AsyncExitStack() as stack:
+        for engine in engines:
+            await stack.enter_async_context(engine)
+        yield
+
+
+async def _run_there(session: Session, wanted: Wanted, task_list: str) -> None:
+    """Start the run on the server, and watch it to its end."""
+    checked = None if wanted.is_stored else wanted.plan_files(Engine("memory://", settings=session.settings))
+    stop = stop_signal()
+    async with session.api() as api:
+        started = await wanted.start(api, checked, task_list=task_list)
+        if not session.json:
+            tell_what_is_missing(started)
+        ended = await Watcher(session, api, started.id).watch(stop)
+        if ended is None:
+            message = f"Run {started.id} goes on at the server; `treadle runs show {started.id}` shows how far it is."
+            tell_error("interrupted", message, as_json=session.json)
+            raise Exit(INTERRUPTED)
+        show_outputs(session, to_builtins(await api.runs.get(started.id)), ended)
+
+
+async def work_on(
+    session: Session, engine: Engine, run_id: str, task_list: str, stop: asyncio.Event, handlers: Sequence[str]
+) -> None:
+    """Be a worker until the run has ended, showing its steps, then show its outputs; interrupted, leave it paused."""
+    if not session.chosen.verbose:
+        engine.kernel.emit = _without_settles(engine)
+    api = session.on(engine)
+    async with engine.worker(task_lists=(task_list,), grace=_GRACE):
+        ended = await Watcher(session, api, run_id, engine.kernel.run_services.advancer.on_line).watch(stop)
+        if ended is None:
+            ended = await _pause(api, run_id)
+    if ended is None:
+        _tell_paused(session, engine, run_id, handlers)
+        leave_threads_behind(INTERRUPTED)
+        raise Exit(INTERRUPTED)
+    show_outputs(session, to_builtins(await api.runs.get(run_id)), ended)
+
+
+def _without_settles(engine: Engine) -> Emit:
+    """What attempts come to is seen in the steps; said once is enough. Those who measure are told all the same."""
+    emit, telemetry = engine.kernel.emit, engine.telemetry
+
+    def quieter(event: Event) -> None:
+        if not isinstance(event, TaskSettled):
+            emit(event)
+        elif telemetry.observe is not None:
+            telemetry.observe(event)
+
+    return quieter
+
+
+async def _pause(api: Api, run_id: str) -> RunOutputs | None:
+    """Hold the run, unless it has ended meanwhile."""
+    try:
+        await api.runs.pause(run_id)
+    except IllegalMove:
+        ended = await api.runs.outputs(run_id)
+        return ended if ended.finished else None
+    return None
+
+
+def _tell_paused(session: Session, engine: Engine, run_id: str, handlers: Sequence[str]) -> None:
+    if engine.store.url.startswith("memory"):
+        message = f"Run {run_id} was interrupted, and is gone with the memory it was in."
+    else:
+        store = f" --store {session.chosen.typed_store}" if session.chosen.typed_store else ""
+        names = "".join(f" --handlers {name}" for name in handlers)
+        message = f"Run {run_id} is paused. Go on with: treadle runs resume {run_id}{names}{store}"
+    tell_error("interrupted", message, as_json=session.json)
+
+
+async def submit(
+    session: Session,
+    places: Places,
+    workflow: WorkflowOption = None,
+    pairs: InputOption = None,
+    whole: InputsOption = None,
+    idempotency_key: Annotated[str | None, option(metavar="KEY", help="A second start with it names the first run")] = None,
+    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers choose")] = DEFAULT_LIST,
+    priority: Annotated[int, option(help="Smaller runs first")] = 0,
+    version: Annotated[int | None, option("--version", metavar="N", help="A version of the flow; default: the newest")] = None,
+    lenient: LenientOption = False,
+    wait: Annotated[bool, option("--wait", help="Wait for the outputs and print them; exit 1 if it failed")] = False,
+    wait_for: Annotated[str | None, option(metavar="DURATION", help="Wait at most that long; exit 6 after it")] = None,
+) -> None:
+    """Start a run of a workflow; when this returns, it is durable, and workers do it."""
+    limit = seconds(wait_for, "--wait-for")
+    if limit is not None and limit < 0:
+        raise InvalidInput("--wait-for must be zero or more.")
+    check_name(task_list, "task list")
+    if idempotency_key is not None:
+        check_key(idempotency_key, "idempotency key")
+    wanted = Wanted(places, workflow, pairs or (), whole, lenient, version)
+    if version is not None and not wanted.is_stored:
+        raise InvalidInput("--version is for flows in the store, not for files.")
+    plans: list[Plan] = []
+
+    def check(engine: Engine) -> None:
+        if not wanted.is_stored:
+            plans.append(wanted.plan_files(engine))
+
+    if session.chosen.remote:
+        check(Engine("memory://", settings=session.settings))  # what is wrong with files is said here
+    async with session.api(migrate=not wanted.is_stored, first=check) as api:
+        started = await wanted.start(
+            api,
+            plans[0] if plans else None,
+            idempotency_key=idempotency_key,
+            task_list=task_list,
+            priority=priority,
+        )
+        if not session.json:
+            tell_what_is_missing(started)
+        if wait or limit is not None:
+            ended = await end_of(api, started.id, limit)
+            more = {"created": started.created, "missing_handlers": started.missing_handlers}
+            show_outputs(session, to_builtins(await api.runs.get(started.id)) | more, ended)
+            return
+    said = f"Started {started.workflow} as {started.id}" if started.created else f"A run has that key already: {started.id}"
+    session.show(started, lambda: plain(said))
+
+
+async def end_of(api: Api, run_id: str, limit: float | None) -> RunOutputs:
+    """What the run came to, once it has ended."""
+    left = math.inf if limit is None else limit
+    while True:
+        part = min(left, WAIT_LIMIT)
+        ended = await api.runs.outputs(run_id, wait_for=part)
+        left -= part
+        if ended.finished:
+            return ended
+        if left <= 0:
+            raise WaitTimedOut(f"Run {run_id} has not ended after {limit:g} s; it goes on. `treadle why {run_id}` says more.")
+
+
+def failure_of(ended: RunOutputs) -> RunFailed | RunCanceled | None:
+    """How the run failed; None if it completed."""
+    message = (ended.error or {}).get("message", "")
+    match ended.state:
+        case "failed":
+            return RunFailed(ended.ended_as, ended.failed_step_id, message)
+        case "canceled":
+            return RunCanceled(f"Run {ended.ended_as} was canceled: {message}")
+        case _:
+            return None
+
+
+def show_outputs(session: Session, value: dict[str, Json], ended: RunOutputs) -> None:
+    """The outputs on stdout, alone, so that they can be piped; a failure on stderr, with what can be done, and exit code 1."""
+    outputs = ended.outputs
+    if value["kind"] == "function" and outputs is not None:
+        outputs = outputs.get("result")
+    value = value | {"outputs": outputs}
+    failed = failure_of(ended)
+    if failed is None:
+        session.show(value, lambda: pretty(outputs))
+        return
+    if session.json:
+        session.show(value, lambda: plain(""))
+    tell_failed(session, str(value["id"]), failed)
+    raise Exit(FAILED)
+
+
+def tell_failed(session: Session, run_id: str, failed: RunFailed | RunCanceled) -> None:
+    """That the run failed, on stderr, and for people what can be done."""
+    hint = f" `treadle runs show {run_id}` shows the steps, `treadle runs retry {run_id}` goes on where it failed."
+    message = str(failed).rstrip()
+    stop = "" if message.endswith((".", "!", "?")) else "."
+    tell_error(
+        failed.code, message if session.json or isinstance(failed, RunCanceled) else message + stop + hint, as_json=session.json
+    )

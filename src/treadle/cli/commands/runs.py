@@ -1,0 +1,347 @@
+"""`treadle runs ...`: look at runs, and do what operators do with them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+from treadle.api.wire import to_builtins
+from treadle.cli.command import argument, option
+from treadle.cli.commands.run import HandlersHere, opened, work_on
+from treadle.cli.input.plan import InputOption, InputsOption, texts_of
+from treadle.cli.input.values import moment, workflow_inputs
+from treadle.cli.input.values import payload as parse_payload
+from treadle.cli.output.format import ago, facts, grid, ms, plain, short, state
+from treadle.cli.output.format import line as shown_line
+from treadle.cli.output.messages import tell_note
+from treadle.cli.output.run import is_shown, list_steps, live_tasks, show_run, steps_table
+from treadle.cli.process.engines import load_engines
+from treadle.cli.process.worker import stop_signal
+from treadle.cli.session import NotOverHttp, Session
+from treadle.engine import Engine
+from treadle.model.clock import as_text
+from treadle.model.errors import InvalidInput
+from treadle.model.states import StepState
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from treadle.api.facade import Api
+    from treadle.api.runs import Run, RunLine, RunPage, RunUsage
+
+RunId = Annotated[str, argument(metavar="ID", help="The run's id")]
+StepName = Annotated[str, argument(metavar="STEP", help="A step's id, or its path as `runs show` has it: Checkout.pay")]
+
+_SHOWN_STEPS = 1000
+_PAGE = 50
+
+
+async def list_runs(
+    session: Session,
+    states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
+    workflow: Annotated[str | None, option(help="Only of this workflow (qualified name)")] = None,
+    flow: Annotated[str | None, option(help="Only of this flow: a digest, or a name with all its versions")] = None,
+    task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")] = None,
+    since: Annotated[str | None, option(metavar="TIME", help="Only those made then or later: 2027-01-15T09:00")] = None,
+    until: Annotated[str | None, option(metavar="TIME", help="Only those made before then")] = None,
+    search: Annotated[
+        str | None, option(metavar="TEXT", help="In the workflow's name or the idempotency key, or the start of an id")
+    ] = None,
+    limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="The next page: only runs older than this one")] = None,
+) -> None:
+    """List runs, newest first."""
+    async with session.api() as api:
+        page = await api.runs.list(
+            state=states or (),
+            workflow=workflow,
+            flow=flow,
+            task_list=task_list,
+            since=moment(since, "--since"),
+            until=moment(until, "--until"),
+            search=search,
+            limit=limit,
+            before=before,
+        )
+        now = (await api.system.time()).now
+    given: dict[str, object] = {
+        "state": states,
+        "workflow": workflow,
+        "flow": flow,
+        "list": task_list,
+        "since": since,
+        "until": until,
+    }
+    given |= {"search": search, "limit": None if limit == _PAGE else limit}
+    session.show(page, lambda: _table(page, now, session.again("runs list", **given, before=page.next_before)))
+
+
+def _table(page: RunPage, now: datetime, more: str) -> RenderableType:
+    from rich.console import Group
+
+    if not page.runs:
+        return plain("No runs. Start one with `treadle run FILE` or `treadle submit FILE`.")
+    table = grid("id", "workflow", "state", ">steps", "created", "note")
+    for run in page.runs:
+        said = (run.error or {}).get("message")
+        note = said or (f"finished {ago(run.finished_at, now)}" if run.finished_at is not None else "")
+        table.add_row(
+            run.id, plain(run.workflow), state(run.state), str(run.steps), ago(run.created_at, now), plain(short(note, 80))
+        )
+    return Group(table, plain(f"More: {more}", "dim")) if page.next_before else table
+
+
+async def show(session: Session, run_id: RunId) -> None:
+    """Everything about one run: facts, inputs, outputs, why it is where it is, and its steps."""
+    async with session.api() as api:
+        run = await api.runs.get(run_id)
+        steps = await list_steps(api, run.id, _SHOWN_STEPS)
+        tasks = await live_tasks(api, run.id)
+        now = (await api.system.time()).now
+    value = to_builtins(run) | {"step_rows": [to_builtins(step) for step in steps]}
+    session.show(value, lambda: show_run(run, steps, tasks, now))
+
+
+async def steps(
+    session: Session,
+    run_id: RunId,
+    states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
+    blocks: Annotated[bool, option("--blocks", help="Blocks, items and cases too")] = False,
+    limit: Annotated[int, option(min=1, help="Look at that many steps and blocks at most")] = 10_000,
+) -> None:
+    """List the steps of a run with their ids, in the order of the program."""
+    known = tuple(each.value for each in StepState)
+    if unknown := [each for each in states or () if each not in known]:
+        raise InvalidInput(f"Unknown state {unknown[0]!r}; states of steps are {', '.join(known)}.")
+    async with session.api() as api:
+        found = [
+            step
+            for step in await list_steps(api, run_id, limit)
+            if (blocks or is_shown(step)) and (not states or step.state in states)
+        ]
+        tasks = await live_tasks(api, run_id)
+    session.show(
+        {"run_id": run_id, "steps": [to_builtins(step) for step in found]},
+        lambda: steps_table(found, tasks) if found else plain("No steps."),
+    )
+
+
+async def logs(
+    session: Session,
+    run_id: RunId,
+    limit: Annotated[int, option(min=1, max=10_000, help="The last so many lines")] = 200,
+) -> None:
+    """What the flow (`sys.log`), its handlers (`ctx.log`) and the agents that called them wrote about a run, oldest first."""
+    lines: list[RunLine] = []
+    async with session.api() as api:
+        before: int | None = None
+        while len(lines) < limit:
+            page = await api.runs.logs(run_id, limit=min(limit - len(lines), 1000), before=before)
+            lines = [*page.lines, *lines]
+            before = page.next_before
+            if before is None:
+                break
+    lines.sort(key=lambda line: line.at)  # several processes write them, each when it can
+    session.show({"run_id": run_id, "lines": [to_builtins(line) for line in lines]}, lambda: _lines(lines))
+
+
+def _lines(lines: Sequence[RunLine]) -> RenderableType:
+    from rich.console import Group
+
+    if not lines:
+        return plain("No lines.")
+    return Group(*(shown_line(line, _before(line)) for line in lines))
+
+
+def _before(line: RunLine) -> str:
+    """The path of its step; what the flow logs begins with that already."""
+    return "" if not line.path or line.message.startswith(f"{line.path}:") else f"{line.path}: "
+
+
+async def pause(session: Session, run_id: RunId) -> None:
+    """Hold a run: nothing of it is taken from now on; what is being worked on finishes, and counts."""
+    async with session.api() as api:
+        _done(session, await api.runs.pause(run_id))
+
+
+async def resume(session: Session, run_id: RunId, handlers: HandlersHere = None) -> None:
+    """Let a paused run go on, and repair one that cannot; with --handlers, work on it here until it ends."""
+    async with _api(session, handlers) as (api, engine):
+        await _go_on(session, engine, await api.runs.resume(run_id), handlers)
+
+
+async def cancel(
+    session: Session,
+    run_id: RunId,
+    reason: Annotated[str | None, option(help="Why; kept with the run")] = None,
+) -> None:
+    """End a run and all its live tasks now; canceling twice is no error."""
+    async with session.api() as api:
+        _done(session, await api.runs.cancel(run_id, reason=reason))
+
+
+async def retry(
+    session: Session,
+    run_id: RunId,
+    step: Annotated[
+        str | None, argument(metavar="[STEP]", help="A failed step's id or path; default: the one that failed the run")
+    ] = None,
+    handlers: HandlersHere = None,
+) -> None:
+    """Do a failed step again, and let the run go on from there. What has completed is not done again."""
+    async with _api(session, handlers) as (api, engine):
+        await _go_on(session, engine, await api.runs.retry(run_id, step=step), handlers)
+
+
+async def rerun(
+    session: Session,
+    run_id: RunId,
+    pairs: InputOption = None,
+    whole: InputsOption = None,
+    handlers: HandlersHere = None,
+) -> None:
+    """Start the same workflow of the same flow again as a new run; inputs that are given win over those of the old one."""
+    async with _api(session, handlers) as (api, engine):
+        given = await _inputs(api, run_id, whole, pairs or ())
+        await _go_on(session, engine, await api.runs.rerun(run_id, inputs=given), handlers, new=True)
+
+
+async def fork(
+    session: Session,
+    run_id: RunId,
+    step: StepName,
+    pairs: InputOption = None,
+    whole: InputsOption = None,
+    handlers: HandlersHere = None,
+) -> None:
+    """Start a new run that keeps what was finished without a step, and does that step and the rest again."""
+    async with _api(session, handlers) as (api, engine):
+        given = await _inputs(api, run_id, whole, pairs or ())
+        await _go_on(session, engine, await api.runs.fork(run_id, step, inputs=given), handlers, new=True)
+
+
+async def _inputs(api: Api, run_id: str, whole: str | None, pairs: Sequence[str]) -> dict[str, Json]:
+    """What is given for a run like that one: a JSON object, with `key=value` pairs over it."""
+    if whole is None and not pairs:
+        return {}
+    run = await api.runs.get(run_id)
+    if run.kind == "function":
+        return {**(parse_payload(whole) or {}), **(parse_payload(None, pairs) or {})}
+    return workflow_inputs(texts_of(await api.flows.get(run.flow_id), run.workflow), whole, pairs)
+
+
+async def bulk(
+    session: Session,
+    action: Annotated[str, argument(metavar="ACTION", help="pause, resume, cancel or retry")],
+    states: Annotated[
+        list[str] | None, option("--state", metavar="STATE", help="Only these, of those from which it is possible")
+    ] = None,
+    workflow: Annotated[str | None, option(help="Only of this workflow (qualified name)")] = None,
+    flow: Annotated[str | None, option(help="Only of this flow: a digest, or a name with all its versions")] = None,
+    task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")] = None,
+    since: Annotated[str | None, option(metavar="TIME", help="Only those made then or later: 2027-01-15T09:00")] = None,
+    until: Annotated[str | None, option(metavar="TIME", help="Only those made before then")] = None,
+    search: Annotated[
+        str | None, option(metavar="TEXT", help="In the workflow's name or the idempotency key, or the start of an id")
+    ] = None,
+    every: Annotated[bool, option("--all", help="All runs; else a filter is needed")] = False,
+    reason: Annotated[str | None, option(help="Why; kept with runs that are canceled")] = None,
+    dry_run: Annotated[bool, option("--dry-run", help="Change nothing; say to how many it would be done")] = False,
+) -> None:
+    """Pause, resume, cancel or retry all runs that fit, newest first, page by page."""
+    if action not in ("pause", "resume", "cancel", "retry"):
+        raise InvalidInput(f"Unknown action {action!r}; there are pause, resume, cancel and retry.")
+    if not (every or states or workflow or flow or task_list or since or until or search):
+        raise InvalidInput("Say which runs, by --state, --workflow, --flow, --list, --since, --until or --search, or --all.")
+    done: list[str] = []
+    refused: list[Json] = []
+    matched: int | None = None
+    before: str | None = None
+    async with session.api() as api:
+        while True:
+            page = await api.runs.bulk(
+                action,  # type: ignore[arg-type]
+                dry_run=dry_run,
+                state=states or (),
+                workflow=workflow,
+                flow=flow,
+                task_list=task_list,
+                since=moment(since, "--since"),
+                until=moment(until, "--until"),
+                search=search,
+                reason=reason,
+                before=before,
+            )
+            matched = page.matched if matched is None else matched
+            done += page.done
+            refused += [to_builtins(each) for each in page.refused]
+            before = page.next_before
+            if before is None:
+                break
+            if not session.json:
+                tell_note(f"{action}: {len(done)} of {matched} runs")
+    value = {"action": action, "dry_run": dry_run, "matched": matched, "done": done, "refused": refused}
+    if dry_run:
+        session.show(value, lambda: plain(f"{action} would be done to {matched} runs"))
+        return
+    said = "".join(f"\n  {each['id']}: {each['message']}" for each in refused)
+    session.show(value, lambda: plain(f"{action}: done to {len(done)} runs, refused by {len(refused)}{said}"))
+
+
+@asynccontextmanager
+async def _api(session: Session, handlers: list[str] | None) -> AsyncIterator[tuple[Api, Engine | None]]:
+    """The calls, and an engine with those handlers if there are any."""
+    if not handlers:
+        async with session.api() as api:
+            yield api, None
+        return
+    if session.chosen.remote:
+        raise NotOverHttp("Handlers work on a store, not on a server: leave --handlers or --server out.")
+    engines = load_engines(session, handlers)
+    async with opened(engines):
+        yield session.on(engines[0]), engines[0]
+
+
+async def _go_on(session: Session, engine: Engine | None, run: Run, handlers: list[str] | None, *, new: bool = False) -> None:
+    """Work on the run here if handlers were given; else say where it stands."""
+    if engine is not None:
+        await work_on(session, engine, run.id, run.task_list, stop_signal(), handlers or ())
+    elif new:
+        session.show(run, lambda: plain(f"Started {run.workflow} as {run.id}, made from {run.parent_id}"))
+    else:
+        _done(session, run)
+
+
+def _done(session: Session, run: Run) -> None:
+    session.show(run, lambda: plain(f"{run.workflow} {run.id} is {run.state} now"))
+
+
+async def usage(session: Session, run_id: Annotated[str, argument(metavar="RUN", help="The run's id")]) -> None:
+    """Show what a run spent on models: requests, tokens, cost, and its budget."""
+    async with session.api() as api:
+        found = await api.runs.usage(run_id)
+    session.show(found, lambda: _shown(found))
+
+
+def _shown(found: RunUsage) -> RenderableType:
+    from rich.console import Group
+
+    if not found.requests:
+        return plain("No requests to models.")
+    table = grid("at", "step", "model", "state", ">in", ">out", ">cost")
+    for row in found.requests:
+        cells = [as_text(ms(row.at)) or "", row.path or "", row.model, row.state]
+        numbers = [f"{row.input_tokens:,}", f"{row.output_tokens:,}", _dollars(row.cost_micros)]
+        table.add_row(*(plain(cell) for cell in [*cells, *numbers]))
+    spent = found.total
+    limit = "none" if found.budget_micros is None else _dollars(found.budget_micros)
+    tokens = f"{spent.input_tokens:,} in, {spent.output_tokens:,} out"
+    sums = [("requests", spent.requests), ("tokens", tokens), ("cost", _dollars(spent.cost_micros)), ("budget", limit)]
+    return Group(table, facts([*sums]))
+
+
+def _dollars(micros: int) -> str:
+    return f"${micros / 1_000_000:,.4f}"

@@ -1,0 +1,366 @@
+"""`treadle schedules ...`: what is started by time: add, edit, look, preview, pause, run now, backfill."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+from treadle.api.schedules import Backfilled, Started
+from treadle.api.wire import to_builtins
+from treadle.cli.command import argument, option
+from treadle.cli.input.timed_options import TARGET, Options, said, takes
+from treadle.cli.input.values import moment
+from treadle.cli.output.format import ago, facts, grid, ms, plain, pretty, short, state, when
+from treadle.cli.output.messages import tell_note
+from treadle.cli.session import Session
+from treadle.engine import Engine
+from treadle.model.clock import as_text, span
+from treadle.model.errors import InvalidInput
+from treadle.model.names import check_name
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rich.console import RenderableType
+
+    from treadle.api.facade import Api
+    from treadle.api.schedules import Backfilled, Schedule, SchedulePage, SchedulePreview, ScheduleTime, Target
+    from treadle.api.tasks import MoveMade
+
+Name = Annotated[str, argument(metavar="NAME", help="The schedule's name, or its id")]
+DryRun = Annotated[bool, option("--dry-run", help="Say what would be done, and do nothing")]
+
+_WHEN, _WHAT, _HOW = "When", "What", "How"
+_PAGE = 100
+_BATCH = 50
+"""Ticks that one call of a backfill starts."""
+
+TIMES: Options = {
+    "cron": Annotated[
+        str | None,
+        option(metavar="LINE", help="minute hour day month weekday, seconds first if six; or @daily", panel=_WHEN),
+    ],
+    "zone": Annotated[str | None, option(metavar="ZONE", help="Time zone of the line and of times here; default UTC", panel=_WHEN)],
+    "every": Annotated[str | None, option(metavar="DURATION", help="An interval: 90, 5m, 2h, 1d", panel=_WHEN)],
+    "at": Annotated[str | None, option(metavar="TIME", help="Once, then: 2027-01-15T09:00", panel=_WHEN)],
+}
+BOUNDS: Options = {
+    "start": Annotated[str | None, option(metavar="TIME", help="Not before that", panel=_WHEN)],
+    "end": Annotated[str | None, option(metavar="TIME", help="Not after that", panel=_WHEN)],
+}
+TICK: Options = {
+    "tick_as": Annotated[str | None, option(metavar="KEY", help="The field that gets the tick's time; tasks: tick", panel=_WHAT)],
+}
+HOW: Options = {
+    "catch_up": Annotated[
+        str | None,
+        option(metavar="skip|latest|all|window", help="Missed ticks: none, the newest, all, the recent", panel=_HOW),
+    ],
+    "catch_up_limit": Annotated[int | None, option(metavar="N", help="Of all: the newest N, up to 10000", panel=_HOW)],
+    "catch_up_window": Annotated[str | None, option(metavar="DURATION", help="Of window: not older than that", panel=_HOW)],
+    "grace": Annotated[
+        str | None,
+        option(metavar="DURATION", help="How late a tick may be and not count as missed; 2m", panel=_HOW),
+    ],
+    "overlap": Annotated[
+        str | None,
+        option(metavar="allow|skip|queue|cancel", help="While the last one goes on; default skip", panel=_HOW),
+    ],
+    "jitter": Annotated[str | None, option(metavar="DURATION", help="Later by up to that, fixed per schedule", panel=_HOW)],
+}
+_DURATIONS = ("every", "timeout", "catch_up_window", "grace", "jitter")
+_MOMENTS = ("at", "start", "end")
+
+
+@takes(TIMES, BOUNDS, TARGET, TICK, HOW)
+async def add(
+    session: Session,
+    /,
+    name: Annotated[str, argument(metavar="NAME", help="A name for it, e.g. nightly-report")],
+    paused: Annotated[bool, option("--paused", help="Begin paused")] = False,
+    dry_run: DryRun = False,
+    **given: Any,
+) -> None:
+    """Start a task, a workflow or a function by time: by a cron line, at an interval, or once."""
+    options = said(given, durations=_DURATIONS, moments=_MOMENTS)
+    if dry_run:
+        await _preview_new(session, name, options)
+        return
+    async with session.api(migrate=True, first=lambda engine: _check(engine, name, options)) as api:
+        _done(session, await api.schedules.create(name, paused=paused, **options))
+
+
+def _check(engine: Engine, name: str, options: dict[str, Any]) -> None:
+    """Bad input does not even make the database."""
+    from treadle.kernel.schedules.options import make_body
+
+    check_name(name, "schedule name")
+    engine.schedules.check(make_body(options, engine.kernel.clock.now()))
+
+
+async def _preview_new(session: Session, name: str, options: dict[str, Any]) -> None:
+    """What a schedule would do that is not stored."""
+    from treadle.kernel.schedules.options import make_body
+
+    check_name(name, "schedule name")
+    make_body(options, 0)  # it must say what it starts
+    async with session.api(scratch=True) as api:
+        found = await api.schedules.preview_new(**options)
+        now = (await api.system.time()).now
+    value = {"name": name, "dry_run": True} | preview_json(found)
+    session.show(value, lambda: show_preview(f"{name} (not added)", found, now))
+
+
+@takes(TIMES, BOUNDS, TARGET, TICK, HOW)
+async def edit(session: Session, /, name: Name, **given: Any) -> None:
+    """Change a schedule; what is not given stays. A new time counts from now on."""
+    options = said(given, durations=_DURATIONS, moments=_MOMENTS)
+    async with session.api() as api:
+        _done(session, await api.schedules.edit(name, **options))
+
+
+async def list_schedules(
+    session: Session,
+    ended: Annotated[bool, option("--all", help="Those that have ended, too")] = False,
+    limit: Annotated[int, option(min=1, max=1000, help="At most that many")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="The next page: only older ones than this")] = None,
+) -> None:
+    """List schedules, newest first."""
+    async with session.api() as api:
+        page = await api.schedules.list(every=ended, limit=limit, before=before)
+        now = (await api.system.time()).now
+    value = {"schedules": [schedule_json(each) for each in page.schedules], "next_before": page.next_before}
+    given = {"all": ended, "limit": None if limit == _PAGE else limit}
+    session.show(value, lambda: schedules_table(page, now, session.again("schedules list", **given, before=page.next_before)))
+
+
+async def show(session: Session, name: Name) -> None:
+    """Everything about one schedule: when, what, how, what became of its last ticks, and why if it cannot go on."""
+    async with session.api() as api:
+        schedule = await api.schedules.get(name)
+        moves = (await api.schedules.moves(schedule.id)).moves
+        now = (await api.system.time()).now
+    session.show(schedule_json(schedule), lambda: show_schedule(schedule, moves, now))
+
+
+@takes(TIMES)
+async def preview(
+    session: Session,
+    /,
+    name: Annotated[str | None, argument(metavar="[NAME]", help="A schedule; or give --cron, --every or --at")] = None,
+    count: Annotated[int, option("--count", "-n", help="So many ticks")] = 10,
+    **given: Any,
+) -> None:
+    """Show what a schedule will do: which missed ticks fire now, and when the next ones come. Changes nothing."""
+    options = said(given, durations=("every",), moments=("at",))
+    if (name is None) == (not options):
+        raise InvalidInput("Give either the name of a schedule, or --cron, --every or --at.")
+    async with session.api(scratch=name is None) as api:
+        now = (await api.system.time()).now
+        if name is None:
+            title, told = "ticks", {}
+            found = await api.schedules.preview_new(**options, count=count)
+        else:
+            schedule = await api.schedules.get(name)
+            title, told = f"{schedule.name} ({schedule.state})", {"name": schedule.name, "state": schedule.state}
+            found = await api.schedules.preview(schedule.id, count=count)
+    session.show(told | preview_json(found), lambda: show_preview(title, found, now))
+
+
+async def pause(session: Session, name: Name) -> None:
+    """Let no tick fire until it is resumed; what was started goes on."""
+    async with session.api() as api:
+        _done(session, await api.schedules.pause(name))
+
+
+async def resume(session: Session, name: Name) -> None:
+    """Let a paused schedule go on; what it missed is made up for as its catch-up policy says."""
+    async with session.api() as api:
+        _done(session, await api.schedules.resume(name))
+
+
+async def remove(session: Session, name: Name) -> None:
+    """End a schedule; what it started goes on."""
+    async with session.api() as api:
+        _done(session, await api.schedules.remove(name))
+
+
+async def run_now(session: Session, name: Name) -> None:
+    """Start what the schedule starts, once more, now; its ticks are left alone."""
+    async with session.api() as api:
+        started = await api.schedules.run_now(name)
+    session.show(started, lambda: plain(f"Started {started.kind} {started.id}"))
+
+
+async def backfill(
+    session: Session,
+    name: Name,
+    start: Annotated[str, option("--from", metavar="TIME", help="The first tick from then on")],
+    end: Annotated[str, option("--to", metavar="TIME", help="The last tick up to then")],
+    dry_run: DryRun = False,
+) -> None:
+    """Start what a schedule starts for past ticks of a range; those that were started already are left alone."""
+    async with session.api() as api:
+        schedule = await api.schedules.get(name)
+        since, until = moment(start, "--from", schedule.zone), moment(end, "--to", schedule.zone)
+        assert since is not None
+        assert until is not None
+        done = await api.schedules.backfill(schedule.id, since, until, dry_run=True)
+        if not dry_run:
+            done = await _backfill(session, api, schedule.id, done)
+    session.show(done, lambda: show_backfill(done, schedule.zone))
+
+
+async def _backfill(session: Session, api: Api, schedule_id: str, would: Backfilled) -> Backfilled:
+    """Do what the dry run said, some ticks at a time."""
+    wanted = [each.tick for each in would.started]
+    started: list[Started] = []
+    for first in range(0, len(wanted), _BATCH):
+        part: list[datetime] = list(wanted[first : first + _BATCH])
+        started += (await api.schedules.backfill(schedule_id, part[0], part[-1])).started
+        if len(wanted) > _BATCH and not session.json:
+            tell_note(f"started {len(started)} of {len(wanted)}")
+    done = {each.tick for each in started}
+    return Backfilled(False, would.ticks, started, [tick for tick in would.ticks if tick not in done])
+
+
+def _done(session: Session, schedule: Schedule) -> None:
+    following = "" if schedule.next_at is None else f"; next tick at {as_text(ms(schedule.next_at))}"
+    session.show(schedule_json(schedule), lambda: plain(f"{schedule.name} is {schedule.state} now{following}"))
+
+
+def schedule_json(schedule: Schedule) -> dict[str, Json]:
+    """A schedule; of its times only those that apply."""
+    return _bare(schedule)
+
+
+def preview_json(preview: SchedulePreview) -> dict[str, Json]:
+    """What a schedule will do."""
+    return _bare(preview)
+
+
+def _bare(record: Any) -> dict[str, Json]:
+    value: dict[str, Json] = to_builtins(record)
+    value["when"] = {name: each for name, each in value["when"].items() if each is not None}
+    return value
+
+
+def target_words(target: Target) -> str:
+    """What is started, in a few words."""
+    return f"{target.kind} {target.name}" + (f" of {target.flow}" if target.flow else "")
+
+
+def when_words(said: ScheduleTime) -> str:
+    """When it fires, in a few words."""
+    if said.cron is not None:
+        return f"{said.cron} ({said.zone})"
+    return f"every {span(said.every_for)}" if said.every_for is not None else f"once at {_text(said.at)}"
+
+
+def _text(at: datetime | None) -> str:
+    return "-" if at is None else as_text(ms(at)) or ""
+
+
+def local(tick: datetime, zone: str) -> str:
+    """What the clock of the zone shows at the tick."""
+    from treadle.kernel.schedules.ticks import find_zone
+
+    return tick.astimezone(find_zone(zone)).strftime("%a %Y-%m-%d %H:%M:%S %Z (%z)")
+
+
+def schedules_table(page: SchedulePage, now: datetime, more: str) -> RenderableType:
+    """Schedules in a list."""
+    from rich.console import Group
+
+    if not page.schedules:
+        return plain("No schedules. Add one with `treadle schedules add NAME --cron '0 3 * * *' --task NAME`.")
+    table = grid("name", "state", "when", "starts", "next", ">fired", ">skipped", "note")
+    for each in page.schedules:
+        note = (each.error or {}).get("message", "") or ("a tick waits for the last one's end" if each.waiting else "")
+        table.add_row(
+            plain(each.name),
+            state(each.state),
+            plain(when_words(each.when)),
+            plain(target_words(each.target)),
+            ago(each.next_at, now),
+            str(each.fired),
+            str(each.skipped),
+            plain(short(note)),
+        )
+    return Group(table, plain(f"More: {more}", "dim")) if page.next_before else table
+
+
+def show_schedule(schedule: Schedule, moves: list[MoveMade], now: datetime) -> RenderableType:
+    """One schedule with all there is to say."""
+    from rich.console import Group
+
+    from treadle.kernel.schedules.decide import describe
+    from treadle.model.schedules import CatchUp
+
+    said = schedule.catch_up
+    policy = CatchUp(policy=said.policy, limit=said.limit, window_for=said.window_for, grace_for=said.grace_for)
+    rows: list[tuple[str, object]] = [
+        ("id", schedule.id),
+        ("state", state(schedule.state)),
+        ("when", when_words(schedule.when)),
+        ("next", when(schedule.next_at, now)),
+        ("starts", target_words(schedule.target)),
+        ("catch-up", describe(policy)),
+        ("overlap", schedule.overlap),
+        ("fired", f"{schedule.fired}, skipped {schedule.skipped}"),
+        ("task", schedule.task_id or "-"),
+    ]
+    for name, at in (("from", schedule.start_at), ("until", schedule.end_at), ("waiting", schedule.waiting)):
+        if at is not None:
+            rows.append((name, when(at, now)))
+    if schedule.jitter_for:
+        rows.append(("jitter", f"up to {span(schedule.jitter_for)}"))
+    parts: list[RenderableType] = [plain(schedule.name, "bold"), facts(rows)]
+    if schedule.target.inputs:
+        parts += [plain("inputs", "bold"), pretty(schedule.target.inputs)]
+    if schedule.error is not None:
+        parts.append(
+            plain(f"cannot start: {schedule.error.get('code')}: {schedule.error.get('message')}; it is tried again", "red")
+        )
+    if schedule.recent:
+        table = grid("tick", "at", "came to")
+        for firing in schedule.recent:
+            came = f"{firing.kind} {firing.id}" if firing.id else ""
+            table.add_row(_text(firing.tick), _text(firing.at), plain(" ".join(part for part in (came, firing.note) if part)))
+        parts.append(table)
+    if moves:
+        table = grid("at", "move", "by")
+        for move in moves:
+            table.add_row(_text(move.at), plain(move.move), plain(move.actor or ""))
+        parts.append(table)
+    return Group(*parts)
+
+
+def show_preview(title: str, preview: SchedulePreview, now: datetime) -> RenderableType:
+    """What a schedule will do."""
+    from rich.console import Group
+
+    due = preview.due
+    parts: list[RenderableType] = [plain(f"{title}: {when_words(preview.when)}", "bold")]
+    if due.fire or due.skipped:
+        skipped = f"; {due.skipped} would be skipped" if due.skipped else ""
+        parts.append(plain(f"due now: {len(due.fire)} would fire{skipped} ({preview.policy})", "yellow"))
+    table = grid("tick", f"in {preview.zone}", "from now")
+    for tick in due.fire:
+        table.add_row(_text(tick), local(tick, preview.zone), plain("due", "yellow"))
+    for tick in preview.ticks:
+        table.add_row(_text(tick), local(tick, preview.zone), ago(tick, now))
+    return Group(*parts, table if preview.ticks or due.fire else plain("No more ticks."))
+
+
+def show_backfill(done: Backfilled, zone: str) -> RenderableType:
+    """What a backfill did, or would do."""
+    from rich.console import Group
+
+    verb = "Would start" if done.dry_run else "Started"
+    head = plain(f"{verb} {len(done.started)} of {len(done.ticks)} tick(s); {len(done.already)} had been started before.")
+    table = grid("tick", f"in {zone}", "kind", "id")
+    for each in done.started:
+        table.add_row(_text(each.tick), local(each.tick, zone), plain(each.kind), each.id)
+    return Group(head, table) if done.started else head

@@ -1,0 +1,92 @@
+"""`treadle serve`: HTTP without a worker."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+from treadle.cli.command import option
+from treadle.cli.output.messages import tell_note
+from treadle.cli.process.engines import load_engines
+from treadle.cli.process.worker import announce, calm_collector, how_open, listening, stop_signal
+from treadle.cli.session import Session
+from treadle.model.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from treadle.http.server import HttpOptions
+
+Host = Annotated[
+    str | None,
+    option(metavar="ADDRESS", help="Listen there; any but loopback needs a token; default TREADLE_HTTP_HOST or 127.0.0.1"),
+]
+Port = Annotated[
+    int | None,
+    option(
+        metavar="PORT", min=0, max=65535, help="Or one of the next ten, if it is taken; 0: any; default TREADLE_HTTP_PORT or 8787"
+    ),
+]
+ForwardedAllow = Annotated[
+    str,
+    option(metavar="ADDRESSES", help="Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed, joined by commas; *: all"),
+]
+LogRequests = Annotated[bool, option("--log-requests", help="A line in the log for each request")]
+
+_HOW = "pip install 'treadle[http]'"
+
+
+async def serve(
+    session: Session,
+    host: Host = None,
+    port: Port = None,
+    handlers: Annotated[
+        list[str] | None,
+        option("--handlers", metavar="MODULE", help="Modules whose engines know functions and codecs; may be repeated"),
+    ] = None,
+    grace: Annotated[float, option(metavar="SECONDS", min=0, help="How long requests may go on when stopping")] = 10,
+    forwarded_allow: ForwardedAllow = "",
+    log_requests: LogRequests = False,
+) -> None:
+    """Serve HTTP on a store until SIGTERM or Ctrl-C; workers run elsewhere. It brings the store up to date first."""
+    options = http_options(session, host, port, forwarded_allow, log_requests, grace, needed=True)
+    stop = stop_signal()
+    async with load_engines(session, handlers or [])[0] as engine:
+        server = await listening(engine, options)
+        assert server is not None
+        calm_collector()
+        async with server:
+            event = {"event": "started", "store": engine.store.url, "url": server.url, "open": server.open, "pid": os.getpid()}
+            lines = [
+                f"Store:    {engine.store.url}",
+                f"HTTP:     {server.url} {how_open(server)}",
+                f"Stop:     Ctrl-C or kill {os.getpid()}",
+            ]
+            announce(session, event, lines)
+            await stop.wait()
+    announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
+
+
+def http_options(
+    session: Session,
+    host: str | None,
+    port: int | None,
+    forwarded_allow: str,
+    log_requests: bool,
+    grace: float,
+    *,
+    needed: bool,
+) -> HttpOptions | None:
+    """What was chosen; None where the packages for HTTP are not installed and it is not `needed`, which is said."""
+    try:
+        from treadle.http.server import GRACE, HttpOptions
+    except ImportError as error:
+        if needed:
+            raise MissingDependency(f"Serving HTTP needs {error.name}: {_HOW}.") from None
+        tell_note(f"HTTP is not served, as {error.name} is not installed: {_HOW}.")
+        return None
+    return HttpOptions(
+        host=session.settings.http_host if host is None else host,
+        port=session.settings.http_port if port is None else port,
+        grace=min(grace, GRACE),
+        forwarded_allow=forwarded_allow,
+        log_requests=log_requests,
+    )

@@ -1,0 +1,210 @@
+"""`treadle store ...`: the schema, the log, and what is in there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+from click.exceptions import Exit
+
+from treadle.api.wire import to_builtins
+from treadle.cli.command import argument, option
+from treadle.cli.exits import FAILED
+from treadle.cli.input.values import seconds
+from treadle.cli.output.format import ago, facts, grid, plain, state
+from treadle.cli.output.messages import end_progress, tell_progress
+from treadle.cli.session import NotOverHttp, Session
+from treadle.model.clock import span
+from treadle.model.errors import InvalidInput, Refused
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from treadle.api.facade import Api
+    from treadle.api.store import PruneStep, StoreHealth, StoreInfo
+
+
+async def migrate(
+    session: Session,
+    to: Annotated[int | None, option(metavar="N", help="To this version instead of the newest; down drops data")] = None,
+    yes: Annotated[bool, option("--yes", help="Yes, go down and drop what the later versions hold")] = False,
+) -> None:
+    """Make the tables, or bring them up to date."""
+    if to is not None and to < 0:
+        raise InvalidInput("--to takes a schema version from 0.")
+    async with session.engine(migrate=True) as engine:
+        version = (await engine.store.describe())["schema_version"]
+        if to is not None and to != version:
+            if isinstance(version, int) and to < version and not yes:
+                raise Refused(f"Going from schema {version} down to {to} drops data. Add --yes if that is meant.")
+            await engine.store.migrate_to(to)
+            version = to
+        url = engine.store.url
+    session.show({"store": url, "schema_version": version}, lambda: plain(f"{url} is at schema version {version}"))
+
+
+async def verify(session: Session) -> None:
+    """Check that the log explains every row; exit 1 and a list of what is wrong if it does not."""
+    checked, problems, after = 0, list[str](), None
+    async with session.api() as api:
+        while True:
+            page = await api.store.verify(after=after)
+            checked, after = checked + page.checked, page.next_after
+            problems += page.problems
+            if after is None:
+                break
+            tell_progress(session, f"{checked} histories checked")
+    end_progress(session)
+    session.show({"holds": not problems, "checked": checked, "problems": problems}, lambda: _report(checked, problems))
+    if problems:
+        raise Exit(FAILED)
+
+
+def _report(checked: int, problems: list[str]) -> RenderableType:
+    from rich.console import Group
+
+    if not problems:
+        return plain(f"The log holds: {checked} histories checked, nothing wrong.", "green")
+    return Group(
+        plain(f"The log does NOT hold: {checked} histories checked, {len(problems)} problem(s):", "bold red"),
+        *(plain(f"  {problem}") for problem in problems),
+    )
+
+
+async def info(session: Session) -> None:
+    """What the store is, what is in it, how it is doing, and what is risky about it."""
+    async with session.api() as api:
+        found = await api.store.info()
+        now = (await api.system.time()).now
+    said = to_builtins(found)
+    value = {"store": said.pop("store"), **said.pop("described"), **said}
+    session.show(value, lambda: _overview(found, now))
+
+
+def _overview(found: StoreInfo, now: datetime) -> RenderableType:
+    from rich.console import Group
+
+    rows: list[tuple[str, object]] = [
+        (name.replace("_", " "), value)
+        for name, value in found.described.items()
+        if value is not None and name not in ("finished_tasks", "url")
+    ]
+    finished = ", ".join(f"{count} {name}" for name, count in sorted(found.finished.items())) or "none"
+    parts: list[RenderableType] = [plain(found.store, "bold"), facts([*rows, ("finished", finished)])]
+    if found.lanes:
+        table = grid("name", "list", ">ready", ">running", ">waiting", ">held", "oldest due")
+        for lane in found.lanes:
+            counts = (lane.ready, lane.running, lane.waiting, lane.held)
+            table.add_row(plain(lane.name), plain(lane.task_list), *map(str, counts), ago(lane.oldest_due_at, now))
+        parts += [plain("\nLive tasks", "bold"), table]
+    return Group(*parts, *_health(found.health, now))
+
+
+def _health(health: StoreHealth, now: datetime) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    if health.tables:
+        table = grid("table", ">KiB", ">rows", ">dead rows", "vacuumed")
+        for each in health.tables:
+            rows = ["" if count is None else str(count) for count in (each.rows, each.dead_rows)]
+            vacuumed = "" if each.rows is None else ago(each.vacuumed_at, now)
+            table.add_row(plain(each.name), str(each.bytes // 1024), *rows, vacuumed)
+        parts += [plain("\nTables", "bold"), table]
+    if risky := [finding for finding in health.findings if finding.verdict != "ok"]:
+        table = grid("", "risk", "found", "what to do")
+        for finding in risky:
+            table.add_row(state(finding.verdict), plain(finding.name), plain(finding.found), plain(finding.do))
+        parts += [plain("\nRisks", "bold"), table]
+    return parts
+
+
+_COUNTS = {
+    "trees": "",
+    "tasks": "tasks",
+    "runs": "runs",
+    "steps": "steps",
+    "moves": "moves",
+    "lines": "lines",
+    "blobs": "big values",
+    "records": "records",
+    "outcomes": "outcomes of effects",
+    "dedupe_keys": "idempotency keys",
+    "servers": "servers",
+    "freed": "",
+}
+"""What is counted, and what people call it."""
+
+
+async def prune(
+    session: Session,
+    older_than: Annotated[
+        str | None,
+        option(metavar="AGE", help="By this age instead of the default rules, e.g. 7d; lists' own rules still win"),
+    ] = None,
+    tree: Annotated[str | None, option(metavar="ID", help="Only the tree of this task or run, however young")] = None,
+    dry_run: Annotated[bool, option("--dry-run", help="Only say how much; change nothing")] = False,
+    compact: Annotated[bool, option("--compact", help="Then write the SQLite file anew, as small as it can be")] = False,
+) -> None:
+    """Remove finished trees that are past their time; nothing of an active tree ever goes. Workers do this every hour."""
+    age = seconds(older_than, "--older-than")
+    if age is not None and age < 0:
+        raise InvalidInput(f"--older-than must be zero or more, not {older_than}.")
+    if tree is not None and (dry_run or age is not None):
+        raise InvalidInput("--tree goes alone: it takes one tree, whatever its age.")
+    if dry_run and compact:
+        raise InvalidInput("--compact changes the file; it does not go with --dry-run.")
+    if compact and session.chosen.remote:
+        raise NotOverHttp("--compact writes the file anew, and only the store's own machine can do that: leave --server out.")
+    async with session.api() as api:
+        total = to_builtins(await (_prune(session, api, age, dry_run) if tree is None else api.store.prune_tree(tree)))
+    if compact:
+        async with session.engine() as engine:
+            total["freed"] += await engine.store.compact(whole=True)
+    del total["next_after"]
+    session.show(total, lambda: plain(_words(total)))
+
+
+async def _prune(session: Session, api: Api, older_than: float | None, dry_run: bool) -> PruneStep:
+    """A whole pass, step by step."""
+    total = step = await api.store.prune(older_than=older_than, dry_run=dry_run)
+    while step.next_after is not None:
+        tell_progress(session, f"{total.trees} trees, {total.tasks} tasks")
+        step = await api.store.prune(older_than=older_than, dry_run=dry_run, after=step.next_after)
+        added = {name: getattr(total, name) + getattr(step, name) for name in _COUNTS}
+        total = replace(total, **added)
+    end_progress(session)
+    return total
+
+
+def _words(total: dict[str, Any]) -> str:
+    if total["dry_run"]:
+        return f"{total['trees']} trees with {total['tasks']} finished tasks would be pruned; nothing was changed."
+    parts = ", ".join(f"{total[name]} {word}" for name, word in _COUNTS.items() if word and total[name])
+    freed = f"; {total['freed'] // 1024} KiB given back" if total["freed"] else ""
+    return f"{total['trees']} trees pruned{f' ({parts})' if parts else ''}{freed}."
+
+
+async def keep(
+    session: Session,
+    task_list: Annotated[str, argument(metavar="LIST", help="The task list's name")],
+    completed: Annotated[
+        str | None, option(metavar="AGE", help="How long completed, canceled and ignored ends are kept, e.g. 7d")
+    ] = None,
+    failed: Annotated[str | None, option(metavar="AGE", help="How long failed ends are kept, e.g. 90d")] = None,
+) -> None:
+    """Say how long what ends in a list is kept; what is not given is as the defaults say."""
+    ages = [seconds(completed, "--completed"), seconds(failed, "--failed")]
+    if any(age is not None and age < 0 for age in ages):
+        raise InvalidInput("An age is zero or more.")
+    async with session.api() as api:
+        rule = await api.store.keep(task_list, completed=ages[0], failed=ages[1])
+    kept = f"completed ends are kept for {span(rule.keep_completed_for)}, failed ones for {span(rule.keep_failed_for)}"
+    session.show(rule, lambda: plain(f"{task_list}: {kept}"))
+
+
+async def backup(session: Session, path: Annotated[str, argument(metavar="PATH", help="A file that does not exist yet")]) -> None:
+    """Copy the store into a new file while it is used (SQLite; on PostgreSQL, says how to use pg_dump)."""
+    async with session.engine() as engine:
+        size = await engine.store.backup(path)
+        url = engine.store.url
+    session.show({"store": url, "path": path, "bytes": size}, lambda: plain(f"{url} copied to {path} ({size // 1024} KiB)"))

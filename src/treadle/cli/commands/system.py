@@ -1,0 +1,133 @@
+"""`treadle status`, `servers` and `recover`: the state of the system."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+from click.exceptions import Exit
+
+from treadle.cli.command import option
+from treadle.cli.exits import FAILED
+from treadle.cli.output.format import ago, facts, grid, plain, short, state, when
+from treadle.cli.session import Session
+from treadle.model.clock import span
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from treadle.api.servers import Server
+    from treadle.api.system import Status
+    from treadle.kernel.recovery import RecoveryReport
+
+
+async def status(
+    session: Session, check: Annotated[bool, option("--check", help="Exit 1 if something is wrong, for scripts")] = False
+) -> None:
+    """Say how the system is: what is wrong, what there is to do, and who does it."""
+    async with session.api() as api:
+        found = await api.system.status()
+    session.show(found, lambda: _shown(found))
+    if check and found.health != "ok":
+        raise Exit(FAILED)
+
+
+def _shown(found: Status) -> RenderableType:
+    from rich.console import Group
+
+    tasks, store = found.tasks, found.store
+    oldest = f", the oldest due {ago(tasks.oldest_due_at, found.now)}" if tasks.oldest_due_at else ""
+    rows: list[tuple[str, object]] = [
+        ("tasks", f"{tasks.ready} ready{oldest}; {tasks.running} running, {tasks.waiting} waiting, {tasks.held} held"),
+        *([("engine", f"{found.engine_tasks} of its own (pruning, schedules, watchers)")] if found.engine_tasks else []),
+        ("runs", _counts(found.runs)),
+        ("dead letters", plain(found.dead_letters, "red" if found.dead_letters else "")),
+        ("approvals", f"{found.approvals} waiting"),
+        ("objectives", f"{found.blocked_objectives} blocked"),
+        ("servers", _counts(found.servers)),
+        ("store", f"{store.kind}, answers in {span(store.latency_for)}"),
+        *(("next", f"{each.schedule} {when(each.at, found.now)}") for each in found.next_firings),
+        ("version", found.version),
+    ]
+    head = plain(f"{found.health} (namespace {found.namespace})", "bold green" if found.health == "ok" else "bold yellow")
+    return Group(head, *(plain(f"  {reason}", "yellow") for reason in found.reasons), facts(rows))
+
+
+def _counts(found: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in found.items()) or "none"
+
+
+async def servers(
+    session: Session,
+    live: Annotated[bool, option("--live", help="Leave out those that have stopped")] = False,
+) -> None:
+    """List the servers, newest first; one that missed three heartbeats is shown as lost."""
+    async with session.api() as api:
+        found = await api.servers.list(live=live)
+        now = (await api.system.time()).now
+    session.show(found, lambda: _table(found.servers, now))
+
+
+def _table(found: list[Server], now: datetime) -> RenderableType:
+    if not found:
+        return plain("No servers. Start one with `treadle worker --handlers MODULE`.")
+    table = grid("name", "state", ">pid", "started", "heartbeat", ">running", ">handled", ">failed", "lists", "handlers")
+    for server in found:
+        table.add_row(
+            plain(server.name),
+            state(server.state),
+            str(server.pid or "-"),
+            ago(server.started_at, now),
+            ago(server.heartbeat_at, now),
+            f"{server.running}/{server.concurrency}",
+            str(server.handled),
+            str(server.failed),
+            plain(", ".join(server.task_lists)),
+            plain(short(", ".join(server.handlers) or "-", 100)),
+        )
+    return table
+
+
+async def recover(
+    session: Session,
+    dry_run: Annotated[bool, option("--dry-run", help="Only say what a start-up would do; change nothing")] = False,
+    name: Annotated[
+        str | None, option(metavar="NAME", help="As the server of this name on this host: what it held before is freed")
+    ] = None,
+) -> None:
+    """See to what crashed processes left: approvals, expired leases, schedules, watchers. Live work of others is never touched.
+
+    Workers do the same when they start, and leases see to it all the time; safe to do at any time, and twice.
+    """
+    from treadle.kernel.recovery import Place
+    from treadle.wiring.machine import SystemMachine
+
+    machine = SystemMachine()
+    place = None if name is None else Place(name, machine.host, machine.is_alive)
+    async with session.engine() as engine:
+        report = await engine.recovery.recover(place, dry_run=dry_run)
+    session.show(asdict(report), lambda: _report(report))
+
+
+def _report(report: RecoveryReport) -> RenderableType:
+    from rich.console import Group
+
+    closed = "would be canceled" if report.dry_run else "canceled"
+    freed = "would be made ready" if report.dry_run else "made ready"
+    rows: list[tuple[str, object]] = [
+        ("1. approvals", f"{report.pending_approvals} pending, {report.overdue_approvals} of them past their time"),
+        ("", f"{len(report.orphaned_approvals)} without a task, {closed}"),
+        ("2. running work", f"{report.expired_leases} with an expired lease, {freed}"),
+        ("", f"{report.own_tasks} of {len(report.own_servers)} earlier process(es) of this server, {freed}"),
+        ("", f"{report.unknown_effects} effect(s) of these are unknown"),
+    ]
+    for number, service in enumerate(("schedules", "watchers"), 3):
+        found = report.others.get(service, [])
+        rows.append((f"{number}. {service}", f"{len(found)} missed something"))
+        rows += [("", f"{each.name}: {each.text}") for each in found]
+        rows += [("", f"{each}: has a task again") for each in report.repaired.get(service, [])]
+    rows += [("not seen to", each) for each in report.problems]
+    rows.append(("5. loops", "then a worker starts to claim" if report.dry_run else "none: `treadle worker` starts them"))
+    head = "What a start-up would do (nothing was changed):" if report.dry_run else "Recovered:"
+    return Group(plain(head, "bold"), facts(rows))

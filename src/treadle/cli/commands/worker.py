@@ -1,0 +1,197 @@
+"""`treadle worker` and `treadle up`: run handlers, in this process or in several; `up` also serves HTTP."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+from treadle.cli.command import option
+from treadle.cli.commands.serve import ForwardedAllow, Host, LogRequests, Port, http_options
+from treadle.cli.process.crash import arm_crash
+from treadle.cli.process.engines import load_engines
+from treadle.cli.process.fleet import Fleet
+from treadle.cli.process.worker import Serving, announce, how_open, leave_threads_behind, serve
+from treadle.cli.session import Session
+from treadle.engine import Engine
+from treadle.model.errors import InvalidInput
+from treadle.model.names import DEFAULT_LIST, check_name
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from treadle.http.server import HttpServer
+
+Handlers = Annotated[
+    list[str],
+    option("--handlers", metavar="MODULE", help="package.module or path/to/file.py, with :name if it has several engines"),
+]
+Lists = Annotated[list[str] | None, option("--list", metavar="LIST", help="Task lists to serve; may be repeated")]
+Concurrency = Annotated[int, option(min=1, help="Tasks at once, per process")]
+Threads = Annotated[int, option(min=1, help="Of these, sync handlers at once")]
+Isolated = Annotated[int, option(min=1, help="Of these, handlers with isolation='process' at once")]
+Lease = Annotated[
+    float | None, option(metavar="SECONDS", min=0.1, max=3600, help="How long a claim holds; default TREADLE_LEASE or 60")
+]
+Grace = Annotated[float, option(metavar="SECONDS", min=0, help="How long running work may go on when stopping")]
+
+Llm = Annotated[bool, option("--llm", help="Also do steps of prompt blocks, with the model and key of the settings")]
+
+Topology = Annotated[str | None, option(metavar="FILE", help="Also play the roles of this topology in the goal pipeline")]
+Roles = Annotated[list[str] | None, option("--role", metavar="ROLE", help="Only this role of the topology; may be repeated")]
+
+
+ServerName = Annotated[
+    str | None,
+    option("--name", metavar="NAME", help="This server's name, its own on this host: what it held before it died is freed at once"),
+]
+
+
+def server_name(name: str | None) -> str | None:
+    """The name itself, if it can be one."""
+    return None if name is None else check_name(name, "server name")
+
+
+async def worker(
+    session: Session,
+    handlers: Handlers,
+    task_lists: Lists = None,
+    concurrency: Concurrency = 100,
+    threads: Threads = 16,
+    isolated: Isolated = 4,
+    processes: Annotated[int, option(min=1, max=256, help="Worker processes")] = 1,
+    lease: Lease = None,
+    grace: Grace = 30,
+    llm: Llm = False,
+    name: ServerName = None,
+    topology: Topology = None,
+    roles: Roles = None,
+    stop_at_eof: Annotated[
+        bool, option("--stop-at-eof", help="Stop when stdin ends, as it does with the parent", hidden=True)
+    ] = False,
+) -> None:
+    """Run handlers until SIGTERM or Ctrl-C, then let running work finish. A second Ctrl-C stops at once."""
+    arm_crash(session.settings.crash_at)
+    lists = tuple(check_name(each, "task list") for each in task_lists or [DEFAULT_LIST])
+    chosen = check_roles(topology, roles)
+    options = Serving(
+        lists, concurrency, threads, isolated, grace, lease, stop_at_eof, llm, server_name(name), topology=topology, roles=chosen
+    )
+    engines = load_engines(session, handlers)
+    if topology is not None:
+        engines[0].use_topology(topology, roles=options.roles or None)  # also before children are started
+    if processes == 1:
+        await run_worker(session, engines, options)
+    else:
+        await _run_fleet(session, engines, handlers, options, processes)
+
+
+def check_roles(topology: str | None, roles: list[str] | None) -> tuple[str, ...]:
+    """The roles that were chosen; they are those of a topology."""
+    if roles and topology is None:
+        raise InvalidInput("--role chooses among the roles of a topology; give one with --topology FILE.")
+    return tuple(roles or ())
+
+
+async def run_worker(session: Session, engines: list[Engine], options: Serving) -> None:
+    """Serve in this process, and say so at both ends."""
+    engine = engines[0]
+    names = [*engine.kernel.registry.names(), *engine.kernel.function_registry.names()]
+
+    def started(server_id: str, http: HttpServer | None) -> None:
+        event: dict[str, Json] = {
+            "event": "started",
+            "store": engine.store.url,
+            "namespace": engine.kernel.settings.namespace,
+            "server_id": server_id,
+            "pid": os.getpid(),
+            "handlers": names,
+            "task_lists": list(options.task_lists),
+        }
+        if http is not None:
+            event |= {"url": http.url, "open": http.open}
+        lines = [
+            f"Store:    {engine.store.url}" + _of_namespace(engine),
+            f"Handlers: {', '.join(names) or 'none'}",
+            f"Lists:    {', '.join(options.task_lists)}",
+            f"Stop:     Ctrl-C or kill {os.getpid()}; running work gets {options.grace:g} s",
+        ]
+        if http is not None:
+            lines.insert(1, f"HTTP:     {http.url} {how_open(http)}")
+        at = 1 if http is None else 2
+        if options.topology is not None:
+            played = engine.goals.topology.roles if engine.goals.topology is not None else ()
+            lines.insert(at + 1, f"Roles:    {', '.join(played)} ({options.topology})")
+        if options.llm:
+            lines[at] += f"; prompt blocks by {engine.kernel.settings.llm_model}"
+        elif not names:
+            lines[at] += "; tasks wait. Put `engine = Engine()` and `@engine.handler(...)` in a file and add --handlers FILE"
+        announce(session, event, lines)
+
+    handled, released = await serve(engines, options, started)
+    stopped = {"event": "stopped", "pid": os.getpid(), "handled": handled, "released": released}
+    announce(session, stopped, [f"Stopped: {handled} handled, {released} released for others"])
+    leave_threads_behind()
+
+
+async def _run_fleet(session: Session, engines: list[Engine], handlers: list[str], options: Serving, processes: int) -> None:
+    """Check everything once here, then leave the work to children."""
+    async with engines[0]:
+        url = engines[0].store.url
+    fleet = Fleet(session, handlers, options, processes)
+
+    def started(pids: list[int]) -> None:
+        kernel = engines[0].kernel
+        lines = [
+            f"Store:     {url}" + _of_namespace(engines[0]),
+            f"Handlers:  {', '.join([*kernel.registry.names(), *kernel.function_registry.names()]) or 'none'}",
+            f"Processes: {', '.join(map(str, pids))}",
+            f"Stop:      Ctrl-C or kill {os.getpid()}; running work gets {options.grace:g} s",
+        ]
+        announce(session, {"event": "started", "store": url, "pid": os.getpid(), "processes": pids}, lines)
+
+    await fleet.run(started)
+    announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
+
+
+def _of_namespace(engine: Engine) -> str:
+    return "" if engine.kernel.settings.namespace == "default" else f" (namespace {engine.kernel.settings.namespace})"
+
+
+async def up(
+    session: Session,
+    handlers: Annotated[
+        list[str] | None, option("--handlers", metavar="MODULE", help="package.module or path/to/file.py; may be repeated")
+    ] = None,
+    task_lists: Lists = None,
+    concurrency: Concurrency = 100,
+    threads: Threads = 16,
+    isolated: Isolated = 4,
+    lease: Lease = None,
+    grace: Grace = 30,
+    llm: Llm = False,
+    name: ServerName = None,
+    topology: Topology = None,
+    roles: Roles = None,
+    host: Host = None,
+    port: Port = None,
+    no_http: Annotated[bool, option("--no-http", help="Run the worker alone")] = False,
+    forwarded_allow: ForwardedAllow = "",
+    log_requests: LogRequests = False,
+) -> None:
+    """Start the engine: bring the store up to date, run a worker and serve HTTP until SIGTERM or Ctrl-C."""
+    arm_crash(session.settings.crash_at)
+    lists = tuple(check_name(each, "task list") for each in task_lists or [DEFAULT_LIST])
+    engines = load_engines(session, handlers or [])
+    options = Serving(
+        lists,
+        concurrency,
+        threads,
+        isolated,
+        grace,
+        lease,
+        llm=llm,
+        name=server_name(name),
+        topology=topology,
+        roles=check_roles(topology, roles),
+        http=None if no_http else http_options(session, host, port, forwarded_allow, log_requests, grace, needed=False),
+    )
+    await run_worker(session, engines, options)

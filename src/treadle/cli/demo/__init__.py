@@ -1,0 +1,1 @@
+"""`treadle demo`: a story with real worker processes, checked against the store."""

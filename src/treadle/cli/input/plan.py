@@ -1,0 +1,148 @@
+"""What `run` and `submit` have in common: find the workflow, read its inputs, check both, and say which handlers are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from treadle.cli.command import option
+from treadle.cli.input.sources import flow_name, read_sources
+from treadle.cli.input.values import workflow_inputs
+from treadle.cli.output.messages import tell_warning
+from treadle.cli.session import Session
+from treadle.engine import Engine
+from treadle.model.names import short_name
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from treadle.api.facade import Api
+    from treadle.api.flows import FlowDetail, WorkflowSignature
+    from treadle.api.runs import RunStarted
+    from treadle.kernel.runs.flows import Source
+    from treadle.lang.program import Facet, Program
+
+WorkflowOption = Annotated[
+    str | None, option("--workflow", "-w", metavar="NAME", help="Which workflow; may be left out if there is only one")
+]
+InputOption = Annotated[
+    list[str] | None,
+    option("--input", "-i", metavar="KEY=VALUE", help="One input: JSON, else text; may be repeated"),
+]
+InputsOption = Annotated[
+    str | None,
+    option("--inputs", metavar="JSON", help="All inputs: a JSON object, @file or - for stdin; --input wins over it"),
+]
+LenientOption = Annotated[bool, option("--lenient", help="Do not check the inputs against the workflow's parameters")]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A workflow that can start: where it is from, and what it is given."""
+
+    flow: str | list[Source]
+    program: Program
+    workflow: Facet
+    inputs: dict[str, Json]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was typed."""
+
+    places: Sequence[str]
+    workflow: str | None
+    pairs: Sequence[str]
+    whole: str | None
+    lenient: bool = False
+    version: int | None = None
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it names a flow in the store."""
+        return flow_name(self.places) is not None
+
+    def plan_files(self, engine: Engine) -> Plan:
+        """The plan from files; needs no open engine."""
+        sources = read_sources(self.places)
+        return self._plan(sources, engine.flows.compile(sources)[1])
+
+    async def plan(self, engine: Engine) -> Plan:
+        """The plan from files or from a flow in the store."""
+        name = flow_name(self.places)
+        if name is None:
+            return self.plan_files(engine)
+        flow = await engine.flows.get_flow(name, self.version)
+        return self._plan(flow.id, await engine.flows.program(flow.id))
+
+    def _plan(self, flow: str | list[Source], program: Program) -> Plan:
+        from treadle.kernel.runs.flows import find_workflow
+        from treadle.kernel.runs.inputs import check_inputs
+        from treadle.lang.program import NamedType
+
+        workflow = find_workflow(program, self.workflow)
+        texts = {param.name for param in workflow.params if param.type == NamedType("String")}
+        inputs = workflow_inputs(texts, self.whole, self.pairs)
+        check_inputs(program, workflow, inputs, lenient=self.lenient)
+        return Plan(flow, program, workflow, inputs)
+
+    async def start(self, api: Api, plan: Plan | None, **options: object) -> RunStarted:
+        """Start what was planned from files, or else the flow in the store that was named."""
+        if plan is not None and not isinstance(plan.flow, str):
+            from treadle.api.flows import SourceText
+
+            sources = [SourceText(name, text) for name, text in plan.flow]
+            return await api.runs.start_from_source(
+                sources,
+                plan.workflow.qualified_name,
+                plan.inputs,
+                lenient=self.lenient,
+                **options,  # type: ignore[arg-type]
+            )
+        flow = await api.flows.get(flow_name(self.places) or "", version=self.version)
+        inputs = workflow_inputs(texts_of(flow, self.workflow), self.whole, self.pairs)
+        return await api.runs.start(flow.id, self.workflow, inputs, lenient=self.lenient, **options)  # type: ignore[arg-type]
+
+
+def texts_of(flow: FlowDetail, workflow: str | None) -> Collection[str]:
+    """The parameters of type String of a workflow; none if it is not to be found, which whoever starts it will say."""
+    found = _find(flow.workflows, workflow)
+    return [] if found is None else [param.name for param in found.params if param.type == "String"]
+
+
+def _find(workflows: Sequence[WorkflowSignature], name: str | None) -> WorkflowSignature | None:
+    same = [each for each in workflows if name in (None, each.name)]
+    same = same or [each for each in workflows if short_name(each.name) == name]
+    return same[0] if len(same) == 1 else None
+
+
+def tell_what_is_missing(started: RunStarted) -> None:
+    """Say to people what the run would wait for unseen."""
+    if started.missing_handlers:
+        _tell_missing(f"in a live worker of list {started.task_list}", started.missing_handlers)
+    elif not started.workers:
+        tell_warning(
+            f"no worker of list {started.task_list} is running; the run waits for one. "
+            "`treadle worker --handlers MODULE` starts one."
+        )
+
+
+async def preflight(session: Session, engine: Engine, plan: Plan, task_list: str) -> None:
+    """Say to people which event facets nobody has a handler for, neither here nor elsewhere."""
+    from treadle.kernel.runs.preflight import missing_handlers, needed_handlers
+
+    servers, now = await engine.store.list_servers(), await engine.store.now()
+    missing = missing_handlers(
+        needed_handlers(plan.program, plan.workflow), engine.kernel.registry.names(), servers, task_list, now
+    )
+    if engine.kernel.registry.fallback is not None:
+        missing = [name for name in missing if plan.program.facets[name].prompt is None]
+    if missing and not session.json:
+        _tell_missing("here or in a live worker", missing)
+
+
+def _tell_missing(where: str, missing: Sequence[str]) -> None:
+    tell_warning(
+        f"there is no handler {where} for {', '.join(missing)}; the run waits there. "
+        "Start one with `treadle worker --handlers MODULE`."
+    )

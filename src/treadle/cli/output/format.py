@@ -1,0 +1,116 @@
+"""How things look to people: states in colours, instants with their distance from now, values as indented JSON."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from treadle.cli.output.messages import printable
+from treadle.model.clock import as_text, span
+from treadle.model.tasks import FRAMEWORK, LogLine
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from treadle.api.tasks import Line
+
+Instant = datetime | int
+"""As the contract has it, or as the kernel does."""
+
+_STYLES = {
+    "completed": "green",
+    "failed": "bold red",
+    "canceled": "magenta",
+    "ignored": "magenta",
+    "approved": "green",
+    "denied": "bold red",
+    "expired": "yellow",
+    "running": "cyan",
+    "paused": "yellow",
+    "draining": "yellow",
+    "lost": "bold red",
+    "error": "bold red",
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "bold red",
+}
+
+
+_LEVELS = {"error": "red", "warning": "yellow", "debug": "dim"}
+
+
+def plain(value: object, style: str = "") -> Text:
+    """Anything as text that is shown as it is: no markup, no terminal control."""
+    from rich.text import Text
+
+    return Text(printable(str(value)), style=style)
+
+
+def line(said: Line | LogLine, before: str = "") -> Text:
+    """A line about a task; what the framework wrote is less bright than what handlers did."""
+    told = said.said if isinstance(said, LogLine) else said.details
+    details = f"  {json.dumps(told, ensure_ascii=False, separators=(',', ':'))}" if told else ""
+    style = _LEVELS.get(said.level, "dim" if said.source == FRAMEWORK else "")
+    return plain(f"{as_text(ms(said.at))} {said.level:7} {before}{said.message}{details}", style)
+
+
+def state(word: str) -> Text:
+    """A state in its colour."""
+    return plain(word, _STYLES.get(word, ""))
+
+
+def ago(at: Instant | None, now: Instant) -> str:
+    """`3 s ago`, `in 5 min`, or a dash."""
+    if at is None:
+        return "-"
+    passed = ms(now) - ms(at)
+    return f"{span(passed)} ago" if passed >= 0 else f"in {span(passed)}"
+
+
+def when(at: Instant | None, now: Instant) -> str:
+    """The instant and its distance from now."""
+    return "-" if at is None else f"{as_text(ms(at))} ({ago(at, now)})"
+
+
+def ms(at: Instant) -> int:
+    """The instant in milliseconds."""
+    return round(at.timestamp() * 1000) if isinstance(at, datetime) else at
+
+
+def pretty(value: Json) -> Text:
+    """A JSON value for reading."""
+    return plain(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def short(text: str, limit: int = 60) -> str:
+    """One line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def facts(rows: list[tuple[str, object]]) -> Table:
+    """Names and values, side by side."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(f"  {name}", value if isinstance(value, Text) else plain(value))
+    return table
+
+
+def grid(*columns: str) -> Table:
+    """An empty table with these columns; a name with `>` before it is a number's."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in columns:
+        name = column.removeprefix(">")
+        table.add_column(name, justify="right" if column != name else "left", overflow="fold", no_wrap=name in ("id", "state"))
+    return table

@@ -1,0 +1,1 @@
+"""Long-running commands: finding handlers, worker processes, signals, the MCP mount."""
