@@ -53,7 +53,7 @@ PROBLEMS = {
     "import_timeout": "The module of a registered handler does not come to the end of its import.",
     "approval_denied": "A person denied the approval that the task waited for. Final, whatever its policy says.",
     "approval_expired": "Nobody decided in time on the approval that the task waited for. Final, whatever its policy says.",
-    "approval_lost": "The approval that the task waited for is not in the store any more. Retry the task to ask again.",
+    "approval_lost": "The approval that the task waited for is no longer in the store. Retry the task to ask again.",
     "effect_unavailable": "The handler makes an effect in a way that does not fit it; the message says which does. Final.",
     "invalid_effect_response": "An effect was made, but what it returned is no JSON. Final, as it must not be made again.",
     "webhook_unsigned": "`TREADLE_WEBHOOK_SECRET` is not set; nothing is sent unsigned. Final.",

@@ -79,7 +79,7 @@ _PLACES = {
     "treadle.workers.functions.context": ("FunctionContext",),
     "treadle.workers.specialists": ("Specialist",),
 }
-"""Where the names are; each place is loaded when something of it is asked for, so that what needs little starts fast."""
+"""The modules that define the public names; each is imported when one of its names is first used, so that programs start fast."""
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
 

@@ -1,4 +1,4 @@
-"""Codecs that come with Treadle: `Engine(..., codec=Zlib())`. One of your own needs a name, `encode` and `decode`."""
+"""Codecs included in Treadle: `Engine(..., codec=Zlib())`. Your own codec needs a `name`, `encode` and `decode`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import zlib
 
 
 class Zlib:
-    """Compresses texts that get smaller by it; JSON of some kilobytes takes about a third. It hides nothing."""
+    """Compresses texts where that saves space; JSON of some kilobytes shrinks to about a third. It encrypts nothing."""
 
     name = "zlib"
 
@@ -16,7 +16,7 @@ class Zlib:
         self._from_size = from_size
 
     def encode(self, text: str) -> str:
-        """The text as it is stored: `=` and itself, or `z` and what it was compressed to."""
+        """Return the stored text: `=` and the text itself, or `z` and the compressed text."""
         if len(text) >= self._from_size:
             packed = base64.b85encode(zlib.compress(text.encode(), self._level)).decode()
             if len(packed) < len(text):
@@ -24,11 +24,11 @@ class Zlib:
         return f"={text}"
 
     def decode(self, stored: str) -> str:
-        """The text that was given to `encode`; raises for anything else."""
+        """Return the text that was passed to `encode`; raise for anything else."""
         match stored[:1]:
             case "=":
                 return stored[1:]
             case "z":
                 return zlib.decompress(base64.b85decode(stored[1:])).decode()
             case _:
-                raise ValueError("this is nothing that zlib has packed")
+                raise ValueError("not a text that this codec has encoded")

@@ -1,4 +1,4 @@
-"""Everything that the environment can say, read in one place. Command-line flags and arguments win over it."""
+"""All settings from the environment, read in one place. Command-line flags and arguments override them."""
 
 from __future__ import annotations
 
@@ -16,84 +16,84 @@ DEFAULT_SERVICE = "treadle"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a process runs; the field `store` comes from `TREADLE_STORE`, and so on; those of the SDKs keep their own names."""
+    """The configuration of a process. The field `store` is read from `TREADLE_STORE`, and so on; variables of SDKs keep their
+    names."""
 
     store: str = field(default=DEFAULT_STORE, repr=False)
     """`sqlite:///path`, `postgresql://...` or `memory://`."""
     namespace: str = DEFAULT_NAMESPACE
-    """Keeps tenants of one database apart."""
+    """Separates tenants that share a database."""
     lease: float = 60.0
-    """Seconds that a claim holds without being renewed; it is renewed every third of that."""
+    """Seconds that a claim is valid without renewal; workers renew it after a third of that."""
     payload_limit: int = PAYLOAD_LIMIT
-    """Bytes of JSON that a payload or a result may take."""
+    """Maximum size of a payload or a result, in bytes of JSON."""
     keep_completed: float = 30 * 86_400
-    """Seconds that completed, canceled and ignored tasks and runs are kept, unless their list says otherwise."""
+    """Seconds for which completed, canceled and ignored tasks and runs are kept, unless their list has its own setting."""
     keep_failed: float = 90 * 86_400
-    """Seconds that failed tasks and runs are kept, unless their list says otherwise."""
+    """Seconds for which failed tasks and runs are kept, unless their list has its own setting."""
     log_level: str = "INFO"
     log_format: str = "text"
     """`text` or `json`."""
     metrics_address: str = ""
-    """Where a worker serves its metrics: a port of 127.0.0.1, or HOST:PORT (other hosts show a token that may read). If it is
-    taken, one of the next 19 ports. Nowhere by default."""
+    """Where a worker serves its metrics: a port of 127.0.0.1, or HOST:PORT (other hosts need a token with the scope `read`). If
+    the port is taken, one of the next 19 is used. Off by default."""
     otlp_endpoint: str = field(default="", repr=False)
-    """Where traces are sent (OTLP over HTTP), such as `http://localhost:4318`; else what `OTEL_EXPORTER_OTLP_ENDPOINT` says. None
-    are made by default, nor with `off`."""
+    """Where to send traces (OTLP over HTTP), such as `http://localhost:4318`; falls back to `OTEL_EXPORTER_OTLP_ENDPOINT`. Off
+    by default and with `off`."""
     service_name: str = DEFAULT_SERVICE
-    """The name of this service in traces; else what `OTEL_SERVICE_NAME` says."""
+    """The name of this service in traces; falls back to `OTEL_SERVICE_NAME`."""
     warm_functions: int = 1000
-    """Suspended durable functions that a process keeps in memory; all others are replayed when they go on."""
+    """Suspended durable functions that a process keeps in memory; the others are replayed when they continue."""
     handler_roots: tuple[str, ...] = ()
-    """Folders from which runners load handler modules, joined by `:`; the working directory by default."""
+    """Directories from which runners load handler modules, separated by `:`; the working directory by default."""
     afl_poll_interval_ms: int = 2000
-    """Milliseconds after which an agent looks for work by itself, unless its configuration says."""
+    """Milliseconds between two polls of an agent, unless its configuration sets them."""
     afl_max_concurrent: int = 5
-    """Tasks that an agent handles at once, unless its configuration says."""
+    """Tasks that an agent handles concurrently, unless its configuration sets them."""
     anthropic_api_key: str = field(default="", repr=False)
-    """The key for models; never shown."""
+    """The API key for models; never shown."""
     anthropic_base_url: str = ""
-    """Where the Messages API is, if not at its usual place."""
+    """The base URL of the Messages API, if it is not the default."""
     llm_model: str = DEFAULT_MODEL
     """The model for prompts that name none."""
     llm_max_tokens: int = 4096
-    """Tokens that one answer of a model may have."""
+    """Maximum number of tokens in one response of a model."""
     llm_timeout: float = 120.0
-    """Seconds without a sign of life from the model's service."""
+    """Seconds without data from the model's service before a request times out."""
     llm_budget: float | None = None
-    """Dollars that a run may spend on models, unless it was started with a budget of its own; without a limit by default."""
+    """Dollars that a run may spend on models, unless it was started with its own budget; unlimited by default."""
     llm_prices: str = field(default="", repr=False)
-    """Prices of models as JSON, `{"some-model": [3, 15]}`: dollars for a million tokens in and out."""
+    """Prices of models as JSON, `{"some-model": [3, 15]}`: dollars per million input and output tokens."""
     approval_webhook: str = field(default="", repr=False)
-    """The URL that is told of approvals that wait for a decision; nobody is told by default."""
+    """The URL to notify of pending approvals; none by default."""
     webhook_secret: str = field(default="", repr=False)
-    """What webhooks are signed with; without it none is sent. Never shown."""
+    """The secret that signs webhooks; without it, none is sent. Never shown."""
     webhook_allow: tuple[str, ...] = ()
-    """Beginnings of URLs, joined by spaces, that an approval may name as its own webhook; none by default."""
+    """URL prefixes, separated by spaces, that an approval may name as its own webhook; none by default."""
     watch_allow: tuple[str, ...] = ()
-    """Paths and URLs, joined by spaces, at or below which callers without the scope `admin` may have a watcher look; none by
-    default."""
+    """Paths and URLs, separated by spaces, below which callers without the scope `admin` may create watchers; none by default."""
     http_host: str = "127.0.0.1"
-    """The address that `treadle up` and `treadle serve` listen on; any but loopback needs a token."""
+    """The address that `treadle up` and `treadle serve` listen on; any other than loopback requires a token."""
     http_port: int = 8787
     """The port that they listen on; if it is taken, the next free one of ten; 0: any."""
     http_waiting: int = 1000
-    """Callers that a server lets wait at once: those who follow events, and calls that wait for something to happen. Each holds a
-    connection, so let the process have more file descriptors than that."""
+    """Maximum number of waiting calls in a server: event streams, and calls that wait for something to happen. Each holds a
+    connection, so allow the process more file descriptors than that."""
     http_waiting_each: int = 500
-    """How many of them may be of one caller: of one token, or all who call a server that is open."""
+    """Maximum number of waiting calls per token; without tokens, for all callers together."""
     public_url: str = ""
-    """Where services outside reach the HTTP server, such as `https://work.example.org`: what call-back URLs of outside jobs begin
-    with. Without it jobs have none."""
+    """The URL under which external services reach the HTTP server, such as `https://work.example.org`; callback URLs of external
+    jobs start with it. Without it, jobs have no callback URL."""
     github_secret: str = field(default="", repr=False)
-    """What GitHub signs its webhooks with; without it `/v1/ingest/github` takes none in. Never shown."""
+    """The secret that GitHub signs its webhooks with; without it, `/v1/ingest/github` accepts none. Never shown."""
     github_labels: tuple[str, ...] = ()
-    """Labels, joined by commas, of which an issue must have one to become a job; any issue by default."""
+    """Labels, separated by commas, of which an issue needs one to become a job; any issue by default."""
     crash_at: str = ""
-    """For tests: `point` or `point:n` kills the process when the named crash point is reached for the n-th time."""
+    """For tests: `point` or `point:n` kills the process when it reaches the named crash point for the n-th time."""
 
 
 def load_settings() -> Settings:
-    """The settings of this process, from `TREADLE_*` variables; a value that makes no sense raises `InvalidInput`."""
+    """Read the settings of this process from `TREADLE_*` variables; raise `InvalidInput` for an invalid value."""
     get = os.environ.get  # noqa: TID251
     return Settings(
         store=get("TREADLE_STORE") or DEFAULT_STORE,
@@ -134,17 +134,18 @@ def load_settings() -> Settings:
 
 
 def agent_poll_interval_ms() -> int:
-    """What `AFL_POLL_INTERVAL_MS` says, for configurations of agents that do not; 2000 by default."""
+    """Return `AFL_POLL_INTERVAL_MS`, the default of agent configurations; 2000 if it is not set."""
     return _whole("AFL_POLL_INTERVAL_MS", os.environ.get("AFL_POLL_INTERVAL_MS"), 2000, 86_400_000)  # noqa: TID251
 
 
 def agent_max_concurrent() -> int:
-    """What `AFL_MAX_CONCURRENT` says, for configurations of agents that do not; 5 by default."""
+    """Return `AFL_MAX_CONCURRENT`, the default of agent configurations; 5 if it is not set."""
     return _whole("AFL_MAX_CONCURRENT", os.environ.get("AFL_MAX_CONCURRENT"), 5, 10_000)  # noqa: TID251
 
 
 def child_environment(**values: str) -> dict[str, str]:
-    """The environment for a child process: this one's, and those values. URLs go this way, as `ps` shows arguments to all."""
+    """Return the environment for a child process: this one's and the given values. Pass URLs this way, because `ps` shows
+    arguments."""
     return {**os.environ, **values}  # noqa: TID251
 
 

@@ -1,4 +1,4 @@
-"""For those who receive webhooks of Treadle: is what came signed with our secret, and fresh?"""
+"""For receivers of Treadle's webhooks: verify that a request is signed with your secret, and recent."""
 
 from treadle.model.webhooks import EVENT_HEADER, ID_HEADER, SIGNATURE_HEADER, TOLERANCE, sign, verify
 

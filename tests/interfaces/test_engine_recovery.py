@@ -229,5 +229,5 @@ async def test_services_are_asked_in_their_order_and_only_told_to_repair_for_rea
         assert service.repairs == 0
         async with engine.worker():
             assert service.repairs == 1
-    told = ("schedules nightly: 3 ticks are due; 1 will fire", "schedules nightly: has a task again")
+    told = ("schedules nightly: 3 ticks are due; 1 will fire", "schedules nightly: its task was restored")
     assert Recovered(0, 0, 0, 0, told) in events

@@ -1,4 +1,4 @@
-"""`ExternalPollingLoop`: a worker by another name, for programs that only poll (D33)."""
+"""`ExternalPollingLoop`: a worker for programs that only poll external jobs (D33)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from treadle.wiring.worker_host import WorkerHost
 
 LOOP_TICK_SECONDS = 5.0
-"""Seconds after which it looks by itself; what is due is known, and polled, sooner."""
+"""Seconds between two polls of the store; jobs with a known due time are polled when they are due."""
 
 
 class ExternalPollingLoop:
-    """Polls the outside jobs of an engine's specialists. Nothing of it is in memory: a new one goes on where another stopped.
+    """Polls the external jobs of an engine's specialists. It keeps no state in memory: a new loop continues where another stopped.
 
-    It runs all handlers of the engine, as every worker does. `tick` is one look at what is due, without `start`.
+    It runs all handlers of the engine, as every worker does. `tick` polls the due jobs once, without `start`.
     """
 
     def __init__(self, engine: Engine, *, tick_seconds: float = LOOP_TICK_SECONDS, concurrency: int = 100) -> None:
@@ -34,7 +34,7 @@ class ExternalPollingLoop:
         self._host: WorkerHost | None = None
 
     async def start(self) -> None:
-        """Begin to poll; the engine has to be open."""
+        """Start polling; the engine must be open."""
         from treadle.wiring.worker_host import WorkerHost
 
         settings = self._engine.kernel.settings
@@ -52,16 +52,16 @@ class ExternalPollingLoop:
         await self._host.start()
 
     async def stop(self, *, timeout: float = 30.0) -> None:
-        """Start no more polls, and wait up to `timeout` seconds for those in flight; then they are canceled."""
+        """Start no more polls and wait up to `timeout` seconds for those in flight, then cancel them."""
         host, self._host = self._host, None
         if host is not None:
             host.give_grace(timeout)
             await host.stop()
 
     async def tick(self) -> int:
-        """Poll what is due, all at once, each in a unit of its own, and wait for it; how many tasks that were.
+        """Poll all due jobs concurrently, each in its own unit, and wait for them; return their number.
 
-        Nobody renews leases meanwhile: a poll that takes longer than one is lost, and made again by others.
+        Leases are not renewed meanwhile: a poll that outlasts its lease is lost, and another worker repeats it.
         """
         engine = self._engine
         executor = SystemExecutor(16)
@@ -94,7 +94,7 @@ class ExternalPollingLoop:
             executor.close()
 
     def _emit(self, event: Event) -> None:
-        """As the engine's, and what goes wrong with a look as its own kind."""
+        """Emit the event; report errors of this loop as `TickFailed`."""
         if isinstance(event, LoopError | StoreTrouble):
             event = TickFailed(f"{event.loop if isinstance(event, LoopError) else event.doing}: {event.error}")
         self._engine.kernel.emit(event)

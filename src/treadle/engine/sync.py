@@ -1,4 +1,4 @@
-"""The blocking face of `Engine`: a thread with an event loop of its own, and calls that wait for it."""
+"""The blocking facade of `Engine`: a thread with its own event loop, and calls that wait for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class BlockingEngine:
-    """`Engine` for code without an event loop; arguments are those of the methods of the same name there."""
+    """`Engine` for code without an event loop; methods take the arguments of the `Engine` methods of the same name."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -55,7 +55,7 @@ class BlockingEngine:
                 self._end()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run anything on the engine's event loop and wait for it."""
+        """Run a coroutine on the engine's event loop and wait for it."""
         if self._loop is None:
             coroutine.close()
             raise NotOpen("Open the engine first: `with engine.blocking() as e: ...`.")
@@ -69,7 +69,7 @@ class BlockingEngine:
             self._worker = worker
 
     def stop_worker(self) -> None:
-        """Stop what `start_worker` started, gracefully; idempotent."""
+        """Stop the worker gracefully; idempotent."""
         if self._worker is not None:
             worker, self._worker = self._worker, None
             self.run(_leave(worker))
@@ -139,7 +139,7 @@ class BlockingEngine:
 
 
 async def _cancel_others() -> None:
-    """End what is left on the loop, so that nothing is destroyed in the middle."""
+    """Cancel the tasks left on the loop, so that none is destroyed while pending."""
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in others:
         task.cancel()

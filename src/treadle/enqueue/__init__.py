@@ -1,4 +1,4 @@
-"""Enqueueing inside a transaction of your own, on a connection of your own driver to the store's PostgreSQL.
+"""Enqueue a task in a transaction of your own, on a connection of your own driver to the store's PostgreSQL.
 
     from treadle.enqueue.psycopg import enqueue
 
@@ -6,10 +6,9 @@
         connection.execute("insert into orders ...")
         enqueue(connection, "charge", {"order": 17})
 
-The task is there exactly when the transaction commits. All checks of Python's edge happen before anything is sent. No
-signal goes out: workers find the task when they next look, which they do every few seconds. Modules: `asyncpg`,
-`psycopg` (both faces) and `sqlalchemy` (both faces). A SQLite file has one writer, which another connection cannot join:
-there, `enqueue` raises `Unsupported`.
+The task exists exactly when the transaction commits. All checks in Python happen before anything is sent. No signal is sent:
+workers find the task at their next poll, every few seconds. Modules: `asyncpg`, `psycopg` and `sqlalchemy` (the last two
+blocking and async). A SQLite file has one writer, which another connection cannot join: there, `enqueue` raises `Unsupported`.
 """
 
 from treadle.enqueue.wish import Wish, make_wish

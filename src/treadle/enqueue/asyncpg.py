@@ -21,9 +21,9 @@ async def enqueue(
     schema: str = DEFAULT_SCHEMA,
     **options: Any,
 ) -> Enqueued:
-    """Enqueue a task that is there when the connection's transaction commits; options are those of `make_wish`.
+    """Enqueue a task that exists when the connection's transaction commits; options are those of `make_wish`.
 
-    Outside a transaction it is there at once. What is refused by the database aborts the transaction.
+    Outside a transaction it exists immediately. If the database refuses the task, the transaction aborts.
     """
     wish, enqueueing = make_wish(name, payload, **options), statement("asyncpg", schema)
     with wish.translated():

@@ -22,9 +22,9 @@ def enqueue(
     schema: str = DEFAULT_SCHEMA,
     **options: Any,
 ) -> Enqueued:
-    """Enqueue a task that is there when the connection's transaction commits; options are those of `make_wish`.
+    """Enqueue a task that exists when the connection's transaction commits; options are those of `make_wish`.
 
-    What is refused by the database aborts the transaction.
+    If the database refuses the task, the transaction aborts.
     """
     from psycopg.rows import tuple_row
 
@@ -41,7 +41,7 @@ async def enqueue_async(
     schema: str = DEFAULT_SCHEMA,
     **options: Any,
 ) -> Enqueued:
-    """The same on an async connection."""
+    """Do the same as `enqueue` on an async connection."""
     from psycopg.rows import tuple_row
 
     wish, enqueueing = make_wish(name, payload, **options), statement("psycopg", schema)
@@ -53,5 +53,5 @@ async def enqueue_async(
 
 def _answer(wish: Wish, row: tuple[Any, ...] | None) -> Enqueued:
     if row is None:
-        raise StoreError("treadle_enqueue_v1 answered nothing.")
+        raise StoreError("treadle_enqueue_v1 returned nothing.")
     return wish.answer(str(row[0]))

@@ -23,9 +23,9 @@ def enqueue(
     schema: str = DEFAULT_SCHEMA,
     **options: Any,
 ) -> Enqueued:
-    """Enqueue a task that is there when the transaction commits; options are those of `make_wish`.
+    """Enqueue a task that exists when the transaction commits; options are those of `make_wish`.
 
-    What is refused by the database aborts the transaction.
+    If the database refuses the task, the transaction aborts.
     """
     from sqlalchemy import text
 
@@ -43,7 +43,7 @@ async def enqueue_async(
     schema: str = DEFAULT_SCHEMA,
     **options: Any,
 ) -> Enqueued:
-    """The same on an async connection or session."""
+    """Do the same as `enqueue` on an async connection or session."""
     from sqlalchemy import text
 
     wish, enqueueing = make_wish(name, payload, **options), text(statement("sqlalchemy", schema))
@@ -54,6 +54,6 @@ async def enqueue_async(
 
 
 def _dialect(connection: Any) -> str:
-    """What a connection, or the engine that a session is bound to, speaks."""
+    """Return the dialect of a connection, or of the engine that a session is bound to."""
     bound = connection if hasattr(connection, "dialect") else connection.get_bind()
     return str(bound.dialect.name)

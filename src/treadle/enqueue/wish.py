@@ -1,4 +1,4 @@
-"""What an adapter sends and what comes back: arguments checked as `Engine.enqueue` checks them, errors in Treadle's words."""
+"""The request and the response of the adapters: arguments checked as in `Engine.enqueue`, database errors as Treadle errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ids = SystemIds()
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A task as the database's function takes it: `text` is its argument, `task_id` the id of the task if it is new."""
+    """A task as the database function takes it: `text` is the argument, `task_id` the id of the task if it is new."""
 
     task_id: str
     text: str
@@ -39,12 +39,12 @@ class Wish:
     task_list: str
 
     def answer(self, found_id: str) -> Enqueued:
-        """Which task now stands for it."""
+        """Return the task that the call refers to: the new one, or the existing one with the same key."""
         return Enqueued(found_id, found_id == self.task_id)
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Raise what the function refuses in Treadle's words; all else is the driver's own."""
+        """Raise the function's errors as Treadle errors; pass the driver's own errors through."""
         try:
             yield
         except Exception as error:
@@ -68,20 +68,20 @@ class Wish:
 
 
 def _sqlstate(error: Exception) -> str | None:
-    """The SQLSTATE, wherever the driver keeps it."""
+    """Return the SQLSTATE from the attribute that the driver uses."""
     found = getattr(error, "sqlstate", None) or getattr(getattr(error, "orig", None), "sqlstate", None)
     return None if found is None else str(found)
 
 
 def statement(driver: str, schema: str) -> str:
-    """The statement that enqueues, for the driver's way to bind values."""
+    """Return the statement that enqueues, with the driver's parameter style."""
     if not _SCHEMA.fullmatch(schema):
-        raise InvalidInput(f"{schema!r} is not the name of a schema that Treadle makes: lower case letters, digits, underscores.")
+        raise InvalidInput(f"{schema!r} is not a schema name that Treadle uses: lower case letters, digits, underscores.")
     return _SQL[driver].replace("{schema}", schema)
 
 
 def refuse_sqlite(dialect: str) -> None:
-    """`Unsupported` for a connection to anything but PostgreSQL."""
+    """Raise `Unsupported` for a connection to anything but PostgreSQL."""
     if dialect != "postgresql":
         raise Unsupported(
             f"Enqueueing inside your own transaction needs PostgreSQL, not {dialect}: a SQLite file has one writer, which another "
@@ -145,5 +145,5 @@ def make_wish(
     given = {key: value for key, value in spec.items() if value is not None}
     body = encode(given, "task", 4 * payload_limit)
     if codec is None:
-        body = f'{body[:-1]},"payload":{text}}}'  # as it was encoded, to the letter
+        body = f'{body[:-1]},"payload":{text}}}'  # exactly as it was encoded
     return Wish(task_id, body, name, task_list)

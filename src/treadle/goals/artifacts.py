@@ -1,7 +1,7 @@
-"""Between artifacts and records: what the goal pipeline keeps is read from and written to the one table of records.
+"""Conversion between artifacts of the goal pipeline and rows of the records table.
 
-Every document is checked against its schema before it is written. An objective's record belongs to no tree and stays; all
-that followed from it is one tree with its tasks (`root_id` is the objective's id), and is pruned with that.
+Every document is checked against its schema before it is written. The record of an objective belongs to no tree and stays;
+everything that followed from it forms one tree with its tasks (`root_id` is the objective's id) and is pruned with it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MACHINES: dict[type[Document], Machine] = {
     PauseState: PAUSE_STATE,
 }
 _SCHEMAS = {READINESS_EVENT.entity: "event"}
-"""Schemas that have another name than their entity."""
+"""Schemas whose name differs from their entity."""
 
 _LIMIT = 2**31
 
@@ -65,26 +65,26 @@ class Artifacts:
         self._namespace = namespace
 
     async def find(self, kind: type[D], record_id: str) -> D | None:
-        """The artifact of that id."""
+        """Return the artifact with that id."""
         found = await self.find_with_record(kind, record_id)
         return None if found is None else found[1]
 
     async def find_with_record(self, kind: type[D], record_id: str) -> tuple[Record, D] | None:
-        """The artifact and the record that it was read from."""
+        """Return the artifact and the record that it was read from."""
         record = await self._store.find_record(record_id)
         if record is None or record.namespace != self._namespace or record.entity != _MACHINES[kind].entity:
             return None
         return record, await self._open(kind, record)
 
     async def find_objective(self, objective_id: str) -> Seen | None:
-        """The objective as it is now."""
+        """Return the objective in its current state."""
         found = await self.find_with_record(Objective, objective_id)
         return None if found is None else Seen(*found)
 
     async def list_objectives(
         self, states: tuple[str, ...], before_id: str | None, limit: int, live: bool | None = None
     ) -> list[Seen]:
-        """A page of objectives, newest first."""
+        """Return a page of objectives, newest first."""
         which = RecordFilter(OBJECTIVE.entity, self._namespace, states=states, live=live, before_id=before_id)
         return [Seen(record, await self._open(Objective, record)) for record in await self._store.list_records(which, limit)]
 
@@ -92,7 +92,7 @@ class Artifacts:
         return artifact_of(kind, await self._value_store.unpack(record.body))
 
     def rows(self, decision: Decision) -> tuple[Row, ...]:
-        """What a decision writes; raises `InvalidArtifact` for a document that does not fit its schema."""
+        """Return the rows that a decision writes; raise `InvalidArtifact` for a document that does not fit its schema."""
         rows: list[Row] = []
         for document in decision.new:
             rows += self._put(document)
@@ -139,7 +139,7 @@ class Artifacts:
         made = document.as_json()
         entity = _MACHINES[type(document)].entity
         check_document(_SCHEMAS.get(entity, entity), made)
-        if isinstance(document, Objective):  # it outlives its tree, so nothing of it may stand elsewhere
+        if isinstance(document, Objective):  # it outlives its tree, so its values must not be stored with the tree
             return self._value_store.seal(encode(made, "objective", _LIMIT)), ()
         return self._value_store.pack(made, root_id, entity, _LIMIT)
 

@@ -1,7 +1,7 @@
-"""What the roles of the goal pipeline decide: from what was read to what is written, in one unit each. Pure.
+"""The decisions of the goal pipeline's roles: from the artifacts read to the artifacts written, in one unit each. Pure.
 
-A decision names artifacts that are new, and artifacts that were seen and change; nothing of it happens unless all of it
-does, under the claim of the role's task. Ids are derived, so that a decision made twice names the same things (D11).
+A decision lists new artifacts and changed ones; it is applied as a whole, under the claim of the role's task. Ids are derived,
+so that repeating a decision produces the same artifacts (D11).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Document = Objective | ReadinessEvent | ContextSnapshot | Workorder | OutputBund
 _replace = msgspec.structs.replace
 _BUNDLE_KEYS = frozenset({"title", "metadata", "content", "notes"})
 BLOCKERS_KEPT = 20
-"""Resolved blockers that an objective remembers."""
+"""Resolved blockers that an objective keeps."""
 
 _LONGEST_REASON = 2000
 _LONGEST_BLOCKER = 400
@@ -67,7 +67,7 @@ _LONGEST_BLOCKER = 400
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A record as it was read, and the artifact in it."""
+    """A record as it was read, and its artifact."""
 
     record: Record
     objective: Objective
@@ -75,7 +75,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """An artifact that was seen becomes this; with a `move` by its state machine, or without one."""
+    """The new version of an artifact; `move` is the transition of its state machine, if any."""
 
     record: Record
     document: Document
@@ -86,7 +86,7 @@ class Changed:
 
 @dataclass(slots=True)
 class Decision:
-    """What is written together; `result` says in the task what it was."""
+    """The artifacts written together; `result` is stored in the task."""
 
     result: dict[str, Json]
     new: list[Document] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Decision:
 
 
 def readiness_task(namespace: str, objective: Objective, occasion: str) -> NewTask:
-    """The task that looks whether the objective is executable now; `occasion` tells one look from another."""
+    """Return the task that checks whether the objective is executable; `occasion` distinguishes one check from another."""
     return NewTask(
         id=derived_id(objective.objective_id, f"readiness/{occasion}"),
         lane=Lane(namespace, GOAL_READINESS, ENGINE_LIST, GOAL_READINESS),
@@ -108,7 +108,7 @@ def readiness_task(namespace: str, objective: Objective, occasion: str) -> NewTa
 
 
 def dependants_task(namespace: str, objective_id: str, after_key: str | None = None) -> NewTask:
-    """The task that looks at all objectives that this one blocked, once it is DONE; a page at a time."""
+    """Return the task that checks all objectives blocked by this one, once it is DONE, a page at a time."""
     return NewTask(
         id=derived_id(objective_id, f"dependants/{after_key or ''}"),
         lane=Lane(namespace, GOAL_READINESS, ENGINE_LIST, GOAL_READINESS),
@@ -123,9 +123,9 @@ def dependants_task(namespace: str, objective_id: str, after_key: str | None = N
 def decide_readiness(
     seen: Seen, done: Collection[str], now: str, review: dict[str, Json] | None = None, namespace: str = DEFAULT_NAMESPACE
 ) -> Decision:
-    """Take in resolved blockers and a review, and emit the readiness event of this status, once, if it is executable.
+    """Apply resolved blockers and a review, and emit the readiness event of this status, once, if the objective is executable.
 
-    `done` are the objectives among its blockers that are DONE. A BLOCKED objective whose last blocker is one of these is TODO.
+    `done` holds the blocking objectives that are DONE. A BLOCKED objective becomes TODO when its last blocker is among them.
     """
     objective, move, actor = seen.objective, None, "readiness"
     resolved = [
@@ -167,13 +167,13 @@ def _schedule_task(namespace: str, event: ReadinessEvent) -> NewTask:
 
 
 def approved(objective: Objective, actor: str, now: str) -> Objective:
-    """The objective as a person (or the topology's reviewer) lets it go on."""
+    """Return the objective as approved by a person (or the topology's reviewer)."""
     version = objective.status_version + 1
     return _replace(objective, status=Status.TODO, status_version=version, approved_by=actor, approved_at=now)
 
 
 def unblocked(objective: Objective) -> Objective:
-    """The objective without what kept it BLOCKED: its tries start anew."""
+    """Return the objective without its blockers; its count of failed workorders restarts."""
     return _replace(objective, status=Status.TODO, status_version=objective.status_version + 1, failed_workorders=0)
 
 
@@ -182,24 +182,24 @@ def _resolve(blocker: BlockerRef, now: str, actor: str) -> BlockerRef:
 
 
 def resolved_by(objective: Objective, actor: str, now: str) -> Objective:
-    """The objective with all its blockers resolved."""
+    """Return the objective with all its blockers resolved."""
     return _replace(objective, blockers=[each if each.resolved else _resolve(each, now, actor) for each in objective.blockers])
 
 
 def blocked(objective: Objective, blocker: BlockerRef) -> Objective:
-    """The objective, BLOCKED by that."""
+    """Return the objective, BLOCKED by the given blocker."""
     resolved = [each for each in objective.blockers if each.resolved][-BLOCKERS_KEPT:]
     kept = [each for each in objective.blockers if not each.resolved or each in resolved]
     return _replace(objective, status=Status.BLOCKED, status_version=objective.status_version + 1, blockers=[*kept, blocker])
 
 
 def text_blocker(objective: Objective, text: str) -> BlockerRef:
-    """A blocker that only a person resolves."""
+    """Return a blocker that only a person resolves."""
     return BlockerRef(blocker_id=next_blocker_id(objective), kind="TEXT", text=text[:_LONGEST_REASON])
 
 
 def next_blocker_id(objective: Objective) -> str:
-    """An id that no blocker of the objective has."""
+    """Return a blocker id that is unused in the objective."""
     return f"b{max((int(each.blocker_id[1:]) for each in objective.blockers), default=0) + 1}"
 
 
@@ -209,9 +209,9 @@ def next_blocker_id(objective: Objective) -> str:
 def decide_schedule(
     event: ReadinessEvent, event_record: Record, seen: Seen | None, topology: Topology, now: str, namespace: str = DEFAULT_NAMESPACE
 ) -> Decision:
-    """Make the context snapshot and the workorder of the event, set the objective IN_PROGRESS, and process the event.
+    """Create the context snapshot and the workorder of the event, set the objective IN_PROGRESS, and mark the event processed.
 
-    An event that is processed already changes nothing; one whose objective has moved on since is processed as STALE.
+    An event that is already processed changes nothing; if its objective has changed since, the event is processed as STALE.
     """
     if event.processed:
         return Decision({"event_id": event.event_id, "reason": event.processed_reason, "repeated": True})
@@ -221,7 +221,7 @@ def decide_schedule(
     rules = topology.types.get(objective.type)
     if rules is None:
         decision = _processed(event, event_record, UNSERVED, now)
-        why = f"The topology {topology.name} has nothing for objectives of type {objective.type}."
+        why = f"The topology {topology.name} has no rules for objectives of type {objective.type}."
         after = _replace(blocked(objective, text_blocker(objective, why)), updated_at=now)
         decision.changed.append(Changed(seen.record, after, "block", "scheduler", {"reason": why}))
         return decision
@@ -274,7 +274,7 @@ def _snapshot(objective: Objective, event: ReadinessEvent, rules: TypeRules, top
 
 
 def prompt_of(objective: Objective, rules: TypeRules) -> str:
-    """The text for the handler: the objective's own, or that of the topology (`$title`, `$acceptance_criteria`), or a plain one."""
+    """Return the prompt: the objective's own, else the topology's (`$title`, `$acceptance_criteria`), else a plain one."""
     criteria = "\n".join(f"- {each}" for each in objective.acceptance_criteria)
     words = {"title": objective.title, "acceptance_criteria": criteria, "type": objective.type, "id": objective.objective_id}
     template = objective.prompt or rules.prompt
@@ -304,9 +304,9 @@ def decide_executed(
     now: str,
     namespace: str = DEFAULT_NAMESPACE,
 ) -> Decision:
-    """Keep what the handler brought, or why it brought nothing (D42), as the output bundle; the workorder is EXECUTED.
+    """Store the handler's result, or the reason for its absence (D42), as the output bundle; set the workorder EXECUTED.
 
-    A workorder that is EXECUTED already changes nothing.
+    A workorder that is already EXECUTED changes nothing.
     """
     said: dict[str, Json] = {"work_order_id": workorder.work_order_id, "bundle_id": bundle_id_of(workorder.work_order_id)}
     if workorder.status != "CREATED":
@@ -327,7 +327,7 @@ def decide_executed(
 
 
 def _bundle(workorder: Workorder, title: str, result: dict[str, Json], error: dict[str, Json] | None, now: str) -> OutputBundle:
-    """The bundle of what was returned: its parts if they are named as a bundle's, else all of it as the content."""
+    """Return the bundle of a handler's result: its parts if they have a bundle's names, else the whole result as content."""
     parts: dict[str, Json] = {} if error is not None else {"content": result}
     if result and set(result) <= _BUNDLE_KEYS and _fits(result):
         parts = result
@@ -371,7 +371,7 @@ def decide_gate(
     now: str,
     namespace: str = DEFAULT_NAMESPACE,
 ) -> Decision:
-    """Judge the workorder: its one run record, its one terminal pause state, and where its objective goes on from here."""
+    """Judge the workorder: write its run record and its terminal pause state, and advance its objective."""
     record = _judged(workorder, bundle, reports, rules, now)
     decision = Decision({"work_order_id": workorder.work_order_id, "gate_result": record.gate_result}, new=[record])
     after: Objective | None = None
@@ -394,15 +394,15 @@ def _judged(
 ) -> RunRecord:
     failed = [report for report in reports if report.result == FAIL]
     if bundle.error is not None:
-        result, reason = FAIL, f"nothing was brought: {bundle.error.code}: {bundle.error.message}"
+        result, reason = FAIL, f"no output: {bundle.error.code}: {bundle.error.message}"
     elif failed:
         result, reason = FAIL, "; ".join(f"{report.gate}: {report.reason}" for report in failed)
     elif rules is None:
-        result, reason = FAIL, "the gate's topology has nothing for objectives of this type"
+        result, reason = FAIL, "the gate's topology has no rules for objectives of this type"
     elif missing := {gate.name for gate in rules.gates} - {report.gate for report in reports}:
         result, reason = FAIL, f"not judged by {', '.join(sorted(missing))}"
     else:
-        result, reason = PASS, f"{len(reports)} of {len(reports)} gates passed" if reports else "there are no gates for its type"
+        result, reason = PASS, f"{len(reports)} of {len(reports)} gates passed" if reports else "its type has no gates"
     return RunRecord(
         run_record_id=run_record_id_of(workorder.work_order_id),
         work_order_id=workorder.work_order_id,
@@ -416,7 +416,7 @@ def _judged(
 
 
 def _after(objective: Objective, record: RunRecord, bundle: OutputBundle, rules: TypeRules | None) -> tuple[Objective, str]:
-    """Where the verdict leads, and the move: DONE, TODO for another try, or BLOCKED when the policy allows no more (D42)."""
+    """Return the next status and the move: DONE, TODO for another attempt, or BLOCKED when the policy allows no more (D42)."""
     past = PastWorkorder(
         work_order_id=record.work_order_id,
         gate_result=record.gate_result,
@@ -447,13 +447,13 @@ def _pause(workorder: Workorder, record: RunRecord, bundle: OutputBundle, after:
     else:
         spent = bundle.error is not None and bundle.error.code == BUDGET_CODE
         reason = PauseReason.BUDGET_EXHAUSTED if spent else PauseReason.GATE_FAILED
-        actions = [f"See what was brought and why it failed: `treadle objectives show {objective_id}`."]
+        actions = [f"Look at the output and the reason of the failure: `treadle objectives show {objective_id}`."]
         if spent:
-            actions.append(f"Raise the budget of its type in the topology (now {workorder.budget_ms} ms), or ask for less.")
+            actions.append(f"Raise the budget of its type in the topology (now {workorder.budget_ms} ms), or reduce its scope.")
         if after is not None and after.status == Status.BLOCKED:
             actions.append(f"Remove the cause, then `treadle objectives unblock {objective_id}`.")
         elif after is not None:
-            actions.append("Nothing, if another try may help: a new workorder follows.")
+            actions.append("None if another attempt may help: a new workorder follows.")
     return PauseState(
         pause_state_id=pause_state_id_of(workorder.work_order_id),
         objective_id=objective_id,
@@ -469,15 +469,13 @@ def _pause(workorder: Workorder, record: RunRecord, bundle: OutputBundle, after:
 
 
 def decide_overdue(seen: Seen, now: str) -> Decision:
-    """Flag the objective as overdue, once, with a pause state that says what to do."""
+    """Flag the objective as overdue, once, with a pause state that lists next actions."""
     objective = seen.objective
     actions = {
-        Status.BLOCKED: f"Resolve what blocks it: `treadle objectives show {objective.objective_id}`.",
-        Status.IN_PROGRESS: "Wait for its workorder, or look whether its worker gets on.",
+        Status.BLOCKED: f"Resolve its blockers: `treadle objectives show {objective.objective_id}`.",
+        Status.IN_PROGRESS: "Wait for its workorder, or check its worker.",
     }
-    first = actions.get(
-        Status(objective.status), "See to workers for its type, or to what it waits for: `treadle objectives show`."
-    )
+    first = actions.get(Status(objective.status), "Start workers for its type, or resolve its blockers: `treadle objectives show`.")
     pause = PauseState(
         pause_state_id=overdue_pause_id_of(objective.objective_id),
         objective_id=objective.objective_id,
@@ -494,6 +492,6 @@ def decide_overdue(seen: Seen, now: str) -> Decision:
 
 
 def digest_of(document: Document) -> str:
-    """The digest of an artifact: of its document, in one order of keys."""
+    """Return the digest of an artifact's document, independent of the order of keys."""
     text = msgspec.json.encode(document.as_json(), order="sorted")
     return hashlib.sha256(text).hexdigest()

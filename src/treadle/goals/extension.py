@@ -70,7 +70,7 @@ class Goals:
 
     @property
     def lease_for(self) -> int | None:
-        """The lease in milliseconds that the topology asks for."""
+        """The lease in milliseconds that the topology sets."""
         return None if self.topology is None else self.topology.lease_for()
 
     @property

@@ -1,7 +1,7 @@
-"""Gates: what a workorder brought is judged by functions that are registered by name, and by three that are shipped.
+"""Gates: functions, registered by name or built in, that judge the output of a workorder.
 
-A gate takes (bundle) or (bundle, ctx) and returns True, False, or a `Judgement` with a reason. Sync ones run in threads. What
-it raises is no judgement: the gates are asked again, and in the end the workorder fails.
+A gate takes (bundle) or (bundle, ctx) and returns True, False, or a `Judgement` with a reason. Sync gates run in threads. An
+exception is not a judgement: the gates run again, and after the last retry the workorder fails.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from treadle.workers.call import Executor
 from treadle.workers.handlers import Handler, make_handler
 
 GATE_FOR = 600_000
-"""Milliseconds that a gate may take, unless it says otherwise."""
+"""Milliseconds that a gate may take, unless it has its own timeout."""
 
 _TAIL = 700
 _CHUNK = 64 * 1024
@@ -33,20 +33,20 @@ _LONGEST_REASON = 1000
 
 
 class GateExists(Refused):
-    """Two gates of one name in one process."""
+    """The process already has a gate of that name."""
 
     code = "gate_exists"
 
 
 class GateError(TreadleError):
-    """A gate did not come to a judgement."""
+    """A gate returned no judgement."""
 
     code = "gate_error"
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a gate says, and why."""
+    """The verdict of a gate, with its reason."""
 
     passed: bool
     reason: str = ""
@@ -54,7 +54,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class GateContext:
-    """What a gate is given beside the bundle: what was wanted, its options in the topology, and the topology's folder."""
+    """The context of a gate: the objective and workorder, its options in the topology, and the topology's folder."""
 
     objective: dict[str, Json]
     workorder: dict[str, Json]
@@ -69,24 +69,24 @@ class Gates:
         self._gates: dict[str, Handler] = {}
 
     def add(self, gate: Handler) -> None:
-        """Add it; a second one of the same name, or of a shipped one's, raises `GateExists`."""
+        """Register a gate; a second one of the same name, or the name of a built-in one, raises `GateExists`."""
         if gate.name in self._gates or gate.name in SHIPPED_GATES:
-            raise GateExists(f"There is a gate {gate.name} already; each name has one gate in a process.")
+            raise GateExists(f"The gate {gate.name} is already registered; each name has one gate in a process.")
         self._gates[gate.name] = gate
 
     def find(self, name: str) -> Handler | None:
-        """The gate of that name, shipped ones among them."""
+        """Return the gate of that name, including built-in ones."""
         return _SHIPPED.get(name) or self._gates.get(name)
 
     def names(self) -> list[str]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         return sorted([*SHIPPED_GATES, *self._gates])
 
     def __iter__(self) -> Any:
         return iter(self._gates.values())
 
     def check(self, topology: Topology) -> None:
-        """Raise `InvalidTopology` if it names a gate that nobody registered here."""
+        """Raise `InvalidTopology` if the topology names a gate that is not registered here."""
         unknown = [
             Trouble(
                 f"types.{name}.gates[{number}]",
@@ -108,7 +108,7 @@ class Gates:
         folder: Path,
         executor: Executor,
     ) -> list[GateReport]:
-        """What all of the gates say, one after another; raises what one of them raised."""
+        """Run the gates one after another and return their reports; raise the exception of a gate that raised."""
         reports = []
         for spec in specs:
             gate = self.find(spec.use)
@@ -139,23 +139,24 @@ async def _ask(gate: Handler, spec: GateSpec, bundle: dict[str, Json], context: 
 
 
 def _storable(text: str) -> str:
-    """The text cut to a sane length, without what stores cannot keep."""
+    """Return the text, shortened and without characters that stores cannot keep."""
     return text[:_LONGEST_REASON].replace("\x00", "\\0").encode("utf-8", "replace").decode()
 
 
-# --- shipped ---
+# --- built in ---
 
 
 async def _exit_code(bundle: dict[str, Json], ctx: GateContext) -> Judgement:
-    """Whether a command ends with the expected code: an argument list, no shell; the bundle is its stdin, as JSON.
+    """Run a command and check its exit code: an argument list, no shell; its stdin is the bundle as JSON.
 
-    `{objective_id}` and `{work_order_id}` in its words and its folder are replaced. It runs in the topology's folder or below.
+    `{objective_id}` and `{work_order_id}` are replaced in its arguments and its folder. It runs in the topology's folder or
+    below.
     """
     words = {"{objective_id}": str(bundle["objective_id"]), "{work_order_id}": str(bundle["work_order_id"])}
     root = ctx.folder.resolve()
     cwd = (root / _filled(str(ctx.options.get("cwd", ".")), words)).resolve()
     if not cwd.is_relative_to(root):
-        return Judgement(False, f"its folder {cwd} is outside of that of the topology")
+        return Judgement(False, f"its folder {cwd} is outside the topology's folder")
     if not cwd.is_dir():
         return Judgement(False, f"there is no folder {cwd}")
     argv = [_filled(word, words) for word in ctx.options["argv"]]
@@ -181,7 +182,7 @@ async def _exit_code(bundle: dict[str, Json], ctx: GateContext) -> Judgement:
 
 
 async def _tell(process: asyncio.subprocess.Process, text: bytes) -> None:
-    """Give the command its input; one that does not read it all is not wrong."""
+    """Write the command's input; a command may ignore it."""
     if process.stdin is None:
         return
     try:
@@ -193,7 +194,7 @@ async def _tell(process: asyncio.subprocess.Process, text: bytes) -> None:
 
 
 async def _listen(process: asyncio.subprocess.Process) -> bytes:
-    """The end of what the command says, however much that is."""
+    """Return the end of the command's output, however long it is."""
     said = b""
     while process.stdout is not None and (more := await process.stdout.read(_CHUNK)):
         said = (said + more)[-4 * _TAIL :]
@@ -207,7 +208,7 @@ def _filled(text: str, words: Mapping[str, str]) -> str:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the command and whatever it started, if it still runs, and leave nothing of it open."""
+    """Kill the command and its children if they still run, and close its pipes."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -219,13 +220,13 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _json_schema(bundle: dict[str, Json], ctx: GateContext) -> Judgement:
-    """Whether a part of the bundle (its content) fits a JSON Schema."""
+    """Check a part of the bundle (its content) against a JSON Schema."""
     wrong = first_error(ctx.options["schema"], bundle[str(ctx.options.get("of", "content"))])
-    return Judgement(wrong is None, "it fits the schema" if wrong is None else wrong)
+    return Judgement(wrong is None, "matches the schema" if wrong is None else wrong)
 
 
 def _regex(bundle: dict[str, Json], ctx: GateContext) -> Judgement:
-    """Whether a regular expression is found in a part of the bundle (its content), or with `forbid` is not."""
+    """Search a part of the bundle (its content) for a regular expression, which must be found, or with `forbid` must not."""
     part = bundle[str(ctx.options.get("of", "content"))]
     text = part if isinstance(part, str) else json.dumps(part, ensure_ascii=False)
     found = re.search(str(ctx.options["pattern"]), text) is not None

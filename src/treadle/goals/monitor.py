@@ -1,4 +1,4 @@
-"""The deadline monitor: flags approved objectives that are not DONE in the time that their urgency allows, each once."""
+"""The deadline monitor: flags approved objectives that are not DONE within the time for their urgency, each once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WATCHED = (Status.TODO, Status.IN_PROGRESS, Status.BLOCKED)
 
 
 class Monitor:
-    """Looks at the objectives of one namespace."""
+    """Scans the objectives of one namespace."""
 
     def __init__(self, store: TaskStore, committer: Committer, artifacts: Artifacts, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
@@ -29,9 +29,9 @@ class Monitor:
         self._namespace = namespace
 
     async def look(self, claim: Claim, topology: Topology) -> int:
-        """One pass under the claim of the monitor's task; how many objectives were found overdue that were not before.
+        """Scan once under the claim of the monitor's task; return the number of newly overdue objectives.
 
-        One that changes at this moment is left for the next pass; when the claim is lost, somebody else has taken over.
+        An objective that changes meanwhile is left for the next scan; when the claim is lost, another worker has taken over.
         """
         found = 0
         before_id: str | None = None
@@ -51,13 +51,13 @@ class Monitor:
         return (await self._committer.submit(Unit(claim, rows=self._artifacts.rows(decision)))).verdict
 
     def task(self, task_id: str) -> NewTask:
-        """The task that looks from now on, if there is none yet."""
+        """Return the monitor's task; storing it again has no effect while one is live."""
         lane = Lane(self._namespace, GOAL_DEADLINE, ENGINE_LIST, GOAL_DEADLINE)
         return NewTask(id=task_id, lane=lane, unique_key=GOAL_DEADLINE)
 
 
 def is_overdue(objective: Objective, topology: Topology, now: int) -> bool:
-    """Whether its deadline has passed and nobody has said so yet."""
+    """Whether the deadline has passed and the objective is not flagged yet."""
     allowed_for = topology.deadlines.get(objective.urgency)
     if allowed_for is None or objective.approved_at is None or objective.overdue_at is not None:
         return False

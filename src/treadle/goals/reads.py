@@ -1,4 +1,4 @@
-"""What interfaces show of the goal pipeline: an objective with all that followed from it, and the claims that are held."""
+"""Reads of the goal pipeline: an objective with everything that followed from it, and the claims held now."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _RESOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class WorkorderTrail:
-    """A workorder with what it was given, what it brought and how it was judged; None for what is not there (yet, or any more)."""
+    """A workorder with its input, output and verdict; None for artifacts that do not exist yet or were pruned."""
 
     workorder: Workorder
     snapshot: ContextSnapshot | None
@@ -61,7 +61,7 @@ class WorkorderTrail:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveTrail:
-    """An objective, its readiness events and workorders in their order, its moves, and why it is where it is."""
+    """An objective, its readiness events and workorders in order, its moves, and the reason for its state."""
 
     objective: Objective
     events: list[ReadinessEvent]
@@ -72,7 +72,7 @@ class ObjectiveTrail:
 
 
 class GoalReads:
-    """Reads of one namespace; nothing here changes anything."""
+    """Reads of one namespace."""
 
     def __init__(self, store: Store, artifacts: Artifacts, reads: Reads, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
@@ -81,7 +81,7 @@ class GoalReads:
         self._namespace = namespace
 
     async def show(self, objective_id: str) -> ObjectiveTrail:
-        """The objective and all that followed from it."""
+        """Return the objective and everything that followed from it."""
         seen = await self._artifacts.find_objective(parse_id(objective_id, "objective id"))
         if seen is None:
             raise ObjectiveNotFound(objective_id)
@@ -105,7 +105,7 @@ class GoalReads:
         )
 
     async def find_trail(self, work_order_id: str) -> WorkorderTrail | None:
-        """The workorder and all that belongs to it."""
+        """Return the workorder and its artifacts."""
         workorder = await self._artifacts.find(Workorder, work_order_id)
         if workorder is None:
             return None
@@ -118,21 +118,21 @@ class GoalReads:
         )
 
     async def why(self, objective: Objective) -> str:
-        """Why the objective is where it is, in one line."""
+        """Explain the objective's state in one line."""
         if objective.status == Status.DONE:
             return "done"
         if objective.status == Status.NEW:
-            return f"waits for its approval: treadle objectives approve {objective.objective_id}"
+            return f"waits for approval: treadle objectives approve {objective.objective_id}"
         if waits := objective.open_blockers:
             return f"blocked: {'; '.join([await self._said(each) for each in waits])}"
         for task_id, what in self._tasks_of(objective):
             task = await self._store.find_task(task_id)
             if task is not None and not task.finished:
                 return f"{what}: {(await self._reads.why(task_id)).text}"
-        return "a role is looking at it"
+        return "a role is processing it"
 
     async def _said(self, blocker: BlockerRef) -> str:
-        """What blocks; of an objective also where that is, as one that is BLOCKED itself waits for a person."""
+        """Describe the blockers, with the status of blocking objectives: one that is BLOCKED itself waits for a person."""
         if blocker.objective_id is None:
             return str(blocker.text)
         said = f"objective {blocker.objective_id} ({blocker.text})"
@@ -144,7 +144,7 @@ class GoalReads:
         return f"{said}, which is {other.status}{f': {reasons}' if other.status == Status.BLOCKED and reasons else ''}"
 
     async def blocking_statuses(self, objectives: Sequence[Objective]) -> dict[str, str]:
-        """By id the status of each objective that one of these waits for."""
+        """Return the statuses of the objectives that these wait for, by id."""
         wanted = {
             each.objective_id for objective in objectives for each in objective.open_blockers if each.objective_id is not None
         }
@@ -154,13 +154,13 @@ class GoalReads:
     @staticmethod
     def _tasks_of(objective: Objective) -> Iterator[tuple[str, str]]:
         if objective.work_order_id is not None:
-            yield run_task_id(objective.work_order_id), "being worked on"
+            yield run_task_id(objective.work_order_id), "in progress"
             yield gate_task_id(objective.work_order_id), "being judged"
         else:
             yield schedule_task_id(event_id_of(objective.objective_id, objective.status_version)), "to be scheduled"
 
     async def claims(self, kind: str | None = None) -> list[ClaimRecord]:
-        """The claims that are held now, each a valid `claim_record`: of events, of workorders, and of all other tasks (D40)."""
+        """Return the claims held now, each a valid `claim_record`: of events, of workorders, and of all other tasks (D40)."""
         which = TaskFilter(states=(TaskState.RUNNING,), namespace=self._namespace, kind=kind)
         found = [claim_of(task) for task in await self._store.list_tasks(which, CLAIMS_SHOWN)]
         for claim in found:
@@ -169,7 +169,7 @@ class GoalReads:
 
 
 def claim_of(task: Task) -> ClaimRecord:
-    """The claim of a task that is held."""
+    """Return the claim of a held task."""
     resource_type, name = _RESOURCES.get(task.kind, ("TASK", ""))
     return ClaimRecord(
         resource_type=resource_type,

@@ -1,8 +1,8 @@
-"""The artifacts of the goal pipeline as they are stored and shown: each is one JSON document with a schema that we ship.
+"""The artifacts of the goal pipeline, as stored and shown: each is a JSON document with a schema that Treadle includes.
 
-An objective that is approved becomes executable, which emits a readiness event; that becomes a workorder with a context
-snapshot; what its handler brings is an output bundle; gates judge it in a run record, and a pause state says what to do
-next. Instants are RFC 3339 in UTC. Ids of everything but objectives are derived (D11), so that doing it twice names the same.
+An approved objective becomes executable, which emits a readiness event; the event becomes a workorder with a context snapshot;
+its handler produces an output bundle; gates judge it in a run record, and a pause state lists the next actions. Instants are RFC
+3339 in UTC. Ids of everything but objectives are derived (D11), so that repeating a step produces the same ids.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from treadle.model.values import Json
 
 
 class Status(StrEnum):
-    """Where an objective stands."""
+    """The status of an objective."""
 
     NEW = "NEW"
     TODO = "TODO"
@@ -28,14 +28,14 @@ class Status(StrEnum):
 
 
 class ObjectiveType(StrEnum):
-    """What an objective is: done once, or asked for again and again."""
+    """The type of an objective: done once, or recurring."""
 
     TICKET = "TICKET"
     STANDING = "STANDING"
 
 
 class PauseReason(StrEnum):
-    """Why the pipeline paused at an objective; `DEADLINE_PASSED` is the monitor's, all others end a workorder."""
+    """The reason why the pipeline paused at an objective; `DEADLINE_PASSED` comes from the monitor, all others end a workorder."""
 
     RUN_COMPLETE = "RUN_COMPLETE"
     GATE_FAILED = "GATE_FAILED"
@@ -45,43 +45,43 @@ class PauseReason(StrEnum):
 
 PASS, FAIL = "PASS", "FAIL"
 BUDGET_CODE = "budget_exhausted"
-"""The error code of a workorder whose time was spent."""
+"""The error code of a workorder that exceeded its budget."""
 
 SCHEDULED, STALE, UNSERVED = "SCHEDULED", "STALE", "NO_TYPE_IN_TOPOLOGY"
-"""Why a readiness event was processed: a workorder was made, its objective has moved on, or nothing serves its type."""
+"""Why a readiness event was processed: a workorder was created, its objective has changed, or nothing serves its type."""
 
 LEVELS = range(5)
-"""Importance and urgency, 4 the highest."""
+"""Importance and urgency; 4 is the highest."""
 
 PAST_KEPT = 20
-"""Workorders that an objective remembers by digest; older ones are found by id only."""
+"""Workorders that an objective keeps by digest; older ones are found only by id."""
 
 
 class ObjectiveNotFound(NotFound):
-    """No such objective."""
+    """There is no such objective."""
 
     code = "objective_not_found"
 
     def __init__(self, objective_id: str) -> None:
-        super().__init__(f"There is no objective {objective_id}; `treadle objectives list` shows what there is.")
+        super().__init__(f"There is no objective {objective_id}; `treadle objectives list` shows all.")
         self.objective_id = objective_id
 
 
 class InvalidArtifact(InvalidInput):
-    """What was to be written does not fit its schema."""
+    """A document does not fit its schema."""
 
     code = "invalid_artifact"
 
 
 class _Artifact(msgspec.Struct, frozen=True, kw_only=True):
     def as_json(self) -> dict[str, Json]:
-        """The document, as its schema describes it."""
+        """Return the document that the schema describes."""
         made: dict[str, Json] = msgspec.to_builtins(self)
         return made
 
 
 class BlockerRef(_Artifact, frozen=True, kw_only=True):
-    """What keeps an objective from being worked on: another objective until it is DONE, or a text until a person resolves it."""
+    """A reason why an objective cannot proceed: another objective until it is DONE, or a text until a person resolves it."""
 
     blocker_id: str
     kind: str
@@ -94,7 +94,7 @@ class BlockerRef(_Artifact, frozen=True, kw_only=True):
 
 
 class PastWorkorder(_Artifact, frozen=True, kw_only=True):
-    """A workorder that was judged: what it came to, and digests of what it left."""
+    """A judged workorder: its verdict, and digests of its artifacts."""
 
     work_order_id: str
     gate_result: str
@@ -103,7 +103,7 @@ class PastWorkorder(_Artifact, frozen=True, kw_only=True):
 
 
 class Objective(_Artifact, frozen=True, kw_only=True):
-    """Something that people want, and how far it is."""
+    """A goal that people set, and its progress."""
 
     objective_id: str
     title: str
@@ -115,16 +115,16 @@ class Objective(_Artifact, frozen=True, kw_only=True):
     blockers: list[BlockerRef] = []
     metadata: dict[str, Json] = {}
     prompt: str | None = None
-    """The text for its handler, instead of that of the topology."""
+    """The prompt for its handler, instead of the topology's."""
     key: str | None = None
     status_version: int = 0
-    """Rises with every change of status: at most one readiness event is emitted for each (D41)."""
+    """Incremented with every change of status; at most one readiness event is emitted for each version (D41)."""
     emitted_version: int | None = None
-    """The last status version that an event was emitted for."""
+    """The last status version for which an event was emitted."""
     work_order_id: str | None = None
-    """The workorder that it is in progress by."""
+    """The workorder in progress."""
     failed_workorders: int = 0
-    """Since it was approved or unblocked."""
+    """Failed workorders since the last approval or unblocking."""
     workorders: list[PastWorkorder] = []
     created_by: str
     approved_by: str | None = None
@@ -135,17 +135,17 @@ class Objective(_Artifact, frozen=True, kw_only=True):
 
     @property
     def open_blockers(self) -> list[BlockerRef]:
-        """Those that are not resolved."""
+        """The unresolved blockers."""
         return [blocker for blocker in self.blockers if not blocker.resolved]
 
     @property
     def executable(self) -> bool:
-        """TODO and no open blocker (D41)."""
+        """Whether it is TODO without open blockers (D41)."""
         return self.status == Status.TODO and not self.open_blockers
 
 
 class ReadinessEvent(_Artifact, frozen=True, kw_only=True):
-    """An objective became executable."""
+    """The event that an objective became executable."""
 
     event_id: str
     event_type: str = "OBJECTIVE_READY"
@@ -159,14 +159,14 @@ class ReadinessEvent(_Artifact, frozen=True, kw_only=True):
 
 
 class Digest(_Artifact, frozen=True, kw_only=True):
-    """An artifact as it was, known by the digest of its document."""
+    """An earlier artifact, identified by the digest of its document."""
 
     id: str
     digest: str
 
 
 class ContextSnapshot(_Artifact, frozen=True, kw_only=True):
-    """All that was known when a workorder was made (D43); never changed."""
+    """The complete input of a workorder at its creation (D43); immutable."""
 
     snapshot_id: str
     event_id: str
@@ -182,7 +182,7 @@ class ContextSnapshot(_Artifact, frozen=True, kw_only=True):
 
 
 class Workorder(_Artifact, frozen=True, kw_only=True):
-    """One try at an objective by one handler, within a budget."""
+    """One attempt at an objective by one handler, within a budget."""
 
     work_order_id: str
     objective_id: str
@@ -196,14 +196,14 @@ class Workorder(_Artifact, frozen=True, kw_only=True):
 
 
 class BundleError(_Artifact, frozen=True, kw_only=True):
-    """Why a workorder brought nothing."""
+    """The reason why a workorder produced no output."""
 
     code: str
     message: str
 
 
 class OutputBundle(_Artifact, frozen=True, kw_only=True):
-    """What the handler of a workorder brought; never changed."""
+    """The output of a workorder's handler; immutable."""
 
     bundle_id: str
     work_order_id: str
@@ -217,7 +217,7 @@ class OutputBundle(_Artifact, frozen=True, kw_only=True):
 
 
 class GateReport(_Artifact, frozen=True, kw_only=True):
-    """What one gate said."""
+    """The verdict of one gate."""
 
     gate: str
     result: str
@@ -225,7 +225,7 @@ class GateReport(_Artifact, frozen=True, kw_only=True):
 
 
 class RunRecord(_Artifact, frozen=True, kw_only=True):
-    """How a workorder was judged: one for each."""
+    """The verdict on a workorder; one for each."""
 
     run_record_id: str
     work_order_id: str
@@ -238,14 +238,14 @@ class RunRecord(_Artifact, frozen=True, kw_only=True):
 
 
 class NextAction(_Artifact, frozen=True, kw_only=True):
-    """Something to do next; 1 comes first."""
+    """A next action; 1 comes first."""
 
     priority: int
     action: str
 
 
 class PauseState(_Artifact, frozen=True, kw_only=True):
-    """Where the pipeline paused, why, and one to three things to do next. Terminal ones end a workorder, one for each."""
+    """A pause of the pipeline: its place, its reason and one to three next actions. Terminal ones end a workorder, one for each."""
 
     pause_state_id: str
     objective_id: str
@@ -257,7 +257,7 @@ class PauseState(_Artifact, frozen=True, kw_only=True):
 
 
 class ClaimRecord(_Artifact, frozen=True, kw_only=True):
-    """The claim on a task, as the polling protocol names its parts (D40)."""
+    """The claim on a task, in the terms of the polling protocol (D40)."""
 
     resource_type: str
     resource_id: str
@@ -272,23 +272,23 @@ A = TypeVar("A", bound=_Artifact)
 
 
 def artifact_of(kind: type[A], document: dict[str, Json]) -> A:
-    """The artifact of a document that was stored; one that does not fit is refused with `InvalidArtifact`."""
+    """Decode the artifact of a stored document; raise `InvalidArtifact` if it does not fit."""
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
-        raise InvalidArtifact(f"A stored {kind.__name__} cannot be read: {error}. It was written by something else.") from None
+        raise InvalidArtifact(f"A stored {kind.__name__} cannot be read: {error}. Another program wrote it.") from None
 
 
-# --- places: the ids of what follows from what ---
+# --- ids derived from the preceding artifact ---
 
 
 def event_id_of(objective_id: str, status_version: int) -> str:
-    """The readiness event of that status of the objective: there is only this one (D41)."""
+    """Return the id of the one readiness event for that status of the objective (D41)."""
     return derived_id(objective_id, f"ready/{status_version}")
 
 
 def schedule_task_id(event_id: str) -> str:
-    """The task whose claim is the claim of the event."""
+    """Return the id of the task whose claim is the claim of the event."""
     return derived_id(event_id, "schedule")
 
 
@@ -301,12 +301,12 @@ def work_order_id_of(event_id: str) -> str:
 
 
 def run_task_id(work_order_id: str) -> str:
-    """The task whose claim is the claim of a workorder that is created."""
+    """Return the id of the task whose claim is the claim of a CREATED workorder."""
     return derived_id(work_order_id, "run")
 
 
 def gate_task_id(work_order_id: str) -> str:
-    """The task whose claim is the claim of a workorder that is executed."""
+    """Return the id of the task whose claim is the claim of an EXECUTED workorder."""
     return derived_id(work_order_id, "gate")
 
 
@@ -323,5 +323,5 @@ def pause_state_id_of(work_order_id: str) -> str:
 
 
 def overdue_pause_id_of(objective_id: str) -> str:
-    """An objective is flagged once."""
+    """Return the id of the pause state that flags the objective, once."""
     return derived_id(objective_id, "overdue")

@@ -1,7 +1,7 @@
-"""The roles of the goal pipeline as handlers of their kinds of task: they do what is outside, and settling the task does the rest.
+"""The roles of the goal pipeline as handlers of their task kinds: they call user code, and settling the task applies the decision.
 
-The readiness role asks the reviewer, if the topology names one; the runner calls the handler that the workorder names, within
-its budget; the gate role asks the gates; the monitor looks for what is overdue. Scheduling is nothing but a decision.
+The readiness role calls the reviewer, if the topology names one; the runner calls the handler that the workorder names, within
+its budget; the gate role runs the gates; the monitor finds overdue objectives. Scheduling needs no user code.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from treadle.workers.handlers import Handler, Registry, make_handler
 
 THREADS = 16
 PROCESSES = 4
-"""Workorders at once of a handler that runs in threads or in processes, unless it says otherwise."""
+"""Concurrent workorders of a handler that runs in threads or in processes, unless it sets its own limit."""
 
 _PERSISTENT = RetryPolicy(retries=1_000_000, first_for=1_000, cap_for=300_000)
 _NO_SPECIALIST = "{} is a specialist; workorders need a plain handler, which may enqueue a specialist's task and wait for it"
@@ -65,7 +65,7 @@ class RoleContext:
 
 
 class Roles:
-    """The handlers of the roles that a topology gives to this process, by kind and name."""
+    """The handlers of the roles that a topology assigns to this process, by kind and name."""
 
     def __init__(self, context: RoleContext) -> None:
         self._context = context
@@ -85,14 +85,14 @@ class Roles:
         return sorted(self._kinds)
 
     def start_tasks(self) -> list[NewTask]:
-        """The deadline monitor's task, if this process plays that role and there are deadlines."""
+        """Return the deadline monitor's task, if this process has that role and there are deadlines."""
         topology = self._context.topology
         if "deadline" not in topology.roles or not topology.deadlines:
             return []
         return [self._context.monitor.task(self._context.ids.new_id())]
 
     def check(self) -> None:
-        """Raise `InvalidTopology` for what this process needs and does not have: gates, a reviewer, handlers that will do."""
+        """Raise `InvalidTopology` if this process lacks gates, a reviewer or suitable handlers."""
         topology, registry = self._context.topology, self._context.registry
         for name, rules in topology.types.items():
             if (handler := registry.find(rules.handler)) is not None and handler.executes is not None:
@@ -106,7 +106,7 @@ class Roles:
             raise InvalidTopology(topology.name, (Trouble("reviewer", f"there is no handler {reviewer} here; {known}"),))
 
     def find(self, kind: str, name: str) -> Handler | None:
-        """The handler for tasks of that kind and name, if this process plays that role and can."""
+        """Return the handler for tasks of that kind and name, if this process has that role."""
         if kind not in self._kinds:
             return None
         return self._runner(name) if kind == GOAL_RUN else self._own.get(kind)
@@ -132,7 +132,7 @@ class Roles:
         return known
 
     async def _review(self, payload: dict[str, Any], ctx: Context) -> Outcome:
-        """Ask the reviewer about a NEW objective, if there is one to ask."""
+        """Call the reviewer for a NEW objective, if there is a reviewer."""
         reviewer = self._context.topology.reviewer
         if reviewer is None or "objective_id" not in payload:
             return Succeeded()
@@ -149,7 +149,7 @@ class Roles:
             return outcome
         if not isinstance(outcome, Succeeded):
             kind = type(outcome).__name__
-            return Failed(Problem("unexpected_result", f"The reviewer {reviewer} came to {kind}; it must return a dict."))
+            return Failed(Problem("unexpected_result", f"The reviewer {reviewer} returned {kind}; it must return a dict."))
         said = outcome.result
         if not isinstance(said.get("approved"), bool):
             return Failed(
@@ -158,7 +158,7 @@ class Roles:
         return Succeeded({"review": {"by": reviewer, "approved": said["approved"], "reason": str(said.get("reason") or "")}})
 
     async def _judge(self, payload: dict[str, Any]) -> Outcome:
-        """Ask the gates, unless the workorder was judged already or brought nothing."""
+        """Run the gates, unless the workorder is already judged or has no output."""
         artifacts, topology = self._context.artifacts, self._context.topology
         work_order_id = payload["work_order_id"]
         try:
@@ -178,7 +178,7 @@ class Roles:
         return Succeeded({"gates": [report.as_json() for report in reports]})
 
     async def _look(self, _: dict[str, Any], ctx: Context) -> Outcome:
-        """One pass over all objectives, and another after the interval."""
+        """Scan all objectives, and again after the interval."""
         topology = self._context.topology
         try:
             await self._context.monitor.look(ctx.token, topology)
@@ -189,12 +189,12 @@ class Roles:
 
 
 async def _nothing(_: dict[str, Any]) -> None:
-    """Nothing by itself: settling the task is what does it."""
+    """Do nothing: settling the task schedules."""
 
 
 def _running(context: RoleContext, user: Handler) -> Callable[[dict[str, Any], Context], Any]:
     async def run(payload: dict[str, Any], ctx: Context) -> Outcome:
-        """Call the workorder's handler within what is left of its budget; a workorder that is executed is left alone."""
+        """Call the workorder's handler within the rest of its budget; skip a workorder that is already EXECUTED."""
         try:
             workorder = await context.artifacts.find(Workorder, payload["work_order_id"])
             snapshot = None if workorder is None else await context.artifacts.find(ContextSnapshot, workorder.snapshot_id)
@@ -205,7 +205,7 @@ def _running(context: RoleContext, user: Handler) -> Callable[[dict[str, Any], C
         if user.executes is not None:
             return Failed(Problem("unexpected_result", _NO_SPECIALIST.format(user.name)))
         if snapshot is None:
-            return Failed(Problem("value_lost", "The context snapshot of the workorder is not in the store any more."))
+            return Failed(Problem("value_lost", "The context snapshot of the workorder is no longer in the store."))
         spent, kept = _spent(ctx)
         left = workorder.budget_ms - spent
         if left <= 0:
@@ -227,7 +227,7 @@ def _running(context: RoleContext, user: Handler) -> Callable[[dict[str, Any], C
             message = "A workorder's handler cannot ask for an approval; people approve objectives."
             return Failed(Problem("unexpected_result", message))
         after = {"spent_ms": spent, "checkpoint": decode(kept)}
-        ctx.task.checkpoint = encode(after, "checkpoint")  # what a retry or a pause keeps
+        ctx.task.checkpoint = encode(after, "checkpoint")  # kept across a retry or a pause
         if isinstance(outcome, Waiting):
             return Waiting(
                 outcome.wait_for, {**after, "checkpoint": outcome.checkpoint} if outcome.checkpoint is not None else after
@@ -244,7 +244,7 @@ def _inner(
     timeout_for: int | None = None,
     checkpoint: str | None = None,
 ) -> Context:
-    """The same attempt as the user's handler sees it: its name, what it is given, and its own time."""
+    """Return the attempt as the user's handler sees it: with its name, payload, timeout and checkpoint."""
     task = msgspec.structs.replace(
         ctx.task, name=handler.name, payload=encode(payload, "workorder", 2**31), timeout_for=timeout_for, checkpoint=checkpoint
     )
@@ -252,7 +252,7 @@ def _inner(
 
 
 def _spent(ctx: Context) -> tuple[int, str | None]:
-    """Milliseconds of the budget that earlier attempts took, and the checkpoint that the handler left."""
+    """Return the milliseconds spent by earlier attempts, and the handler's checkpoint."""
     kept = decode(ctx.task.checkpoint)
     if not isinstance(kept, dict) or "spent_ms" not in kept:
         return 0, None
@@ -261,4 +261,4 @@ def _spent(ctx: Context) -> tuple[int, str | None]:
 
 
 def _out_of_budget(workorder: Workorder) -> Failed:
-    return Failed(Problem(BUDGET_CODE, f"The budget of {workorder.budget_ms} ms was spent before the handler came to an end."))
+    return Failed(Problem(BUDGET_CODE, f"The budget of {workorder.budget_ms} ms was exceeded before the handler finished."))

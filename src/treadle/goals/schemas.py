@@ -1,4 +1,4 @@
-"""The schemas of the goal pipeline's artifacts, as they are shipped, and the check of every document before it is written.
+"""The schemas of the goal pipeline's artifacts, and the check of every document before it is written.
 
 Needs the package `jsonschema` (the extra `goals`).
 """
@@ -31,14 +31,14 @@ _LONGEST = 300
 
 @cache
 def load_schema(name: str) -> dict[str, Json]:
-    """The schema of that name, as it is shipped."""
+    """Return the schema of that name."""
     text = resources.files("treadle.schemas").joinpath(f"{name}.schema.json").read_text("utf-8")
     schema: dict[str, Json] = json.loads(text)
     return schema
 
 
 def need_jsonschema() -> Any:
-    """The package, or `MissingDependency`, which says how to get it."""
+    """Return the package, or raise `MissingDependency` with the command that installs it."""
     try:
         import jsonschema
     except ImportError:
@@ -57,7 +57,7 @@ def _validator(name: str) -> Any:
 
 
 def check_document(name: str, document: Json) -> None:
-    """Raise `InvalidArtifact` for what does not fit the schema of that name."""
+    """Raise `InvalidArtifact` for a document that does not fit the schema of that name."""
     error = next(iter(sorted(_validator(name).iter_errors(document), key=lambda each: (len(each.path), str(each.path)))), None)
     if error is not None:
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.path).lstrip(".") or "the document"
@@ -65,7 +65,7 @@ def check_document(name: str, document: Json) -> None:
 
 
 def check_schema(schema: Json) -> str | None:
-    """What is wrong with a schema that a user wrote, or None."""
+    """Return the error in a user's schema, or None."""
     jsonschema = need_jsonschema()
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
@@ -75,11 +75,11 @@ def check_schema(schema: Json) -> str | None:
 
 
 def first_error(schema: Json, document: Json) -> str | None:
-    """Why the document does not fit the user's schema, or None."""
+    """Return the reason why the document does not fit the user's schema, or None."""
     jsonschema = need_jsonschema()
     from referencing import Registry
 
-    validator = jsonschema.Draft202012Validator(schema, registry=Registry())  # which fetches nothing from anywhere
+    validator = jsonschema.Draft202012Validator(schema, registry=Registry())  # it fetches no remote references
     error = next(iter(validator.iter_errors(document)), None)
     if error is None:
         return None

@@ -1,6 +1,6 @@
-"""What people do with objectives: add, approve, block, unblock, edit. Every change commits with the task that looks what follows.
+"""Operations on objectives: add, approve, block, unblock, edit. Every change commits with the task that checks its consequences.
 
-The boundary: an objective goes from NEW to TODO only by somebody who is named (or by the reviewer that a topology names).
+An objective goes from NEW to TODO only by a named person (or by the reviewer that a topology names).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from treadle.model.states import OBJECTIVE
 from treadle.model.values import Json, encode
 
 BODY_LIMIT = 64 * 1024
-"""Bytes that an objective may take: it is read and written often, and copied into every context snapshot."""
+"""Maximum size of an objective in bytes: it is read and written often, and copied into every context snapshot."""
 
 _PAGE_LIMIT = 1000
 _REVIEWER = "reviewer:"
@@ -81,10 +81,10 @@ class Objectives:
         prompt: str | None = None,
         key: str | None = None,
     ) -> Objective:
-        """Store a NEW objective, which waits for its approval.
+        """Store a NEW objective, which then waits for approval.
 
-        `blocked_by` are ids of objectives that must be DONE first, or texts that a person resolves. While an objective with the
-        same `key` is not DONE, that one is returned and nothing is stored.
+        `blocked_by` holds ids of objectives that must be DONE first, or texts that a person resolves. If an objective with the
+        same `key` is not DONE, return that one and store nothing.
         """
         objective_id = self._ids.new_id()
         check_actor(actor)
@@ -119,32 +119,32 @@ class Objectives:
         return await self._committer.transact(attempt, f"add the objective {objective_id}")
 
     async def get(self, objective_id: str) -> Objective:
-        """The objective, or `ObjectiveNotFound`."""
+        """Return the objective, or raise `ObjectiveNotFound`."""
         return (await self._see(objective_id)).objective
 
     async def show(self, objective_id: str) -> ObjectiveTrail:
-        """The objective, all that followed from it, and why it is where it is."""
+        """Return the objective, everything that followed from it, and the reason for its state."""
         return await self._reads.show(objective_id)
 
     async def blocking_statuses(self, objectives: Sequence[Objective]) -> dict[str, str]:
-        """By id the status of each objective that one of these waits for: one that is BLOCKED waits for a person in turn."""
+        """Return the statuses of the objectives that these wait for, by id; one that is BLOCKED waits for a person in turn."""
         return await self._reads.blocking_statuses(objectives)
 
     async def claims(self, kind: str | None = None) -> builtins.list[ClaimRecord]:
-        """The claims that are held now, of events, of workorders and of all other tasks, as `claim_record` describes them."""
+        """Return the claims held now, of events, workorders and all other tasks, as `claim_record` describes them."""
         return await self._reads.claims(kind)
 
     async def list(
         self, *, statuses: Sequence[str] = (), before_id: str | None = None, limit: int = 50
     ) -> builtins.list[Objective]:
-        """A page of objectives, newest first; the last one's id is the `before_id` of the next page."""
+        """Return a page of objectives, newest first; the id of the last one is the `before_id` of the next page."""
         _check_limit(limit)
         states = tuple(_one_of(each, tuple(Status), "status") for each in statuses)
         before = None if before_id is None else parse_id(before_id, "cursor")
         return [seen.objective for seen in await self._artifacts.list_objectives(states, before, limit)]
 
     async def board(self, limit: int = 20) -> dict[str, tuple[int, builtins.list[Objective]]]:
-        """For each status how many objectives have it, and the newest of these, the most important first."""
+        """Return for each status the number of objectives and the newest of them, most important first."""
         _check_limit(limit)
         counts = await self._store.count_records(self._namespace, OBJECTIVE.entity)
         board = {}
@@ -155,7 +155,8 @@ class Objectives:
         return board
 
     async def approve(self, objective_id: str, *, actor: str) -> Objective:
-        """Let a NEW objective be worked on; `actor` is who says so, and is recorded. Approved ones are returned as they are."""
+        """Approve a NEW objective; `actor` is the approving person, and is recorded. An approved objective is returned
+        unchanged."""
         check_actor(actor)
 
         def decide(objective: Objective, now: str) -> tuple[Objective, str] | None:
@@ -164,18 +165,18 @@ class Objectives:
         return await self._operate(objective_id, actor, "approve", decide)
 
     async def block(self, objective_id: str, *, actor: str, reason: str | None = None, on: str | None = None) -> Objective:
-        """Keep a TODO objective from being worked on: until a person unblocks it, or until the objective `on` is DONE."""
+        """Block a TODO objective: until a person unblocks it, or until the objective `on` is DONE."""
         check_actor(actor)
         if (reason is None) == (on is None):
-            raise InvalidInput("Say what blocks it: either a reason, or the objective that it waits for.")
+            raise InvalidInput("Give either a reason, or the objective that blocks it.")
         waited_for: builtins.list[Seen] = []
         if on is not None:
             other = await self._see(on)
             if other.objective.objective_id == parse_id(objective_id, "objective id"):
                 raise InvalidInput("An objective cannot wait for itself.")
-            await self._check_no_circle(parse_id(objective_id, "objective id"), other)
+            await self._check_no_cycle(parse_id(objective_id, "objective id"), other)
             if other.objective.status == Status.DONE:
-                raise InvalidInput(f"The objective {on} is DONE already: it blocks nothing.")
+                raise InvalidInput(f"The objective {on} is already DONE and blocks nothing.")
             waited_for.append(other)
 
         def decide(objective: Objective, now: str) -> tuple[Objective, str] | None:
@@ -189,7 +190,7 @@ class Objectives:
         return await self._operate(objective_id, actor, "block", decide, waited_for)
 
     async def unblock(self, objective_id: str, *, actor: str) -> Objective:
-        """Resolve all that blocks the objective, whatever it is; a BLOCKED one is TODO again, and its tries start anew."""
+        """Resolve all blockers of the objective; a BLOCKED one becomes TODO, and its count of failed workorders restarts."""
         check_actor(actor)
 
         def decide(objective: Objective, now: str) -> tuple[Objective, str] | None:
@@ -212,7 +213,7 @@ class Objectives:
         metadata: Mapping[str, Json] | None = None,
         prompt: str | None = None,
     ) -> Objective:
-        """Change what is not None, of an objective that is not DONE. A workorder that is under way keeps its snapshot."""
+        """Change the given fields of an objective that is not DONE. A workorder in progress keeps its snapshot."""
         check_actor(actor)
         given: dict[str, Any] = {}
         if title is not None:
@@ -235,7 +236,7 @@ class Objectives:
 
         return await self._operate(objective_id, actor, "edit", decide)
 
-    # inside
+    # internal
 
     async def _operate(
         self,
@@ -264,7 +265,7 @@ class Objectives:
             )
             others = [await self._see(each.objective.objective_id) for each in waited_for]
             if any(other.objective.status == Status.DONE for other in others):
-                raise InvalidInput(f"The objective {others[0].objective.objective_id} is DONE already: it blocks nothing.")
+                raise InvalidInput(f"The objective {others[0].objective.objective_id} is already DONE and blocks nothing.")
             answer = await self._commit(Decision({}, changed=changed, tasks=tasks), _waits(after.objective_id, others))
             if answer.verdict is not Verdict.DONE:
                 raise Stale
@@ -290,7 +291,7 @@ class Objectives:
         return as_text(await self._store.now()) or ""
 
     async def _blockers(self, given: Sequence[str], now: str) -> tuple[builtins.list[BlockerRef], builtins.list[Seen]]:
-        """The blockers of a new objective, and the objectives among them that are not DONE."""
+        """Return the blockers of a new objective, and the blocking objectives that are not DONE."""
         blockers: builtins.list[BlockerRef] = []
         waited_for: builtins.list[Seen] = []
         for number, text in enumerate(given, 1):
@@ -315,14 +316,14 @@ class Objectives:
                 waited_for.append(other)
         return blockers, waited_for
 
-    async def _check_no_circle(self, objective_id: str, other: Seen) -> None:
-        """Whoever waits for itself in the end waits for ever: refuse it while it is easy to see why."""
+    async def _check_no_cycle(self, objective_id: str, other: Seen) -> None:
+        """Reject a cycle of blockers, which would never resolve."""
         frontier, met = [other.objective], {other.objective.objective_id}
         while frontier:
             each = frontier.pop()
             for blocker in each.open_blockers:
                 if blocker.objective_id == objective_id:
-                    raise InvalidInput(f"That would be a circle: {each.objective_id} waits for {objective_id} already.")
+                    raise InvalidInput(f"That would be a cycle: {each.objective_id} already waits for {objective_id}.")
                 if blocker.objective_id is not None and blocker.objective_id not in met:
                     met.add(blocker.objective_id)
                     seen = await self._artifacts.find_objective(blocker.objective_id)
@@ -330,15 +331,15 @@ class Objectives:
 
 
 def check_actor(actor: str) -> str:
-    """Who acts, by name; the name of the reviewer is the engine's own."""
+    """Check the name of the acting person; the reviewer's name is reserved."""
     check_key(actor, "actor")
     if actor.startswith(_REVIEWER) or not actor.strip():
-        raise InvalidInput(f"{actor!r} is not the name of a person: say who does it, such as ada or cli:ada.")
+        raise InvalidInput(f"{actor!r} is not the name of a person, such as ada or cli:ada.")
     return actor
 
 
 def _waits(objective_id: str, waited_for: Sequence[Seen]) -> tuple[Decision, tuple[Row, ...]]:
-    """That this objective waits for those is kept with those; their version moves on, so that none is DONE unnoticed meanwhile."""
+    """Record the dependency with the blocking objectives and increment their versions, so that none becomes DONE concurrently."""
     touched = [Changed(seen.record, seen.objective) for seen in waited_for]
     items = tuple(PutItems(seen.record.id, ((objective_id, "{}"),)) for seen in waited_for)
     return Decision({}, changed=touched), items

@@ -1,7 +1,7 @@
-"""Settles the tasks of the goal pipeline's roles: what a role decides commits with the end of its task, under its claim.
+"""Settles the tasks of the goal pipeline's roles: a role's decision commits with the end of its task, under its claim.
 
-Read, decide in pure code, commit with the versions that were seen; when one has moved on meanwhile, look again. So each role
-is idempotent: whatever was done before is found, and nothing is done twice.
+It reads, decides in pure code and commits under the versions read; if one has changed, it starts over. Each role is therefore
+idempotent: it finds earlier results and repeats nothing.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ from treadle.model.tasks import Claim, NewTask, Task
 from treadle.model.values import Json, decode, encode
 
 DEPENDANTS_PAGE = 200
-"""Objectives that one unit looks at of those that waited for one."""
+"""Dependent objectives that one unit checks."""
 
 _AGAIN_FOR = 1_000
 _CODE = "not_judged"
 
 
 class NoTopology(TreadleError):
-    """A role of the goal pipeline was to decide in a process that has no topology."""
+    """A role's task was settled in a process without a topology."""
 
     code = "no_topology"
 
 
 class GoalSettler:
-    """Decides for the roles; `topology` is that of this process."""
+    """Decides for the roles, with the topology of this process."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class GoalSettler:
         self._namespace = namespace
 
     async def settle(self, task: Task, token: Claim, decided: Finish | Park) -> Answer:
-        """Commit what a role's task came to, and what follows from it, in one unit; a Park leaves all as it is."""
+        """Commit the end of a role's task and its consequences in one unit; a Park changes nothing else."""
         if isinstance(decided, Park) or task.kind == GOAL_DEADLINE:
             return await self._committer.submit(Unit(token, decided))
 
@@ -104,14 +104,14 @@ class GoalSettler:
         try:
             return await self._committer.transact(attempt, f"settle the task {task.id}")
         except Contended:
-            pass  # another turn, later
-        released = settlement(task, Released("what it is about changes too fast"), RetryPolicy())
+            pass  # retried later
+        released = settlement(task, Released("its objective changes too fast"), RetryPolicy())
         return await self._committer.submit(
             Unit(token, msgspec.structs.replace(released, delay=_AGAIN_FOR) if isinstance(released, Park) else released)
         )
 
     async def _decide_at_last(self, task: Task, finish: Finish) -> Decision | None:
-        """Decide when the store can be read: what was done under a claim is not lost because of an outage."""
+        """Decide as soon as the store can be read, so that an outage does not lose work done under a claim."""
         while True:
             try:
                 return await self.decide(task, finish)
@@ -120,17 +120,17 @@ class GoalSettler:
                 await self._clock.sleep(_AGAIN_FOR / 1000)
 
     async def _was_beaten(self, token: Claim, decision: Decision | None) -> bool:
-        """Whether nothing was done, as another task had written the same just before: then the claim is still held."""
+        """Whether nothing was written because another task had just written the same; the claim is still held then."""
         if decision is None or not decision.new:
             return False
         try:
             task = await self._store.find_task(token.task_id)
-        except StoreError:  # it was done, or its lease runs out and it is looked at again
+        except StoreError:  # it is done, or its lease expires and another worker checks it
             return False
         return task is not None and not task.finished and task.claim == token
 
     async def decide(self, task: Task, finish: Finish) -> Decision | None:
-        """What the role makes of the end of its task; None where the task just ends so."""
+        """Return the role's decision about the end of its task; None if the task simply ends."""
         payload: dict[str, Json] = decode(task.payload)
         match task.kind:
             case names.GOAL_READINESS:
@@ -145,14 +145,14 @@ class GoalSettler:
                 return None
 
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
-        """What an operator's end of a role's task brings: a canceled workorder is EXECUTED without a result.
+        """Return the consequences of an operator ending a role's task: a canceled workorder is EXECUTED without a result.
 
-        The others' ends would leave an objective where nobody looks any more, so they are refused.
+        Ending any other task is refused, because no task would check its objective afterwards.
         """
         if task.kind != GOAL_RUN:
             raise Refused(
-                f"Task {task.id} is a role of the goal pipeline ({task.kind}) and is not canceled by itself; "
-                "`treadle objectives` operates what it is about."
+                f"Task {task.id} is a role of the goal pipeline ({task.kind}) and cannot be canceled; "
+                "operate its objective with `treadle objectives`."
             )
         decision = await self.decide(task, finish)
         return ((), ()) if decision is None else (tuple(decision.tasks), self._artifacts.rows(decision))
@@ -177,7 +177,7 @@ class GoalSettler:
         return {each.objective_id for each in found if each is not None and each.status == Status.DONE}
 
     async def _dependants(self, objective_id: str, after_key: str | None) -> Decision:
-        """A look for each objective that waited for this one, and another such task while there are more."""
+        """Return a readiness task for each objective that waited for this one, and a follow-up task if there are more."""
         items = await self._store.list_items(objective_id, after_key, DEPENDANTS_PAGE)
         decision = Decision({"dependants_of": objective_id, "looked_at": len(items)})
         for key, _ in items:
@@ -218,7 +218,7 @@ class GoalSettler:
             return Decision({"work_order_id": work_order_id, "gate_result": judged.gate_result, "repeated": True})
         seen = await self._artifacts.find_objective(workorder.objective_id)
         rules = None if seen is None else topology.types.get(seen.objective.type)
-        if _failed(finish):  # the gates could not be asked: whatever kept them from answering is the reason of a FAIL
+        if _failed(finish):  # the gates could not run: the reason of their failure is the reason of a FAIL
             problem = artifact_of(BundleError, {"code": _CODE, "message": "", **_problem(finish)})
             reports = [GateReport(gate="gates", result=FAIL, reason=f"{problem.code}: {problem.message}"[:1000])]
         else:
@@ -228,7 +228,7 @@ class GoalSettler:
     def _need_topology(self) -> Topology:
         topology = self._topology()
         if topology is None:
-            raise NoTopology("This process plays no role of the goal pipeline; give its worker a topology: `--topology FILE`.")
+            raise NoTopology("This process has no role in the goal pipeline; give its worker a topology: `--topology FILE`.")
         return topology
 
 
@@ -242,5 +242,5 @@ def _problem(finish: Finish) -> dict[str, Json]:
 
 
 def _finished(decision: Decision) -> Finish:
-    """A role that has decided has succeeded, whatever it decided about."""
+    """A role that has decided has succeeded, regardless of the decision."""
     return Finish("succeed", TaskState.COMPLETED, result=encode(decision.result, "result"))

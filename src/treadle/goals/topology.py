@@ -1,7 +1,7 @@
-"""A topology: which roles of the goal pipeline a worker plays, and how: handlers, budgets, gates, deadlines, policies.
+"""A topology: the roles of a worker in the goal pipeline with their handlers, budgets, gates, deadlines and policies.
 
-It comes as a mapping (from a YAML file). `read_topology` checks all of it and tells everything that is wrong at once: where
-in the file, what is there, and what would be right.
+It is a mapping (from a YAML file). `read_topology` checks all of it and reports every problem: its place in the file, the value,
+and the correction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROLES = {
     "gate": GOAL_GATE,
     "deadline": GOAL_DEADLINE,
 }
-"""The roles, and the kind of task that each claims."""
+"""The roles, and the task kind that each claims."""
 
 BUDGET_FOR = 600_000
 MAX_WORKORDERS = 3
@@ -38,7 +38,7 @@ _PARTS = ("title", "content", "metadata", "notes")
 
 
 class InvalidTopology(InvalidInput):
-    """A topology file that cannot be used; `problems` says where and why."""
+    """A topology file is invalid; `problems` holds the places and reasons."""
 
     code = "invalid_topology"
 
@@ -51,21 +51,21 @@ class InvalidTopology(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One thing that is wrong: the path in the file, and what would be right."""
+    """One problem: the path in the file, and the correction."""
 
     path: str
     message: str
     line: int | None = None
 
     def render(self) -> str:
-        """For people, on one line."""
+        """Return the problem on one line."""
         where = f"line {self.line}, " if self.line is not None else ""
         return f"{where}{self.path or 'the file'}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """How a role polls; None means as the worker does by itself."""
+    """The polling options of a role; None means the worker's default."""
 
     interval_for: int | None = None
     lease_for: int | None = None
@@ -73,7 +73,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class GateSpec:
-    """A gate by its name, with what it is told: a registered one, or one of the shipped ones (`use`)."""
+    """A gate with its options: a registered one, or a built-in one (`use`)."""
 
     name: str
     use: str
@@ -83,7 +83,7 @@ class GateSpec:
 
 @dataclass(frozen=True, slots=True)
 class TypeRules:
-    """What is done with objectives of a type."""
+    """The rules for objectives of a type."""
 
     handler: str
     gates: tuple[GateSpec, ...]
@@ -96,7 +96,7 @@ class TypeRules:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A checked topology; `digest` is that of what it says, and `folder` is where its commands may run."""
+    """A checked topology; `digest` identifies its content, and its commands may run in `folder`."""
 
     name: str
     roles: Mapping[str, Role]
@@ -108,15 +108,15 @@ class Topology:
     folder: str = "."
 
     def kinds(self) -> frozenset[str]:
-        """The kinds of task that its roles claim."""
+        """Return the task kinds that its roles claim."""
         return frozenset(ROLES[name] for name in self.roles)
 
     def lease_for(self) -> int | None:
-        """A process has one length of leases: the shortest that its roles name."""
+        """Return the lease of the process: the shortest of its roles."""
         return min((role.lease_for for role in self.roles.values() if role.lease_for is not None), default=None)
 
     def interval_for(self) -> int | None:
-        """A process looks after one interval: the shortest that its roles name; the monitor has its own."""
+        """Return the poll interval of the process: the shortest of its roles, except the monitor, which has its own."""
         named = [role.interval_for for name, role in self.roles.items() if name != "deadline" and role.interval_for is not None]
         return min(named, default=None)
 
@@ -124,7 +124,7 @@ class Topology:
 def read_topology(
     document: Json, *, name: str = "topology", folder: str = ".", line_of: Callable[[str], int | None] = lambda _: None
 ) -> Topology:
-    """The topology of a mapping, or `InvalidTopology` with everything that is wrong with it."""
+    """Read a topology from a mapping, or raise `InvalidTopology` with all its problems."""
     reader = _Reader(line_of)
     topology = reader.topology(document, name, folder)
     if reader.troubles or topology is None:
@@ -133,13 +133,13 @@ def read_topology(
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
-    """`; did you mean X?`, if something known is near."""
+    """Return `; did you mean X?` if a known name is similar."""
     near = difflib.get_close_matches(str(word), list(known), 1, 0.6)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 class _Reader:
-    """Reads part by part and goes on after what is wrong."""
+    """Reads a document part by part, and continues after a problem."""
 
     def __init__(self, line_of: Callable[[str], int | None]) -> None:
         self._line_of = line_of
@@ -154,7 +154,7 @@ class _Reader:
             return {}
         for key in value:
             if key not in known:
-                self._wrong(_join(path, key), f"is not known here; there are {', '.join(known)}{suggestion(key, known)}")
+                self._wrong(_join(path, key), f"is unknown here; known are {', '.join(known)}{suggestion(key, known)}")
         for key in required:
             if key not in value:
                 self._wrong(path, f"needs {key}")
@@ -241,13 +241,13 @@ class _Reader:
 
     def _gates(self, value: Json, path: str) -> tuple[GateSpec, ...]:
         if not isinstance(value, list):
-            self._wrong(path, f"must be a list of gates ([] lets everything pass that brought no error), not {_kind(value)}")
+            self._wrong(path, f"must be a list of gates ([] passes every result without an error), not {_kind(value)}")
             return ()
         gates = [self._gate(each, f"{path}[{number}]") for number, each in enumerate(value)]
         names = [gate.name for gate in gates if gate is not None]
         for number, gate in enumerate(gates):
             if gate is not None and names.index(gate.name) != number and names.count(gate.name) > 1:
-                self._wrong(f"{path}[{number}]", f"there is a gate {gate.name} before it already; give it another name")
+                self._wrong(f"{path}[{number}]", f"an earlier gate is already named {gate.name}; choose another name")
         return tuple(gate for gate in gates if gate is not None)
 
     def _gate(self, value: Json, path: str) -> GateSpec | None:
@@ -270,11 +270,11 @@ class _Reader:
         self._mapping(options, path, ("argv", "cwd", "expect"), ("argv",))
         argv = options.get("argv", ["x"])
         if not isinstance(argv, list) or not argv or not all(isinstance(word, str) and word for word in argv):
-            wrong = "there is no shell here" if isinstance(argv, str) else f"not {argv!r}"
-            self._wrong(_join(path, "argv"), f"must be a list of words, such as [python, -m, pytest]; {wrong}")
+            wrong = "no shell is used" if isinstance(argv, str) else f"not {argv!r}"
+            self._wrong(_join(path, "argv"), f"must be a list of arguments, such as [python, -m, pytest]; {wrong}")
         cwd = options.get("cwd", ".")
         if not isinstance(cwd, str) or cwd.startswith(("/", "~")) or ".." in cwd.split("/"):
-            self._wrong(_join(path, "cwd"), f"must be a folder within that of the topology file, such as work, not {cwd!r}")
+            self._wrong(_join(path, "cwd"), f"must be a folder inside the topology file's, such as work, not {cwd!r}")
         expect = options.get("expect", 0)
         if type(expect) is not int or not 0 <= expect <= 255:
             self._wrong(_join(path, "expect"), f"must be an exit code from 0 to 255, not {expect!r}")
@@ -360,7 +360,7 @@ def _kind(value: Json) -> str:
 
 
 def _plain(value: Json) -> Json:
-    """The document with text for keys, in one order: what its digest is of."""
+    """Return the document with text keys in a fixed order, for its digest."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in sorted(value.items(), key=lambda pair: str(pair[0]))}
     if isinstance(value, list):

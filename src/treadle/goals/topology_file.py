@@ -1,4 +1,4 @@
-"""From a YAML file to a checked topology; every problem is told with its line. Needs PyYAML (the extra `goals`)."""
+"""Loads a topology from a YAML file; every problem is reported with its line. Needs PyYAML (the extra `goals`)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from treadle.goals.topology import InvalidTopology, Topology, Trouble, read_topo
 from treadle.model.errors import InvalidInput, MissingDependency
 
 _MOST_PLACES = 10_000
-"""Parts that a file may have: those that an alias stands for count each time."""
+"""Maximum number of nodes in a file; expanded aliases count each time."""
 _ODD_VALUES = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
-"""What PyYAML raises beside its own errors, for what is written like a date, a number or the like and is none."""
+"""Exceptions of PyYAML, besides its own errors, for values that look like a date or a number and are neither."""
 
 
 def load_topology(path: str | Path) -> Topology:
-    """The topology in that file, or `InvalidTopology`."""
+    """Load the topology in that file, or raise `InvalidTopology`."""
     yaml = need_yaml()
     place = Path(path)
     try:
@@ -31,7 +31,7 @@ def load_topology(path: str | Path) -> Topology:
         places = list(islice(_places(yaml, tree, ""), _MOST_PLACES + 1))
         document = yaml.safe_load(text)
     except RecursionError:
-        raise InvalidTopology(place.name, (Trouble("", "nests too deep, or contains itself"),)) from None
+        raise InvalidTopology(place.name, (Trouble("", "is nested too deeply, or contains itself"),)) from None
     except _ODD_VALUES as error:
         raise InvalidTopology(place.name, (Trouble("", f"has a value that YAML does not allow: {error}"),)) from None
     except yaml.YAMLError as error:
@@ -40,12 +40,12 @@ def load_topology(path: str | Path) -> Topology:
         message = f"is not YAML: {getattr(error, 'problem', None) or error}"
         raise InvalidTopology(place.name, (Trouble("", message, line),)) from None
     if len(places) > _MOST_PLACES:
-        raise InvalidTopology(place.name, (Trouble("", f"has more than {_MOST_PLACES} parts; do its aliases multiply?"),))
+        raise InvalidTopology(place.name, (Trouble("", f"has more than {_MOST_PLACES} nodes; check its aliases"),))
     lines: dict[str, int] = {}
     twice: list[Trouble] = []
     for where, line in places:
         if where in lines:
-            twice.append(Trouble(where, f"is there twice, before on line {lines[where]}", line))
+            twice.append(Trouble(where, f"is a duplicate of line {lines[where]}", line))
         lines[where] = line
     if twice:
         raise InvalidTopology(place.name, tuple(twice))
@@ -56,7 +56,7 @@ def load_topology(path: str | Path) -> Topology:
 
 
 def with_roles(topology: Topology, roles: Iterable[str] | None) -> Topology:
-    """The same topology for a process that plays only some of its roles."""
+    """Return the topology for a process that has only some of its roles."""
     if roles is None:
         return topology
     wanted = tuple(roles)
@@ -70,7 +70,7 @@ def with_roles(topology: Topology, roles: Iterable[str] | None) -> Topology:
 
 
 def need_yaml() -> Any:
-    """The package, or `MissingDependency`, which says how to get it."""
+    """Return the package, or raise `MissingDependency` with the command that installs it."""
     try:
         import yaml
     except ImportError:
@@ -79,7 +79,7 @@ def need_yaml() -> Any:
 
 
 def _places(yaml: Any, node: Any, path: str) -> Iterator[tuple[str, int]]:
-    """Where each part of the document stands: its path and its line."""
+    """Yield the path and the line of each node of the document."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             inner = f"{path}.{key.value}" if path else str(key.value)

@@ -1,4 +1,4 @@
-"""Every metric that there is: what it counts and by which labels. The reference page is made from this table."""
+"""The table of all metrics: help text and labels. The reference page is generated from it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-"""Bounds for what should be quick: the store, a settle, a start."""
+"""Bucket bounds for short operations: store calls, settles, start delays."""
 LONG_SECONDS = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600)
-"""Bounds for what handlers do."""
+"""Bucket bounds for handlers."""
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 OTHER = "other"
-"""Stands for all values of a label that came after the first `MOST_VALUES`."""
+"""The label value for all values after the first `MOST_VALUES`."""
 MOST_VALUES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric; `name` without the suffix that Prometheus gives counters."""
+    """One metric; `name` is without the suffix that Prometheus adds to counters."""
 
     name: str
     kind: str
@@ -29,92 +29,90 @@ class Metric:
 
     @property
     def shown_name(self) -> str:
-        """The name as it is queried by."""
+        """Return the name used in queries."""
         return f"{self.name}_total" if self.kind == COUNTER else self.name
 
 
 METRICS = (
-    # what this process did, counted since it was first asked for its metrics
-    Metric(
-        "treadle_enqueued", COUNTER, "Tasks that were stored through this process, steps of runs among them.", ("kind", "task_list")
-    ),
-    Metric("treadle_claims", COUNTER, "Tasks that workers of this process took.", ("kind", "task_list")),
+    # work of this process, counted since its metrics were first requested
+    Metric("treadle_enqueued", COUNTER, "Tasks stored by this process, including steps of runs.", ("kind", "task_list")),
+    Metric("treadle_claims", COUNTER, "Tasks claimed by workers of this process.", ("kind", "task_list")),
     Metric(
         "treadle_settles",
         COUNTER,
-        "Attempts of this process that were settled, by what they came to.",
+        "Settled attempts of this process, by outcome.",
         ("kind", "task_list", "outcome"),
     ),
-    Metric("treadle_retries", COUNTER, "Of these, those that failed and will be tried again.", ("kind", "task_list")),
+    Metric("treadle_retries", COUNTER, "Settled attempts that failed and will be retried.", ("kind", "task_list")),
     Metric(
         "treadle_lease_losses",
         COUNTER,
-        "Attempts that were stopped because their claim was gone: canceled, taken over, or not renewed in time.",
+        "Attempts stopped because their claim was lost: canceled, taken over, or not renewed in time.",
     ),
-    Metric("treadle_dropped_results", COUNTER, "Results that came too late: the claim had been lost."),
-    Metric("treadle_takeovers", COUNTER, "Tasks whose lease had run out, made ready for others by this process."),
-    Metric("treadle_poll_errors", COUNTER, "Polls of outside jobs that raised.", ("name",)),
-    Metric("treadle_store_errors", COUNTER, "Calls of the store that failed, by operation.", ("operation",)),
-    Metric("treadle_loop_errors", COUNTER, "Errors that a loop of this process met and survived, by loop.", ("loop",)),
+    Metric("treadle_dropped_results", COUNTER, "Results dropped because the claim had been lost."),
+    Metric("treadle_takeovers", COUNTER, "Tasks with an expired lease that this process made ready again."),
+    Metric("treadle_poll_errors", COUNTER, "Polls of external jobs that raised an error.", ("name",)),
+    Metric("treadle_store_errors", COUNTER, "Failed store calls, by operation.", ("operation",)),
+    Metric("treadle_loop_errors", COUNTER, "Errors from which a loop of this process recovered, by loop.", ("loop",)),
     Metric(
         "treadle_start_delay_seconds",
         HISTOGRAM,
-        "From when a task was due to when it was first taken.",
+        "Time from when a task was due until it was first claimed.",
         ("task_list",),
         LONG_SECONDS,
     ),
     Metric(
         "treadle_handler_duration_seconds",
         HISTOGRAM,
-        "How long handlers ran (functions: until they parked), by what the attempt came to; `stopped` where it was stopped.",
+        "Run time of handlers (functions: until they were suspended), by outcome; `stopped` for attempts that were stopped.",
         ("kind", "name", "outcome"),
         LONG_SECONDS,
     ),
     Metric(
         "treadle_settle_duration_seconds",
         HISTOGRAM,
-        "From the end of a handler to the durable settle of its task.",
+        "Time from the end of a handler to the durable settle of its task.",
         (),
         SECONDS,
     ),
     Metric(
         "treadle_poll_lateness_seconds",
         HISTOGRAM,
-        "From when an outside job was due to be polled to when it was.",
+        "Delay of polls of external jobs.",
         ("name",),
         LONG_SECONDS,
     ),
     Metric(
         "treadle_store_duration_seconds",
         HISTOGRAM,
-        "How long calls of the store took: `claim`, `commit`, `renew`, `wake`.",
+        "Duration of store calls: `claim`, `commit`, `renew`, `wake`.",
         ("operation",),
         SECONDS,
     ),
-    Metric("treadle_commit_units", HISTOGRAM, "Units that went to the store in one commit.", (), SIZES),
-    # what the store says, the same from every process
+    Metric("treadle_commit_units", HISTOGRAM, "Units in one commit.", (), SIZES),
+    # state of the store, the same from every process
     Metric(
         "treadle_queue_depth",
         GAUGE,
-        "Live tasks: `ready` to be taken, `running`, `waiting` for a time, a poll or a person, `held` by a pause or a limit.",
+        "Live tasks: `ready` to be claimed, `running`, `waiting` for a time, a poll or a person, `held` by a pause or a limit.",
         ("namespace", "task_list", "state"),
     ),
     Metric(
         "treadle_oldest_ready_age_seconds",
         GAUGE,
-        "How long the oldest ready task has been due; 0 where none is ready.",
+        "Time since the oldest ready task was due; 0 if none is ready.",
         ("namespace", "task_list"),
     ),
     Metric(
         "treadle_desired_workers",
         GAUGE,
-        "Workers that the list could use, as `treadle lists desired` says.",
+        "Workers that the list could use, as shown by `treadle lists desired`.",
         ("namespace", "task_list"),
     ),
-    Metric("treadle_dead_letters", GAUGE, "Failed tasks that nobody has retried or discarded.", ("namespace",)),
-    Metric("treadle_runs", GAUGE, "Runs by state, as far as they are kept.", ("namespace", "state")),
-    Metric("treadle_servers", GAUGE, "Servers by state; those that stopped are not counted.", ("state",)),
-    Metric("treadle_store_up", GAUGE, "1 if the store answered; 0 if not, and then the gauges above are missing."),
+    Metric("treadle_dead_letters", GAUGE, "Dead letters: failed tasks that were neither retried nor discarded.", ("namespace",)),
+    Metric("treadle_runs", GAUGE, "Retained runs, by state.", ("namespace", "state")),
+    Metric("treadle_servers", GAUGE, "Servers by state, without stopped ones.", ("state",)),
+    Metric("treadle_store_up", GAUGE, "1 if the store answers; 0 if not, in which case the gauges above are missing."),
     Metric("treadle_info", GAUGE, "1, with the version of Treadle.", ("version",)),
 )
 
@@ -134,20 +132,20 @@ OUTCOMES = {
     "deny": "denied",
     "approve": "approved",
 }
-"""What is said of an attempt, by the move that it made."""
+"""The outcome label of an attempt, by its move."""
 STOPPED = "stopped"
-"""The outcome of an attempt that made no move: its claim was lost, or its worker stops."""
+"""The outcome of an attempt without a move: its claim was lost, or its worker stops."""
 
 
 def outcome_of(move: str | None) -> str:
-    """The outcome as a label."""
+    """Return the outcome label of a move."""
     return STOPPED if move is None else OUTCOMES.get(move, move)
 
 
 class BoundedLabel:
-    """Values of one label: the first `MOST_VALUES` stand for themselves, all others for `OTHER`.
+    """Values of one label: the first `MOST_VALUES` are kept, all others become `OTHER`.
 
-    Names come from users; without a bound, a program that makes up names would make as many series.
+    Names come from users; without a bound, a program that generates names would create as many series.
     """
 
     def __init__(self, most: int = MOST_VALUES) -> None:

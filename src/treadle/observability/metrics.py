@@ -1,7 +1,7 @@
 """Prometheus metrics of one engine: counters and histograms from its telemetry, gauges from its store.
 
-They live in a registry of their own, so that several engines in a process do not mix. Counting begins when an engine is first
-asked for its metrics. Needs the extra `metrics`.
+Each engine has its own registry, so that several engines in a process stay separate. Counting starts when the metrics are first
+requested. Needs the extra `metrics`.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from treadle.settings import Settings
 
 FRESH_FOR = 2.0
-"""Seconds for which what the store said is shown again, however many ask."""
+"""Seconds for which gauges are cached."""
 SHARE = 10
-"""What a long look found is shown again for so many times as long: looking takes no more than a tenth of the time."""
+"""Gauges that took long to read are cached this many times as long, so that reading takes at most a tenth of the time."""
 LOOK_WITHIN = 5.0
-"""Seconds that the store gets to answer; a scrape that waits longer would be given up by most."""
+"""Seconds that the store gets to answer; most scrapers give up later than that."""
 
 _STOPPED = "stopped"
 _DEPTHS = ("ready", "running", "waiting", "held")
@@ -63,19 +63,19 @@ _DEPTHS = ("ready", "running", "waiting", "held")
 
 @dataclass(slots=True)
 class _Look:
-    """What the store said last: per metric, the values by labels."""
+    """Gauges as last read: for each metric, the values by labels."""
 
     values: dict[str, dict[tuple[str, ...], float]] = field(default_factory=dict)
     until: float = float("-inf")
-    """On the monotonic clock."""
+    """The end of the cache time, on the monotonic clock."""
 
     def add(self, name: str, labels: tuple[str, ...], value: float) -> None:
-        """More of it: labels that were bounded come together."""
+        """Add to the value; bounded labels share one."""
         of = self.values.setdefault(name, {})
         of[labels] = of.get(labels, 0) + value
 
     def at_least(self, name: str, labels: tuple[str, ...], value: float) -> None:
-        """The greatest of those that come together."""
+        """Raise the value to at least this one."""
         of = self.values.setdefault(name, {})
         of[labels] = max(of.get(labels, 0), value)
 
@@ -92,7 +92,7 @@ class Metrics:
     """The metrics of one engine; an endpoint needs only `render`."""
 
     def __init__(self, telemetry: Telemetry, clock: Clock, source: Callable[[], Source]) -> None:
-        """`source` returns the kernel of the moment: an engine may move to another store."""
+        """`source` returns the current kernel, because an engine may move to another store."""
         self._clock = clock
         self._source = source
         self.registry = CollectorRegistry(auto_describe=False)
@@ -112,15 +112,15 @@ class Metrics:
         telemetry.add(self.observe)
 
     async def render(self, accept: str | None = None) -> tuple[bytes, str]:
-        """All metrics as text in the format that `accept` (the header of that name) asks for, and its content type."""
+        """Return all metrics as text in the format that the `Accept` header requests, and the content type."""
         await self._refresh()
         encode, content_type = choose_encoder(accept or "")
         return encode(self.registry), content_type
 
-    # what happens
+    # counters and histograms
 
     def observe(self, event: Event | Measure) -> None:
-        """Count it; called in any thread."""
+        """Count an event or a measurement; called from any thread."""
         match event:
             case TasksClaimed(tasks):
                 for task in tasks:
@@ -162,10 +162,10 @@ class Metrics:
             case TickFailed():
                 self._of("treadle_loop_errors", "external polling").inc()
             case _:
-                pass  # for people
+                pass  # events for people
 
     def _of(self, name: str, *values: str) -> Any:
-        """The series with those labels; users' values are bounded."""
+        """Return the series with those labels; values from users are bounded."""
         key = (name, *values)
         found = self._children.get(key)
         if found is None:
@@ -173,14 +173,14 @@ class Metrics:
             pairs = zip(metric.labels, values, strict=True)
             bounded = [self._bounds[label](value) if label in self._bounds else value for label, value in pairs]
             found = self._series[name].labels(*bounded) if metric.labels else self._series[name]
-            if bounded == list(values):  # what stands for others is looked up each time: there may be any number of them
+            if bounded == list(values):  # `OTHER` is looked up each time: it stands for any number of values
                 self._children[key] = found
         return found
 
-    # what the store says
+    # gauges
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The gauges as they were read last; called by the registry."""
+        """Return the gauges as last read; called by the registry."""
         for metric in METRICS:
             if metric.kind == GAUGE and (values := self._look.values.get(metric.name)):
                 family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
@@ -189,7 +189,7 @@ class Metrics:
                 yield family
 
     async def _refresh(self) -> None:
-        """Look at the store, unless that was done a moment ago; one look serves all who ask meanwhile."""
+        """Read the gauges unless they are cached; concurrent callers share one read."""
         async with self._looking:
             began = self._clock.monotonic()
             if began < self._look.until:

@@ -1,6 +1,6 @@
-"""`/metrics` of a process that has no other server, such as a worker: plain HTTP, one answer for each connection.
+"""`/metrics` for a process without an HTTP server, such as a worker: plain HTTP, one response per connection.
 
-On a loopback address it answers everybody; on any other, whoever shows a token that may read (`Authorization: Bearer ...`).
+On a loopback address it answers everyone; on any other it requires a token with the scope `read` (`Authorization: Bearer ...`).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from treadle.observability.metrics import Metrics
 
 READ_WITHIN = 5.0
-"""Seconds that a client gets to say what it wants, and to take the answer."""
+"""Seconds that a client gets to send its request, and to receive the response."""
 HEAD_LIMIT = 8 * 1024
 PORTS_TRIED = 20
-"""Ports from the one that was said: several processes of a host may be told the same."""
+"""Ports to try from the configured one on: several processes of a host may share a configuration."""
 
 _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed"}
 _UNAVAILABLE = 503
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `9464`, `127.0.0.1:9464` or `[::1]:9464`; a port alone is on 127.0.0.1."""
+    """Parse `9464`, `127.0.0.1:9464` or `[::1]:9464`; the default host is 127.0.0.1."""
     host, _, port = text.strip().rpartition(":")
     if not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65_535:
         raise InvalidInput(f"TREADLE_METRICS_ADDRESS must be a port or HOST:PORT, such as 127.0.0.1:9464, not {text!r}.")
@@ -50,8 +50,8 @@ def is_loopback(host: str) -> bool:
 async def serve_metrics(metrics: Metrics, tokens: Tokens, emit: Emit, address: str) -> AsyncIterator[str]:
     """Serve the metrics at that address until the context ends; yield the URL."""
     host, port = parse_address(address)
-    door = _Door(metrics, tokens, emit, open_to_all=is_loopback(host))
-    server = await _listen(door, host, port)
+    responder = _Responder(metrics, tokens, emit, open_to_all=is_loopback(host))
+    server = await _listen(responder, host, port)
     bound = server.sockets[0].getsockname()[1]
     url = f"http://{f'[{host}]' if ':' in host else host}:{bound}/metrics"
     emit(MetricsServed(url))
@@ -59,19 +59,19 @@ async def serve_metrics(metrics: Metrics, tokens: Tokens, emit: Emit, address: s
         yield url
     finally:
         server.close()
-        await door.close()
+        await responder.close()
 
 
-async def _listen(door: _Door, host: str, port: int) -> asyncio.Server:
+async def _listen(responder: _Responder, host: str, port: int) -> asyncio.Server:
     for each in range(port, port + (PORTS_TRIED if port else 1)):
         try:
-            return await asyncio.start_server(door.answer, host, each, limit=HEAD_LIMIT)
+            return await asyncio.start_server(responder.answer, host, each, limit=HEAD_LIMIT)
         except OSError as error:
             problem = error
     raise InvalidInput(f"Metrics cannot be served at {host}:{port}, nor at the {PORTS_TRIED - 1} ports after it: {problem}.")
 
 
-class _Door:
+class _Responder:
     """Answers connections."""
 
     def __init__(self, metrics: Metrics, tokens: Tokens, emit: Emit, *, open_to_all: bool) -> None:
@@ -82,7 +82,7 @@ class _Door:
         self._answering: set[asyncio.Task[None]] = set()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request, one answer, and the end."""
+        """Answer one request and close the connection."""
         task = asyncio.current_task()
         assert task is not None
         self._answering.add(task)
@@ -97,7 +97,7 @@ class _Door:
             async with asyncio.timeout(READ_WITHIN):
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # it does not say what it wants, or does not listen
+            pass  # the client sends no request, or does not read
         except Exception as error:
             self._emit(LoopError("metrics", repr(error)))
         finally:
@@ -105,7 +105,7 @@ class _Door:
             self._answering.discard(task)
 
     async def close(self) -> None:
-        """Let those who are being answered go."""
+        """Cancel the responses in progress."""
         for task in (*self._answering,):
             task.cancel()
         await asyncio.gather(*self._answering, return_exceptions=True)
@@ -114,12 +114,12 @@ class _Door:
         first, *lines = head.rstrip("\r\n").split("\r\n")
         words = first.split(" ")
         if len(words) != 3:
-            return _plain(400, "What is this?")
+            return _plain(400, "The request is malformed.")
         method, path, _ = words
         if path.partition("?")[0] != "/metrics":
-            return _plain(404, "There is only /metrics here.")
+            return _plain(404, "Only /metrics is served here.")
         if method not in ("GET", "HEAD"):
-            return _plain(405, "Metrics are read with GET.")
+            return _plain(405, "Read metrics with GET.")
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         if (refused := await self._refused(headers.get("authorization", ""))) is not None:
             return refused
@@ -132,14 +132,14 @@ class _Door:
         kind, _, secret = authorization.partition(" ")
         try:
             if kind.lower() != "bearer":
-                return _plain(401, "Show a token: Authorization: Bearer ...")
+                return _plain(401, "Send a token: Authorization: Bearer ...")
             (await self._tokens.find_access(secret.strip())).check(Scope.READ)
         except Unauthorized:
             return _plain(401, "That token is not valid.")
         except Forbidden:
-            return _plain(403, "That token may not read.")
+            return _plain(403, "That token does not have the scope `read`.")
         except StoreError:
-            return _plain(_UNAVAILABLE, "The store does not answer, so nobody can be let in.")
+            return _plain(_UNAVAILABLE, "The store does not answer, so the token cannot be checked.")
         return None
 
 

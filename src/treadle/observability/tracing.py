@@ -1,14 +1,14 @@
 """OpenTelemetry spans from the enqueue of a task to its settle, across processes. Needs the extra `otel`.
 
-Nothing is stored for it: `model.traces` makes the ids of traces, and of the spans that stored tasks, from those of the tasks, so
-that whoever executes one knows its parent:
+Nothing is stored for traces: `model.traces` derives the ids of traces and of enqueue spans from the task ids, so every process that
+executes a task knows its parent span:
 
-    enqueue NAME            made from the task's id; below the span that was current when it was asked for
-      execute NAME          one per attempt, in whatever process; current while the handler runs
+    enqueue NAME            id derived from the task's id; below the span that was current at the call
+      execute NAME          one per attempt, in any process; current while the handler runs
         settle              until the store has answered
-        enqueue NEXT        what followed from it
+        enqueue NEXT        a task that followed from it
 
-Spans tell names, ids, outcomes and error codes; never payloads, results or messages.
+Spans carry names, ids, outcomes and error codes; never payloads, results or messages.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError:
     raise MissingDependency(
-        "Traces need OpenTelemetry: pip install 'treadle[otel]', or set TREADLE_OTLP_ENDPOINT=off to go without them."
+        "Traces need OpenTelemetry: pip install 'treadle[otel]', or set TREADLE_OTLP_ENDPOINT=off to disable them."
     ) from None
 
 SCOPE = "treadle"
 FLUSH_WITHIN = 2.0
-"""Seconds that spans on their way get when an engine is closed."""
+"""Seconds that a closing engine waits for spans in flight."""
 
 _propagator = TraceContextTextMapPropagator()
 
 
 class _Ids(IdGenerator):
-    """Ids as they were said for the next span, else those of another generator."""
+    """Generates ids: the preset ones for the next span, else those of another generator."""
 
     def __init__(self, others: IdGenerator) -> None:
         self._others = others
         self._next = threading.local()
 
     def say(self, trace_id: int, span_id: int) -> None:
-        """Use these for the next span of this thread."""
+        """Set the ids of the next span in this thread."""
         self._next.ids = (trace_id, span_id)
 
     def forget(self) -> None:
-        """Use none of one's own."""
+        """Clear the preset ids."""
         self._next.ids = None
 
     def generate_trace_id(self) -> int:
@@ -76,7 +76,7 @@ class _Ids(IdGenerator):
 
 
 class _Instants:
-    """Nanoseconds since 1970 on an engine's clock, which itself tells milliseconds: finer by its monotonic side."""
+    """Nanoseconds since 1970: the engine's clock in milliseconds, refined by its monotonic clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -86,7 +86,7 @@ class _Instants:
         self._wall_ms, self._since = self._clock.now(), self._clock.monotonic()
 
     def now(self) -> int:
-        """Now; follows the wall clock when that was set."""
+        """Return the current time; follows the wall clock when that is set."""
         passed = self._clock.monotonic() - self._since
         if abs(self._clock.now() - self._wall_ms - passed * 1000) > 100:
             self._anchor()
@@ -100,7 +100,7 @@ class Tracing:
     def __init__(self, provider: TracerProvider, clock: Clock, namespace: str) -> None:
         tracer = provider.get_tracer(SCOPE) if isinstance(provider, TracerProvider) else None
         if not isinstance(tracer, Tracer):
-            raise InvalidInput("Traces are made with a TracerProvider of opentelemetry-sdk that is not disabled.")
+            raise InvalidInput("Tracing needs a TracerProvider of opentelemetry-sdk that is not disabled.")
         if not isinstance(tracer.id_generator, _Ids):
             tracer.id_generator = _Ids(tracer.id_generator)
         self.provider = provider
@@ -109,22 +109,22 @@ class Tracing:
         self._instants = _Instants(clock)
         self._namespace = namespace
         self._live: dict[str, api.Span] = {}
-        """The spans of attempts in progress, by task."""
+        """Spans of the attempts in progress, by task."""
 
-    # what the engine asks for
+    # called by the engine
 
     def trace_id(self) -> str | None:
-        """The trace that the code that runs now is in."""
+        """Return the current trace id."""
         here = api.get_current_span().get_span_context()
         return format(here.trace_id, "032x") if here.is_valid else None
 
     def origin(self) -> object:
-        """The span that is current."""
+        """Return the current span."""
         return api.get_current_span().get_span_context()
 
     @contextmanager
     def continuing(self, headers: Mapping[str, str]) -> Iterator[None]:
-        """What runs inside belongs to the trace that the header `traceparent` tells of, if there is one."""
+        """Continue the trace of the `traceparent` header, if there is one, inside the context."""
         carried = {name.lower(): value for name, value in headers.items() if name.lower() in ("traceparent", "tracestate")}
         token = contexts.attach(_propagator.extract(carried))
         try:
@@ -134,7 +134,8 @@ class Tracing:
 
     @contextmanager
     def executing(self, task: Task) -> Iterator[Callable[[], None]]:
-        """The span of one attempt, current inside, until what it yields is called; its parent is the span that stored the task."""
+        """Start the span of one attempt, current inside; it ends when the yielded function is called. Its parent is the enqueue
+        span."""
         doing = "poll" if task.state == TaskState.AWAITING_EXTERNAL else "execute"
         facts = self._facts(task.id, task.kind, task.task_list, task.name, task.run_id, task.step_id)
         span = self._tracer.start_span(
@@ -158,7 +159,7 @@ class Tracing:
             contexts.detach(token)
 
     def observe(self, event: Event | Measure) -> None:
-        """Put what happened into spans."""
+        """Record an event or a measurement in spans."""
         match event:
             case TasksStored(tasks, took, origin):
                 self._enqueued(tasks, took, origin if isinstance(origin, api.SpanContext) else api.INVALID_SPAN_CONTEXT)
@@ -184,7 +185,7 @@ class Tracing:
             case _:
                 pass
 
-    # how
+    # internal
 
     def _enqueued(self, tasks: Sequence[NewTask], took: float, origin: api.SpanContext) -> None:
         now = self._instants.now()
@@ -207,7 +208,7 @@ class Tracing:
             span.end(now)
 
     def _settled_outside(self, event: TaskSettled) -> None:
-        """The span of an attempt of which this process heard only when it had ended: that of a worker outside."""
+        """Record the span of a remote worker's attempt, which this process only sees when it ends."""
         number = trace_number(event.trace_id or event.task_id)
         now = self._instants.now()
         span = self._tracer.start_span(
@@ -223,11 +224,11 @@ class Tracing:
 
     @staticmethod
     def _below(parent: api.SpanContext) -> contexts.Context:
-        """A context in which that span is current, and nothing else is there."""
+        """Return a context that holds only that span."""
         return api.set_span_in_context(api.NonRecordingSpan(parent), contexts.Context())
 
     def _flags(self, trace: int) -> api.TraceFlags:
-        """Whether the trace is kept: what a sampler that goes by the trace's id said in the process that stored the task too."""
+        """Whether the trace is sampled: a sampler by trace id decides the same in the process that stored the task."""
         decision = self.provider.sampler.should_sample(contexts.Context(), trace, SCOPE).decision
         return api.TraceFlags(api.TraceFlags.SAMPLED if decision is Decision.RECORD_AND_SAMPLE else api.TraceFlags.DEFAULT)
 
@@ -248,7 +249,7 @@ class Tracing:
         return facts
 
     def flush(self) -> bool:
-        """Send what is on its way, within a bound; blocks."""
+        """Send the spans in flight, within a time limit; blocks."""
         return _flush(self.provider)
 
 
@@ -271,9 +272,9 @@ def trace(telemetry: Telemetry, clock: Clock, namespace: str, provider: TracerPr
 
 @cache
 def make_provider(endpoint: str, service_name: str) -> TracerProvider:
-    """A provider that sends spans there by OTLP over HTTP; one for all engines of a process."""
+    """Create a provider that sends spans by OTLP over HTTP; all engines of a process share it."""
     if not endpoint:
-        raise InvalidInput("Say where spans are to be sent: set TREADLE_OTLP_ENDPOINT, or give `use_tracing` a TracerProvider.")
+        raise InvalidInput("There is no endpoint for spans: set TREADLE_OTLP_ENDPOINT, or pass a TracerProvider to `use_tracing`.")
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError:
@@ -294,10 +295,10 @@ _flushing: WeakKeyDictionary[TracerProvider, threading.Thread] = WeakKeyDictiona
 
 
 def _flush(provider: TracerProvider) -> bool:
-    """`force_flush` within a bound that holds: the SDK's own takes as long as its exporter tries again."""
+    """Run `force_flush` within a real time limit: the SDK's own limit does not include the exporter's retries."""
     before = _flushing.get(provider)
     if before is not None and before.is_alive():
-        return False  # nobody answers there; once was enough
+        return False  # the endpoint does not answer; one attempt is enough
     _flushing[provider] = thread = threading.Thread(target=provider.force_flush, name="treadle-spans", daemon=True)
     thread.start()
     thread.join(FLUSH_WITHIN)
@@ -305,6 +306,6 @@ def _flush(provider: TracerProvider) -> bool:
 
 
 def share(tracing: Tracing) -> None:
-    """Let spans of handlers' own code go the same way, unless the program has said where they go."""
+    """Make the provider global, unless the program has set one, so that spans of handlers go the same way."""
     if isinstance(api.get_tracer_provider(), api.ProxyTracerProvider):
         api.set_tracer_provider(tracing.provider)

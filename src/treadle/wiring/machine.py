@@ -1,4 +1,4 @@
-"""The machine that a worker runs on: threads, processes, files, who it is. Simulation brings its own (D10)."""
+"""The machine that a worker runs on: threads, processes, files, host name and pid. The simulation provides its own (D10)."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from treadle.workers.scripts import ScriptRunner
 
 
 class ClosableExecutor(Executor, Protocol):
-    """An executor that is given back."""
+    """An executor that the host closes."""
 
     def close(self) -> None:
-        """Take no more; what cannot be stopped is left to finish."""
+        """Accept no more calls; a call that cannot be stopped runs to its end."""
 
 
 class Machine(Protocol):
-    """What a worker's host takes from its surroundings, besides the clock and the ids of its engine."""
+    """Everything that a worker host takes from its machine, besides the clock and the ids."""
 
     host: str
-    """The name of the machine."""
+    """The host name."""
     pid: int
-    """The number of this process on it."""
+    """The pid of this process."""
     owner_ids: set[str]
-    """Of hosts that were started in this process: alive as long as it is."""
+    """Owner ids of the worker hosts started in this process; they live as long as it does."""
 
     def is_alive(self, pid: int) -> bool:
-        """Whether a process of this machine has that pid; ours counts for none, as what has it now is this new one."""
+        """Whether another process of this machine has that pid. This process does not count: the pid was reused."""
 
     def executor(self, threads: int) -> ClosableExecutor:
-        """Where handlers run that must not run on the event loop."""
+        """Return the executor for handlers that must not run on the event loop."""
 
     def looks(self, executor: Executor, clock: Clock) -> Looks:
-        """How watchers look at files and addresses, in threads of the executor."""
+        """Return the file and network access for watchers, in threads of the executor."""
 
     def scripts(self) -> Scripts:
-        """Where scripts run."""
+        """Return the runner of scripts."""
 
     def renew_leases(self, renewer: LeaseRenewer, emit: Emit) -> Callable[[], Awaitable[None]]:
         """Tick the renewer even while the event loop is blocked; return a function that stops it after a last heartbeat."""
@@ -56,7 +56,7 @@ _HERE: set[str] = set()
 
 
 class SystemMachine:
-    """The machine that this is."""
+    """The machine of this process."""
 
     def __init__(self) -> None:
         self.host = socket.gethostname()
@@ -64,7 +64,7 @@ class SystemMachine:
         self.owner_ids = _HERE
 
     def is_alive(self, pid: int) -> bool:
-        """Ask the system."""
+        """Send signal 0 to the process."""
         if pid == self.pid:
             return False
         try:
@@ -72,23 +72,23 @@ class SystemMachine:
         except ProcessLookupError:
             return False
         except OSError:
-            return True  # it is somebody else's
+            return True  # the process belongs to another user
         return True
 
     def executor(self, threads: int) -> ClosableExecutor:
-        """Real threads and processes."""
+        """Return real threads and processes."""
         return SystemExecutor(threads)
 
     def looks(self, executor: Executor, clock: Clock) -> Looks:
-        """Real files and addresses."""
+        """Return access to real files and URLs."""
         return Scanner(executor, clock)
 
     def scripts(self) -> Scripts:
-        """Processes of their own, started with the first script."""
+        """Return a runner that starts its processes with the first script."""
         return ScriptRunner()
 
     def renew_leases(self, renewer: LeaseRenewer, emit: Emit) -> Callable[[], Awaitable[None]]:
-        """Tick it in a thread."""
+        """Tick the renewer in a thread."""
         thread = RenewerThread(renewer, emit)
         thread.start()
 

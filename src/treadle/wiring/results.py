@@ -1,4 +1,4 @@
-"""Callers who wait for a result: told at once by this process, found by one shared look at the store otherwise."""
+"""Waiters for the end of tasks and runs: woken immediately by this process, otherwise by one shared poll of the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Ended(Protocol):
 T = TypeVar("T", bound=_Ended)
 
 _FIRST_LOOK, _SLOWEST_LOOK = 0.02, 0.5
-"""Seconds between looks: soon at first, as much ends soon."""
+"""Seconds between two polls: short at first, because many tasks end soon."""
 _LOOK_LIMIT = 1000
 
 
@@ -31,7 +31,7 @@ class _Awaited(Generic[T]):
 
 
 class Results(Generic[T]):
-    """Waits for tasks or runs to end; all who wait share one query, and nobody waits costs nothing."""
+    """Waits for tasks or runs to end. All callers share one query; without callers there is none."""
 
     def __init__(self, find: Callable[[Sequence[str]], Awaitable[list[T]]], clock: Clock, emit: Emit) -> None:
         self._find = find
@@ -41,15 +41,15 @@ class Results(Generic[T]):
         self._looker: asyncio.Task[None] | None = None
         self._told = asyncio.Event()
         self._hints: set[str] = set()
-        """What may have ended: looked at at once, while all others are looked at now and then."""
+        """Ids that may have ended: polled immediately, the others at intervals."""
 
     async def wait(self, task_id: str) -> T:
-        """The task, once it is finished."""
+        """Return the task once it is finished."""
         loop = asyncio.get_running_loop()
         awaited = self._awaited.get(task_id)
         if awaited is None:
             awaited = self._awaited[task_id] = _Awaited(loop.create_future())
-            self._hint([task_id])  # it may have ended since it was seen
+            self._hint([task_id])  # it may have ended since the caller read it
         if self._looker is None or self._looker.done():
             self._looker = loop.create_task(self._look())
         awaited.callers += 1
@@ -61,7 +61,7 @@ class Results(Generic[T]):
                 del self._awaited[task_id]
 
     def finished(self, task_ids: Iterable[str]) -> None:
-        """These ended in this process: look now if somebody waits for one."""
+        """Poll now if a caller waits for one of these tasks, which ended in this process."""
         if self._awaited and (ended := [task_id for task_id in task_ids if task_id in self._awaited]):
             self._hint(ended)
 
@@ -70,7 +70,7 @@ class Results(Generic[T]):
         self._told.set()
 
     async def close(self) -> None:
-        """Stop looking; whoever still waits is canceled."""
+        """Stop polling and cancel the callers that still wait."""
         if self._looker is not None:
             self._looker.cancel()
             await asyncio.gather(self._looker, return_exceptions=True)
@@ -103,7 +103,7 @@ class Results(Generic[T]):
                 continue
 
     async def _answer(self, task_ids: Sequence[str]) -> int:
-        """Answer those of the tasks that have ended; how many that were."""
+        """Resolve the waiters of the tasks that have ended; return their number."""
         count = 0
         for start in range(0, len(task_ids), _LOOK_LIMIT):
             for task in await self._find(task_ids[start : start + _LOOK_LIMIT]):

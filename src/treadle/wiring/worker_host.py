@@ -46,11 +46,12 @@ SHORTEST_LEASE_FOR = 30_000
 BEAT_EVERY = 10.0
 
 CLAIM_WAIT = 5.0
-"""Seconds that a claim in flight gets to come back when the worker stops."""
+"""Seconds that a stopping worker waits for a claim in flight."""
 
 
 class WorkerHost:
-    """What `Engine.worker()` runs. `owner_id` is new for each start, and names this process in claims and in `servers`."""
+    """The parts of a worker, started and stopped together. `owner_id` is new for each start and identifies it in claims and in
+    `servers`."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class WorkerHost:
         self._name = name or f"{self._machine.host}-{self._machine.pid}"
         self._state = "starting"
         self._executor = self._machine.executor(threads)
-        self._looking = self._machine.executor(LOOKS)  # apart, so that neither handlers nor watchers keep the others waiting
+        self._looking = self._machine.executor(LOOKS)  # separate executors, so that neither handlers nor watchers delay the others
         self._looks = self._machine.looks(self._looking, kernel.clock)
         self._lines = LineWriter(kernel.store, kernel.emit)
         self._scripts = self._machine.scripts()
@@ -161,7 +162,7 @@ class WorkerHost:
         )
 
     def describe(self) -> Server:
-        """This process as its row in `servers` has it."""
+        """Return the row of this process in `servers`."""
         return Server(
             id=self.owner_id,
             name=self._name,
@@ -190,7 +191,7 @@ class WorkerHost:
         return next((found for part in self._parts if (found := part.find(kind, name)) is not None), None)
 
     async def start(self) -> None:
-        """Register, then start to claim. When this raises, nothing of it runs."""
+        """Register, then start to claim. If this raises, everything that was started is stopped again."""
         kernel = self._kernel
         self._loop = asyncio.get_running_loop()
         for part in self._parts:
@@ -202,7 +203,7 @@ class WorkerHost:
             self._renew_leases()
             kernel.committer.on_ready.append(self.worker.wake)
             kernel.committer.on_fenced.append(self.worker.stop_fenced)
-            await self._at_once(self._listen(), self._recover(), self._store_start_tasks())
+            await self._run_all(self._listen(), self._recover(), self._store_start_tasks())
             self._state = "running"
             await kernel.store.save_server(self.describe())
         except BaseException:
@@ -217,20 +218,22 @@ class WorkerHost:
             self._emit(PollingStarted(self._options.poll_every))
 
     def give_grace(self, seconds: float) -> None:
-        """Running work gets so long when this stops."""
+        """Set the seconds that running work gets when this host stops."""
         self._options.grace = seconds
 
     async def stop(self) -> None:
-        """Stop gracefully; when this returns, nothing of it runs and, if the store could be reached, nothing is held."""
+        """Stop gracefully: no part runs when this returns and, if the store was reachable, nothing is held."""
         kernel = self._kernel
         claiming, waking, writing = self._tasks
         self._state = "draining"
         try:
             await kernel.store.save_server(self.describe())
         except StoreError as error:
-            kernel.emit(LoopError("worker", f"could not say that it is draining: {error}"))
+            kernel.emit(LoopError("worker", f"could not report that it is draining:  {error}"))
         self.worker.stop_claiming()
-        await asyncio.wait([claiming], timeout=CLAIM_WAIT)  # not canceled: what it took would be held by nobody who knows
+        await asyncio.wait(
+            [claiming], timeout=CLAIM_WAIT
+        )  # not canceled: tasks that it claimed would be held until their lease expires
         claiming.cancel()
         waking.cancel()
         await asyncio.gather(claiming, waking, return_exceptions=True)
@@ -247,8 +250,8 @@ class WorkerHost:
         kernel.emit(WorkerStopped(self.owner_id, self.worker.handled, self.worker.released))
 
     @staticmethod
-    async def _at_once(*parts: Coroutine[Any, Any, None]) -> None:
-        """Do what does not depend on one another; when this raises, nothing of it goes on."""
+    async def _run_all(*parts: Coroutine[Any, Any, None]) -> None:
+        """Run independent start-up steps concurrently; wait for all, then raise the first error."""
         for came in await asyncio.gather(*parts, return_exceptions=True):
             if isinstance(came, BaseException):
                 raise came
@@ -257,12 +260,12 @@ class WorkerHost:
         self._unsubscribe = await self._kernel.store.subscribe(self._stirred)
 
     async def _recover(self) -> None:
-        """See to what those before have left, before anything is claimed here."""
+        """Clean up after crashed processes before anything is claimed."""
         place = Place(self._name, self._machine.host, self._machine.is_alive, self._machine.owner_ids)
         report = await self._kernel.recovery.recover(place)
         if report.did:
             missed = [f"{service} {each.name}: {each.text}" for service, found in report.others.items() for each in found]
-            missed += [f"{service} {name}: has a task again" for service, names in report.repaired.items() for name in names]
+            missed += [f"{service} {name}: its task was restored" for service, names in report.repaired.items() for name in names]
             missed += report.problems
             self._emit(
                 Recovered(

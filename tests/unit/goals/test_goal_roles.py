@@ -347,7 +347,7 @@ def test_a_spent_budget_fails_with_a_reason_of_its_own():
 
 def test_a_failed_handler_fails_the_gate_whatever_gates_would_say():
     decision = judged(PASSED, brought=bundle(error=BundleError(code="x", message="broke")))
-    assert (one(decision, RunRecord).reason, one(decision, PauseState).reason) == ("nothing was brought: x: broke", "GATE_FAILED")
+    assert (one(decision, RunRecord).reason, one(decision, PauseState).reason) == ("no output: x: broke", "GATE_FAILED")
 
 
 def test_a_gate_that_did_not_answer_fails():

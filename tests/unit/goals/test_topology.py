@@ -115,7 +115,7 @@ WRONG: list[tuple[Any, str, str]] = [
     (
         {"types": {"TICKET": TYPE | {"gates": [{"use": "exit_code", "argv": "rm -rf x"}]}}},
         "types.TICKET.gates[0].argv",
-        "there is no shell here",
+        "no shell is used",
     ),
     (
         {"types": {"TICKET": TYPE | {"gates": [{"use": "exit_code", "argv": ["x"], "cwd": "../up"}]}}},
@@ -197,7 +197,7 @@ def test_a_file_is_read_and_its_folder_is_where_commands_run(tmp_path: Path):
             "types.TICKET.gates[1]",
             "needs pattern",
         ),
-        ("types: {TICKET: {handler: do, gates: []}}\ntypes: {}\n", 2, "types", "is there twice, before on line 1"),
+        ("types: {TICKET: {handler: do, gates: []}}\ntypes: {}\n", 2, "types", "is a duplicate of line 1"),
         ("types: [\n", 2, "", "is not YAML"),
         (
             "types:\n  TICKET:\n    handler: do\n    gates:\n      - use: json_schema\n        schema: {type: nothing}\n",
