@@ -69,7 +69,7 @@ def test_what_is_met_is_not_reported(requirement):
         ("early>=3.0", "3.0rc1 is installed, which is too old"),
         ("some-tool[fast]", "its extra fast needs part>=2: 1.4 is installed, which is too old"),
         ("some-tool[slow]", "2.5.1 has no extra slow"),
-        ("odd>=1", "version-of-the-day is installed, which is no version to compare"),
+        ("odd>=1", "version-of-the-day is installed, which is not a comparable version"),
     ],
 )
 def test_what_is_not_met_is_reported_with_why(requirement, why):
@@ -78,12 +78,12 @@ def test_what_is_not_met_is_reported_with_why(requirement, why):
 
 @pytest.mark.parametrize("text", ["", "???", "requests>=two", "requests>=", "two words", "a; not a marker", 7, None])
 def test_what_pip_would_not_understand_is_refused_with_how_it_looks(text):
-    with pytest.raises(InvalidInput, match=r"not understood.*requests>=2\.31,<3"):
+    with pytest.raises(InvalidInput, match=r"is invalid.*requests>=2\.31,<3"):
         check_requirement(text)
 
 
 def test_a_stored_requirement_that_is_not_understood_is_reported():
-    assert missing_requirements(["???"]) == ["??? (not understood)"]
+    assert missing_requirements(["???"]) == ["??? (invalid)"]
 
 
 def test_a_package_that_is_really_here_is_found():

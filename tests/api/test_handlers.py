@@ -80,7 +80,7 @@ async def test_what_a_trial_breaks_is_told_and_breaks_nothing_here(scene: Scene,
         assert tried.result is None
         told[name] = (tried.error_code, tried.error)
     assert told["fail"] == ("handler_error", "The handler failed: ValueError: no money")
-    assert told["die"] == ("handler_error", "The process of the handler ended with 3 before it answered.")
+    assert told["die"] == ("handler_error", "The process of the handler ended with 3 before it returned.")
     assert told["nobody"][0] == "entrypoint_missing"
 
 

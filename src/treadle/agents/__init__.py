@@ -1,6 +1,6 @@
 """The agent SDK: services that handle the tasks of event facets. See docs/reference/agent-sdk.md.
 
-Everything here blocks and is safe in threads; it is the face of the kernel's one loop for programs without an event loop.
+Everything here blocks and is thread-safe; it is the facade of the kernel's worker for programs without an event loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from treadle.agents.service import RunnerService as RunnerService
 from treadle.agents.tools import ToolRegistry as ToolRegistry
 
 _LATER = {"ClaudeAgentRunner": "treadle.llm"}
-"""What needs packages that most agents do not."""
+"""Names whose modules need packages that most agents do not."""
 
 
 def __getattr__(name: str) -> Any:

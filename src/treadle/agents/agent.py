@@ -1,4 +1,4 @@
-"""What all agents are: a registry of handlers, served by the one loop in `start`, or one cycle at a time in `poll_once`."""
+"""The base of all agents: a registry of handlers, served by the worker in `start`, or one cycle at a time in `poll_once`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GRACE = 30.0
 
 
 class AgentConfig(Protocol):
-    """What the configurations of all agents have."""
+    """The fields that all agent configurations share."""
 
     service_name: str
     server_group: str
@@ -42,7 +42,7 @@ class AgentConfig(Protocol):
 
 
 def check_config(config: AgentConfig) -> None:
-    """Refuse numbers that make no sense, and names with odd characters."""
+    """Reject numbers out of range, and invalid names."""
     check_name(config.task_list, "task list")
     for name in ("poll_interval_ms", "max_concurrent", "heartbeat_interval_ms"):
         value = getattr(config, name)
@@ -51,7 +51,7 @@ def check_config(config: AgentConfig) -> None:
 
 
 class Agent:
-    """A service that handles tasks. Subclasses say which handlers there are; nothing here is kept between tasks."""
+    """A service that handles tasks. Subclasses provide the handlers; no state is kept between tasks."""
 
     grace = GRACE
     """Seconds that running work gets when the agent stops."""
@@ -71,27 +71,27 @@ class Agent:
         self._starting = False
         self._host: AgentHost | None = None
         self.on_started: Callable[[], None] = lambda: None
-        """Called in the thread of `start` once tasks are being claimed."""
+        """Called in the thread of `start` when the worker claims tasks."""
 
-    # what subclasses say
+    # for subclasses
 
     def registry(self) -> Registry:
-        """The handlers, as they are now."""
+        """The current handlers."""
         raise NotImplementedError
 
     def prepare(self) -> None:
         """Called before anything is claimed."""
 
     def until_stopped(self, stop: threading.Event) -> None:
-        """What the thread of `start` does meanwhile."""
+        """Run in the thread of `start` until the agent stops."""
         stop.wait()
 
     @property
     def lease_for(self) -> int:
-        """Milliseconds that a claim holds between renewals."""
+        """Milliseconds that a claim is valid between renewals."""
         return round(self._persistence.kernel.settings.lease * 1000)
 
-    # the public face
+    # public
 
     @property
     def server_id(self) -> str:
@@ -104,20 +104,20 @@ class Agent:
         return self._host is not None
 
     def cache_workflow_ast(self, workflow_id: str, ast: Mapping[str, Any]) -> None:
-        """Keep a program for `resume`. Runs are pinned to their program in the store, so this is never needed."""
+        """Keep a program for `resume`. It is never needed, because runs are pinned to their program in the store."""
         self._asts[workflow_id] = ast
         while len(self._asts) > _CACHED_ASTS:
             self._asts.popitem(last=False)
 
     def start(self) -> None:
-        """Register the server and handle tasks until `stop`; blocks. When it returns, nothing of it runs and nothing is held.
+        """Register the server and handle tasks until `stop`; blocks. When it returns, nothing runs and nothing is held.
 
-        A handler that raises fails its step and its task, and nothing else. Trouble with the store is told and survived.
+        A handler that raises fails only its step and its task. Store errors are logged and retried.
         """
         forbid_event_loop("start")
         with self._state:
             if self._starting:
-                raise Refused("This agent is running already; each one runs once at a time.")
+                raise Refused("This agent is already running.")
             self._starting = True
             self._stop.clear()
         try:
@@ -131,15 +131,15 @@ class Agent:
             self._starting = False
 
     def stop(self) -> None:
-        """Tell `start` to come to an end: no new claims, running work gets its time. Returns at once, from any thread."""
+        """Make `start` return: no new claims, running work gets its grace. Returns immediately; callable from any thread."""
         if self._starting:
             self._stop.set()
 
     def poll_once(self) -> int:
-        """Claim what there is, up to `max_concurrent`, and handle it here, one after another; how many were dispatched.
+        """Claim up to `max_concurrent` ready tasks and handle them here, one after another; return their number.
 
-        No threads, no heartbeat, nothing left behind. Prompts are asked too, after the rest, if the store's engine serves
-        them (`use_llm`). Raises `WrongThread` inside a running event loop.
+        It uses no threads and no heartbeat. Prompts follow last, if the store's engine serves them (`use_llm`). Raises
+        `WrongThread` inside a running event loop.
         """
         forbid_event_loop("poll_once")
         self.prepare_once()
@@ -150,7 +150,7 @@ class Agent:
         started = self._monotonic()
         for number, each in enumerate(held):
             if number and self._monotonic() - started > longest / 2000:
-                self._persistence.run(self._persistence.release(each, "those before it took long"))
+                self._persistence.run(self._persistence.release(each, "earlier tasks took too long"))
                 continue
             self._handle(each, registry.find(each.task.name))
         prompts = self._ask_prompts(registry, self._config.max_concurrent - len(held))
@@ -160,7 +160,7 @@ class Agent:
     def prepare_once(self) -> None:
         """Called before one cycle."""
 
-    # inside
+    # internal
 
     async def _claim(self, registry: Registry, lease_for: int) -> list[Held]:
         config = self._config
@@ -172,7 +172,7 @@ class Agent:
         )
 
     def _ask_prompts(self, registry: Registry, room: int) -> int:
-        """Let a model do tasks of prompts, one after another; how many that were. Each is claimed when its turn comes."""
+        """Handle tasks of prompts with a model, one after another, each claimed when its turn comes; return their number."""
         persistence = self._persistence
 
         def served(name: str) -> bool:
@@ -189,7 +189,7 @@ class Agent:
         return self._persistence.run(self._persistence.ask_prompt(held, context))
 
     def _handle(self, held: Held, handler: Handler | None) -> None:
-        """One task, in this thread, to its end; never raises for what a handler does."""
+        """Handle one task in this thread to its end; errors of handlers never propagate."""
         task = held.task
 
         def work(context: Context) -> Outcome | None:
@@ -205,7 +205,7 @@ class Agent:
         self._end(held, work)
 
     def _end(self, held: Held, work: Callable[[Context], Outcome | None]) -> None:
-        """Do the work for a task and settle it; give it back where that is nobody's work here."""
+        """Do the work of a task and settle it; release a task that has no handler here."""
         task = held.task
         lines: list[LogLine] = []
         problem = refusal(task)
@@ -219,7 +219,7 @@ class Agent:
         self._profile.counts.add(task.name, isinstance(outcome, Succeeded))
         try:
             self._persistence.run(self._persistence.append_lines(lines))
-        except StoreError as error:  # the work is done, and that is what counts
+        except StoreError as error:  # the work is done; only its settlement failed
             _log.warning("%d line(s) about task %s could not be stored: %s", len(lines), task.id, error)
 
     def _serve(self) -> None:
@@ -252,7 +252,7 @@ class Agent:
             run(host.stop())
 
     def _say_error(self, error: Exception) -> None:
-        """Leave what could not be recovered from in the server registry, if that can be done at all."""
+        """Store an unrecoverable error in the server registry, if the store is reachable."""
         from treadle.agents.entities import ServerDefinition, ServerState
 
         said = {"code": getattr(error, "code", "error"), "message": str(error), "type": type(error).__name__}
@@ -269,7 +269,7 @@ class Agent:
         try:
             self._persistence.save_server(server)
         except Exception as second:
-            _log.error("could not say that this server is in error: %s", second)
+            _log.error("could not report the error of this server: %s", second)
 
 
 async def _started(host: AgentHost) -> None:

@@ -1,4 +1,4 @@
-"""What agents ask of a store. Every method blocks, and may be called from any thread; what is read is a copy."""
+"""The store interface of agents. Every method blocks and is thread-safe; records are copies."""
 
 from __future__ import annotations
 
@@ -21,69 +21,69 @@ class PersistenceAPI(Protocol):
     # tasks
 
     def claim_task(self, task_names: list[str], task_list: str = "default") -> TaskDefinition | None:
-        """Atomically move one pending task of those names, the oldest, to RUNNING and return it; None if there is none.
+        """Atomically move the oldest pending task of those names to RUNNING and return it; None if there is none.
 
-        A short name also matches qualified tasks. No two callers, in whatever process, receive the same task. The claim is
-        remembered by this object, which settles under it; nobody renews it, so it is free for others after two minutes.
+        A short name also matches qualified tasks. No two callers, in any process, receive the same task. This object remembers
+        the claim and settles under it; the claim is not renewed, and expires after two minutes.
         """
 
     def get_task(self, task_id: str) -> TaskDefinition | None:
-        """The task, whatever has become of it."""
+        """Return the task in any state."""
 
     def get_pending_tasks(self, task_list: str = "default") -> list[TaskDefinition]:
-        """Up to 1000 tasks of the list that wait to be claimed, newest first."""
+        """Return up to 1000 tasks of the list that wait to be claimed, newest first."""
 
     def get_tasks_by_state(self, state: str) -> list[TaskDefinition]:
-        """Up to 1000 tasks in that state, newest first."""
+        """Return up to 1000 tasks in that state, newest first."""
 
     def get_task_for_step(self, step_id: str) -> TaskDefinition | None:
-        """The latest task of the step."""
+        """Return the latest task of the step."""
 
     def save_task(self, task: TaskDefinition) -> None:
-        """Store a new task; or, for one that this object has claimed, the end that its state says."""
+        """Store a new task; or, for a task that this object has claimed, its end in the given state."""
 
     # steps and runs
 
     def get_step(self, step_id: str) -> StepDefinition | None:
-        """The step."""
+        """Return the step."""
 
     def step_exists(self, step_id: str) -> bool:
-        """Whether there is such a step."""
+        """Whether the step exists."""
 
     def get_steps_by_workflow(self, workflow_id: str) -> list[StepDefinition]:
-        """All steps and blocks of the run, in the order of the program."""
+        """Return all steps and blocks of the run, in program order."""
 
     def get_steps_by_state(self, workflow_id: str, state: str) -> list[StepDefinition]:
-        """Those of the run in that state."""
+        """Return the steps of the run in that state."""
 
     def get_steps_by_container(self, workflow_id: str, container_id: str) -> list[StepDefinition]:
-        """Those of the run right below that step or block."""
+        """Return the steps of the run directly below that step or block."""
 
     def get_workflow_root(self, workflow_id: str) -> StepDefinition | None:
-        """The step that stands for the whole run."""
+        """Return the root step of the run."""
 
     def get_runner(self, runner_id: str) -> RunnerDefinition | None:
-        """The run."""
+        """Return the run."""
 
     def get_runners_by_state(self, state: str) -> list[RunnerDefinition]:
-        """Up to 1000 runs in that state, newest first."""
+        """Return up to 1000 runs in that state, newest first."""
 
     def get_step_logs(self, step_id: str) -> list[dict[str, Any]]:
-        """What was written about the step's latest task, oldest first."""
+        """Return the log lines of the step's latest task, oldest first."""
 
     # locks
 
     def acquire_lock(self, key: str, duration_ms: int, meta: LockMetaData | None = None) -> bool:
-        """Take the lock if it is free or has run out; never waits."""
+        """Acquire the lock if it is free or expired; never waits."""
 
     def extend_lock(self, key: str, duration_ms: int) -> bool:
-        """Hold the lock for that long from now; False if this object does not hold it any more."""
+        """Extend the lock to that duration from now; False if this object no longer holds it."""
 
     def release_lock(self, key: str) -> bool:
-        """Let the lock go; False if this object did not hold it any more."""
+        """Release the lock; False if this object no longer held it."""
 
     def check_lock(self, key: str) -> LockDefinition | None:
-        """The lock, if somebody holds it."""
+        """Return the lock, if it is held."""
 
     # servers
 
@@ -91,10 +91,10 @@ class PersistenceAPI(Protocol):
         """Insert or update the server; its `ping_time` becomes now."""
 
     def get_server(self, server_id: str) -> ServerDefinition | None:
-        """The server."""
+        """Return the server."""
 
     def list_servers(self) -> list[ServerDefinition]:
-        """All servers, newest first."""
+        """Return all servers, newest first."""
 
     def ping_server(self, server_id: str) -> bool:
         """Set its `ping_time` to now; False if there is no such server."""
@@ -105,10 +105,10 @@ class PersistenceAPI(Protocol):
         """Insert the registration, or replace the one of that facet."""
 
     def get_handler_registration(self, facet_name: str) -> HandlerRegistration | None:
-        """The registration of exactly that name."""
+        """Return the registration of exactly that name."""
 
     def list_handler_registrations(self) -> list[HandlerRegistration]:
-        """All registrations, by name."""
+        """Return all registrations, by name."""
 
     def delete_handler_registration(self, facet_name: str) -> bool:
-        """Remove the registration; False if there was none."""
+        """Delete the registration; False if there was none."""

@@ -1,4 +1,4 @@
-"""What one object has claimed and not settled: the calls of agents name tasks and steps, never claims (D51)."""
+"""Claims of one object that are not settled yet: agents name tasks and steps in their calls, never claims (D51)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treadle.model.tasks import Claim, Task
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A task that was claimed here; `until` is the end of the lease on the monotonic clock."""
+    """A claimed task; `until` is the end of its lease on the monotonic clock."""
 
     task: Task
     until: float
@@ -21,7 +21,7 @@ class Held:
 
 
 class Claims:
-    """Claims by task and by step. Safe in threads."""
+    """Claims by task and by step; thread-safe."""
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
@@ -29,14 +29,14 @@ class Claims:
         self._lock = threading.Lock()
 
     def add(self, held: Held) -> None:
-        """Remember it; a later claim on the same task replaces the earlier one."""
+        """Add a claim; a later claim on the same task replaces the earlier one."""
         with self._lock:
             self._held[held.task.id] = held
             if held.task.step_id is not None:
                 self._steps[held.task.step_id] = held.task.id
 
     def take(self, task_id: str) -> Held | None:
-        """The claim on the task, which is forgotten: it is about to be settled."""
+        """Remove and return the claim on the task, which is about to be settled."""
         with self._lock:
             held = self._held.pop(task_id, None)
             if held is not None and held.task.step_id is not None:
@@ -44,7 +44,7 @@ class Claims:
             return held
 
     def take_of_step(self, step_id: str) -> Held | None:
-        """The claim on the step's task, which is forgotten."""
+        """Remove and return the claim on the step's task."""
         with self._lock:
             task_id = self._steps.get(step_id)
         return None if task_id is None else self.take(task_id)

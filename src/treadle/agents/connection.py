@@ -1,6 +1,6 @@
-"""An engine on an event loop of its own, for code that has none: what the blocking classes of agents stand on.
+"""An engine on its own event loop, for code without one: the base of the blocking agent classes.
 
-The loop's thread starts when the connection is opened and ends when it is closed; no call in between starts another one.
+The loop's thread starts when the connection opens and ends when it closes; no other call starts a thread.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from treadle.workers.scripts import ScriptRunner
 T = TypeVar("T")
 
 LEASE_FOR = 120_000
-"""Milliseconds that a claim holds which nobody renews (D52)."""
+"""Milliseconds that a claim is valid without renewal (D52)."""
 PROMPT_FOR = 600_000
-"""Milliseconds that a prompt may take, and its claim holds, where nobody renews it."""
+"""Milliseconds that a prompt may take, and that its unrenewed claim is valid."""
 
 
 class WrongThread(TreadleError):
-    """A blocking call where it would block the event loop that has to answer it."""
+    """A blocking call would block the event loop that must answer it."""
 
     code = "wrong_thread"
 
 
 class Connection:
-    """Opens the store when it is made; `close` it, use it in a `with`, or leave it to the end of the process."""
+    """Opens the store when created; close it with `close`, a `with` block, or the end of the process."""
 
     def __init__(self, url: str | None = None, *, settings: Settings | None = None, engine: Engine | None = None) -> None:
         self.engine = engine or Engine(url, settings=settings)
@@ -77,7 +77,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Give everything back; idempotent. What was claimed and not settled is free when its lease runs out."""
+        """Close the engine; idempotent. Unsettled claims expire with their lease."""
         if self._closed:
             return
         self._closed = True
@@ -88,7 +88,7 @@ class Connection:
             self._face.__exit__()
 
     def _loop_thread(self) -> threading.Thread:
-        """The thread of the engine's loop."""
+        """Return the thread of the engine's loop."""
 
         async def here() -> threading.Thread:
             return threading.current_thread()
@@ -96,16 +96,16 @@ class Connection:
         return self._face.run(here())
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run it on the engine's loop and wait for it."""
+        """Run a coroutine on the engine's loop and wait for it."""
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise WrongThread("This call would wait for itself: use it in threads, or the async `Engine` on the event loop.")
         return self._face.run(coroutine)
 
-    # claiming and settling, on the engine's loop
+    # claim and settle, on the engine's loop
 
     async def claim(self, names: Iterable[str], task_list: str, limit: int, lease_for: int = LEASE_FOR) -> list[Held]:
-        """Claim up to `limit` handlers' tasks of those names (short names match too), and remember them."""
+        """Claim up to `limit` handler tasks of those names (short names match too), and remember the claims."""
         wanted = set(names)
         return await self.claim_where(
             lambda kind, name: kind == HANDLER and (name in wanted or short_name(name) in wanted), task_list, limit, lease_for
@@ -114,9 +114,9 @@ class Connection:
     async def claim_where(
         self, matches: Callable[[str, str], bool], task_list: str | None, limit: int, lease_for: int = LEASE_FOR
     ) -> list[Held]:
-        """Claim up to `limit` tasks of the lanes whose (kind, name) matches, oldest first, and remember them.
+        """Claim up to `limit` tasks of the lanes whose (kind, name) matches, oldest first, and remember the claims.
 
-        When nothing is ready, what is due is made so: nobody else may be there to do it.
+        If none is ready, wake the due ones first: there may be no worker to do it.
         """
         store, namespace = self.kernel.store, self.kernel.settings.namespace
         tasks: list[Task] = []
@@ -140,15 +140,15 @@ class Connection:
         return claimed
 
     async def payload_of(self, task: Task) -> dict[str, Json]:
-        """What the task was given, as a new object."""
+        """Return the payload of the task, as a new object."""
         text = await self.kernel.value_store.open_text(task.payload) if task.payload.startswith("@") else task.payload
         found: dict[str, Json] = decode(text)
         return found
 
     async def settle(self, held: Held, outcome: Outcome, policy: RetryPolicy = NO_RETRY) -> bool:
-        """Commit what an attempt came to under its claim, with what follows for its run; False if the claim was lost.
+        """Commit the outcome of an attempt under its claim, with the consequences for its run; False if the claim was lost.
 
-        A result that cannot be stored raises `InvalidPayload` or `PayloadTooLarge`, and the claim is still held.
+        A result that cannot be stored raises `InvalidPayload` or `PayloadTooLarge`; the claim is still held then.
         """
         try:
             decided = decide(held.task, outcome, policy, self.kernel.ids.random, self.kernel.settings.payload_limit)
@@ -159,12 +159,12 @@ class Connection:
         return answer.verdict is Verdict.DONE
 
     async def release(self, held: Held, reason: str) -> None:
-        """Give it back at once."""
+        """Release the task immediately."""
         self.claims.take(held.task.id)
         await self.settle(held, Released(reason))
 
     async def work_own_kinds(self, limit: int = 16) -> int:
-        """Do what the engine itself left to be done, so that runs go on with agents alone; how much that was."""
+        """Do the engine's own tasks, so that runs proceed with agents alone; return their number."""
         if self._scripts is None:
             self._scripts = ScriptRunner()
         handlers = builtin_handlers(self._scripts, self.kernel.retention)
@@ -195,7 +195,7 @@ class Connection:
         return next(iter(await self.claim_where(is_prompt, task_list, 1, PROMPT_FOR)), None)
 
     async def ask_prompt(self, held: Held, context: Context) -> Outcome | None:
-        """What the engine's own way of serving prompts makes of the task; None if it serves it no longer."""
+        """Let the engine's fallback handle the task; None if it no longer serves it."""
         handler = None if self.kernel.registry.fallback is None else self.kernel.registry.fallback.find(held.task.name)
         if handler is None:
             return None
@@ -204,12 +204,12 @@ class Connection:
         return await call(bounded, context, _NoExecutor())
 
     async def append_lines(self, lines: list[LogLine]) -> None:
-        """Store what handlers wrote."""
+        """Store log lines of handlers."""
         await self.kernel.store.append_lines(lines)
 
 
 class _NoExecutor:
-    """The engine's own handlers are async: nothing of them runs elsewhere."""
+    """An executor that is never used: the engine's own handlers are async."""
 
     def in_thread(self, handler: Any, arguments: Any) -> Any:
         raise NotImplementedError
@@ -222,7 +222,7 @@ class _NoExecutor:
 
 
 def forbid_event_loop(what: str) -> None:
-    """Raise `WrongThread` inside a running event loop, which a blocking call would stop."""
+    """Raise `WrongThread` inside a running event loop, which the call would block."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -231,7 +231,7 @@ def forbid_event_loop(what: str) -> None:
 
 
 def _close_at_exit(connection: Connection) -> None:
-    """Close it at the end of the process, if it is still there."""
+    """Close the connection at the end of the process, if it still exists."""
     seen = weakref.ref(connection)
 
     def close() -> None:

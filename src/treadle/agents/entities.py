@@ -1,4 +1,4 @@
-"""The records of the agent SDK, as its specification names them, made from the kernel's. Changing one changes nothing durable.
+"""The records of the agent SDK, in the terms of its specification, converted from the kernel's. They are copies.
 
 Times are milliseconds since 1970. `workflow_id` and `runner_id` are both the id of the run (D50).
 """
@@ -17,7 +17,7 @@ from treadle.model.values import Json, decode
 
 
 class TaskState:
-    """States of a task, as agents see them."""
+    """States of a task in the agent SDK."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -28,7 +28,7 @@ class TaskState:
 
 
 class ServerState:
-    """States of a server; `lost` is what a server that should be alive is shown as after three missed heartbeats (D57)."""
+    """States of a server; a server that missed three heartbeats is shown as `lost` (D57)."""
 
     STARTUP = "startup"
     RUNNING = "running"
@@ -39,7 +39,7 @@ class ServerState:
 
 @dataclass(slots=True)
 class TaskDefinition:
-    """A task: its `name` is the qualified facet name, its `data` the payload."""
+    """A task: `name` is the qualified facet name, `data` the payload."""
 
     uuid: str
     name: str
@@ -58,7 +58,7 @@ class TaskDefinition:
 
 @dataclass(slots=True)
 class HandledCount:
-    """How many tasks of a name a server completed, and how many it did not."""
+    """The number of tasks of a name that a server completed, and that it did not."""
 
     handler: str
     handled: int = 0
@@ -86,7 +86,7 @@ class ServerDefinition:
 
 @dataclass(slots=True)
 class StepDefinition:
-    """A step of a run: a copy, of which every read makes a new one."""
+    """A step of a run; every read returns a new copy."""
 
     id: str
     object_type: str
@@ -122,7 +122,7 @@ class RunnerDefinition:
 
 @dataclass(slots=True)
 class LockMetaData:
-    """What the holder of a lock says about it."""
+    """The holder's description of a lock."""
 
     topic: str = ""
     handler: str = ""
@@ -132,7 +132,7 @@ class LockMetaData:
 
 @dataclass(slots=True)
 class LockDefinition:
-    """A lock that is held."""
+    """A held lock."""
 
     key: str
     acquired_at: int
@@ -145,7 +145,7 @@ STORED_SERVER_STATES = {ServerState.STARTUP: "starting", ServerState.SHUTDOWN: "
 
 
 def task_of(task: Task, data: dict[str, Any]) -> TaskDefinition:
-    """A task of the kernel, with its payload, in the agents' words."""
+    """Convert a task of the kernel, with its payload."""
     return TaskDefinition(
         uuid=task.id,
         name=task.name,
@@ -164,7 +164,7 @@ def task_of(task: Task, data: dict[str, Any]) -> TaskDefinition:
 
 
 def server_of(server: Server, shown_state: str) -> ServerDefinition:
-    """A server of the kernel in the agents' words."""
+    """Convert a server of the kernel."""
     return ServerDefinition(
         uuid=server.id,
         server_group=server.server_group,
@@ -182,7 +182,7 @@ def server_of(server: Server, shown_state: str) -> ServerDefinition:
 
 
 def step_of(row: StepRow, params: dict[str, Json], returns: dict[str, Json]) -> StepDefinition:
-    """A step of the evaluator in the agents' words."""
+    """Convert a step of the evaluator."""
     return StepDefinition(
         id=row.id,
         object_type=str(row.kind),
@@ -201,7 +201,7 @@ def step_of(row: StepRow, params: dict[str, Json], returns: dict[str, Json]) -> 
 
 
 def runner_of(run: Run, parameters: dict[str, Json], outputs: dict[str, Json]) -> RunnerDefinition:
-    """A run of the kernel in the agents' words."""
+    """Convert a run of the kernel."""
     return RunnerDefinition(
         uuid=run.id,
         workflow_id=run.id,

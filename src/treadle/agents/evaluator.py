@@ -1,7 +1,7 @@
-"""`Evaluator`: drives runs from the outside, in the calling thread, as the agent SDK asks for it.
+"""`Evaluator`: drives runs in the calling thread, as the agent SDK specifies.
 
-The pure evaluator decides and the kernel commits; this is only the blocking face of both. Each call reads what it needs
-and keeps nothing, so that any number of threads and processes may drive the same runs.
+It is the blocking facade of the pure evaluator, which decides, and the kernel, which commits. It keeps no state between calls,
+so any number of threads and processes may drive the same runs.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from treadle.model.values import Json
 _log = logging.getLogger("treadle.agents")
 _PAUSE = 0.02
 _STILL_FOR = 5
-"""Looks at a run that should move and does not, after which it is looked over."""
+"""Polls without progress after which a run is checked for lost tasks."""
 
 
 class ExecutionStatus(StrEnum):
-    """How far a run has come when a call returns."""
+    """The progress of a run when a call returns."""
 
     COMPLETED = "COMPLETED"
     PAUSED = "PAUSED"
-    """A fixed point: some step waits for its handler, or an operator holds the run."""
+    """A fixed point: a step waits for its handler, or an operator paused the run."""
     ERROR = "ERROR"
     TIMEOUT = "TIMEOUT"
-    """It was still moving after `max_iterations` looks."""
+    """The run still progressed after `max_iterations` polls."""
 
 
 @dataclass(slots=True)
 class ExecutionResult:
-    """What `execute` and `resume` return."""
+    """The result of `execute` and `resume`."""
 
     success: bool
     workflow_id: str
@@ -57,7 +57,7 @@ class ExecutionResult:
 
 
 class InlineDispatcher(Protocol):
-    """Handles steps in the calling thread instead of leaving their tasks to others."""
+    """Handles steps in the calling thread instead of leaving their tasks to workers."""
 
     def can_dispatch(self, facet_name: str) -> bool: ...
 
@@ -65,7 +65,7 @@ class InlineDispatcher(Protocol):
 
 
 class UnknownStep(StepNotFound, ValueError):
-    """There is no step of that id."""
+    """There is no step with that id."""
 
 
 class Evaluator:
@@ -76,7 +76,7 @@ class Evaluator:
         self.telemetry = telemetry
         self._max_iterations = max_iterations
 
-    # driving
+    # runs
 
     def execute(
         self,
@@ -92,9 +92,9 @@ class Evaluator:
     ) -> ExecutionResult:
         """Start a run and drive it to its first fixed point.
 
-        `program_ast` is a compiled program, or AFL text; `workflow_ast` the workflow in it, by name or compiled. Without
-        `program_ast`, `workflow_ast` is the whole program (compiled, or AFL text) with one workflow. With `wf_id`, a second
-        call finds the run of the first. With `born`, the steps' tasks are taken by that owner from the start.
+        `program_ast` is a compiled program or AFL text; `workflow_ast` the workflow in it, by name or compiled. Without
+        `program_ast`, `workflow_ast` is the whole program (compiled or AFL text) with one workflow. With `wf_id`, a second call
+        finds the run of the first. With `born`, the steps' tasks are created preclaimed by that owner.
         """
         forbid_event_loop("execute")
         given = dict(inputs or {})
@@ -110,23 +110,23 @@ class Evaluator:
         runner_id: str = "",
         dispatcher: InlineDispatcher | None = None,
     ) -> ExecutionResult:
-        """Drive a run from where it is to its next fixed point; of one that has ended, its result.
+        """Drive a run to its next fixed point; return the result of a run that has ended.
 
-        A run is pinned to the program that it was started with, so the other arguments are not needed.
+        A run is pinned to its program, so the other arguments are not needed.
         """
         forbid_event_loop("resume")
         return self._drive(workflow_id_val, dispatcher)
 
     def status(self, workflow_id: str) -> ExecutionResult:
-        """Where the run stands, without driving it."""
+        """Return the status of the run without driving it."""
         return _shown(self.persistence.run(self.persistence.engine.runs.status(workflow_id)))
 
     # steps
 
     def continue_step(self, step_id: str, result: Mapping[str, Json] | None = None) -> None:
-        """Give a waiting event step its result, and its task its end, in one commit; again is a no-op, and logged.
+        """Give a waiting event step its result and end its task, in one commit; a repeated call is a no-op, and logged.
 
-        Under the claim, if the task was claimed through this evaluator's store; else whoever holds the task loses it.
+        It uses the claim if the task was claimed through this evaluator's store; otherwise the holder of the task loses it.
         Raises `UnknownStep`, a `ValueError`, and `IllegalMove` for a step that does not wait for a handler.
         """
         if result is not None and not isinstance(result, Mapping):
@@ -142,31 +142,31 @@ class Evaluator:
         error_type: str | None = None,
         traceback: str | None = None,
     ) -> None:
-        """Fail a waiting event step and its task, in one commit; again is a no-op, and logged.
+        """Fail a waiting event step and its task, in one commit; a repeated call is a no-op, and logged.
 
-        `error_type` is what a `catch` of the flow sees, under a claim; without one it is the code.
+        `error_type` is the type that a `catch` of the flow sees, under a claim; without one it is the code.
         """
         self.persistence.run(self._end_step(step_id, Failed(Problem(code, str(error_message), error_type, traceback))))
 
     def update_step(self, step_id: str, partial_result: Mapping[str, Json]) -> None:
-        """Merge partial results into the returns of a step that goes on waiting."""
+        """Merge partial results into the returns of a step, which continues to wait."""
 
         async def update() -> None:
             run_id = await self._run_of(step_id)
             if not await self.persistence.engine.runs.update_step(run_id, step_id, partial_result):
-                _log.warning("step %s does not wait any more: partial results are dropped", step_id)
+                _log.warning("step %s no longer waits: its partial results are dropped", step_id)
 
         self.persistence.run(update())
 
     def retry_step(self, step_id: str, *, actor: str = "operator") -> None:
-        """Do a failed step again, and let its run go on from there."""
+        """Retry a failed step, and continue its run from there."""
 
         async def retry() -> None:
             await self.persistence.engine.runs.retry(await self._run_of(step_id), step_id, actor=actor)
 
         self.persistence.run(retry())
 
-    # inside
+    # internal
 
     async def _start(
         self, workflow: object, program: object, inputs: dict[str, Json], key: str, task_list: str, born: Born | None
@@ -220,15 +220,20 @@ class Evaluator:
             seen, still = found.iterations, still + 1 if found.iterations == seen else 0
             if still == _STILL_FOR and (await runs.get_run(run_id)).state == RunState.RUNNING:
                 still = 0
-                with suppress(Refused):  # it changes too fast to need that
+                with suppress(Refused):  # it changes too fast to need repair
                     await runs.repair(run_id, actor=self.persistence.owner_id)
-            await self.persistence.engine.kernel.clock.sleep(_PAUSE)  # others are at it
+            await self.persistence.engine.kernel.clock.sleep(_PAUSE)  # others are driving it
         return ExecutionResult(
-            False, run_id, {}, f"still moving after {self._max_iterations} looks", self._max_iterations, ExecutionStatus.TIMEOUT
+            False,
+            run_id,
+            {},
+            f"still active after {self._max_iterations} polls",
+            self._max_iterations,
+            ExecutionStatus.TIMEOUT,
         )
 
     async def _waiting(self, run_id: str) -> list[tuple[Task, dict[str, Json]]]:
-        """Tasks of the run that wait for a handler and are held by nobody."""
+        """Return the unclaimed tasks of the run that wait for a handler."""
         live = await self.persistence.engine.run_reads.list_live_tasks(run_id, 1000)
         free = [task for task in reversed(live) if task.kind == HANDLER and task.owner_id is None]
         return [(task, await self.persistence.payload_of(task)) for task in free]
@@ -238,7 +243,7 @@ class Evaluator:
         held = self.persistence.claims.take_of_step(step_id)
         if held is not None:
             if not await self.persistence.settle(held, outcome):
-                _log.warning("step %s: the claim on its task was lost, so what it came to is dropped", step_id)
+                _log.warning("step %s: the claim on its task was lost, so its outcome is dropped", step_id)
             return
         runs = self.persistence.engine.runs
         run_id = await self._run_of(step_id)
@@ -247,7 +252,7 @@ class Evaluator:
         else:
             done = await runs.fail_step(run_id, step_id, outcome.problem.message, code=outcome.problem.code)
         if not done:
-            _log.info("step %s does not wait any more: nothing was done", step_id)
+            _log.info("step %s no longer waits: nothing was done", step_id)
 
     async def _run_of(self, step_id: str) -> str:
         step = await self.persistence.engine.store.find_step(parse_id(step_id, "step id"))
@@ -257,7 +262,7 @@ class Evaluator:
 
 
 def _name_of(workflow: object) -> str | None:
-    """The workflow's name, of whatever was given for it."""
+    """Return the workflow's name, from a name or a compiled workflow."""
     if isinstance(workflow, Mapping):
         return str(workflow.get("id") or workflow.get("name"))
     return None if workflow is None else str(workflow)

@@ -1,4 +1,4 @@
-"""The worker of an agent, in its store's process, registered as what the agent says it is."""
+"""The worker of an agent, registered with the agent's profile."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from treadle.wiring.worker_host import WorkerHost
 from treadle.workers.lease_renewer import LeaseRenewer
 
 OWN_KINDS = 16
-"""Room for the engine's own work beside that of handlers, so that neither keeps the other from running."""
+"""Slots for the engine's own tasks beside those of handlers, so that neither blocks the other."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Tasks handled by name: completed, and not. Safe in threads."""
+    """Handled tasks by name: completed and not completed. Thread-safe."""
 
     by_name: dict[str, list[int]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, name: str, done: bool) -> None:
-        """Count one."""
+        """Count one task."""
         with self._lock:
             self.by_name.setdefault(name, [0, 0])[0 if done else 1] += 1
 
     def copy(self) -> dict[str, list[int]]:
-        """As of now."""
+        """Return a copy of the counts."""
         with self._lock:
             return {name: list(counts) for name, counts in self.by_name.items()}
 
 
 @dataclass(slots=True)
 class Profile:
-    """What an agent says of itself in the server registry."""
+    """An agent's entry in the server registry."""
 
     server_group: str
     service_name: str
@@ -52,7 +52,7 @@ class Profile:
 
 
 class AgentHost(WorkerHost):
-    """A `WorkerHost` that registers with an agent's profile and counts what it handles by name."""
+    """A `WorkerHost` that registers with an agent's profile and counts its tasks by name."""
 
     def __init__(self, kernel: Kernel, profile: Profile, *, emit: Emit | None = None, **options: Any) -> None:
         self._profile = profile
@@ -65,7 +65,7 @@ class AgentHost(WorkerHost):
         return lease_renewer
 
     def describe(self) -> Server:
-        """This agent as its row in `servers` has it."""
+        """Return the row of this agent in `servers`."""
         profile = self._profile
         return msgspec.structs.replace(
             super().describe(),

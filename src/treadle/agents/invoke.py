@@ -1,4 +1,4 @@
-"""Calling an agent's function for a task: what is added to its payload, and what is taken from its answer. Nothing durable here."""
+"""Calls of an agent's function for a task: keys added to its payload, and its result as an outcome. Nothing here is durable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADDED = (
     "_step_log",
     "_update_step",
 )
-"""Keys that runners add to a payload; they never come back with a result."""
+"""Keys that runners add to a payload; results never contain them."""
 
 _LEVELS = ("success", "debug", "info", "warning", "error")
 
@@ -33,9 +33,9 @@ _LEVELS = ("success", "debug", "info", "warning", "error")
 def payload_for(
     payload: dict[str, Any], context: Context, update: UpdateStep | None, metadata: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """What the function is given: the task's own payload, and what the runner knows.
+    """Return the function's argument: the task's payload with the runner's keys.
 
-    Raises `NonRetryable` for a payload that has keys of the runner's kind itself: they would hide each other.
+    Raises `NonRetryable` for a payload that already has such keys.
     """
     for key in payload:
         if key.startswith("_"):
@@ -68,7 +68,7 @@ def payload_for(
 
 
 def call_tool(function: Callable[[dict[str, Any]], Any], payload: dict[str, Any], timeout_for: int | None = None) -> Any:
-    """Call it in this thread; a coroutine runs in an event loop of its own, and is canceled when its time is over."""
+    """Call the function in this thread; a coroutine runs in its own event loop, and is canceled after the timeout."""
     returned = function(payload)
     if inspect.iscoroutine(returned):
         returned = asyncio.run(_within(returned, timeout_for))

@@ -1,8 +1,8 @@
-"""Loading handler modules: only from allowed roots, each state of a module once, anew when its checksum changes.
+"""The loader of handler modules: only from allowed roots, once per checksum, again when the checksum changes.
 
-A module is cached by (module_uri, checksum), and its entry point looked up at each call. A new checksum makes a new module
-object from the file as it is now; functions that still run keep the old one. An import that fails is tried again with the
-next task; one that hangs is given up, and fails its own tasks at once from then on.
+A module is cached by (module_uri, checksum), and its entry point is looked up at each call. A new checksum creates a new module
+object from the current file; running functions keep the old one. A failed import is retried with the next task; an import that
+hangs is abandoned, and fails its later tasks immediately.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ IMPORT_LIMIT = 10.0
 
 
 class OutsideRoots(InvalidInput):
-    """A module that is not below any of the folders that handlers may be loaded from."""
+    """The module is outside the folders that handlers may be loaded from."""
 
     code = "module_outside_roots"
 
 
 @dataclass(slots=True, eq=False)
 class _Load:
-    """One import: under way until `done`; then there is a module, or an error."""
+    """One import: in progress until `done`, then a module or an error."""
 
     since: float
     done: threading.Event = field(default_factory=threading.Event)
@@ -44,7 +44,7 @@ class _Load:
 
 
 class Modules:
-    """The handler modules of one process. Safe in threads."""
+    """The handler modules of one process; thread-safe."""
 
     def __init__(self, roots: Sequence[str | Path] = (), monotonic: Callable[[], float] = lambda: 0.0) -> None:
         self.roots = tuple(Path(root).resolve() for root in roots or [Path.cwd()])
@@ -55,9 +55,9 @@ class Modules:
     def find(
         self, registration: HandlerRegistration, *, in_thread: bool = False, limit: float = IMPORT_LIMIT
     ) -> Callable[..., Any]:
-        """The entry point, loading its module if need be; raises `NonRetryable` with the reason if that cannot be done.
+        """Return the entry point, loading its module if necessary; raise `NonRetryable` with the reason if that fails.
 
-        With `in_thread` a module is imported in a thread of its own, and given up after `limit` seconds.
+        With `in_thread`, import the module in a thread, and abandon it after `limit` seconds.
         """
         module = self._module(registration, in_thread, limit)
         function = getattr(module, registration.entrypoint, None)
@@ -71,7 +71,7 @@ class Modules:
         return found
 
     def locate(self, module_uri: str) -> Path:
-        """The file of the module; `OutsideRoots`, or `InvalidInput` if there is none."""
+        """Return the file of the module; raise `OutsideRoots`, or `InvalidInput` if there is none."""
         if module_uri.startswith("file:"):
             return self._locate_file(module_uri)
         parts = module_uri.split(".")
@@ -90,7 +90,7 @@ class Modules:
         parsed = urlparse(uri)
         path = Path(unquote(parsed.path))
         if parsed.netloc not in ("", "localhost") or not path.is_absolute():
-            raise InvalidInput(f"{uri!r} names no file of this machine; it looks like file:///path/to/module.py.")
+            raise InvalidInput(f"{uri!r} is not a local file URI like file:///path/to/module.py.")
         inside = self._inside(path, uri)
         if not inside.is_file():
             raise InvalidInput(f"There is no file {path}.")
@@ -119,7 +119,7 @@ class Modules:
         if not load.hangs and not load.done.wait(limit):
             load.hangs = True
         if not load.done.is_set():
-            raise NonRetryable(f"The import of {uri} has not ended after {limit:g} s; it was given up.", "import_timeout")
+            raise NonRetryable(f"The import of {uri} did not finish within {limit:g} s and was abandoned.", "import_timeout")
         if load.module is None:
             error = load.error
             code = error.code if isinstance(error, OutsideRoots) else "import_failed"
@@ -135,7 +135,7 @@ class Modules:
             load.error = error
         with self._lock:
             if load.module is None:
-                self._loads.pop(key, None)  # it may be repaired: the next task looks again
+                self._loads.pop(key, None)  # it may be repaired: the next task tries again
             else:
                 for other in [each for each in self._loads if each[0] == uri and each != key and self._loads[each].done.is_set()]:
                     del self._loads[other]
@@ -143,7 +143,7 @@ class Modules:
 
 
 class _FreshLoader(importlib.machinery.SourceFileLoader):
-    """Always from the source: a cached compilation is told from an older one by whole seconds only."""
+    """Loads always from source: the bytecode cache distinguishes versions only by whole seconds."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -151,10 +151,10 @@ class _FreshLoader(importlib.machinery.SourceFileLoader):
 
 
 def _execute(uri: str, path: Path, roots: tuple[Path, ...]) -> ModuleType:
-    """A new module object of the file. It stands in `sys.modules` unless somebody else's module has that name."""
+    """Create a new module object from the file. It is in `sys.modules` unless another module has that name."""
     for root in roots:
         if str(root) not in sys.path:
-            sys.path.append(str(root))  # for what handler modules import from beside them
+            sys.path.append(str(root))  # for imports of modules beside the handler module
     is_file = uri.startswith("file:")
     name = f"treadle_handler_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}" if is_file else uri
     package = [str(path.parent)] if path.name == "__init__.py" else None

@@ -1,6 +1,6 @@
-"""The store of agents: `PersistenceAPI` over the kernel, blocking, safe in threads, one object per process or per agent.
+"""The store of agents: `PersistenceAPI` over the kernel, blocking, thread-safe, one object per process or per agent.
 
-store = open_persistence("postgresql://...")      # or MemoryStore(), SqliteStore("work.db")
+store = open_persistence("postgresql://...")  # or MemoryStore(), SqliteStore("work.db")
 task = store.claim_task(["billing.ProcessPayment"])
 """
 
@@ -29,11 +29,9 @@ _PAGE = 1000
 
 
 class Persistence(Records, Locking, Connection):
-    """A store for agents; see `PersistenceAPI` for what each method promises."""
+    """A store for agents; `PersistenceAPI` documents the methods."""
 
     def claim_task(self, task_names: list[str], task_list: str = DEFAULT_LIST) -> TaskDefinition | None:
-        """One pending task of those names, now running and held by this object; None if there is none."""
-
         async def claim() -> TaskDefinition | None:
             for held in await self.claim(task_names, task_list, 1):
                 return task_of(held.task, await self.payload_of(held.task))
@@ -42,8 +40,6 @@ class Persistence(Records, Locking, Connection):
         return self.run(claim())
 
     def get_task(self, task_id: str) -> TaskDefinition | None:
-        """The task, whatever has become of it."""
-
         async def get() -> TaskDefinition | None:
             try:
                 return await self._shown(await self.engine.get_task(task_id))
@@ -53,20 +49,16 @@ class Persistence(Records, Locking, Connection):
         return self.run(get())
 
     def get_pending_tasks(self, task_list: str = DEFAULT_LIST) -> list[TaskDefinition]:
-        """Tasks of the list that wait to be claimed."""
         return self.run(self._list(task_list=task_list, states=(TaskState.PENDING,)))
 
     def get_tasks_by_state(self, state: str) -> list[TaskDefinition]:
-        """Tasks in that state."""
         return self.run(self._list(states=(state,)))
 
     def get_tasks_by_facet(self, name: str) -> list[TaskDefinition]:
-        """Tasks of that qualified name."""
+        """Return tasks of that qualified name."""
         return self.run(self._list(name=name))
 
     def get_task_for_step(self, step_id: str) -> TaskDefinition | None:
-        """The latest task of the step."""
-
         async def get() -> TaskDefinition | None:
             step = await self.engine.store.find_step(parse_id(step_id, "step id"))
             row = None if step is None else load_step(step, self.engine.kernel.value_store)
@@ -78,8 +70,8 @@ class Persistence(Records, Locking, Connection):
     def save_task(self, task: TaskDefinition) -> None:
         """Store a new task, or the end of one that this object has claimed.
 
-        A task that has ended already stays as it is. Raises `Refused` for the end of a task that this object does not
-        hold, and for what only the engine may decide.
+        A finished task stays unchanged. Raises `Refused` for the end of a task that this object does not hold, and for states
+        that only the engine may set.
         """
         found = None if not task.uuid else self.get_task(task.uuid)
         if found is None:
@@ -99,7 +91,7 @@ class Persistence(Records, Locking, Connection):
             raise Refused(f"The task {task.uuid} is not held by this object: claim it with claim_task first.")
 
     def complete_task(self, task_id: str, result: dict[str, Json] | None = None) -> bool:
-        """End a task that was claimed here with its result; False if the claim was lost."""
+        """Complete a task that was claimed here; False if the claim was lost."""
         return self.run(self._end(task_id, Succeeded(dict(result or {}))))
 
     def fail_task(self, task_id: str, message: str, *, code: str = "failed") -> bool:
@@ -107,7 +99,7 @@ class Persistence(Records, Locking, Connection):
         return self.run(self._end(task_id, Failed(Problem(code, message))))
 
     def retry_task(self, task_id: str, *, actor: str = "operator") -> None:
-        """An operator's retry: a failed task of a run does its step again, any other failed task becomes pending."""
+        """Retry as an operator: a failed task of a run retries its step, any other failed task becomes pending."""
 
         async def retry() -> None:
             task = await self.engine.get_task(task_id)
@@ -133,21 +125,21 @@ class Persistence(Records, Locking, Connection):
 
 
 class MemoryStore(Persistence):
-    """A store in memory that only this object sees."""
+    """A store in memory, private to this object."""
 
     def __init__(self, *, settings: Settings | None = None) -> None:
         super().__init__("memory://", settings=settings)
 
 
 class SqliteStore(Persistence):
-    """A store in a file that several processes of one machine may share."""
+    """A store in a file, shared by the processes of one machine."""
 
     def __init__(self, path: str | Path = "treadle.db", *, settings: Settings | None = None) -> None:
         super().__init__(f"sqlite:///{path}", settings=settings)
 
 
 class PostgresStore(Persistence):
-    """A store in PostgreSQL, for as many machines as there are."""
+    """A store in PostgreSQL, shared by any number of machines."""
 
     def __init__(self, url: str, *, settings: Settings | None = None) -> None:
         if not url.startswith(("postgresql://", "postgres://")):
@@ -156,12 +148,12 @@ class PostgresStore(Persistence):
 
 
 def open_persistence(url: str | None = None, *, settings: Settings | None = None) -> Persistence:
-    """The store of that URL; without one that of `TREADLE_STORE`, else `sqlite:///treadle.db`."""
+    """Open the store with that URL; by default `TREADLE_STORE`, else `sqlite:///treadle.db`."""
     return Persistence(url, settings=settings)
 
 
 def check_payload(payload: object) -> None:
-    """Refuse a payload with keys that start with an underscore: these are the runners' own."""
+    """Reject a payload with keys that start with an underscore, which are reserved for runners."""
     if isinstance(payload, dict):
         for key in payload:
             if isinstance(key, str) and key.startswith("_"):

@@ -1,4 +1,4 @@
-"""`AgentPoller`: a standalone agent service of callbacks by facet name."""
+"""`AgentPoller`: a standalone agent with callbacks by facet name."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
 Callback = Callable[[dict[str, Any]], Any]
-"""Takes the payload and returns a dict, or is a coroutine function that does."""
+"""Takes the payload and returns a dict; may be a coroutine function."""
 
 
 @dataclass
 class AgentPollerConfig:
-    """How a poller polls; times in milliseconds."""
+    """The configuration of a poller; times in milliseconds."""
 
     service_name: str = "afl-agent"
     server_group: str = "default"
@@ -52,23 +52,23 @@ class AgentPoller(Agent):
         self._registry = Registry()
 
     def register(self, facet_name: str, callback: Callback) -> None:
-        """Register the callback for tasks of a qualified or short name; `HandlerExists` if the name has one."""
+        """Register the callback for tasks of a qualified or short name; raise `HandlerExists` if the name has one."""
         check_name(facet_name, "facet name")
         if facet_name.startswith("afl:"):
-            raise InvalidInput(f"{facet_name!r}: names that start with afl: are the engine's own.")
+            raise InvalidInput(f"{facet_name!r}: names that start with afl: are reserved for the engine.")
         if not callable(callback):
             raise InvalidInput(f"The callback of {facet_name} must be a function, not {type(callback).__name__}.")
         self._registry.add(agent_handler(facet_name, callback, self._evaluator.update_step, self._monotonic))
 
     register_async = register
-    """The same: coroutine functions are told apart by themselves."""
+    """An alias of `register`, which also accepts coroutine functions."""
 
     def registered_names(self) -> list[str]:
         """All registered names, sorted."""
         return self._registry.names()
 
     def registry(self) -> Registry:
-        """The callbacks as handlers."""
+        """Return the callbacks as handlers."""
         return self._registry
 
     def update_step(self, step_id: str, partial_result: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ def agent_handler(
     timeout_for: int | None = None,
     metadata: dict[str, Any] | None = None,
 ) -> Handler:
-    """A worker's handler of an agent's function: in a thread, with what agents are given in the payload."""
+    """Wrap an agent's function as a handler: it runs in a thread, with the agent keys in its payload."""
 
     def call(payload: dict[str, Any], ctx: Context) -> Outcome:
         limit = ctx.task.timeout_for if ctx.task.timeout_for is not None else timeout_for

@@ -1,4 +1,4 @@
-"""Steps, runs, servers and handler registrations, as agents ask for them: reads are copies, writes go through the kernel."""
+"""Steps, runs, servers and handler registrations for agents: reads return copies, writes go through the kernel."""
 
 from __future__ import annotations
 
@@ -35,13 +35,11 @@ _LIMIT = 2**31
 
 
 class Records(Connection):
-    """The part of a store that is not about tasks."""
+    """The methods of a store that do not concern tasks."""
 
     # steps and runs
 
     def get_step(self, step_id: str) -> StepDefinition | None:
-        """The step, as a copy."""
-
         async def get() -> StepDefinition | None:
             found = await self.engine.store.find_step(parse_id(step_id, "step id"))
             return None if found is None else await self._step(load_step(found, self.engine.kernel.value_store))
@@ -49,32 +47,24 @@ class Records(Connection):
         return self.run(get())
 
     def step_exists(self, step_id: str) -> bool:
-        """Whether there is such a step."""
         return self.get_step(step_id) is not None
 
     def get_steps_by_workflow(self, workflow_id: str) -> list[StepDefinition]:
-        """All steps and blocks of the run, in the order of the program."""
-
         async def get() -> list[StepDefinition]:
             return [await self._step(shown.row) for shown in await self.engine.run_reads.list_steps(workflow_id)]
 
         return self.run(get())
 
     def get_steps_by_state(self, workflow_id: str, state: str) -> list[StepDefinition]:
-        """Those of the run in that state."""
         return [step for step in self.get_steps_by_workflow(workflow_id) if step.state == state]
 
     def get_steps_by_container(self, workflow_id: str, container_id: str) -> list[StepDefinition]:
-        """Those of the run right below that step or block."""
         return [step for step in self.get_steps_by_workflow(workflow_id) if step.container_id == container_id]
 
     def get_workflow_root(self, workflow_id: str) -> StepDefinition | None:
-        """The step that stands for the whole run."""
         return next((step for step in self.get_steps_by_workflow(workflow_id) if step.container_id is None), None)
 
     def get_runner(self, runner_id: str) -> RunnerDefinition | None:
-        """The run."""
-
         async def get() -> RunnerDefinition | None:
             try:
                 return await self._runner(await self.engine.runs.get_run(runner_id))
@@ -84,16 +74,12 @@ class Records(Connection):
         return self.run(get())
 
     def get_runners_by_state(self, state: str) -> list[RunnerDefinition]:
-        """Runs in that state, newest first."""
-
         async def get() -> list[RunnerDefinition]:
             return [await self._runner(run) for run in await self.engine.run_reads.list_runs(states=(state,), limit=_PAGE)]
 
         return self.run(get())
 
     def get_step_logs(self, step_id: str) -> list[dict[str, Any]]:
-        """What was written about the step's latest task, oldest first."""
-
         async def get() -> list[dict[str, Any]]:
             step = await self.engine.store.find_step(parse_id(step_id, "step id"))
             row = None if step is None else load_step(step, self.engine.kernel.value_store)
@@ -108,24 +94,18 @@ class Records(Connection):
     # servers
 
     def save_server(self, server: ServerDefinition) -> None:
-        """Insert or update the server; its `ping_time` becomes now."""
         self.run(self.engine.store.save_server(_stored(server)))
 
     def get_server(self, server_id: str) -> ServerDefinition | None:
-        """The server."""
         return next((server for server in self.list_servers() if server.uuid == server_id), None)
 
     def list_servers(self) -> list[ServerDefinition]:
-        """All servers, newest first; those that missed three heartbeats are `lost`."""
-
         async def get() -> list[ServerDefinition]:
             return [server_of(shown.server, shown.state) for shown in await self.engine.kernel.reads.list_servers()]
 
         return self.run(get())
 
     def ping_server(self, server_id: str) -> bool:
-        """Set its `ping_time` to now; False if there is no such server."""
-
         async def ping() -> bool:
             for server in await self.engine.store.list_servers():
                 if server.id == server_id:
@@ -138,27 +118,23 @@ class Records(Connection):
     # handler registrations
 
     def save_handler_registration(self, registration: HandlerRegistration) -> None:
-        """Insert the registration, or replace the one of that facet; raises what is wrong with it."""
         check_registration(registration)
         self.run(self.engine.store.save_handler(self.engine.kernel.settings.namespace, registration))
 
     def get_handler_registration(self, facet_name: str) -> HandlerRegistration | None:
-        """The registration of exactly that name."""
         return next((each for each in self.list_handler_registrations() if each.facet_name == facet_name), None)
 
     def list_handler_registrations(self) -> list[HandlerRegistration]:
-        """All registrations, by name."""
         return self.run(self.engine.store.list_handlers(self.engine.kernel.settings.namespace))
 
     def delete_handler_registration(self, facet_name: str) -> bool:
-        """Remove the registration; False if there was none."""
         return self.run(self.engine.store.delete_handler(self.engine.kernel.settings.namespace, facet_name))
 
     async def _step(self, row: StepRow) -> StepDefinition:
         return step_of(row, await self._plain(row.params), await self._plain(row.returns))
 
     async def _plain(self, attributes: dict[str, Any]) -> dict[str, Json]:
-        """The attributes with their big values, nothing of it shared with anybody."""
+        """Return a copy of the attributes with their large values."""
         wanted = [value.digest for value in attributes.values() if isinstance(value, BlobRef)]
         found = await self.engine.kernel.value_store.load(wanted) if wanted else {}
         whole = {name: found[value.digest] if isinstance(value, BlobRef) else value for name, value in attributes.items()}
@@ -170,16 +146,16 @@ class Records(Connection):
 
 
 def check_registration(registration: HandlerRegistration) -> None:
-    """Refuse a registration that no runner could use, wherever its module may be."""
+    """Reject a registration that no runner could use, regardless of the module's location."""
     check_name(registration.facet_name, "facet name")
     if registration.facet_name.startswith("afl:"):
-        raise InvalidInput("Names that start with afl: are the engine's own.")
+        raise InvalidInput("Names that start with afl: are reserved for the engine.")
     if not isinstance(registration.module_uri, str) or not registration.module_uri.strip():
         raise InvalidInput("A handler needs a module_uri: package.module, or file:///path/to/module.py.")
     if not isinstance(registration.entrypoint, str) or not registration.entrypoint.isidentifier():
-        raise InvalidInput(f"The entry point {registration.entrypoint!r} is no name of a function.")
+        raise InvalidInput(f"The entry point {registration.entrypoint!r} is not a function name.")
     if type(registration.timeout_ms) is not int or not 0 < registration.timeout_ms <= 24 * 3_600_000:
-        raise InvalidInput(f"timeout_ms must be from 1 to a day's worth of milliseconds, not {registration.timeout_ms!r}.")
+        raise InvalidInput(f"timeout_ms must be from 1 to 86,400,000 (a day), not {registration.timeout_ms!r}.")
     for each in registration.requirements:
         check_requirement(each)
     if not isinstance(registration.metadata, dict):

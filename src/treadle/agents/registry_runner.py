@@ -1,4 +1,4 @@
-"""`RegistryRunner`: handles tasks with whatever handlers are registered in the store, and loads their modules by itself."""
+"""`RegistryRunner`: handles tasks with the handlers registered in the store, and loads their modules itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.agents.agent import Agent
-from treadle.agents.coverage import idle_topics, matches_topics, unserved_facets
+from treadle.agents.coverage import matches_topics, start_warnings
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.invoke import call_tool, payload_for
 from treadle.agents.modules import IMPORT_LIMIT, Modules, OutsideRoots
@@ -31,7 +31,7 @@ _log = logging.getLogger("treadle.agents")
 
 @dataclass
 class RegistryRunnerConfig:
-    """How a registry runner works; times in milliseconds. `topics` are globs; without any, all facets are handled."""
+    """The configuration of a registry runner; times in milliseconds. `topics` are globs; without any, all facets are handled."""
 
     service_name: str = "afl-registry-runner"
     server_group: str = "default"
@@ -50,15 +50,15 @@ class RegistryRunnerConfig:
 
 
 class LiveRegistry(Registry):
-    """A registry whose handlers are replaced all at once."""
+    """A registry whose handlers are replaced together."""
 
     def replace(self, handlers: Iterable[Handler]) -> None:
-        """From now on these are the handlers; what runs goes on with what it has."""
+        """Replace all handlers; running calls keep theirs."""
         self._handlers = {handler.name: handler for handler in handlers}
 
 
 class RegistryRunner(Agent):
-    """Re-reads the registrations periodically; new ones are served without a restart, changed ones from their next task on."""
+    """Re-reads the registrations periodically: new ones are served without a restart, changed ones from their next task on."""
 
     _config: RegistryRunnerConfig
 
@@ -83,7 +83,7 @@ class RegistryRunner(Agent):
     ) -> None:
         """Store a registration, or replace the one of that facet; runners see it with their next refresh.
 
-        Raises `OutsideRoots` for a module that would never be loaded; one that is not there yet is only told.
+        Raises `OutsideRoots` for a module that would never be loaded; a missing module is only logged.
         """
         registration = HandlerRegistration(
             facet_name, module_uri, entrypoint, version, checksum, timeout_ms, requirements or [], metadata or {}
@@ -96,7 +96,7 @@ class RegistryRunner(Agent):
         except InvalidInput as error:
             if not module_uri.startswith("file:") and not all(part.isidentifier() for part in module_uri.split(".")):
                 raise
-            _log.warning("handler %s: %s It will be looked for when a task comes.", facet_name, error)
+            _log.warning("handler %s: %s It will be loaded when a task arrives.", facet_name, error)
         self._persistence.save_handler_registration(registration)
 
     def registered_names(self) -> list[str]:
@@ -104,7 +104,7 @@ class RegistryRunner(Agent):
         return self._registry.names()
 
     def registry(self) -> Registry:
-        """The registrations as handlers, as of the last refresh."""
+        """Return the registrations as handlers, as of the last refresh."""
         return self._registry
 
     def update_step(self, step_id: str, partial_result: Mapping[str, Any]) -> None:
@@ -112,7 +112,7 @@ class RegistryRunner(Agent):
         self._evaluator.update_step(step_id, partial_result)
 
     def refresh(self) -> None:
-        """Read the registrations again; does nothing if they are what they were."""
+        """Read the registrations again; does nothing if they are unchanged."""
         found = [
             each for each in self._persistence.list_handler_registrations() if matches_topics(each.facet_name, self._config.topics)
         ]
@@ -121,14 +121,14 @@ class RegistryRunner(Agent):
         known = {each.facet_name: each for each in self._registrations}
         for each in found:
             if known.get(each.facet_name) != each and (missing := missing_requirements(each.requirements)):
-                _log.warning("handler %s needs what is not here: %s", each.facet_name, ", ".join(missing))
+                _log.warning("handler %s has unmet requirements: %s", each.facet_name, ", ".join(missing))
         self._registry.replace([self._handler(each) for each in found])
         self._registrations = found
         if (host := self._host) is not None:
             self._persistence.run(_look_again(host))
 
     def prepare(self) -> None:
-        """Read the registrations, and say what will not be served."""
+        """Read the registrations, and log unserved facets."""
         self.refresh()
         for message in self.check():
             _log.warning("%s", message)
@@ -138,18 +138,13 @@ class RegistryRunner(Agent):
         self.refresh()
 
     def check(self) -> list[str]:
-        """What a person should know before this runner starts: topics without a handler, event facets that nobody handles."""
+        """Return warnings for the start: topics without a handler, event facets that nothing handles."""
         names = [each.facet_name for each in self._persistence.list_handler_registrations()]
-        said = [
-            f"the topic pattern {pattern!r} matches no registered handler" for pattern in idle_topics(self._config.topics, names)
-        ]
-        unserved = self._persistence.run(
-            unserved_facets(self._persistence, lambda name: self._registry.find(name) is not None, self._config.task_list)
-        )
-        return said + [f"no handler for the event facet {name}" for name in unserved if matches_topics(name, self._config.topics)]
+        config = self._config
+        return start_warnings(self._persistence, self._registry, names, config.topics, config.task_list)
 
     def until_stopped(self, stop: threading.Event) -> None:
-        """Refresh now and then."""
+        """Refresh periodically."""
         while not stop.wait(self._config.registry_refresh_interval_ms / 1000):
             try:
                 self.refresh()
@@ -172,5 +167,5 @@ class RegistryRunner(Agent):
 
 
 async def _look_again(host: Any) -> None:
-    """On the engine's loop: names that were nobody's may be ours now."""
+    """Look up lanes again, on the engine's loop: names without a handler may have one now."""
     host.worker.wake(())

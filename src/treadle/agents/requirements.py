@@ -1,4 +1,4 @@
-"""What a handler needs beside Python: requirements as pip writes them, looked up among the packages that are installed here."""
+"""Requirements of a handler in pip's syntax, compared with the installed packages."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _AT_MOST = ("<=", "<", "~=", "==", "===")
 
 
 def check_requirement(text: object) -> str:
-    """The requirement itself; `InvalidInput` for what pip would not understand either."""
+    """Parse a requirement; raise `InvalidInput` if pip could not parse it either."""
     try:
         if not isinstance(text, str):
             raise InvalidRequirement(f"a requirement is text, not {type(text).__name__}")
         Requirement(text)
     except InvalidRequirement as error:
         said = str(error).partition("\n")[0]
-        raise InvalidInput(f"The requirement {text!r} is not understood: {said}. It looks like requests>=2.31,<3.") from None
+        raise InvalidInput(f"The requirement {text!r} is invalid: {said}. Write it like requests>=2.31,<3.") from None
     return text
 
 
 def missing_requirements(requirements: Sequence[str]) -> list[str]:
-    """Those of the requirements that are not met here, each with why.
+    """Return the unmet requirements, each with the reason.
 
-    Those whose marker does not hold here are not needed. Of extras, what they bring must be there as well.
+    A requirement whose marker does not apply here is met. The dependencies of its extras must be installed as well.
     """
     missing: list[str] = []
     for text in requirements:
         try:
             requirement = Requirement(text)
         except InvalidRequirement:
-            missing.append(f"{text} (not understood)")
+            missing.append(f"{text} (invalid)")
             continue
         if requirement.marker is None or requirement.marker.evaluate():
             missing += [f"{text} ({problem})" for problem in _problems(requirement, set())]
@@ -46,7 +46,7 @@ def missing_requirements(requirements: Sequence[str]) -> list[str]:
 
 
 def _problems(requirement: Requirement, seen: set[tuple[str, str]]) -> Iterator[str]:
-    """What is wrong with what is installed; first of the package itself, then of what its extras need."""
+    """Yield the problems of the installed package, then those of its extras."""
     try:
         found = distribution(requirement.name)
     except PackageNotFoundError:
@@ -61,7 +61,7 @@ def _problems(requirement: Requirement, seen: set[tuple[str, str]]) -> Iterator[
 
 
 def _lacks(found: Distribution, extra: str, seen: set[tuple[str, str]]) -> Iterator[str]:
-    """What an extra of an installed package needs and does not have."""
+    """Yield the unmet dependencies of an extra of an installed package."""
     offered = {canonicalize_name(each) for each in found.metadata.get_all("Provides-Extra") or ()}
     if canonicalize_name(extra) not in offered:
         yield f"{found.version} has no extra {extra}"
@@ -69,17 +69,17 @@ def _lacks(found: Distribution, extra: str, seen: set[tuple[str, str]]) -> Itera
     for text in found.requires or ():
         needed = Requirement(text)
         if needed.marker is None or needed.marker.evaluate() or not needed.marker.evaluate({"extra": extra}):
-            continue  # not the extra's doing
+            continue  # not a dependency of the extra
         for problem in _problems(needed, seen):
             yield f"its extra {extra} needs {needed.name}{needed.specifier}: {problem}"
 
 
 def _unfit(wanted: SpecifierSet, installed: str) -> str | None:
-    """Why the installed version is not one of those wanted; None if it is. One that is out early counts like any other."""
+    """Return the reason why the installed version does not match; None if it does. Pre-releases count like releases."""
     try:
         version = Version(installed)
     except InvalidVersion:
-        return f"{installed} is installed, which is no version to compare"
+        return f"{installed} is installed, which is not a comparable version"
     failed = [each for each in wanted if not each.contains(version, prereleases=True)]
     if not failed:
         return None

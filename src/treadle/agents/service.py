@@ -1,4 +1,4 @@
-"""`RunnerService`: handlers of a `ToolRegistry`, starts by task, a status page, signals, and a sweep for lost tasks."""
+"""`RunnerService`: handlers of a `ToolRegistry`, start tasks, a status page, signals, and a sweep for lost tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from treadle.agents.agent import Agent
-from treadle.agents.coverage import idle_topics, matches_topics, unserved_facets
+from treadle.agents.coverage import matches_topics, start_warnings
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.persistence import Persistence, check_payload
 from treadle.agents.poller import agent_handler
@@ -34,7 +34,7 @@ _REMEMBERED_RUNS = 10_000
 
 @dataclass
 class RunnerConfig:
-    """How a runner works; times in milliseconds. Its locks on work items are the claims on their tasks."""
+    """The configuration of a runner; times in milliseconds. Its locks on work items are the claims on their tasks."""
 
     server_group: str = "default"
     service_name: str = "afl-runner"
@@ -54,14 +54,14 @@ class RunnerConfig:
         self.server_name = self.server_name or socket.gethostname()
         if self.lock_duration_ms < 1 or self.lock_extend_interval_ms * 2 > self.lock_duration_ms:
             raise InvalidPolicy(
-                "lock_extend_interval_ms must be at most half of lock_duration_ms, or a lock could run out in between."
+                "lock_extend_interval_ms must be at most half of lock_duration_ms, or a lock could expire in between."
             )
         if self.shutdown_timeout_ms < 0 or not 0 <= self.http_port <= 65535 or self.http_max_port_attempts < 1:
-            raise InvalidPolicy("shutdown_timeout_ms, http_port (to 65535) and http_max_port_attempts (from 1) must make sense.")
+            raise InvalidPolicy("shutdown_timeout_ms, http_port (to 65535) or http_max_port_attempts (from 1) is out of range.")
 
 
 class _ServiceRegistry(Registry):
-    """The tools that the topics let through, and the engine's own tasks."""
+    """The tools selected by the topics, and the engine's own tasks."""
 
     def __init__(self, tools: ToolRegistry, topics: list[str], evaluator: Evaluator) -> None:
         super().__init__()
@@ -71,20 +71,20 @@ class _ServiceRegistry(Registry):
             self.add(make_handler(name, call))
 
     def find(self, name: str) -> Handler | None:
-        """The handler for tasks of that name: exact, short, or the default."""
+        """Return the handler for tasks of that name: exact, short, or the default."""
         if name in (EXECUTE, RESUME):
             return self._handlers[name]
         tool = self._tools.find(name) if not name.startswith("afl:") and matches_topics(name, self._topics) else None
         return None if tool is None else agent_handler(name, tool, self._evaluator.update_step, self._monotonic)
 
     def names(self) -> list[str]:
-        """What is served, for the server registry."""
+        """Return the served names, for the server registry."""
         return sorted(
             [EXECUTE, RESUME, *(name for name in self._tools.names() if matches_topics(name, self._topics) or "." not in name)]
         )
 
     def _execute(self, payload: dict[str, Any], ctx: Context) -> dict[str, Any]:
-        """Start the workflow that the task names; doing it twice starts one run."""
+        """Start the workflow that the task names; repeating the task starts no second run."""
         inputs = payload.get("inputs") or {}
         if not payload.get("flow_id") or not isinstance(inputs, Mapping):
             raise NonRetryable(
@@ -107,7 +107,8 @@ class _ServiceRegistry(Registry):
 
 
 class RunnerService(Agent):
-    """Handles event tasks with tools, `max_concurrent` at once in threads, and `afl:execute` tasks; see `RunnerConfig`."""
+    """Handles event tasks with tools, up to `max_concurrent` concurrently in threads, and `afl:execute` tasks; see
+    `RunnerConfig`."""
 
     _config: RunnerConfig
 
@@ -131,7 +132,7 @@ class RunnerService(Agent):
 
     @property
     def lease_for(self) -> int:
-        """A lock on a work item is the claim on its task."""
+        """Milliseconds that a lock on a work item, the claim on its task, is valid."""
         return self._config.lock_duration_ms
 
     @property
@@ -140,7 +141,7 @@ class RunnerService(Agent):
         return None if self._status is None else self._status.port
 
     def registry(self) -> Registry:
-        """The tools as handlers."""
+        """Return the tools as handlers."""
         return self._registry
 
     def start(self) -> None:
@@ -156,34 +157,29 @@ class RunnerService(Agent):
             self._status = None
 
     def prepare(self) -> None:
-        """Say what will not be served."""
+        """Log unserved facets."""
         for message in self.check():
             _log.warning("%s", message)
 
     def check(self) -> list[str]:
-        """What a person should know before this runner starts: topics without a handler, event facets that nobody handles."""
+        """Return warnings for the start: topics without a handler, event facets that nothing handles."""
         names = self.tools.names() if self.tools.default is None else [*self.tools.names(), *self._config.topics]
-        said = [
-            f"the topic pattern {pattern!r} matches no registered handler" for pattern in idle_topics(self._config.topics, names)
-        ]
-        unserved = self._persistence.run(
-            unserved_facets(self._persistence, lambda name: self._registry.find(name) is not None, self._config.task_list)
-        )
-        return said + [f"no handler for the event facet {name}" for name in unserved if matches_topics(name, self._config.topics)]
+        config = self._config
+        return start_warnings(self._persistence, self._registry, names, config.topics, config.task_list)
 
     def until_stopped(self, stop: threading.Event) -> None:
-        """Sweep now and then."""
+        """Sweep periodically."""
         while not stop.wait(SWEEP_EVERY):
             try:
                 self.sweep()
             except StoreError as error:
-                _log.warning("runs could not be looked over: %s", error)
+                _log.warning("runs could not be checked for lost tasks: %s", error)
 
     def sweep(self) -> int:
-        """Look over the next runs that have not moved since the last look for steps without a live task, and repair them (D55).
+        """Check runs that have not progressed since the last sweep for steps without a live task, and repair them (D55).
 
-        A move `repair` in a run's log names the steps. Locks that were left to run out long ago are tidied away too. How many
-        runs were repaired.
+        A move `repair` in a run's log names the steps. Locks that expired long ago are deleted too. Returns the number of
+        repaired runs.
         """
 
         async def look() -> int:
@@ -194,14 +190,14 @@ class RunnerService(Agent):
             for run in runs:
                 before, self._versions[run.id] = self._versions.get(run.id), run.version
                 if before != run.version:
-                    continue  # it moves
+                    continue  # it progresses
                 try:
                     steps = await engine.runs.repair(run.id, actor=self.server_id)
                 except (Refused, NotFound):
-                    continue  # it changes too fast to need that, or is gone
+                    continue  # it changes too fast to need repair, or is gone
                 if steps:
                     repaired += 1
-                    _log.warning("run %s had steps that nobody would go on with (%s); it goes on", run.id, ", ".join(steps[:5]))
+                    _log.warning("run %s had steps without a live task (%s) and was repaired", run.id, ", ".join(steps[:5]))
             while len(self._versions) > _REMEMBERED_RUNS:
                 self._versions.popitem(last=False)
             await self._persistence.locks.tidy()
@@ -228,7 +224,7 @@ class RunnerService(Agent):
 
 @contextmanager
 def _signals(stop: Any) -> Iterator[None]:
-    """SIGTERM and SIGINT stop the service, where it runs in the main thread; else they are left alone."""
+    """Stop the service on SIGTERM and SIGINT, if it runs in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

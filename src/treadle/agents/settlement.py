@@ -1,7 +1,7 @@
-"""Telling an agent's evaluator what became of a task: `continue_step`, `fail_step`, `resume`, as the specification has it.
+"""Settlement of a task through an agent's evaluator: `continue_step`, `fail_step`, `resume`, as specified.
 
-In one commit all the same: the store's object holds the claim, and the evaluator settles under it. An evaluator that is no
-more than Treadle's own need not be asked where the loop settles by itself; one with methods of its own is.
+It is still one commit: the store object holds the claim, and the evaluator settles under it. The worker settles itself where the
+evaluator is Treadle's own; it calls an evaluator that overrides these methods.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger("treadle.agents")
 
 
 class Endings:
-    """The ends of an agent's tasks, through its evaluator; `asts` are the programs that it was given for `resume`."""
+    """Ends an agent's tasks through its evaluator; `asts` are the programs that it was given for `resume`."""
 
     def __init__(self, persistence: Persistence, evaluator: Evaluator, asts: Mapping[str, Mapping[str, Any]]) -> None:
         self._persistence = persistence
@@ -36,10 +36,10 @@ class Endings:
         self._fail_options = _options_of(evaluator.fail_step)
         self._resumes = _own(evaluator, "resume")
         self.asked = self._resumes or _own(evaluator, "continue_step") or _own(evaluator, "fail_step")
-        """Whether the evaluator has methods of its own, which the loop of `start` must call."""
+        """Whether the evaluator overrides methods that the worker must call."""
 
     def end(self, held: Held, outcome: Outcome) -> None:
-        """Give a step its result or its error, and its task its end, in the calling thread."""
+        """Give a step its result or its error, and end its task, in the calling thread."""
         task = held.task
         if _of_flow(task) and task.step_id is not None and isinstance(outcome, Succeeded | Failed | Retry):
             try:
@@ -71,7 +71,7 @@ class Endings:
         self._evaluator.fail_step(step_id, problem.message, **options)
 
     def resume(self, task: Task) -> None:
-        """Drive the task's run on; what is wrong with it is told, and ends nothing. A durable function goes on by itself."""
+        """Continue the task's run; errors are logged. A durable function continues by itself."""
         run_id = task.run_id
         if run_id is None or is_function(task.flow_id):
             return
@@ -81,7 +81,7 @@ class Endings:
             _log.error("run %s could not be resumed: %s", run_id, error)
 
     async def settle(self, task: Task, claim: Claim, decided: Finish | Park) -> Answer:
-        """What the loop of `start` settles with, for an evaluator that is to be asked: in a thread, as its methods block."""
+        """Settle for the worker of `start` through an overriding evaluator, in a thread, because its methods block."""
         if not _of_flow(task) or task.step_id is None or not isinstance(decided, Finish):
             return await self._persistence.engine.kernel.run_services.settler.settle(task, claim, decided)
         held = Held(task, self._persistence.engine.kernel.clock.monotonic())
@@ -96,22 +96,22 @@ class Endings:
 
 
 def _of_flow(task: Task) -> bool:
-    """Whether it is the task of a workflow's step."""
+    """Whether the task belongs to a workflow's step."""
     return task.run_id is not None and not is_function(task.flow_id)
 
 
 def _unstorable(error: InvalidInput) -> Failed:
-    """The end of a task whose result cannot be stored."""
+    """Return the end of a task whose result cannot be stored."""
     return Failed(Problem(error.code, str(error), type(error).__name__))
 
 
 def _own(evaluator: Evaluator, name: str) -> bool:
-    """Whether the evaluator has another method of that name than Treadle's."""
+    """Whether the evaluator overrides that method."""
     return getattr(getattr(evaluator, name), "__func__", None) is not getattr(Evaluator, name)
 
 
 def _options_of(function: Any) -> frozenset[str]:
-    """Which of our options a `fail_step` takes; that of the specification takes none."""
+    """Return the options that its `fail_step` accepts; the one in the specification accepts none."""
     known = frozenset({"code", "error_type", "traceback"})
     try:
         parameters = inspect.signature(function).parameters

@@ -15,7 +15,7 @@ Say = Callable[[], dict[str, Any]]
 
 
 class NoFreePort(Refused):
-    """All ports that were to be tried are taken."""
+    """All candidate ports are in use."""
 
     code = "no_free_port"
 
@@ -26,7 +26,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class StatusServer:
-    """Serves two pages in a thread of its own until it is closed."""
+    """Serves two pages in a thread until it is closed."""
 
     def __init__(self, port: int, attempts: int, health: Say, status: Say) -> None:
         self._server = _bind(port, attempts, _handler(health, status))

@@ -1,6 +1,6 @@
-"""The framework's own lines about a step: that its task was claimed, handed to its handler, and what came of that.
+"""The framework's log lines about a step: task claimed, handler called, outcome.
 
-They stand among the handler's lines in the step's log, as `treadle runs logs` and `get_step_logs` show it.
+They appear among the handler's lines in the step's log, as shown by `treadle runs logs` and `get_step_logs`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from treadle.workers.context import Context
 
 
 class Narrator:
-    """Writes about one attempt at the task of a step; a task without a step has no such lines."""
+    """Writes log lines about one attempt at a step's task; a task without a step has none."""
 
     def __init__(self, context: Context, monotonic: Callable[[], float]) -> None:
         self._context = context
@@ -24,21 +24,21 @@ class Narrator:
         self._started = monotonic()
 
     def begin(self) -> None:
-        """The task was claimed, and its handler is about to be called."""
+        """Log that the task was claimed and its handler is called."""
         task = self._context.task
         self._say("Task claimed", "info", attempt=task.attempt, owner_id=task.owner_id)
         self._say("Dispatching handler", "info", name=task.name)
         self._started = self._monotonic()
 
     def end(self, outcome: Outcome, timeout_for: int | None = None) -> Outcome:
-        """What became of it, which is a failure if it took too long, or was given up."""
+        """Log the outcome; a timeout or an abandoned call counts as a failure."""
         took = (self._monotonic() - self._started) * 1000
         if timeout_for is not None and took > timeout_for and not isinstance(outcome, Failed):
             outcome = Failed(Problem("timeout", f"The attempt took longer than {timeout_for / 1000:g} s."))
         if isinstance(outcome, Failed | Retry):
             self._say(f"Handler error: {outcome.problem.message}", "error", code=outcome.problem.code, took_ms=round(took))
         elif self._context.cancelled:
-            self._say("Handler error: it ended after it was given up, so what it came to is dropped", "error", took_ms=round(took))
+            self._say("Handler error: it ended after its timeout, so its outcome is dropped", "error", took_ms=round(took))
         else:
             self._say(f"Handler completed ({took:.0f} ms)", "success")
         return outcome
@@ -49,7 +49,7 @@ class Narrator:
 
 
 def narrated(context: Context, monotonic: Callable[[], float], timeout_for: int | None, work: Callable[[], Any]) -> Outcome:
-    """Call a handler's function in this thread, with lines around it; every end but Ctrl-C is an outcome."""
+    """Call a handler's function in this thread, with log lines around it; every end but Ctrl-C is an outcome."""
     narrator = Narrator(context, monotonic)
     narrator.begin()
     try:

@@ -9,29 +9,30 @@ from treadle.model.errors import HandlerExists, InvalidInput
 from treadle.model.names import check_name, short_name
 
 Tool = Callable[[dict[str, Any]], Any]
-"""Takes a payload and returns a dict, or is a coroutine function that does."""
+"""Takes a payload and returns a dict; may be a coroutine function."""
 
 
 class ToolRegistry:
-    """Handlers by qualified or short name; each name has one. `find` is exact, then by short name, then the default."""
+    """Handlers by qualified or short name; each name has one. `find` matches the exact name, then the short name, then the
+    default."""
 
     def __init__(self, default: Tool | None = None) -> None:
         self._tools: dict[str, Tool] = {}
         self._default = default
 
     def register(self, name: str, handler: Tool) -> None:
-        """Add a handler; raises `HandlerExists` for a name that has one, `InvalidInput` for what cannot be called."""
+        """Add a handler; raise `HandlerExists` for a name that has one, `InvalidInput` for an object that cannot be called."""
         check_name(name)
         if name.startswith("afl:"):
-            raise InvalidInput(f"{name!r}: names that start with afl: are the engine's own.")
+            raise InvalidInput(f"{name!r}: names that start with afl: are reserved for the engine.")
         if not callable(handler):
             raise InvalidInput(f"The handler {name} must be a function, not {type(handler).__name__}.")
         if name in self._tools:
-            raise HandlerExists(f"There is a handler for {name} already; each name has one handler.")
+            raise HandlerExists(f"{name} already has a handler; each name has one.")
         self._tools[name] = handler
 
     def register_default(self, handler: Tool) -> None:
-        """The handler for tasks that no other one matches."""
+        """Set the handler for tasks that no other one matches."""
         if not callable(handler):
             raise InvalidInput(f"The default handler must be a function, not {type(handler).__name__}.")
         self._default = handler
@@ -40,23 +41,23 @@ class ToolRegistry:
 
     @property
     def default(self) -> Tool | None:
-        """The handler for everything else, if there is one."""
+        """The default handler, if there is one."""
         return self._default
 
     def find(self, name: str) -> Tool | None:
-        """The handler for tasks of that name."""
+        """Return the handler for tasks of that name."""
         return self._tools.get(name) or self._tools.get(short_name(name)) or self._default
 
     def has_handler(self, name: str) -> bool:
-        """Whether something would handle tasks of that name."""
+        """Whether there is a handler for tasks of that name."""
         return self.find(name) is not None
 
     def can_dispatch(self, facet_name: str) -> bool:
-        """Whether something would handle tasks of that name."""
+        """Whether there is a handler for tasks of that name."""
         return self.find(facet_name) is not None
 
     def dispatch(self, facet_name: str, payload: dict[str, Any]) -> dict[str, Any] | None:
-        """Call the handler in this thread; raises `InvalidInput` if there is none."""
+        """Call the handler in this thread; raise `InvalidInput` if there is none."""
         from treadle.agents.invoke import call_tool
 
         handler = self.find(facet_name)

@@ -1,4 +1,4 @@
-"""Calling a registered handler once, outside of any task, to see whether it works here."""
+"""A trial call of a registered handler, without a task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_ID = "00000000-0000-7000-8000-000000000000"
 def try_handler(
     registration: HandlerRegistration, payload: dict[str, Json], roots: Sequence[str], now: Callable[[], int]
 ) -> dict[str, Json]:
-    """What the handler answers to the payload; raises `NonRetryable` with the code that a task would fail with otherwise."""
+    """Return the handler's result for the payload; raise `NonRetryable` with the code that a task would fail with."""
     function = Modules(roots).find(registration)
     task = Task(id=_NO_ID, lane_id=0, name=registration.facet_name)
     context = Context(task, now, lambda _: None)
@@ -34,7 +34,7 @@ def try_handler(
     outcome = outcome_of(returned)
     if not isinstance(outcome, Succeeded):
         problem = (
-            outcome.problem if isinstance(outcome, Failed | Retry) else Problem("failed", f"The handler answered {outcome!r}.")
+            outcome.problem if isinstance(outcome, Failed | Retry) else Problem("failed", f"The handler returned {outcome!r}.")
         )
         raise NonRetryable(problem.message, problem.code)
     try:
@@ -45,4 +45,4 @@ def try_handler(
 
 
 def _ignore(_: str, __: Mapping[str, Any]) -> None:
-    """Partial results have no step to go to."""
+    """Discard partial results, because there is no step."""

@@ -1,7 +1,7 @@
-"""Trying a registered handler in a process of its own: what it breaks, blocks or prints stays there.
+"""A trial of a registered handler in a separate process, isolated from crashes, blocking calls and output.
 
-The child is a fresh interpreter that loads the module (from the allowed roots alone), calls the entry point once and writes what
-came of it; all else that it writes is kept as its output, the end of it. Past its time it is killed with all that it started.
+The child is a fresh interpreter that loads the module (only from the allowed roots), calls the entry point once and writes the
+outcome; the end of its other output is kept. After the time limit it is killed with all its children.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from treadle.model.values import Json
 from treadle.settings import child_environment
 
 OUTPUT_LIMIT = 16 * 1024
-"""Bytes of output that are kept, the last ones."""
+"""Bytes of output that are kept, from the end."""
 
 ANSWER_LIMIT = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a trial came to: a result, or the code and message of the error that a task would fail with."""
+    """The outcome of a trial: a result, or the code and message of the error that a task would fail with."""
 
     result: dict[str, Json] | None
     error_code: str | None = None
@@ -39,7 +39,7 @@ class Trial:
 
 
 async def try_outside(registration: HandlerRegistration, payload: dict[str, Json], roots: Sequence[str], within: float) -> Trial:
-    """Call the handler once in a process of its own, for `within` seconds at most."""
+    """Call the handler once in a separate process, for at most `within` seconds."""
     asked = {"registration": asdict(registration), "payload": payload, "roots": list(roots)}
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", __name__, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=child_environment(), start_new_session=True
@@ -58,20 +58,20 @@ async def try_outside(registration: HandlerRegistration, payload: dict[str, Json
         late = True
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)  # it leads a group of its own: what it started goes with it
+            os.killpg(child.pid, signal.SIGKILL)  # it leads a process group, so that its children are killed with it
     answer, written, code = await reading
     output = written.decode(errors="replace")
     if late:
-        return Trial(None, "timeout", f"The handler had not answered after {within:g} s and was stopped.", output)
+        return Trial(None, "timeout", f"The handler did not return within {within:g} s and was stopped.", output)
     try:
         told = msgspec.json.decode(answer, type=dict[str, Any])
     except msgspec.DecodeError:
-        return Trial(None, "handler_error", f"The process of the handler ended with {code} before it answered.", output)
+        return Trial(None, "handler_error", f"The process of the handler ended with {code} before it returned.", output)
     return Trial(told.get("result"), told.get("error_code"), told.get("error"), output)
 
 
 async def _tail(stream: asyncio.StreamReader, limit: int) -> bytes:
-    """All that comes, the last `limit` bytes of it."""
+    """Read everything, and return the last `limit` bytes."""
     kept = b""
     while part := await stream.read(65536):
         kept = (kept + part)[-limit:]
@@ -79,7 +79,7 @@ async def _tail(stream: asyncio.StreamReader, limit: int) -> bytes:
 
 
 def main() -> None:
-    """The child: reads what to call, calls it, and writes what came of it where nobody else writes."""
+    """Run the child: read the request, call the handler, write the outcome to a private stream."""
     from treadle.agents.trial_call import try_handler
     from treadle.kernel.store.system import SystemClock
     from treadle.model.errors import NonRetryable
@@ -87,7 +87,7 @@ def main() -> None:
     asked = msgspec.json.decode(sys.stdin.buffer.read(), type=dict[str, Any])
     answer = os.dup(1)
     os.set_inheritable(answer, False)
-    os.dup2(2, 1)  # what the handler prints is output, not an answer
+    os.dup2(2, 1)  # the handler's prints are output, not the outcome
     try:
         result = try_handler(HandlerRegistration(**asked["registration"]), asked["payload"], asked["roots"], SystemClock().now)
         told: dict[str, Any] = {"result": result}
@@ -97,7 +97,7 @@ def main() -> None:
         out.write(msgspec.json.encode(told))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # threads that the handler left behind are not waited for
+    os._exit(0)  # do not wait for threads that the handler started
 
 
 if __name__ == "__main__":

@@ -229,11 +229,9 @@ class WorkerHost:
         try:
             await kernel.store.save_server(self.describe())
         except StoreError as error:
-            kernel.emit(LoopError("worker", f"could not report that it is draining:  {error}"))
+            kernel.emit(LoopError("worker", f"could not report that it is draining: {error}"))
         self.worker.stop_claiming()
-        await asyncio.wait(
-            [claiming], timeout=CLAIM_WAIT
-        )  # not canceled: tasks that it claimed would be held until their lease expires
+        await asyncio.wait([claiming], timeout=CLAIM_WAIT)  # if it were canceled, its tasks would be held until their lease expires
         claiming.cancel()
         waking.cancel()
         await asyncio.gather(claiming, waking, return_exceptions=True)

@@ -95,7 +95,7 @@ WRONG: list[tuple[Any, str, str]] = [
     ({"types": {"TICKET": TYPE}, "roles": {"gate": {"lease": "2h"}}}, "roles.gate.lease", "must be from 1s to 1h"),
     ({"types": {"TICKET": TYPE}, "roles": {"gate": {"interval": "soon"}}}, "roles.gate.interval", "such as 30 (seconds), 500ms"),
     ({"types": {"TICKET": TYPE}, "roles": {"gate": {"interval": True}}}, "roles.gate.interval", "must be a duration"),
-    ({"types": {"TICKET": TYPE}, "roles": {"gate": {"every": 5}}}, "roles.gate.every", "there are interval, lease"),
+    ({"types": {"TICKET": TYPE}, "roles": {"gate": {"every": 5}}}, "roles.gate.every", "known are interval, lease"),
     ({"types": {"TICKET": None}}, "types.TICKET", "must be a mapping"),
     ({"types": {"TICKET": {"gates": []}}}, "types.TICKET", "needs handler"),
     ({"types": {"TICKET": {"handler": "do"}}}, "types.TICKET", "needs gates"),
@@ -109,7 +109,7 @@ WRONG: list[tuple[Any, str, str]] = [
     ({"types": {"TICKET": TYPE | {"prompt": ""}}}, "types.TICKET.prompt", "must be text"),
     ({"types": {"TICKET": TYPE | {"gates": "mine"}}}, "types.TICKET.gates", "must be a list of gates"),
     ({"types": {"TICKET": TYPE | {"gates": [5]}}}, "types.TICKET.gates[0]", "use: NAME"),
-    ({"types": {"TICKET": TYPE | {"gates": ["a", "a"]}}}, "types.TICKET.gates[1]", "give it another name"),
+    ({"types": {"TICKET": TYPE | {"gates": ["a", "a"]}}}, "types.TICKET.gates[1]", "choose another name"),
     ({"types": {"TICKET": TYPE | {"gates": ["no good"]}}}, "types.TICKET.gates[0]", "not a valid"),
     ({"types": {"TICKET": TYPE | {"gates": ["exit_code"]}}}, "types.TICKET.gates[0]", "needs argv"),
     (
@@ -120,12 +120,12 @@ WRONG: list[tuple[Any, str, str]] = [
     (
         {"types": {"TICKET": TYPE | {"gates": [{"use": "exit_code", "argv": ["x"], "cwd": "../up"}]}}},
         "types.TICKET.gates[0].cwd",
-        "within that of the topology file",
+        "inside the topology file",
     ),
     (
         {"types": {"TICKET": TYPE | {"gates": [{"use": "exit_code", "argv": ["x"], "cwd": "/etc"}]}}},
         "types.TICKET.gates[0].cwd",
-        "within that of the topology file",
+        "inside the topology file",
     ),
     (
         {"types": {"TICKET": TYPE | {"gates": [{"use": "exit_code", "argv": ["x"], "expect": 256}]}}},
