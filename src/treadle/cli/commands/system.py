@@ -126,7 +126,7 @@ def _report(report: RecoveryReport) -> RenderableType:
         found = report.others.get(service, [])
         rows.append((f"{number}. {service}", f"{len(found)} missed something"))
         rows += [("", f"{each.name}: {each.text}") for each in found]
-        rows += [("", f"{each}: has a task again") for each in report.repaired.get(service, [])]
+        rows += [("", f"{each}: its task was restored") for each in report.repaired.get(service, [])]
     rows += [("not seen to", each) for each in report.problems]
     rows.append(("5. loops", "then a worker starts to claim" if report.dry_run else "none: `treadle worker` starts them"))
     head = "What a start-up would do (nothing was changed):" if report.dry_run else "Recovered:"
