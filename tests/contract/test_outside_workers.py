@@ -405,7 +405,7 @@ async def test_a_worker_is_a_server_to_everybody_else(bench: Bench) -> None:
     assert (await bench.engine.why(task_id)).code == "ready"
     assert (await bench.engine.desired_workers()).workers == 1
     await bench.one(worker_id)
-    assert "the outside worker till-3" in (await bench.engine.why(task_id)).text
+    assert "the remote worker till-3" in (await bench.engine.why(task_id)).text
     await bench.pass_(31)
     (shown,) = await bench.engine.kernel.reads.list_servers()
     assert (shown.state, (await bench.engine.why(task_id)).code) == ("lost", "owner_lost")

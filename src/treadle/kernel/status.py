@@ -109,9 +109,9 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, namespac
 def troubles(status: Status) -> Iterator[str]:
     """Yield one line per trouble; nothing if all is well. Pure."""
     if status.latency_for > SLOW_FOR:
-        yield f"the store took {status.latency_for / 1000:.1f} s to answer"
+        yield f"the store took {status.latency_for / 1000:.1f} s to respond"
     if status.overdue_for > LATE_FOR:
-        yield f"something has been due for {status.overdue_for / 1000:.0f} s and nobody woke it"
+        yield f"a task has been due for {status.overdue_for / 1000:.0f} s and no worker has woken it"
     for state, said in (("lost", "lost"), ("error", "ended with an error")):
         bad = [each.server for each in status.servers if each.state == state]
         recent = [server.name for server in bad if status.now - server.heartbeat_at <= RECENTLY_FOR]

@@ -43,8 +43,8 @@ def test_work_that_failed_or_waits_for_people_is_no_trouble():
 
 def test_a_slow_store_and_things_that_nobody_woke_are():
     assert list(troubles(replace(WELL, latency_for=2500, overdue_for=60_000))) == [
-        "the store took 2.5 s to answer",
-        "something has been due for 60 s and nobody woke it",
+        "the store took 2.5 s to respond",
+        "a task has been due for 60 s and no worker has woken it",
     ]
 
 

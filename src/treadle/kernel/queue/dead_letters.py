@@ -193,7 +193,7 @@ class DeadLetters:
     async def _count(self, which: DeadFilter, *, refuse_runs: bool = False) -> tuple[int, int, int]:
         matched, of_runs, last_seq = await self._store.count_dead(which)
         if not matched:
-            raise NothingMatches("No dead letter matches; nothing was changed. `treadle dlq show` groups what there is.")
+            raise NothingMatches("No dead letter matches; nothing was changed. `treadle dlq show` lists the groups.")
         if refuse_runs and of_runs == matched:
             raise Refused(
                 f"All {matched} belong to runs: retry their runs instead (`treadle runs retry RUN`), or discard them here."

@@ -212,7 +212,7 @@ def refusal(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Problem | None:
     """Return the reason a claimed task must not run (deadline passed, too many takeovers), or None."""
     now = task.claimed_at or 0
     if task.deadline_at is not None and task.deadline_at <= now:
-        return Problem("deadline_exceeded", f"The task's deadline passed {now - task.deadline_at} ms before it was taken.")
+        return Problem("deadline_exceeded", f"The task's deadline passed {now - task.deadline_at} ms before it was claimed.")
     if task.takeovers >= takeover_limit:
         return Problem(
             "takeovers_exhausted",

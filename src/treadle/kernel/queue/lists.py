@@ -81,7 +81,9 @@ class Lists:
     async def set_policy(self, task_list: str, no_handler: str, *, actor: str = "operator") -> None:
         """Set the policy for tasks without a live handler: `wait`, or `ignore`, which ends them as ignored."""
         if no_handler not in NO_HANDLER_POLICIES:
-            raise InvalidPolicy(f"Names without a handler {' or '.join(NO_HANDLER_POLICIES)}; there is no policy {no_handler!r}.")
+            raise InvalidPolicy(
+                f"Unknown policy {no_handler!r} for tasks without a handler; use {' or '.join(NO_HANDLER_POLICIES)}."
+            )
         await self._set(task_list, f"task list {task_list}, names without a handler: {no_handler}", actor, no_handler=no_handler)
 
     # limits
@@ -114,7 +116,7 @@ class Lists:
         burst = check_rate(rate, burst)
         lane_id = await self._lane_id(task_list, name)
         await self._store.set_rate(lane_id, None if rate is None else float(rate), burst)
-        words = "none" if rate is None else f"{rate:g} a second, {burst} at once"
+        words = "none" if rate is None else f"{rate:g} per second, bursts of {burst}"
         self._done(f"rate of {name} in list {task_list}: {words}", actor, (lane_id,))
         await self._store.notify(())  # workers claim from rate-limited lanes differently: let them read the lanes again
 

@@ -336,7 +336,7 @@ def _limit(spec: TaskSpec) -> int | None:
     if spec.limit is None:
         return None
     if spec.limit_key is None:
-        raise InvalidInput("limit needs a limit_key: it says how many tasks with that key may run at once.")
+        raise InvalidInput("limit needs a limit_key: it is the number of tasks with that key that may run concurrently.")
     return check_count(spec.limit, "A limit")
 
 

@@ -69,7 +69,7 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around:
     if task.finished:
         return _why_finished(task)
     if task.hold & Hold.TASK_PAUSED:
-        return Reason("paused", "paused; `treadle tasks resume` lets it go on")
+        return Reason("paused", "paused; resume it with `treadle tasks resume`")
     if task.hold & Hold.RUN_PAUSED:
         return Reason("run_paused", f"its run {task.run_id} is paused")
     if task.hold & Hold.LIST_PAUSED:
@@ -79,14 +79,14 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around:
     if task.wake_at is not None:
         return around.waits_for or _why_waiting(task, now)
     if around.rule is not None and around.rule.paused:
-        resume = f"`treadle lists resume {task.task_list}` lets it go on"
+        resume = f"resume it with `treadle lists resume {task.task_list}`"
         return Reason("list_paused", f"its task list {task.task_list} is paused; {resume}")
     if task.hold & Hold.OVER_LIMIT:
         return _why_over_limit(task, around)
     live = [server for server in servers if shown_server_state(server, now) == "running" and serves(server, task)]
     if not live:
         named = task.kind in (HANDLER, FUNCTION)
-        wanted = f"no live worker serves {task.name} in list" if named else "there is no live worker of list"
+        wanted = f"no live worker serves {task.name} in list" if named else "no live worker serves list"
         what = "start one with `treadle worker --handlers MODULE`"
         if task.kind in GOAL_KINDS:
             name = f" with the handler {task.name}" if task.kind == GOAL_RUN else ""
@@ -95,13 +95,13 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around:
                 "start one with `treadle worker --topology FILE`",
             )
         if task.kind == HANDLER and around.no_handler == IGNORE:
-            what = "the list ignores such tasks: one of its workers will end it"
+            what = "the list ignores tasks without a handler: one of its workers will end it"
         if task.kind == FUNCTION:
-            what = f"start one that has that version, or let another go on with `treadle functions adopt {task.run_id} --version N`"
+            what = f"start one with that version, or continue the run in another with `treadle functions adopt {task.run_id} --version N`"
         return Reason("no_worker", f"{wanted} {task.task_list}; {what}")
     if around.rule is not None and (token_for := around.rule.next_token_for(now)):
         until = as_text(now + token_for)
-        return Reason("rate", f"rate until {until}: {around.rule.rate:g} a second of {task.name} in list {task.task_list}")
+        return Reason("rate", f"rate until {until}: {around.rule.rate:g} per second of {task.name} in list {task.task_list}")
     place = f"{ahead} ready before it" if ahead else "it is next"
     return Reason("ready", f"ready; {place}; {len(live)} live server(s) serve it")
 
@@ -115,21 +115,21 @@ def _why_finished(task: Task) -> Reason:
 def _why_over_limit(task: Task, around: Around) -> Reason:
     limit = around.limit
     if limit is None:
-        return Reason("over_limit", f"the limit of {task.limit_key or task.name} is taken by others")
+        return Reason("over_limit", f"the limit of {task.limit_key or task.name} is used up by other tasks")
     others = limit.admitted - len(around.holders)
     held = ", ".join(around.holders) + (f" and {others} more" if others > 0 else "")
-    return Reason("over_limit", f"the limit of {limit.max_running} on {limit.key} is held by {held or 'nobody now'}")
+    return Reason("over_limit", f"the limit of {limit.max_running} on {limit.key} is held by {held or 'no task now'}")
 
 
 def _why_running(task: Task, servers: Sequence[Server], now: int) -> Reason:
     owner = next((server for server in servers if server.id == task.owner_id), None)
     place = f"owner {task.owner_id}"
     if owner is not None:
-        place = f"{owner.host} pid {owner.pid}" if owner.pid else f"the outside worker {owner.name} ({owner.host})"
+        place = f"{owner.host} pid {owner.pid}" if owner.pid else f"the remote worker {owner.name} ({owner.host})"
     doing = "being polled" if task.state == TaskState.AWAITING_EXTERNAL else "running"
     lease = f"lease until {as_text(task.wake_at)}"
     if owner is not None and shown_server_state(owner, now) == "lost":
-        return Reason("owner_lost", f"{doing} on {place}, which has stopped beating; taken over when its {lease} ends")
+        return Reason("owner_lost", f"{doing} on {place}, which has missed its heartbeats; taken over when its {lease} ends")
     said = decode(task.progress) or {}
     progress = f", {said['message']}" if said.get("message") else ""
     return Reason("running", f"{doing} on {place}, attempt {task.attempt}, {lease}{progress}")
@@ -139,16 +139,16 @@ def _why_waiting(task: Task, now: int) -> Reason:
     at = as_text(task.wake_at)
     due = " (due now; a worker will wake it within a second)" if task.wake_at is not None and task.wake_at <= now else ""
     if task.state == TaskState.AWAITING_EXTERNAL:
-        return Reason("next_poll", f"an outside job is working; next poll at {at}{due}")
+        return Reason("next_poll", f"an external job is running; next poll at {at}{due}")
     if task.state == TaskState.AWAITING_APPROVAL:
-        return Reason("approval", f"waits for a person's decision until {at}{due}")
+        return Reason("approval", f"waits for an approval until {at}{due}")
     if task.kind == FUNCTION and task.error:
         message = (decode(task.error) or {}).get("message", "")
-        return Reason("nondeterministic", f"{message}; next try at {at}{due}, which code that fits what is recorded will pass")
-    if task.kind == FUNCTION:
         return Reason(
-            "suspended", f"suspended; `treadle why {task.run_id}` says what its run waits for; it looks by itself at {at}{due}"
+            "nondeterministic", f"{message}; next try at {at}{due}, which succeeds once the code matches the recorded history"
         )
+    if task.kind == FUNCTION:
+        return Reason("suspended", f"suspended; `treadle why {task.run_id}` reports the reason; next check at {at}{due}")
     if task.failures and task.error:
         message = (decode(task.error) or {}).get("message", "")
         return Reason("backoff", f"failed {task.failures} time(s), next attempt at {at}{due}: {message}")

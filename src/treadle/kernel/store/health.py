@@ -40,7 +40,7 @@ def findings(health: Health) -> Iterator[Finding]:
 
 def _overdue(health: Health) -> Finding:
     if health.overdue_for > LATE_FOR:
-        found = f"something has been due for {health.overdue_for / 1000:.0f} s and nobody woke it"
+        found = f"a task has been due for {health.overdue_for / 1000:.0f} s and no worker has woken it"
         return Finding("wake lag", "warn", found, "Start a worker: any one of them wakes what is due.")
     return Finding("wake lag", "ok", f"{health.overdue_for} ms")
 
