@@ -1,11 +1,11 @@
-"""Effects: what work does to the outside world, once as far as that can be known. Pure decisions, and the rows to commit.
+"""Effects: calls to the outside world, made once as far as that can be known. Pure decisions, and the rows to commit.
 
-Before an effect its row is `unknown`; after it, what it came to. Whoever does the work again looks at what the attempts before
-have left: an outcome that is found is used, and the effect is not made again. None, or `unknown`, means that nobody knows: the
-effect is made under the key of the new attempt, and the log says `tool_call.unknown`. Success is never assumed because no
-failure is known.
+The row of an effect is `unknown` before the call and holds its outcome after it. A later attempt reads the rows of the
+attempts before: a recorded outcome is used, and the effect is not made again. No row, or `unknown`, means that the outcome is
+unknown: the effect is made under the key of the new attempt, and the log records `tool_call.unknown`. Success is never assumed
+because no failure is known.
 
-How it is used, by handlers (`workers.effects`) and by steps of functions alike:
+Handlers (`workers.effects`) and steps of functions use it alike:
 
     effect = Effect.of(task_id, step_id, root_id, "charge", request)
     found = {row.idempotency_key: row for row in await store.find_outcomes(effect.keys(attempt))}
@@ -15,8 +15,8 @@ How it is used, by handlers (`workers.effects`) and by steps of functions alike:
     with making(begin.keys): response = await call()
     ...                                     # commit `succeeded(...)`, `failed(...)`, or nothing where `is_definite` says no
 
-The rows go into units under the claim of the task, by themselves or with other checkpoints. What is committed together with
-the end of a step needs no row before, if the effect itself is in the same transaction; all others do.
+The rows go into units under the claim of the task, alone or with other checkpoints. An effect that is part of the same
+transaction as the end of its step needs no row before; all others do.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from treadle.model.tasks import Move
 from treadle.model.values import Json, decode, encode
 
 UNKNOWN = "tool_call.unknown"
-"""The move of a task that makes an effect although nobody knows whether it was made before."""
+"""The move of a task that makes an effect although an earlier attempt may have made it."""
 
 SUCCEEDED, FAILED, UNRESOLVED = "succeeded", "failed", "unknown"
 
@@ -50,7 +50,7 @@ _COUNTING_MOVES = ("retry", "requeue")
 
 @dataclass(frozen=True, slots=True)
 class EffectKeys:
-    """What an effect in progress is known by: `idempotency_key` is new for each attempt, `dedupe_key` is not."""
+    """The keys of an effect in progress: `idempotency_key` is new for each attempt, `dedupe_key` is not."""
 
     action: str
     idempotency_key: str
@@ -59,7 +59,7 @@ class EffectKeys:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One effect of a task or of a step in it, whatever the attempt."""
+    """One effect of a task or of its step, across attempts."""
 
     task_id: str
     step_id: str | None
@@ -79,9 +79,9 @@ class Effect:
         key: str | None = None,
         ordinal: int = 1,
     ) -> Effect:
-        """The effect of that action with that request (any JSON).
+        """The effect of an action with a request (any JSON).
 
-        A `key` is taken in beside the request; identical ones are told apart by their `ordinal`.
+        A `key` is hashed with the request; `ordinal` distinguishes identical requests.
         """
         check_key(action, "action")
         parts: dict[str, Json] = {"request": request}
@@ -96,12 +96,12 @@ class Effect:
         return _digest([self.task_id, self.step_id, attempt, self.action, self.request_hash])
 
     def keys(self, attempt: int) -> list[str]:
-        """The keys of this attempt and of all before, the newest first."""
+        """The keys of this attempt and of all before, newest first."""
         return [self.key(each) for each in range(attempt, 0, -1)]
 
     @property
     def dedupe_key(self) -> str:
-        """The same for all attempts: what an outside service can deduplicate on."""
+        """The key that all attempts share, on which an external service can deduplicate."""
         return _digest([self.task_id, self.step_id, self.action, self.request_hash])
 
     @property
@@ -117,21 +117,21 @@ class Begin:
     effect: Effect
     attempt: int
     doubt: str | None = None
-    """Why nobody knows whether it was made before: `unknown` or `none` was found of an attempt that was lost."""
+    """Why an earlier outcome is unknown: a lost attempt left `unknown` or `none`."""
 
     @property
     def keys(self) -> EffectKeys:
-        """What the callable may look at while it runs."""
+        """The keys for the callable while it runs."""
         return EffectKeys(self.effect.action, self.effect.key(self.attempt), self.effect.dedupe_key)
 
     @property
     def row(self) -> PutOutcome:
-        """What is committed before the effect."""
+        """The row to commit before the effect."""
         return PutOutcome(_outcome(self.effect, self.attempt, UNRESOLVED))
 
     @property
     def data(self) -> str:
-        """What the move `UNKNOWN` says."""
+        """The data of the move `UNKNOWN`."""
         said = {
             "action": self.effect.action,
             "tool_call_id": self.effect.tool_call_id,
@@ -151,10 +151,10 @@ def decide(
     *,
     lost: bool = False,
 ) -> EffectOutcome | Begin:
-    """Whether to make the effect, from what is `found` under its `keys`.
+    """Decide whether to make the effect, from the rows `found` under its `keys`.
 
-    `counted` says of a failure that it has been acted upon: then this is the retry, which makes the effect again. `lost` says
-    that the attempt before ended without being settled: what it did is unknown, even if it left no row.
+    `counted` reports that a recorded failure was already acted upon: then this is the retry, which makes the effect again.
+    `lost` reports that the previous attempt ended without a settlement: its outcome is unknown even without a row.
     """
     rows = [found[key] for key in effect.keys(attempt) if key in found]
     for row in rows:
@@ -166,19 +166,19 @@ def decide(
 
 
 def succeeded(begin: Begin, response: Json, value_store: ValueStore) -> tuple[PutOutcome | PutBlob, ...]:
-    """The rows that say that the effect was made and what came back; a response that is no JSON raises `InvalidPayload`."""
+    """The rows of a successful effect with its response; raises `InvalidPayload` for a response that is not JSON."""
     text, blobs = value_store.pack({"response": response}, begin.effect.root_id, "response", RESPONSE_LIMIT)
     outcome = _outcome(begin.effect, begin.attempt, SUCCEEDED, text, stable_hash(response, "response"))
     return (PutOutcome(outcome), *blobs)
 
 
 def succeeded_without_response(begin: Begin) -> PutOutcome:
-    """The row that says that the effect was made, but that what came back cannot be stored."""
+    """The row of a successful effect whose response cannot be stored."""
     return PutOutcome(_outcome(begin.effect, begin.attempt, SUCCEEDED))
 
 
 def failed(begin: Begin, error: BaseException, value_store: ValueStore, version: int = 0) -> PutOutcome:
-    """The row that says that the effect was not made; `version` is how many moves the task had made when it began."""
+    """The row of an effect that was not made; `version` is the task's number of moves when it began."""
     said: dict[str, Json] = {
         "type": type(error).__name__,
         "message": (str(error) or type(error).__name__)[:_MESSAGE_LIMIT].replace("\x00", "\\0").encode("utf-8", "replace").decode(),
@@ -190,7 +190,7 @@ def failed(begin: Begin, error: BaseException, value_store: ValueStore, version:
 
 
 async def read_response(outcome: EffectOutcome, value_store: ValueStore) -> Json:
-    """What the effect came back with; a failed one raises `EffectFailed`, or `NonRetryable` where it was that."""
+    """The response of the effect; a failed one raises `EffectFailed`, or `NonRetryable` if it was that."""
     said = await value_store.unpack(outcome.response)
     if outcome.status == SUCCEEDED:
         if outcome.response is None:
@@ -204,7 +204,7 @@ async def read_response(outcome: EffectOutcome, value_store: ValueStore) -> Json
 
 
 def no_response() -> NonRetryable:
-    """The effect was made, but what it came back with is no JSON: making it again would be wrong, going on without it too."""
+    """The error for an effect that was made but whose response is not JSON: neither repeating nor continuing would be right."""
     return NonRetryable(
         "The effect was made, but what it returned cannot be stored as JSON. Return dicts, lists, strings, numbers or None.",
         "invalid_effect_response",
@@ -212,16 +212,16 @@ def no_response() -> NonRetryable:
 
 
 async def is_counted(outcome: EffectOutcome, moves: Sequence[Move], value_store: ValueStore) -> bool:
-    """Whether the failure was acted upon: after it was recorded, the task was retried by policy or by an operator."""
+    """Whether the recorded failure was acted upon: the task was retried afterwards, by policy or by an operator."""
     version = (await value_store.unpack(outcome.response)).get("version", 0)
     return any(move.version > version and move.move in _COUNTING_MOVES for move in moves)
 
 
 def is_definite(error: BaseException, unknown: tuple[type[BaseException], ...] = ()) -> bool:
-    """Whether the exception says that the effect was not made: `EffectFailed`, `NonRetryable`, or an answer below 500.
+    """Whether the exception proves that the effect was not made: `EffectFailed`, `NonRetryable`, or an HTTP status below 500.
 
-    All others may come after it was made (time that ran out, a connection that broke, an answer that could not be read), and so
-    do those of the types in `unknown`, whatever they are.
+    Any other exception may come after the effect (timeout, broken connection, unreadable response), as may those of the types
+    in `unknown`.
     """
     if isinstance(error, (EffectUnknown, *unknown)):
         return False
@@ -230,14 +230,14 @@ def is_definite(error: BaseException, unknown: tuple[type[BaseException], ...] =
 
 
 def _http_status(error: BaseException) -> int | None:
-    """The status with which a service answered, where the exception carries one as the common HTTP clients do."""
+    """The HTTP status that the exception carries, as the common HTTP clients store it."""
     places = (error, "code"), (error, "status"), (getattr(error, "response", None), "status_code")
     found = [getattr(place, name, None) for place, name in places]
     return next((status for status in found if type(status) is int and 300 <= status < 600), None)
 
 
 def stable_hash(value: Json, what: str) -> str:
-    """sha256 of the value as canonical JSON: keys in order, no spaces."""
+    """sha256 of the value as canonical JSON: sorted keys, no spaces."""
     return _digest(decode(encode(value, what, RESPONSE_LIMIT)))
 
 
@@ -266,7 +266,7 @@ _current: ContextVar[EffectKeys | None] = ContextVar("treadle_effect", default=N
 
 @contextmanager
 def making(keys: EffectKeys) -> Iterator[None]:
-    """While this lasts, `current_keys()` are these: in this coroutine or thread, and in what `asyncio.to_thread` starts from it."""
+    """Make these the `current_keys()` of this coroutine or thread, and of code started from it by `asyncio.to_thread`."""
     token = _current.set(keys)
     try:
         yield
@@ -275,7 +275,7 @@ def making(keys: EffectKeys) -> Iterator[None]:
 
 
 def current_keys() -> EffectKeys:
-    """The keys of the effect that is being made here; `InvalidInput` outside of one."""
+    """The keys of the effect in progress; raises `InvalidInput` outside of one."""
     keys = _current.get()
     if keys is None:
         raise InvalidInput("There is no effect in progress: the keys are those of `ctx.effect(...)`, while its function runs.")

@@ -1,8 +1,8 @@
-"""What operators do to runs of durable functions: pause, resume, cancel, retry, fork, adopt.
+"""Operators' moves on runs of durable functions: pause, resume, cancel, retry, fork, adopt.
 
-A run and all unfinished runs below it are one tree: what is done to the run is done to all of them in one unit. A child starts only
-while its parent is where it was seen, so after such a unit no member of the tree can have started another that was missed, but
-for those that were started just before: these are looked for, and follow.
+A run and all unfinished runs below it form a tree, and a move applies to all of them in one unit. A child starts only while its
+parent is at the version read, so no member can have started a child unseen, except just before the unit: the next attempt finds
+those.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LOOKED_AT = 1000
 
 
 class FunctionRuns:
-    """Operators' acts on function runs of one namespace."""
+    """Operators' moves on the function runs of one namespace."""
 
     def __init__(
         self,
@@ -66,19 +66,19 @@ class FunctionRuns:
         self._patience = patience
 
     async def pause(self, run_id: str, *, actor: str = "operator") -> Run:
-        """Hold the run and all below it: nothing of them is taken from now on; attempts in progress finish and count (D20).
+        """Hold the run and all runs below it: no worker claims their tasks; attempts in progress finish and count (D20).
 
-        A function stops at its next operation of `ctx`. Pausing a paused run is a no-op.
+        A function stops at its next `ctx` operation. Pausing a paused run is a no-op.
         """
         return await self._operate(run_id, "pause", actor, lambda runs: _paused(runs, actor), unless=(RunState.PAUSED,))
 
     async def resume(self, run_id: str, *, actor: str = "operator") -> Run:
-        """Let a paused run and all below it go on; on any other it is a no-op."""
+        """Resume a paused run and all runs below it; on any other run this is a no-op."""
         unless = (RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
         return await self._operate(run_id, "resume", actor, lambda runs: _resumed(runs, actor), unless=unless)
 
     async def cancel(self, run_id: str, *, actor: str = "operator", reason: str | None = None) -> Run:
-        """End the run, all below it, and all their tasks, now; steps stay as they are. Canceling twice is a no-op."""
+        """End the run, all runs below it, and all their tasks, now; steps keep their states. Canceling twice is a no-op."""
         error = encode({"code": "canceled", "message": reason or f"Canceled by {actor}."})
         canceled: list[str] = []
 
@@ -89,14 +89,14 @@ class FunctionRuns:
         run = await self._operate(run_id, "cancel", actor, rows, unless=(RunState.CANCELED,))
         for each in dict.fromkeys(canceled):
             self._functions.finished(each)
-            if late := await self._functions.closed([await self._functions.get(each)]):  # asked while it was being canceled
+            if late := await self._functions.closed([await self._functions.get(each)]):  # requested meanwhile
                 await self._committer.submit(Unit(rows=tuple(late)), self._patience)
         return run
 
     async def _operate(
         self, run_id: str, move: str, actor: str, rows_of: Callable[[Sequence[Run]], list[Row]], unless: tuple[str, ...]
     ) -> Run:
-        """Make an operator's move on the run and all runs below it, until none is left; guarded by the run's version."""
+        """Apply an operator's move to the run and all runs below it, until none is left; guarded by the run's version."""
 
         async def attempt() -> Run:
             run = await self._functions.get(run_id)
@@ -121,7 +121,7 @@ class FunctionRuns:
         return await self._store.list_tasks(TaskFilter(states=(TaskState.RUNNING,), run_id=run_id), _LOOKED_AT)
 
     async def retry(self, run_id: str, chosen: str | None = None, *, actor: str = "operator") -> Run:
-        """Do the failed steps of a failed run again, and let it go on from there; without any, its last part is executed again."""
+        """Repeat the failed steps of a failed run and continue from there; without any, the function's last part runs again."""
         run = await self._functions.get(run_id)
         if run.state != RunState.FAILED:
             raise IllegalMove("run", run.id, run.state, "retry", RUN.possible(run.state))
@@ -136,7 +136,7 @@ class FunctionRuns:
             )
         awaited = {
             each.of for each in failed if each.kind == RESULT
-        }  # a child that has ended tells nobody again: it is started anew
+        }  # a finished child sends no second message: it is started anew
         again = [
             each
             for each in recorded
@@ -161,7 +161,7 @@ class FunctionRuns:
         return await self._functions.get(run.id)
 
     async def rerun(self, run: Run, payload: Mapping[str, Json], *, actor: str | None = None) -> str:
-        """Start the same version again with a payload, as a run of its own."""
+        """Start the same version again with a payload, as a separate run."""
         version = await self._functions.version_of(run)
         started, _ = await self._functions.start(
             run.workflow, payload, version=version, task_list=run.task_list, priority=run.priority, actor=actor
@@ -169,7 +169,7 @@ class FunctionRuns:
         return started
 
     async def fork(self, run_id: str, chosen: str, *, payload: Mapping[str, Json] | None = None, actor: str | None = None) -> str:
-        """Start a new run of the same version that keeps the steps that finished before one, and does it and the rest again."""
+        """Start a new run of the same version that keeps the steps finished before one, and repeats that one and the rest."""
         run = await self._functions.get(run_id)
         recorded = [each for each in await self._functions.recorded(run.id) if each.kind not in (VOID, SIGNAL)]
         target = next((each for each in recorded if each.id == chosen), None)
@@ -209,9 +209,10 @@ class FunctionRuns:
         return new.id
 
     async def adopt(self, run_id: str, version: int, *, actor: str = "operator") -> Run:
-        """Let another version of its function go on with an unfinished run (D28): a person says that it fits what is recorded.
+        """Continue an unfinished run with another version of its function (D28); the operator vouches that it matches the
+        recorded steps.
 
-        Its task ends, with who did it in the log, and one of the other version takes its place in the same unit.
+        The same unit ends the old task, naming the actor in the log, and creates one of the other version.
         """
         check_version(version)
 

@@ -1,4 +1,4 @@
-"""Steps of functions in the form in which interfaces show steps of all runs, and what a suspended function waits for. Pure."""
+"""Steps of functions in the display form of all runs, and why a function is suspended. Pure."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from treadle.model.states import StepState
 from treadle.model.tasks import Task
 
 NAMED = 3
-"""Waits that a reason speaks of."""
+"""Number of waits named in a reason."""
 
 _STATES = {StepState.COMPLETED.value: State.STATEMENT_COMPLETE, StepState.FAILED.value: State.STATEMENT_ERROR}
 
 
 class FunctionStepRow(StepRow, kw_only=True):
-    """A step of a function: `facet` is its kind, `returns` has its value as `value`."""
+    """A step of a function: `facet` is its kind, `returns` holds its value as `value`."""
 
     shown_path: str = ""
     shown_state: str = ""
 
     @property
     def is_step(self) -> bool:
-        """Whether it is a step: all of them are."""
+        """Always true."""
         return True
 
     @property
     def status(self) -> StepState:
-        """Its state."""
+        """The displayed state."""
         return StepState(self.shown_state)
 
     @property
     def path(self) -> str:
-        """Its name, after the gather and branch that it stands in: `4[2].charge`."""
+        """The name, prefixed by its gather position and branch: `4[2].charge`."""
         return self.shown_path
 
 
 def shown_row(recorded: Recorded, run_id: str) -> StepRow:
-    """A recorded step as it is shown."""
+    """Convert a recorded step to its display form."""
     path = path_of(recorded)
     error = None
     if recorded.error is not None:
@@ -70,21 +70,21 @@ def shown_row(recorded: Recorded, run_id: str) -> StepRow:
 
 
 def path_of(recorded: Recorded) -> str:
-    """Where a step stands, for people."""
+    """The displayed path of a step."""
     parts = recorded.place.split(".")
     scopes = "".join(f"{parts[index]}[{parts[index + 1]}]." for index in range(0, len(parts) - 1, 2))
     return f"{scopes}{recorded.name}"
 
 
 def is_suspended(task: Task) -> bool:
-    """Whether it is a function's own task that is parked because all of the function waits."""
+    """Whether it is a function's own task, parked while the whole function waits."""
     return task.kind == FUNCTION and task.owner_id is None and task.wake_at is not None and task.error is None and not task.hold
 
 
 def why_suspended(waiting: Sequence[Recorded], reasons: Mapping[str, str], unserved: str | None = None) -> Reason:
-    """What a suspended function waits for, from its steps that have not ended and, by task, what those that others do wait for.
+    """The reason for a suspended function, from its unfinished steps and, by task, the reasons of its child tasks.
 
-    `unserved` says that nobody is there who could go on with it.
+    `unserved` reports that no live worker can continue it.
     """
     said = [_waits_for(each, reasons.get(each.task_id or "")) for each in waiting[:NAMED]]
     more = len(waiting) - len(said)

@@ -1,8 +1,8 @@
-"""Function runs as rows: names of lanes, places of steps, what a step's body holds, and what a new run begins with.
+"""Function runs as rows: lane names, step places, step bodies, and the rows of a new run.
 
-A step stands at a *place*: positions and branches from the root of the function, such as `4`, or `4.2.0` for the first step of
-the third branch of the gather at position 4. Its id is derived from the run and the place, so that doing it twice names the
-same step. A step that an operator's retry does again leaves its row as `void`; the new one has a number for that in its id.
+A step has a *place*: positions and branches from the root of the function, such as `4`, or `4.2.0` for the first step of the
+third branch of the gather at position 4. Its id is derived from the run and the place, so repeating it yields the same step. A
+step that an operator's retry repeats leaves its row as `void`; the new row's id includes a repeat number.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from treadle.model.tasks import NewTask, Task
 from treadle.model.values import BlobRef, Json, decode, encode
 
 FLOW_PREFIX = "fn:"
-"""How the flow id of a function's run begins; the rest is `NAME@VERSION`."""
+"""Prefix of a function run's flow id, before `NAME@VERSION`."""
 
 STEP, SLEEP, CALL, START, RESULT, WAIT, ASK, NOW, PATCH, EFFECT = (
     "step",
@@ -42,20 +42,20 @@ STEP, SLEEP, CALL, START, RESULT, WAIT, ASK, NOW, PATCH, EFFECT = (
 )
 """Kinds of steps of functions."""
 VOID = "void"
-"""The kind of a row that a retry has done away with."""
+"""The kind of a row replaced by a retry."""
 SIGNAL = "signal"
-"""The kind of a row that remembers a signal with an idempotency key; it stands at no place."""
+"""The kind of a row that records a signal with an idempotency key; it has no place."""
 
 VALUE_LIMIT = 64 * 1024 * 1024
 
 
 def lane_name(name: str, version: int) -> str:
-    """The name of the lane of a function's tasks."""
+    """The lane name of a function's tasks."""
     return f"{name}@{version}"
 
 
 def parse_lane_name(text: str) -> tuple[str, int]:
-    """Name and version of a lane's name, or of a flow id without its prefix."""
+    """Name and version of a lane name, or of a flow id without its prefix."""
     name, _, version = text.rpartition("@")
     if not name or not version.isdecimal():
         raise FunctionNotFound(text)
@@ -63,12 +63,12 @@ def parse_lane_name(text: str) -> tuple[str, int]:
 
 
 def is_function(flow_id: str | None) -> bool:
-    """Whether a run, or a task of it, is a function's."""
+    """Whether a run, or its task, belongs to a function."""
     return flow_id is not None and flow_id.startswith(FLOW_PREFIX)
 
 
 def check_version(version: int) -> int:
-    """The version itself, or `InvalidInput`: a whole number from 1."""
+    """Return the version, or raise `InvalidInput`: a whole number from 1."""
     if type(version) is not int or not 0 < version < 1_000_000_000:
         raise InvalidInput(f"The version of a function is a whole number from 1, not {version!r}.")
     return version
@@ -78,7 +78,7 @@ def check_version(version: int) -> int:
 
 
 def step_id(run_id: str, place: str, redo: int = 0) -> str:
-    """The id of the step at a place, in done again so often by operators' retries."""
+    """The id of the step at a place, after `redo` repeats by operators."""
     return derived_id(run_id, f"{place}~{redo}" if redo else place)
 
 
@@ -86,7 +86,7 @@ _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 class StepIds:
-    """The ids of a run's steps by place: `step_id`, with what is the same for all of them done once."""
+    """The ids of a run's steps by place: `step_id`, with the shared part computed once."""
 
     __slots__ = ("_begun", "_time")
 
@@ -95,7 +95,7 @@ class StepIds:
         self._time = run_id[:13]
 
     def at(self, place: str) -> str:
-        """The id of the step at a place that was never done again."""
+        """The id of a step that was never repeated."""
         digest = self._begun.copy()
         digest.update(place.encode())
         text = digest.hexdigest()
@@ -103,9 +103,9 @@ class StepIds:
 
 
 def is_after(place: str, chosen: str) -> bool:
-    """Whether a place is reached only once `chosen` is over: later in the same branch, or in one that that branch belongs to.
+    """Whether a place is reached only after `chosen`: later in the same branch, or in an enclosing one.
 
-    Sibling branches go their own way: they are neither before nor after.
+    Sibling branches are neither before nor after.
     """
     parts, marks = place.split("."), chosen.split(".")
     for index, mark in enumerate(marks):
@@ -118,7 +118,7 @@ def is_after(place: str, chosen: str) -> bool:
 
 
 def place_key(place: str) -> tuple[int, ...]:
-    """Sorts places in the order of the program."""
+    """Sort key of places in program order."""
     return tuple(int(part) for part in place.split("."))
 
 
@@ -126,7 +126,7 @@ def place_key(place: str) -> tuple[int, ...]:
 
 
 class Recorded(msgspec.Struct, kw_only=True):
-    """What is stored of a step: all of its body, and the columns beside it."""
+    """The decoded row of a step: its body and columns."""
 
     place: str = ""
     value: Any = None
@@ -134,17 +134,17 @@ class Recorded(msgspec.Struct, kw_only=True):
     failures: int = 0
     wake_at: int | None = None
     task_id: str | None = None
-    """The task, or the run, whose end it waits for."""
+    """The task or run that it waits for."""
     of: str | None = None
-    """The step whose child run it waits for."""
+    """The step that started the awaited child run."""
     timed_out: bool = False
     redo: int = 0
     attempt: int = 0
-    """Of an effect: how often it was begun."""
+    """For an effect: the number of attempts begun."""
     doubtful: bool = False
-    """Of an effect that failed: it may have been made all the same."""
+    """For a failed effect: whether it may have happened anyway."""
     version: int | None = None
-    """Of a child run: the version of its function."""
+    """For a child run: the version of its function."""
     id: str = ""
     kind: str = ""
     name: str = ""
@@ -153,12 +153,12 @@ class Recorded(msgspec.Struct, kw_only=True):
 
 
 def completed_body(place: str, text: str, redo: int = 0) -> str:
-    """The body of a step that returned that JSON: the short way, as there are many."""
+    """The body of a step that returned this JSON; a fast path for the most frequent case."""
     return f'{{"place":"{place}","value":{text}}}' if not redo else f'{{"place":"{place}","redo":{redo},"value":{text}}}'
 
 
 def make_step(run_id: str, recorded: Recorded, value_store: ValueStore) -> Step:
-    """The stored form; a value that is a `BlobRef` stands elsewhere."""
+    """The stored form; a `BlobRef` value is stored separately."""
     parts: dict[str, Json] = {"place": recorded.place}
     for name in ("error", "wake_at", "task_id", "of", "version"):
         if (value := getattr(recorded, name)) is not None:
@@ -183,7 +183,7 @@ def make_step(run_id: str, recorded: Recorded, value_store: ValueStore) -> Step:
 
 
 def read_step(step: Step, value_store: ValueStore) -> Recorded:
-    """What was stored; a big value is a `BlobRef`."""
+    """Decode a stored step; a large value is a `BlobRef`."""
     recorded = msgspec.convert(decode(value_store.plain(step.body)), Recorded)
     recorded.value = unwrapped(recorded.value)
     recorded.id, recorded.kind, recorded.name = step.id, step.kind, step.name
@@ -192,7 +192,7 @@ def read_step(step: Step, value_store: ValueStore) -> Recorded:
 
 
 def fold_text(text: str, value: Json, root_id: str, value_store: ValueStore) -> tuple[str, tuple[PutBlob, ...]]:
-    """A value's JSON as it stands in a body, and what is stored apart for it."""
+    """A value's JSON for a step body, and its separately stored parts."""
     if len(text) > BIG:
         blob = value_store.pack_blob(text, root_id)
         return encode(ref_json(BlobRef(blob.digest, len(text), isinstance(value, list)))), (blob,)
@@ -201,7 +201,7 @@ def fold_text(text: str, value: Json, root_id: str, value_store: ValueStore) -> 
     return text, ()
 
 
-# --- what a run begins and ends with ---
+# --- beginnings and ends of runs ---
 
 
 def new_run(
@@ -224,7 +224,7 @@ def new_run(
     steps: int = 0,
     actor: str | None = None,
 ) -> tuple[Run, NewTask, tuple[Row, ...]]:
-    """A new run, the one task that executes it, and the rows that store it; it is running from the start."""
+    """A new run, the task that executes it, and its rows; it is running from the start."""
     if payload is not None and not isinstance(payload, Mapping):
         raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
     root_id = root_id or run_id
@@ -251,12 +251,12 @@ def new_run(
 
 
 def continued_id(run_id: str) -> str:
-    """The id of the run as which a run goes on (`ctx.continue_as_new`)."""
+    """The id of the run that continues this one (`ctx.continue_as_new`)."""
     return derived_id(run_id, "continued")
 
 
 def own_task(run: Run, version: int, task_id: str, scope: str | None = None) -> NewTask:
-    """The task that executes the run; `scope` tells that there are steps already."""
+    """The task that executes the run; `scope` marks a run that already has steps."""
     return NewTask(
         id=task_id,
         lane=Lane(run.namespace, FUNCTION, run.task_list, lane_name(run.workflow, version)),
@@ -271,18 +271,18 @@ def own_task(run: Run, version: int, task_id: str, scope: str | None = None) -> 
 
 
 REPLAYED = "replay"
-"""The scope of a function's task that was never claimed although its run has steps: forked, or adopted by another version."""
+"""The scope of a function's unclaimed task whose run already has steps: forked, or adopted by another version."""
 
 
 def task_mail(task: Task, finish: Finish, value_store: ValueStore) -> PutMessage:
-    """What a child task came to, for the function that waits for it. The result is as it is stored."""
+    """The message with the end of a child task, for the waiting function; the result is in stored form."""
     body = {"state": finish.state, "result": finish.result, "error": decode(finish.error)}
     text = value_store.seal(encode(body, "mail", 2 * VALUE_LIMIT))
     return PutMessage(Message(id=task.id, run_id=task.run_id or "", step_id=task.step_id, body=text))
 
 
 def run_mail(run: Run, state: str, outputs: str | None, error: str | None, value_store: ValueStore) -> tuple[PutMessage, ...]:
-    """What a child run came to, for the function that started it, if one did."""
+    """The message with the end of a child run, for the function that started it, if any."""
     if run.parent_step_id is None or run.parent_id is None:
         return ()
     body = {"state": state, "run_id": run.id, "result": outputs, "error": decode(error)}
@@ -294,9 +294,9 @@ _ENDS = {TaskState.FAILED: ("fail", RunState.FAILED), TaskState.CANCELED: ("canc
 
 
 def end_with_task(run: Run, finish: Finish, value_store: ValueStore) -> tuple[Row, ...]:
-    """How the run ends with its own task, when that does not end by the function's return.
+    """The end of a run together with its own task, when the function did not return.
 
-    Only a running or paused run is asked for. A paused one cannot fail: it is canceled.
+    Only for running or paused runs. A paused run cannot fail: it is canceled.
     """
     move, state = _ENDS.get(TaskState(finish.state), ("fail", RunState.FAILED))
     if run.state == RunState.PAUSED and move == "fail":
@@ -306,7 +306,7 @@ def end_with_task(run: Run, finish: Finish, value_store: ValueStore) -> tuple[Ro
 
 
 def voided(recorded: Iterable[Recorded], run_id: str, value_store: ValueStore) -> tuple[Step, ...]:
-    """The rows of steps that are to be done again."""
+    """The void rows of steps to be repeated."""
     steps = []
     for each in recorded:
         each.kind = VOID
@@ -315,5 +315,5 @@ def voided(recorded: Iterable[Recorded], run_id: str, value_store: ValueStore) -
 
 
 def is_finished(recorded: Recorded) -> bool:
-    """Whether a step has come to an end."""
+    """Whether a step has ended."""
     return recorded.state in (StepState.COMPLETED, StepState.FAILED)

@@ -1,8 +1,8 @@
-"""Runs of durable functions: start, signal, retry, fork, adopt; and how a run and its function end together.
+"""Runs of durable functions: start, signal, settle; and how a run and its function end together.
 
-What the function itself decides is committed by whoever executes it (`workers.functions`). Everything that others do to such a run
-goes through here. Its parts are told of each other by mail: the end of a child task or child run is put into the parent's
-mail in the unit that ends it.
+The executing worker commits the function's own decisions (`workers.functions`); everything else that changes such a run goes
+through here. Parts of a tree inform each other by messages: the unit that ends a child task or child run puts a message into
+the parent's inbox.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class KnownFunction:
-    """A version of a function that this store has heard of."""
+    """A version of a function known to this store."""
 
     name: str
     version: int
@@ -58,7 +58,7 @@ class KnownFunction:
 
 @dataclass(frozen=True, slots=True)
 class ShownFunction:
-    """A version of a function as people see it: live servers that have it, and runs of it that go on."""
+    """A version of a function with its live servers and unfinished runs."""
 
     name: str
     version: int
@@ -101,7 +101,7 @@ class Functions:
         self._current_trace_id = current_trace_id
 
     def finished(self, run_id: str) -> None:
-        """A run ended in this process: tell who waits for it."""
+        """Notify listeners that a run ended in this process."""
         for told in self.on_finished:
             told(run_id)
 
@@ -120,9 +120,10 @@ class Functions:
         run_id: str | None = None,
         actor: str | None = None,
     ) -> tuple[str, bool]:
-        """Start a run; durable when this returns. Its id, and whether it is new: a key stands for the run it was first given with.
+        """Start a run; durable when this returns. Returns its id and whether it is new: an idempotency key returns its first
+        run.
 
-        The version is the newest that is registered in this process, else the newest that the store has heard of.
+        The default version is the newest registered in this process, or else the newest known to the store.
         """
         run, task, rows = await self.prepare(
             name,
@@ -155,7 +156,7 @@ class Functions:
         run_id: str | None = None,
         actor: str | None = None,
     ) -> tuple[Run, NewTask, tuple[Row, ...]]:
-        """A new run, its task and its rows, for a unit that starts it with other things; arguments as for `start`."""
+        """Build a new run, its task and its rows, for a unit with other rows; arguments as for `start`."""
         check_name(name, "function name")
         check_priority(priority)
         chosen = await self.resolve(name, version)
@@ -175,7 +176,7 @@ class Functions:
         )
 
     async def resolve(self, name: str, version: int | None) -> int:
-        """The version that a new run takes. One that is asked for is taken as it is: a worker that has it may come."""
+        """The version of a new run. A requested version is accepted even if no worker has it yet."""
         if version is not None:
             return check_version(version)
         if (here := self._newest_here(name)) is not None:
@@ -186,20 +187,20 @@ class Functions:
         return max(known)
 
     async def list_known(self) -> list[KnownFunction]:
-        """All versions of functions that live servers offer or that runs were started with, by name."""
+        """All versions of functions that live servers offer or runs were started with, by name."""
         found: dict[str, set[str]] = {}
         for lane in (await self._store.list_lanes()).values():
             if lane.namespace == self._namespace and lane.kind == FUNCTION:
                 found.setdefault(lane.name, set()).add(lane.task_list)
         for server in await self._store.list_servers():
             for name in server.handlers:
-                if name.rpartition("@")[2].isdecimal():  # else it is a specialist with its scope
+                if name.rpartition("@")[2].isdecimal():  # otherwise a specialist with its scope
                     found.setdefault(name, set())
         known = [KnownFunction(*parse_lane_name(name), tuple(sorted(lists))) for name, lists in found.items()]
         return sorted(known, key=lambda each: (each.name, each.version))
 
     async def list_shown(self) -> list[ShownFunction]:
-        """All versions that are known, by name, with how they are doing."""
+        """All known versions, by name, with their servers and runs."""
         now = await self._store.now()
         servers = [each for each in await self._store.list_servers() if shown_server_state(each, now) == "running"]
         runs: dict[str, int] = {}
@@ -214,15 +215,15 @@ class Functions:
             shown.append(ShownFunction(each.name, each.version, having, runs.get(full, 0), each.task_lists))
         return shown
 
-    # what is told to a run
+    # signals
 
     async def signal(
         self, run_id: str, name: str, payload: Json = None, *, idempotency_key: str | None = None, actor: str | None = None
     ) -> bool:
-        """Tell an unfinished run something; False if the key stands for a signal that it was told already.
+        """Send a signal to an unfinished run; returns False if the run already received one with this key.
 
-        It is kept until the function waits for it. Raises `IllegalMove` for a run that is finished. `actor`, if given, is named
-        in the run's lines.
+        The signal is kept until the function waits for it. Raises `IllegalMove` for a finished run. `actor`, if given, is named
+        in the run's log.
         """
         check_name(name, "signal name")
         run = await self.get(run_id)
@@ -249,7 +250,7 @@ class Functions:
         return await self._committer.transact(attempt, f"signal the run {run_id}", tries=TRIES)
 
     async def _note_signal(self, run_id: str, name: str, actor: str) -> None:
-        """Write who told it into the run's lines; that the store cannot take the line does not undo what was told."""
+        """Log the sender of a signal; a failed write does not undo the signal."""
         with suppress(StoreError):
             said = f"Signal {name} from {actor}"
             at, task_id = await self._store.now(), derived_id(run_id, "task")
@@ -276,7 +277,7 @@ class Functions:
     # ends
 
     async def settle(self, task: Task, guard: Claim | Seen, finish: Finish, more: tuple[Row, ...] = ()) -> Answer:
-        """Commit the end of a task of a function's run, with what follows: mail, or the end of the run itself; and `more`."""
+        """Commit the end of a task of a function's run with its message or the end of the run itself, and `more`."""
         finish, blobs = self._value_store.pack_end(finish, task.root_id)
 
         async def attempt() -> Answer:
@@ -294,7 +295,7 @@ class Functions:
         return await self._committer.transact(attempt, f"end a task of the run {task.run_id}", tries=TRIES)
 
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
-        """What to store with the end of a task of a function's run, whoever brought it about. The result is as it is stored."""
+        """Return the tasks and rows to store with the end of a function run's task; the result is in stored form."""
         if task.step_id is not None:
             return (), (task_mail(task, finish, self._value_store),)
         run = await self._store.find_run(task.run_id or "")
@@ -310,17 +311,17 @@ class Functions:
         return (), tuple(rows)
 
     async def closed(self, runs: Sequence[Run]) -> list[Row]:
-        """What is stored with the cancel of the runs, beside their ends."""
+        """The rows to store with the cancellation of the runs, beside their ends."""
         return [] if self._cancel_rows is None else [row for run in runs for row in await self._cancel_rows(run)]
 
     async def closed_tasks(self, runs: Sequence[Run]) -> list[NewTask]:
-        """Tasks that go with the cancel of the runs."""
+        """The tasks to store with the cancellation of the runs."""
         return [] if self._cancel_tasks is None else [task for run in runs for task in await self._cancel_tasks(run)]
 
     # trees
 
     async def descendants(self, run_id: str) -> list[Run]:
-        """All unfinished runs that the run has started, and those that these have; in order of id."""
+        """All unfinished runs below the run, in order of id."""
         found: dict[str, Run] = {}
         left = [run_id]
         while left:
@@ -333,7 +334,7 @@ class Functions:
     # reads
 
     async def recorded(self, run_id: str) -> list[Recorded]:
-        """All that the run has recorded, in the order of the program; big values are references."""
+        """All recorded steps of the run in program order; large values are references."""
         rows: list[Recorded] = []
         after: str | None = None
         while page := await self._store.list_steps(run_id, after, _PAGE):
@@ -342,12 +343,12 @@ class Functions:
         return sorted(rows, key=lambda each: (place_key(each.place) if each.place else (), each.redo))
 
     async def version_of(self, run: Run) -> int:
-        """The version that executes the run now: another one may have adopted it."""
+        """The version that executes the run now, possibly by adoption."""
         task = await self.own_task(run.id)
         return parse_lane_name(task.name if task is not None else run.flow_id.partition(":")[2])[1]
 
     async def own_task(self, run_id: str) -> Task | None:
-        """The task that executes the run: of several, the one that is live, else the last to end."""
+        """The task that executes the run: the live one, or else the last to end."""
         tasks = await self._store.list_tasks(TaskFilter(kind=FUNCTION, run_id=run_id), _PAGE)
         return max(tasks, key=lambda task: (not task.finished, task.finished_at or 0, task.created_at), default=None)
 

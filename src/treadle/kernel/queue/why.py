@@ -97,7 +97,7 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around:
         if task.kind == HANDLER and around.no_handler == IGNORE:
             what = "the list ignores tasks without a handler: one of its workers will end it"
         if task.kind == FUNCTION:
-            what = f"start one with that version, or continue the run in another with `treadle functions adopt {task.run_id} --version N`"
+            what = f"start one with that version, or adopt the run: `treadle functions adopt {task.run_id} --version N`"
         return Reason("no_worker", f"{wanted} {task.task_list}; {what}")
     if around.rule is not None and (token_for := around.rule.next_token_for(now)):
         until = as_text(now + token_for)

@@ -1,7 +1,7 @@
-"""Events as pages: what happened after a seq, or last; for whoever asks now and then. `kernel.reads.events` is for who follows.
+"""Pages of events, after a seq or latest first, for polling readers; `kernel.reads.events` is for streaming readers.
 
-A page looks through a bounded part of the log, so that a filter that fits little costs no more than one that fits all: it may
-hold few events, or none, and still not be the last.
+A page scans a bounded part of the log, so that a narrow filter costs no more than a broad one: it may hold few events or none
+before the end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from treadle.model.tasks import Move
 
 PAGE_LIMIT = 1000
 LOOKED_THROUGH = 10_000
-"""Moves that one page looks through at most."""
+"""Limit on the moves that one page scans."""
 
 LAST_SEQ = 2**63 - 1
 _LOOK = 1000
@@ -24,7 +24,7 @@ _LOOK = 1000
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which moves; None means any."""
+    """Filter of moves; None matches any."""
 
     entity: str | None = None
     entity_id: str | None = None
@@ -33,7 +33,7 @@ class EventFilter:
     move: str | None = None
 
     def fits(self, move: Move) -> bool:
-        """Whether it is one of them."""
+        """Whether the move matches."""
         return (
             (self.entity is None or move.entity == self.entity)
             and (self.entity_id is None or move.entity_id == self.entity_id)
@@ -49,15 +49,15 @@ class EventPage:
 
     moves: list[Move]
     next_after: int
-    """All up to this seq was looked through."""
+    """The page has scanned everything up to this seq."""
     resume_after: int
-    """All up to this seq is there: nothing will come before it."""
+    """Every move up to this seq is visible; none will appear before it."""
     more: bool
-    """Whether there is more to be looked through now."""
+    """Whether there is more to scan now."""
 
 
 async def page_after(store: LogStore, namespace: str, which: EventFilter, after_seq: int, limit: int) -> EventPage:
-    """The first moves after a seq that fit."""
+    """The first matching moves after a seq."""
     _check(after_seq, limit)
     moves: list[Move] = []
     position, gap_free, whole, looked = after_seq, after_seq, store.seqs_in_order, 0
@@ -68,7 +68,7 @@ async def page_after(store: LogStore, namespace: str, which: EventFilter, after_
         for event in events:
             if len(moves) == limit:
                 return EventPage(moves, position, gap_free, more=True)
-            # A number that was passed over a while ago has no move: none of our transactions lives that long.
+            # An old gap in the seqs has no move: no transaction lives that long.
             broken = broken or not (whole or event.move.seq == position + 1 or event.move.at <= old_at)
             position = event.move.seq
             gap_free = gap_free if broken else position
@@ -81,7 +81,7 @@ async def page_after(store: LogStore, namespace: str, which: EventFilter, after_
 
 
 async def last_page(store: LogStore, namespace: str, which: EventFilter, limit: int) -> EventPage:
-    """The last moves that fit, as far as a bounded look back finds them."""
+    """The last matching moves, as far as a bounded scan finds them."""
     _check(0, limit)
     last = until = await store.find_last_seq()
     moves: list[Move] = []

@@ -1,9 +1,8 @@
-"""Events for readers: all moves, each once, at once, resumable (D9).
+"""The event stream: every move, once, as it happens, resumable (D9).
 
-Numbers are given before commits, so on PostgreSQL a move may come after one with a greater seq. A reader gets every move
-as soon as it is there; numbers that were passed over are remembered and looked for again, until 15 s have passed, which
-none of our transactions outlives. `last_gap_free` is where to resume: whoever does may get some moves again, and tells them
-by their seq.
+Seqs are assigned before commits, so on PostgreSQL a move may become visible after one with a greater seq. A reader gets every
+move as soon as it is visible; gaps are remembered and read again for 15 s, which no transaction outlives. `last_gap_free` is
+the position to resume from: a resumed reader may get some moves again and recognises them by their seq.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Move
 
 GIVE_UP_FOR = 15_000
-"""Milliseconds after which a number without a move is taken to have none."""
+"""Milliseconds after which a gap is taken as permanent."""
 
 POLL_EVERY = 0.5
-"""Seconds between looks when no hint came."""
+"""Seconds between polls without a hint."""
 
 PAGE = 500
 LOOK_BACK = 10_000
-"""Numbers before the last one that a reader who starts now looks through for moves that are on their way."""
+"""Number of seqs before the last one that a new reader scans for moves still being committed."""
 
 _LAST = 2**63 - 1
 
 
 @dataclass(slots=True)
 class _Gap:
-    """Numbers from `first` to `last` without a move so far, noticed at `since` on the monotonic clock."""
+    """Seqs from `first` to `last` without a move so far, noticed at `since` on the monotonic clock."""
 
     first: int
     last: int
@@ -45,9 +44,9 @@ class _Gap:
 
 
 class Events:
-    """Moves as they happen: `async for move in events`. Ends when it is closed; closing is optional.
+    """Moves as they happen: `async for move in events`. Ends when closed; closing is optional.
 
-    `last_gap_free`: all moves up to this seq were delivered, or will never come.
+    `last_gap_free`: every move up to this seq was delivered or does not exist.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Events:
 
     @property
     def last_gap_free(self) -> int:
-        """Where to resume without missing anything."""
+        """The position to resume from without missing anything."""
         bounds = [gap.first - 1 for gap in self._gaps] + [move.seq - 1 for move in self._ready]
         return min([self._high, *bounds])
 
@@ -110,7 +109,7 @@ class Events:
         self.close()
 
     def close(self) -> None:
-        """Deliver no more; whoever waits is let go. Idempotent."""
+        """Stop the stream and release a waiting reader. Idempotent."""
         self._closed = True
         while self._stops:
             self._stops.pop()()
@@ -120,13 +119,13 @@ class Events:
         while self._stops:
             self._stops.pop()()
 
-    # beginning
+    # start
 
     async def _begin(self) -> None:
-        while self._stops:  # of a beginning that was interrupted
+        while self._stops:  # of an interrupted start
             self._stops.pop()()
         self._gaps = []
-        hinted = self._hinted.set  # not of this object, so that it can go when its reader has gone
+        hinted = self._hinted.set  # holds no reference to this object, so that it can be collected without its reader
         for hooks in (self._committer.on_ready, self._committer.on_finished, self._committer.on_fenced):
             self._hook(hooks, lambda _: hinted())
         self._stops.append(await self._store.subscribe(lambda _: hinted()))
@@ -139,7 +138,7 @@ class Events:
         self._stops.append(lambda: hooks.remove(heard) if heard in hooks else None)
 
     async def _begin_now(self) -> None:
-        """Start behind all that is there; what is on its way with a smaller number will still come."""
+        """Start after the last visible move; moves still being committed with smaller seqs will be delivered."""
         last = await self._store.find_last_seq()
         self._high = last
         if not self._store.seqs_in_order:
@@ -149,10 +148,10 @@ class Events:
             self._pass_over(last + 1)
             self._high = last
 
-    # looking
+    # polling
 
     async def _look(self) -> bool:
-        """Take in what is new, and what has come in gaps; whether there is more to be had at once."""
+        """Read new moves and filled gaps; returns whether more are available immediately."""
         events = await self._store.list_events(self._high, _LAST, PAGE)
         await self._note(events)
         self._deliver(events)
@@ -160,14 +159,14 @@ class Events:
         return len(events) == PAGE
 
     async def _note(self, events: list[Event]) -> None:
-        """Remember the numbers that were passed over, but for those so old that nothing will come."""
+        """Remember new gaps, except those too old to fill."""
         if not events:
             return
         if self._store.seqs_in_order:
             self._high = events[-1].move.seq
             return
         seqs = [event.move.seq for event in events]
-        # Asked before anything is noted: whoever is interrupted here, or fails, finds the same events again.
+        # Read the clock before noting anything: an interrupted or failed call finds the same events again.
         old_at = await self._store.now() - GIVE_UP_FOR if seqs[-1] > self._high + len(seqs) else 0
         for seq, event in zip(seqs, events, strict=True):
             if seq > self._high + 1 and event.move.at > old_at:
@@ -202,7 +201,7 @@ class Events:
                 self._ready.append(event.move)
 
     async def _wait(self) -> None:
-        """Until a hint comes, or it is time to look anyway."""
+        """Wait for a hint or the next poll."""
         waiting = [asyncio.ensure_future(self._hinted.wait()), asyncio.ensure_future(self._clock.sleep(self._poll_every))]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -212,7 +211,7 @@ class Events:
 
 
 def _without(gap: _Gap, seqs: list[int]) -> list[_Gap]:
-    """What is left of a gap when moves have come in it."""
+    """The remaining gaps after moves appeared in one."""
     left = []
     first = gap.first
     for seq in seqs:

@@ -1,10 +1,10 @@
-"""How many workers a task list could use: pure, from how deep its queues are, how old, and how long their tasks take.
+"""Autoscaling signal: the number of workers a task list could use, from its depth, age and service times. Pure.
 
-The rule. What is ready should have started before the oldest of it has waited for the target latency. Starting `ready` tasks
-that take `service` each within the time that is left needs `ready * service / left` slots; what runs keeps its own. The
-time left is what the oldest has not waited yet, but at least a quarter of the target, so that a queue that is late is
-caught up with by a bounded effort. More slots than there are ready tasks, or than a rate lets start, would be idle, so they are not
-asked for. Work that a limit, a pause or a backoff holds back is not ready: more workers would not make it so.
+Ready tasks should start before the oldest has waited for the target latency. Starting `ready` tasks of duration `service`
+within the remaining time needs `ready * service / left` slots; running tasks keep theirs. The remaining time is the target
+minus the wait of the oldest, but at least a quarter of the target, so that a late queue catches up with bounded effort. Slots
+beyond the number of ready tasks, or beyond a rate, would be idle and are not requested. Tasks held by a limit, a pause or a
+backoff are not ready: more workers would not help.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from treadle.model.lists import MOST_WORKERS, LaneRule, check_count
 from treadle.model.tasks import Task
 
 LEAST_LEFT = 0.25
-"""The part of the target that is always left to start what is ready."""
+"""The fraction of the target that always remains to start ready tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One lane as it is now. Durations are milliseconds; `service_for` None: none of its tasks has ended lately."""
+    """The current load of one lane. Durations are milliseconds; `service_for` is None if no task has ended recently."""
 
     ready: int
     running: int
     oldest_for: int = 0
     service_for: float | None = None
     rate: float | None = None
-    """Tasks a second that may be started, or None."""
+    """Tasks per second that may start, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How many workers there should be, and what that was made from."""
+    """The desired number of workers and its inputs."""
 
     desired: int
     workers: int
-    """Live servers that serve it now."""
+    """Live servers that serve the list now."""
     concurrency: int
     """Slots of one worker."""
     ready: int
@@ -53,7 +53,7 @@ class Scaling:
 
 
 def slots_for(load: Load, target_for: int) -> int:
-    """Slots that the lane needs now; where nothing is known of its tasks' time, one more than run, and then one looks again."""
+    """Slots that the lane needs now; without known service times, one more than is running, then the next reading decides."""
     if load.ready <= 0:
         return load.running
     if load.service_for is None:
@@ -68,16 +68,16 @@ def slots_for(load: Load, target_for: int) -> int:
 def desired_workers(
     loads: Iterable[Load], *, target_for: int, concurrency: int, minimum: int = 0, maximum: int = MOST_WORKERS
 ) -> int:
-    """Workers of `concurrency` slots that all these lanes together need, within the bounds.
+    """Workers of `concurrency` slots that these lanes need together, within the bounds.
 
-    It never falls when there is more to do, when that is older or when tasks take longer, and never rises with the target.
+    Monotonic: never falls with more, older or longer tasks, and never rises with the target.
     """
     slots = sum(slots_for(load, target_for) for load in loads)
     return min(max(math.ceil(slots / concurrency), minimum), maximum)
 
 
 def check_bounds(target_for: int, concurrency: int | None, minimum: int, maximum: int) -> None:
-    """Refuse bounds that make no sense."""
+    """Raise `InvalidInput` for invalid bounds."""
     if target_for < 1:
         raise InvalidInput("The target latency must be a millisecond or more.")
     if concurrency is not None:
@@ -87,7 +87,7 @@ def check_bounds(target_for: int, concurrency: int | None, minimum: int, maximum
 
 
 def service_for(tasks: Sequence[Task]) -> float | None:
-    """Mean milliseconds from the last claim of ended tasks to their end, or None for none."""
+    """Mean milliseconds from the last claim to the end of these tasks, or None without tasks."""
     took = [
         max(task.finished_at - task.claimed_at, 0) for task in tasks if task.finished_at is not None and task.claimed_at is not None
     ]
@@ -95,7 +95,7 @@ def service_for(tasks: Sequence[Task]) -> float | None:
 
 
 def load_of(depth: LaneDepth, rule: LaneRule, ends: Sequence[Task], now: int) -> Load:
-    """A lane's load, from what a store tells and the tasks that ended last; of a paused lane nothing is ready."""
+    """The load of a lane, from its depth and its last finished tasks; a paused lane has no ready tasks."""
     service = service_for([task for task in ends if task.lane_id == depth.lane_id])
     if rule.paused or depth.oldest_due_at is None:
         return Load(0, depth.running, 0, service, rule.rate)
@@ -105,7 +105,7 @@ def load_of(depth: LaneDepth, rule: LaneRule, ends: Sequence[Task], now: int) ->
 def scaling(
     loads: Sequence[Load], *, target_for: int, workers: int, concurrency: int, minimum: int = 0, maximum: int = MOST_WORKERS
 ) -> Scaling:
-    """The signal: how many workers, and why."""
+    """The desired number of workers, with the reason."""
     desired = desired_workers(loads, target_for=target_for, concurrency=concurrency, minimum=minimum, maximum=maximum)
     ready, running = sum(load.ready for load in loads), sum(load.running for load in loads)
     oldest_for = max((load.oldest_for for load in loads), default=0)

@@ -1,4 +1,4 @@
-"""The one read service: what every interface shows comes from here, so that they cannot disagree."""
+"""The read service behind every interface: CLI, HTTP, MCP and dashboard all show the results of these reads."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from treadle.model.tasks import LogLine, Move, Server, Task
 PAGE_LIMIT = 1000
 _HOLDERS_SHOWN = 5
 _MOVES_LOOKED_AT, _ENDS_LOOKED_AT = 1000, 200
-"""The last moves of the log, and the last ends among them, from which it is told how long tasks take."""
+"""Limits on the last moves of the log, and on the finished tasks among them, used to measure service times."""
 _SHOWN = frozenset([*LIVE_TASK_STATES, *FINAL_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED])
 
 
 @dataclass(frozen=True, slots=True)
 class ShownServer:
-    """A server and its state as people see it."""
+    """A server and its displayed state."""
 
     server: Server
     state: str
@@ -43,7 +43,7 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """What it takes to say how many workers a list could use."""
+    """The inputs of the autoscaling signal."""
 
     rules: list[LaneRule]
     depths: list[LaneDepth]
@@ -60,7 +60,7 @@ class _Scene:
         minimum: int = 0,
         maximum: int = MOST_WORKERS,
     ) -> Scaling:
-        """The signal for those lanes of the list."""
+        """The signal for these lanes of the list."""
         lanes = {rule.lane_id: rule for rule in rules}
         loads = [load_of(depth, lanes[depth.lane_id], self.ends, self.now) for depth in self.depths if depth.lane_id in lanes]
         live = [
@@ -75,7 +75,7 @@ class _Scene:
 
 
 class Reads:
-    """Reads of one namespace; nothing here changes anything."""
+    """Reads of one namespace; changes nothing."""
 
     def __init__(
         self,
@@ -128,13 +128,13 @@ class Reads:
         return await self._store.list_moves((await self.get_task(task_id)).id)
 
     async def list_events(self, which: EventFilter, *, after_seq: int | None = None, limit: int = 100) -> EventPage:
-        """What happened after a seq, or, without one, last; see `kernel.reads.event_pages`."""
+        """A page of events after a seq, or without one the latest; see `kernel.reads.event_pages`."""
         if after_seq is None:
             return await last_page(self._store, self._namespace, which, limit)
         return await page_after(self._store, self._namespace, which, after_seq, limit)
 
     async def list_lines(self, task_id: str, limit: int = 100) -> list[LogLine]:
-        """What the task's handlers wrote, oldest first."""
+        """The task's log lines, oldest first."""
         return await self._store.list_lines((await self.get_task(task_id)).id, limit)
 
     async def list_servers(self) -> list[ShownServer]:
@@ -154,12 +154,12 @@ class Reads:
         return await self.explain(await self.get_task(task_id))
 
     async def explain(self, task: Task) -> Reason:
-        """The reason for the state of a task that was read already."""
+        """The reason for the state of a task already read."""
         servers = await self._store.list_servers()
         return why(task, servers, await self._store.now(), around=await self._around(task))
 
     async def _around(self, task: Task) -> Around:
-        """What is said about the task's lane, list and limit key, where that may be what it waits for."""
+        """The settings of the task's lane, list and limit key, if they can be its reason to wait."""
         awaiting = task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL)
         if not task.finished and awaiting and task.wake_at is not None and self._why_awaiting is not None:
             return Around(waits_for=await self._why_awaiting(task))
@@ -174,7 +174,7 @@ class Reads:
         return Around(rule, policy, limit, await self._store.list_admitted(task.namespace, task.limit_key, _HOLDERS_SHOWN))
 
     async def overview(self) -> Overview:
-        """Depth of every lane of the namespace, and what has finished."""
+        """Depth of every lane of the namespace, and the counts of finished tasks."""
         depths = [depth for depth in await self._store.list_depths() if depth.lane.namespace == self._namespace]
         return Overview(depths, await self._store.count_finished())
 
@@ -188,11 +188,10 @@ class Reads:
         minimum: int = 0,
         maximum: int = MOST_WORKERS,
     ) -> Scaling:
-        """How many workers the list (or one name in it) could use, so that what is ready starts within `target_latency`.
+        """The number of workers the list (or one name in it) could use, so that ready tasks start within `target_latency`.
 
-        `concurrency` is that of one worker; by default that of the live servers of the list, or 1 where there is none. How
-        long tasks take is told from those that ended last (200 at most, among the last 1000 moves of the store): of a name
-        that is not among them nothing is known.
+        `concurrency` is that of one worker; by default that of the list's live servers, or 1. Service times come from the last
+        finished tasks (up to 200, among the last 1000 moves of the store); a name without any is unknown.
         """
         check_name(task_list, "task list")
         target_for = milliseconds(target_latency, "target_latency", positive=True)
@@ -202,7 +201,7 @@ class Reads:
         return scene.scaling(task_list, rules, target_for, concurrency, minimum, maximum)
 
     async def desired_by_list(self) -> dict[str, Scaling]:
-        """As `desired_workers`, of every list that has ever had a task for a handler, from one look."""
+        """Like `desired_workers`, for every list that ever had a handler's task, from one set of reads."""
         scene = await self._scene()
         rules: dict[str, list[LaneRule]] = {}
         for rule in scene.rules:
@@ -221,7 +220,7 @@ class Reads:
         return _Scene(rules, depths, ends, await self._store.list_servers(), await self._store.now())
 
     async def _list_last_ends(self) -> list[Task]:
-        """The tasks of the namespace that were the last to complete or fail; no backlog and no history makes this longer."""
+        """The last completed or failed tasks of the namespace; bounded regardless of backlog and history."""
         last_seq = await self._store.find_last_seq()
         events = await self._store.list_events(max(last_seq - _MOVES_LOOKED_AT, 0), last_seq, _MOVES_LOOKED_AT)
         ended = [

@@ -1,8 +1,8 @@
-"""How fast work gets done: what tasks came to in each minute of the last hour, in the whole store.
+"""Throughput: the outcomes of tasks per minute for the last hour, in the whole store.
 
-The moves themselves are counted, by their seqs, so the numbers are the same whichever process is asked and whoever did the
-work. What has been counted is remembered: a look counts what is new, and goes on backwards for a moment where the hour has
-not been reached yet. So no look takes long, whatever the history; and how far back the numbers reach is part of the answer.
+The numbers count the moves themselves, by seq, so every process returns the same ones. Counted moves are cached: a read counts
+new moves, and continues backwards for a moment until it has reached the full hour. So no read takes long, whatever the history,
+and the result states how far back it reaches.
 """
 
 from __future__ import annotations
@@ -19,35 +19,34 @@ from treadle.model.states import TaskState
 MINUTE_FOR = 60_000
 MINUTES = 60
 PAGE = 5_000
-"""Seqs that are counted at once."""
+"""Number of seqs counted per query."""
 FAR_BEHIND = 50_000
-"""When so many seqs have been given since the last look, counting begins anew: that is quicker than to catch up."""
+"""Number of new seqs since the last read beyond which counting starts over: that is faster than catching up."""
 WITHIN = 0.05
-"""Seconds that a look spends on going back."""
+"""Seconds that a read spends on counting backwards."""
 LATE_FOR = 15.0
-"""Seconds after which no move can come any more with a seq before one that was seen (D9)."""
+"""Seconds after which no move can appear with a seq before a visible one (D9)."""
 FRESH_FOR = 2.0
-"""Seconds for which a look serves all who ask."""
+"""Seconds for which concurrent callers share a result."""
 WORK_KINDS = frozenset({HANDLER, FUNCTION, SCRIPT, GOAL_RUN})
-"""What users brought; the engine's own tasks are not counted."""
+"""Kinds of user work; the engine's own tasks are not counted."""
 
 
 @dataclass(slots=True)
 class Minute:
-    """What tasks came to from `at` until a minute later."""
+    """The outcomes of tasks within the minute from `at`."""
 
     at: int
     completed: int = 0
     failed: int = 0
     retried: int = 0
-    """Attempts that failed and are tried again."""
+    """Failed attempts that will be retried."""
     taken_over: int = 0
-    """Attempts whose lease ran out."""
+    """Attempts whose lease expired."""
     waited_for: int = 0
-    """The longest that a task had been due when it was first taken, of those that ended in this minute."""
+    """The longest wait from due to first claim, of the tasks that ended in this minute."""
 
     def add(self, tally: Tally) -> None:
-        """Count it."""
         if tally.to_state == TaskState.COMPLETED:
             self.completed += tally.times
         elif tally.to_state == TaskState.FAILED:
@@ -61,14 +60,14 @@ class Minute:
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """The minutes, oldest first, the last one still running; what came before `since_at` has not been counted yet."""
+    """The minutes, oldest first, the last one still running; moves before `since_at` are not counted yet."""
 
     minutes: tuple[Minute, ...]
     since_at: int
 
     @property
     def whole(self) -> bool:
-        """Whether all of it has been counted."""
+        """Whether the whole hour is counted."""
         return self.since_at <= self.minutes[0].at
 
 
@@ -86,12 +85,12 @@ class Pace:
 
     def _forget(self) -> None:
         self._kept: dict[int, Minute] = {}
-        self._first = self._last = -1  # the seqs that are in `_kept`: after the one, up to the other
+        self._first = self._last = -1  # the seqs in `_kept`: after the first, up to the last
         self._oldest: int | None = None
         self._marks: list[tuple[float, int]] = []
 
     async def last_hour(self) -> Hour:
-        """The last hour as it is now; those who ask at once share a look."""
+        """The last hour as of now; concurrent callers share a read."""
         async with self._looking:
             if self._hour is None or self._clock.monotonic() >= self._until:
                 self._hour = await self._look()
@@ -126,7 +125,7 @@ class Pace:
         return Hour(tuple(minutes.values()), since_at)
 
     def _settled(self, began: float, last: int) -> int:
-        """Up to which seq nothing more can come."""
+        """The seq up to which no further move can appear."""
         if self._store.seqs_in_order:
             return last
         self._marks.append((began, last))

@@ -1,11 +1,12 @@
-"""Advancing runs: what a task of a run came to is taken in, decided on by the evaluator, and committed with its settle.
+"""The advancer: takes the result of a run's task, lets the evaluator decide, and commits the next steps with the settlement.
 
-Inline and optimistic. Results of one run that arrive while it is being advanced wait and go together with the next
-advance (one run is advanced by one coroutine of a process at a time); between processes the run's version decides. Who
-finds that it has moved on looks again, and after a few times leaves the result in the step's inbox, with a task of kind
-`afl.advance` that will take it in. So a settle either advances its run or leaves a task that does: there is no flag to lose.
+It works inline and optimistically. Results of one run that arrive while it is being advanced wait for the next advance (per
+process, one coroutine advances a run at a time); between processes the run's version decides. If the run has moved on, the
+advancer reads it again; after a few attempts it leaves the result in the step's inbox with a task of kind `afl.advance` that
+will process it. So a settlement either advances its run or leaves a task that does: there is no flag to lose.
 
-What was read and written last is remembered by run, so that a chain of steps reads nothing; the guard makes that safe.
+A cache keeps the last known rows of each run, so that a chain of steps reads nothing; the guard on the run's version makes that
+safe.
 """
 
 from __future__ import annotations
@@ -53,19 +54,19 @@ from treadle.model.tasks import Born, Claim, LogLine, NewTask, Task
 from treadle.model.values import Json, decode
 
 BATCH = 250
-"""Results of one run that are taken in by one advance."""
+"""Limit on the results that one advance processes."""
 
 _TRIES = 3
 _ENDS = (Finished, Errored)
 _REMEMBERED_RUNS = 2000
 _REMEMBERED_ROWS = 2000
-"""Rows of one run that are remembered, at most; of a bigger one nothing is."""
+"""Limit on the cached rows of one run; larger runs are not cached."""
 _REMEMBERED_IN_ALL = 100_000
 
 
 @dataclass(slots=True)
 class Known:
-    """A run, and what of its steps has been loaded, as of the run's version."""
+    """A run with the steps loaded so far, as of the run's version."""
 
     run: Run
     view: View
@@ -75,7 +76,7 @@ class Known:
 
 @dataclass(slots=True)
 class _Wish:
-    """Something to take in, under its guard; `answer` is set when it is committed."""
+    """Events to process under a guard; `answer` is set after the commit."""
 
     guard: Claim | Seen | None
     finish: Finish | None
@@ -83,20 +84,20 @@ class _Wish:
     answer: asyncio.Future[Answer]
     task: Task | None = None
     fresh: bool = False
-    """Inboxes must be looked at."""
+    """Whether the inboxes must be read."""
     rows: tuple[Row, ...] = ()
-    """What is stored with the end of the task."""
+    """Further rows to commit with the end of the task."""
     values: dict[str, Json] = field(default_factory=dict)
-    """Big values that the events refer to, by digest."""
+    """Large values that the events refer to, by digest."""
     ignored: list[str] = field(default_factory=list)
-    """Why events changed nothing, once it is answered."""
+    """Reasons why events were ignored, once answered."""
     actor: str | None = None
     repair: int | None = None
-    """The version of the run at which something was found missing: a `repair` is logged, and made at that version only."""
+    """The version of the run for which a repair was decided; it is logged and applies to that version only."""
 
 
 class Advancer:
-    """Advances the runs of one process. `on_line` gets what flows log, `on_finished` the ids of runs that ended."""
+    """Advances the runs of one process. `on_line` receives log lines of flows, `on_finished` the ids of finished runs."""
 
     def __init__(
         self,
@@ -121,17 +122,14 @@ class Advancer:
         self._known_rows: dict[str, int] = {}
         self._rows_in_all = 0
         self.driven: dict[str, Born] = {}
-        """Runs that somebody drives here: the tasks of their handlers are born taken by whoever that is."""
+        """Runs driven by a caller in this process: their handler tasks are preclaimed by that owner."""
         self.on_line: list[Callable[[LogLine], None]] = []
         self.on_finished: list[Callable[[str], None]] = []
 
-    # what others ask for
+    # requests
 
     def settle(self, task: Task, guard: Claim | Seen, finish: Finish, more: tuple[Row, ...] = ()) -> Coroutine[Any, Any, Answer]:
-        """Commit the end of a run's task, and what follows from it for the run; the result comes as plain JSON.
-
-        `more` is stored with it.
-        """
+        """Commit the end of a run's task with its consequences for the run and the rows in `more`; the result is plain JSON."""
         events: tuple[Event, ...] = ()
         rows: tuple[Row, ...] = ()
         values: dict[str, Json] = {}
@@ -154,10 +152,10 @@ class Advancer:
         return self._take_in(task.run_id or "", wish)
 
     async def offer(self, run_id: str, *events: Event, actor: str | None = None, repair: int | None = None) -> list[str]:
-        """Advance the run by what happened to it otherwise, and by what is in its inboxes; why events changed nothing.
+        """Advance the run by other events and by the contents of its inboxes; returns the reasons of ignored events.
 
-        With `repair` the events put right what the run lacked at that version, and a move in its log says so; `Stale` if
-        it is at another one by now. Raises `Refused` while the run is paused.
+        With `repair`, the events restore missing parts of the run at that version, and a move in its log records it; raises
+        `Stale` if the run is at another version. Raises `Refused` while the run is paused.
         """
         wish = _Wish(None, None, events, _future(), fresh=True, actor=actor, repair=repair)
         await self._take_in(run_id, wish)
@@ -170,7 +168,7 @@ class Advancer:
             return await wish.answer
         self._waiting[run_id] = [wish]
         try:
-            if isinstance(wish.guard, Claim):  # who settles does it himself; others may go away before it is done
+            if isinstance(wish.guard, Claim):  # the settling worker advances inline; other callers may be canceled
                 await self._advance_next(run_id)
         except asyncio.CancelledError:
             self._waiting[run_id] = [each for each in self._waiting[run_id] if not each.answer.done()]
@@ -180,7 +178,7 @@ class Advancer:
         return await wish.answer
 
     def _go_on(self, run_id: str) -> None:
-        """See to what waits for the run, if anything does."""
+        """Process the waiting requests of the run, if any."""
         if not self._waiting[run_id]:
             del self._waiting[run_id]
             return
@@ -189,7 +187,7 @@ class Advancer:
         drain.add_done_callback(self._drains.discard)
 
     def remember(self, known: Known) -> None:
-        """Keep what is known of a run for its next advance, if it is still small and going on."""
+        """Cache the run for its next advance, if it is small and unfinished."""
         run_id, rows = known.run.id, len(known.view.rows)
         self.forget(run_id)
         if known.run.state != RunState.RUNNING or rows > _REMEMBERED_ROWS:
@@ -201,14 +199,14 @@ class Advancer:
             self.forget(next(iter(self._known)))
 
     def forget(self, run_id: str) -> None:
-        """Look at the store the next time: somebody else changed the run."""
+        """Drop the cached run: someone else has changed it."""
         if self._known.pop(run_id, None) is not None:
             self._rows_in_all -= self._known_rows.pop(run_id)
 
     # one run
 
     async def _drain(self, run_id: str) -> None:
-        """Advance the run until nothing waits for it here."""
+        """Advance the run until no request is left."""
         try:
             while self._waiting[run_id]:
                 await self._advance_next(run_id)
@@ -217,7 +215,7 @@ class Advancer:
                 wish.answer.cancel()
 
     async def _advance_next(self, run_id: str) -> None:
-        """Advance the run by what has waited longest, and whatever can go with it."""
+        """Advance the run by its oldest waiting requests."""
         wishes = self._waiting[run_id]
         count = _batch_size(wishes)
         batch, self._waiting[run_id] = wishes[:count], wishes[count:]
@@ -239,7 +237,7 @@ class Advancer:
             await self._leave(batch, error)
 
     async def _attempt(self, run_id: str, batch: list[_Wish]) -> None:
-        """Advance the run once; raises `Stale` if it has moved on. Wishes whose claims are lost leave the batch."""
+        """Advance the run once; raises `Stale` if it has moved on. Requests with lost claims leave the batch."""
         known: Known | None = None
         try:
             known = await self._look(run_id, fresh=any(wish.fresh for wish in batch))
@@ -273,7 +271,7 @@ class Advancer:
         return None
 
     async def _look(self, run_id: str, *, fresh: bool) -> Known | None:
-        """What is remembered of the run, or its row and inboxes from the store."""
+        """The cached run, or its row and inboxes from the store."""
         if not fresh and (known := self._known.get(run_id)) is not None:
             return known
         run = await self._store.find_run(run_id)
@@ -320,7 +318,7 @@ class Advancer:
         return answer
 
     async def evaluate(self, known: Known, events: Sequence[Event]) -> Changes:
-        """What follows from the events, loading what the evaluator needs to see."""
+        """Evaluate the events, loading the rows that the evaluator asks for."""
         program = await self._flows.program(known.run.flow_id)
         ref = RunRef(id=known.run.id, workflow=known.run.workflow, rows=known.run.steps)
         near = [event.step_id for event in events if isinstance(event, _ENDS)]
@@ -332,7 +330,7 @@ class Advancer:
         return result
 
     async def _load(self, known: Known, need: Need, near: Sequence[str] = ()) -> None:
-        """Bring what is needed into the view."""
+        """Load the requested rows into the view."""
         view = known.view
         if near or need.rows or need.children_of:
             steps = await self._store.load_steps(known.run.id, near, need.rows, need.children_of)
@@ -346,7 +344,7 @@ class Advancer:
 
     @staticmethod
     def _complete(view: View, rows: Sequence[StepRow], near: Sequence[str], asked: Sequence[str]) -> None:
-        """Note whose children are all loaded now: those asked for, and everything near that is no foreach."""
+        """Mark parents whose children are all loaded: those asked for, and everything near except foreach blocks."""
         complete: dict[str, list[StepRow]] = {row_id: [] for row_id in asked}
         by_id = {row.id: row for row in rows}
         for step_id in near:
@@ -364,14 +362,14 @@ class Advancer:
     def _submit(
         self, run: Run, batch: Sequence[_Wish], tasks: tuple[NewTask, ...], rows: tuple[Row, ...]
     ) -> asyncio.Future[Answer]:
-        """Commit the end of all tasks of the batch with what follows, if the run is still where it was."""
+        """Commit the end of all tasks of the batch with the changes, if the run is still at its version."""
         rows = once([*(row for wish in batch for row in wish.rows), *rows])
         also = tuple((wish.guard, wish.finish) for wish in batch[1:] if isinstance(wish.guard, Claim) and wish.finish)
         unit = Unit(batch[0].guard, batch[0].finish, tasks, also, RunGuard(run.id, run.version), rows)
         return self._committer.submit(unit)
 
     def committed(self, known: Known, changes: Changes, stored: Sequence[StepRow]) -> None:
-        """Bring what is known up to what was committed, and tell who waits."""
+        """Update the cache to the committed state and notify listeners."""
         run, view = known.run, known.view
         state = run.state if changes.status is None else changes.status.value
         known.run = msgspec.structs.replace(run, version=run.version + 1, state=state, steps=run.steps + len(changes.created))
@@ -394,14 +392,15 @@ class Advancer:
     # when the run cannot be advanced now
 
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
-        """What to store with the end of a run's task that an operator brought about."""
+        """Return the tasks and rows to store with the end of a run's task that an operator ended."""
         run = await self._store.find_run(task.run_id or "")
         return ((), ()) if run is None or run.finished else left_behind(task, finish, self._value_store)
 
     async def _leave_for_resume(self, run: Run, batch: Sequence[_Wish]) -> Answer:
-        """Settle the tasks of a paused run and leave what they came to, with one held task that looks when it goes on.
+        """Settle the tasks of a paused run, store their results in inboxes, and leave one held task that processes them after
+        the resume.
 
-        Under the run's guard, so that whoever resumes it either finds that task or goes first.
+        The run's guard ensures that a concurrent resume either finds that task or comes first.
         """
         if batch[0].finish is None:
             raise Refused(f"The run {run.id} is paused; resume it first.")
@@ -419,7 +418,7 @@ class Advancer:
         return answer
 
     async def _leave(self, batch: Sequence[_Wish], otherwise: Exception) -> None:
-        """Settle each task by itself and leave what it came to for later; who has nothing to settle is told `otherwise`."""
+        """Settle each task alone and leave its result in the inbox; requests without a task fail with `otherwise`."""
         answers = []
         reach("leave.before_commit")
         for wish in batch:
@@ -433,7 +432,7 @@ class Advancer:
         reach("leave.after_commit")
 
     async def _settle_alone(self, batch: Sequence[_Wish], why: Exception | str) -> None:
-        """The run is over, or gone: end the tasks, and nothing follows."""
+        """The run is finished or gone: end the tasks without consequences."""
         answers = []
         for wish in batch:
             if wish.guard is not None and wish.finish is not None:
@@ -451,7 +450,7 @@ class Advancer:
         return now is not None and now.version != run.version
 
     async def _evaluator_failed(self, run_id: str, batch: Sequence[_Wish], error: Exception) -> None:
-        """The result of a handler is kept whatever the evaluator does (D60); the advance task fails loudly."""
+        """Keep handler results even if the evaluator fails (D60); the advance task fails loudly."""
         self.forget(run_id)
         self._emit(LoopError("evaluator", f"run {run_id} cannot be advanced: {error!r}"))
         loud = failure(Problem("evaluator_error", f"The run could not be advanced: {error}", type(error).__name__))
@@ -464,7 +463,7 @@ class Advancer:
         await self._leave(kept, error)
 
     def _inbox_event(self, step_id: str, inbox: str) -> Event:
-        """What was left in a step's inbox."""
+        """Decode the result in a step's inbox."""
         said = decode(self._value_store.plain(inbox))
         if said.get("error") is None:
             return Finished(step_id, self._value_store.unfold(said.get("result")), said.get("task_id"))
@@ -472,7 +471,7 @@ class Advancer:
 
 
 class _EvaluatorFailed(Exception):
-    """What the evaluator, or what feeds it, raised."""
+    """Wraps an exception of the evaluator or its inputs."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -480,7 +479,7 @@ class _EvaluatorFailed(Exception):
 
 
 def _batch_size(wishes: Sequence[_Wish]) -> int:
-    """How many may be taken in together: those under claims; an operator's or agent's act goes by itself."""
+    """The number of requests to process together: all under claims; an operator's or agent's request goes alone."""
     count = 0
     while count < min(len(wishes), BATCH) and isinstance(wishes[count].guard, Claim):
         count += 1
@@ -488,14 +487,14 @@ def _batch_size(wishes: Sequence[_Wish]) -> int:
 
 
 def _goes_on(run: Run, batch: Sequence[_Wish]) -> bool:
-    """Whether anything can follow for the run: it is not over, or a retry wants it to go on."""
+    """Whether the run can advance: it is unfinished, or the batch retries it."""
     if run.state == RunState.FAILED:
         return any(isinstance(event, RetryStep) for wish in batch for event in wish.events)
     return not run.finished
 
 
 def _without_lost(batch: Sequence[_Wish], answer: Answer) -> list[_Wish]:
-    """The wishes whose claims still hold; the others are told. Without a list of the lost, it is the only one."""
+    """Answer the requests with lost claims and return the rest. Without a list of lost claims, the first one is lost."""
     kept = []
     guarded = [wish for wish in batch if wish.guard is not None]
     lost = set(answer.lost) or {guarded[0].guard.task_id if guarded and guarded[0].guard else ""}
@@ -514,7 +513,7 @@ def _errored(step_id: str, error: str | None, task_id: str | None) -> Errored:
 
 
 def _done(wish: _Wish, changes: Changes) -> list[Event]:
-    """The events of the wish that changed something."""
+    """The events of the request that changed something."""
     ignored = [each.event for each in changes.ignored]
     return [event for event in wish.events if not any(event is each for each in ignored)]
 

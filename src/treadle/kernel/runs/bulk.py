@@ -1,4 +1,4 @@
-"""What operators do to many runs: by a filter, page by page, newest first; what a run refuses is told, and the rest goes on."""
+"""Bulk operations on runs: by filter, page by page, newest first; refusals are reported and the rest continues."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ ACTIONS = ("pause", "resume", "cancel", "retry")
 
 @dataclass(frozen=True, slots=True)
 class BulkPage:
-    """What was done on one page; `next_before` is where the next one begins, None at the end."""
+    """The result of one page; `next_before` is the cursor of the next one, None at the end."""
 
     matched: int
-    """Runs that fit, this page's among them, before anything was done."""
+    """Number of matching runs before the operation, including this page."""
     done: list[str]
     refused: list[tuple[str, TreadleError]]
     next_before: str | None
 
 
 class BulkRuns:
-    """Bulk acts on the runs of one namespace."""
+    """Bulk operations on the runs of one namespace."""
 
     def __init__(self, runs: Runs, reads: RunReads) -> None:
         self._runs = runs
@@ -45,9 +45,9 @@ class BulkRuns:
         reason: str | None = None,
         **which: Any,
     ) -> BulkPage:
-        """Do it to the next `limit` runs that fit and from whose state it is possible; filters as for `RunReads.runs_like`.
+        """Apply the action to the next `limit` matching runs whose state allows it; filters as for `RunReads.runs_like`.
 
-        With `dry_run` nothing is done, and `matched` says to how many it would be.
+        With `dry_run` nothing changes, and `matched` is the number of affected runs.
         """
         if action not in ACTIONS:
             raise InvalidInput(f"Unknown action {action!r}; there are {', '.join(ACTIONS)}.")

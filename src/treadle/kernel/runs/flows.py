@@ -1,4 +1,4 @@
-"""Flows: AFL sources compiled together, known by the digest of what they mean, and published under names."""
+"""Flows: AFL sources compiled together, identified by a digest of their meaning, and published under names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Source = tuple[str, str]
 _SOURCES_LIMIT = 64 * 1024 * 1024
 _PROGRAMS = 64
 _COMPILED_LIMIT = 4 * 1024 * 1024
-"""Characters of sources whose programs are kept; a program takes many times as much memory."""
+"""Limit on the characters of sources with cached programs; a program takes much more memory."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -36,7 +36,7 @@ Made = tuple[Flow, Program, "Compiled"]
 
 
 class Flows:
-    """Compiles, stores and finds flows of one namespace; keeps the programs in use in memory."""
+    """Compiles, stores and finds the flows of one namespace; caches programs in use."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class Flows:
         self._programs: OrderedDict[str, Program] = OrderedDict()
         self._compiled: OrderedDict[tuple[Source, ...], Made] = OrderedDict()
         self._adopted: OrderedDict[str, None] = OrderedDict()
-        """Flows that were adopted here lately: about to be run, and this namespace's whoever stored them first."""
+        """Flows recently adopted here, about to be run: they belong to this namespace regardless of the first to store them."""
         self._working = asyncio.Lock()
 
     def compile(self, sources: Sequence[Source]) -> tuple[Flow, Program, Compiled]:
-        """The flow of the sources, not stored yet; `InvalidFlow` with all diagnostics if they do not compile."""
+        """Compile the sources into a flow that is not stored yet; raises `InvalidFlow` with all diagnostics."""
         key = _key(sources)
         if (known := self._compiled.get(key)) is not None:
             self._compiled.move_to_end(key)
@@ -67,18 +67,18 @@ class Flows:
         return self._keep(key, self._make(key))
 
     async def compile_aside(self, sources: Sequence[Source]) -> tuple[Flow, Program, Compiled]:
-        """As `compile`, in a thread: large sources take seconds, in which the loop has leases to renew and others to serve."""
+        """Like `compile`, in a thread: large sources take seconds, during which the event loop must renew leases."""
         key = _key(sources)
         return self.compile(key) if key in self._compiled else self._keep(key, await self.aside(self._make, key))
 
     async def check_aside(self, sources: Sequence[Source]) -> Compiled:
-        """What compiling the sources comes to, be it a program or what is wrong with them; in a thread."""
+        """Compile the sources in a thread and return the program or the diagnostics."""
         key = _key(sources)
         known = self._compiled.get(key)
         return await self.aside(_check, key) if known is None else known[2]
 
     async def aside(self, work: Callable[[T], R], given: T) -> R:
-        """What long work on sources comes to, done in a thread and one at a time: more would only slow down everything else."""
+        """Run long work on sources in a thread, one at a time."""
         async with self._working:
             return await asyncio.to_thread(work, given)
 
@@ -96,7 +96,7 @@ class Flows:
         return flow, Program.load(compiled.program), compiled
 
     def _keep(self, key: tuple[Source, ...], made: Made) -> Made:
-        """Remember what was made, while there is room."""
+        """Cache the result, within the limit."""
         flow, program, _ = made
         self._remember(flow.id, program)
         self._compiled[key] = made
@@ -105,14 +105,14 @@ class Flows:
         return made
 
     async def publish(self, name: str, sources: Sequence[Source], *, actor: str = "operator") -> FlowVersion:
-        """Store the flow under the next version of the name; what runs in flight are pinned to does not change."""
+        """Store the flow under the next version of the name; runs in progress keep their pinned version."""
         check_name(name, "flow name")
         flow, _, _ = await self.compile_aside(sources)
         await self._committer.submit(Unit(rows=(PutFlow(flow),)), self._patience)
         return await self._store.publish_flow(self._namespace, name, flow.id, actor)
 
     async def adopt(self, program: Mapping[str, Any]) -> Flow:
-        """Store a compiled program that came without its sources; `InvalidProgram` if it is none."""
+        """Store a compiled program that came without sources; raises `InvalidProgram` if it is invalid."""
         loaded = Program.load(program)
         from treadle.lang.compiler import digest_of
         from treadle.lang.encode import encode_program
@@ -133,8 +133,8 @@ class Flows:
     async def get_flow(self, name: str, version: int | None = None) -> Flow:
         """The flow of a digest, or of a name published in this namespace (its newest version by default).
 
-        A digest says what a flow means, and a flow is stored once. It is a namespace's own that stored it first, and that has
-        published or run it since; to all others it is not there.
+        A flow is stored once, whatever the namespace. It belongs to the namespace that stored it first and to those that have
+        published or run it; others do not find it.
         """
         flow = await self._store.find_flow(name) if version is None else None
         if flow is not None and not await self._is_own(flow):
@@ -147,7 +147,7 @@ class Flows:
         return flow
 
     async def _is_own(self, flow: Flow) -> bool:
-        """Whether the flow was stored by this namespace, or runs or stands under a name in it."""
+        """Whether this namespace stored, published or ran the flow."""
         if flow.namespace == self._namespace or flow.id in self._adopted:
             return True
         if await self._store.list_runs(RunFilter(namespace=self._namespace, flow_ids=(flow.id,)), 1):
@@ -162,13 +162,13 @@ class Flows:
         return await self._store.list_flow_versions(self._namespace, name)
 
     async def list_ids(self, name: str) -> list[str]:
-        """The digests of all versions of a name, or the digest itself; `FlowNotFound` for what is neither."""
+        """The digests of all versions of a name, or the digest itself; raises `FlowNotFound`."""
         if versions := await self._store.list_flow_versions(self._namespace, name):
             return list(dict.fromkeys(each.flow_id for each in versions))
         return [(await self.get_flow(name)).id]
 
     def sources(self, flow: Flow) -> list[Source]:
-        """What the flow was compiled from."""
+        """The sources of the flow."""
         return [(name, text) for name, text in decode(self._value_store.plain(flow.sources))]
 
     async def program(self, flow_id: str) -> Program:
@@ -198,13 +198,13 @@ def _size(key: tuple[Source, ...]) -> int:
 
 
 def _check(key: tuple[Source, ...]) -> Compiled:
-    from treadle.lang import compile_sources  # the parser is loaded by those who compile
+    from treadle.lang import compile_sources  # only callers that compile load the parser
 
     return compile_sources(list(key))
 
 
 def find_workflow(program: Program, name: str | None) -> Facet:
-    """The workflow of that qualified or unambiguous short name; without a name, the only one there is."""
+    """The workflow of that qualified or unambiguous short name; without a name, the only workflow."""
     if name is None and len(program.workflows) == 1:
         return program.workflows[0]
     workflow = None if name is None else program.find_workflow(name)

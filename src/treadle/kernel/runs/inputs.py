@@ -1,4 +1,4 @@
-"""Do the inputs fit the workflow? Checked where people and programs start runs, before anything is stored (D59)."""
+"""Check the inputs against the workflow's parameters before anything is stored (D59)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from treadle.model.errors import InvalidInputs
 from treadle.model.values import Json
 
 _SHOWN = 5
-"""Misfits of one list that are named."""
+"""Limit on the mismatches reported for one list."""
 
 
 def check_inputs(program: Program, workflow: Facet, inputs: dict[str, Json], *, lenient: bool = False) -> None:
-    """Raise `InvalidInputs` that names everything missing, unknown or of a wrong type; `lenient` checks nothing."""
+    """Raise `InvalidInputs` with every missing, unknown or mistyped input; `lenient` checks nothing."""
     if lenient:
         return
     params = {param.name: param for param in workflow.params}
@@ -36,7 +36,7 @@ def check_inputs(program: Program, workflow: Facet, inputs: dict[str, Json], *, 
 
 
 def _misfits(program: Program, place: str, wanted: Type, value: Json) -> list[str]:
-    """What does not fit, with its place in the value."""
+    """The mismatches, each with its place in the value."""
     if isinstance(wanted, ListType):
         if not isinstance(value, list):
             return [f"{place} must be a list, not {_kind(value)}"]

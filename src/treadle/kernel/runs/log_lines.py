@@ -1,4 +1,4 @@
-"""What flows log, as lines about their runs. Decides nothing, reads nothing."""
+"""Log lines of flows. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST_MESSAGE = 4096
 
 
 def flow_lines(run_id: str, changes: Changes, at: int) -> list[LogLine]:
-    """What each `sys.log` of the changes said."""
+    """One line per `sys.log` of the changes."""
     return [
         LogLine(
             task_id=entry.step_id,
@@ -26,6 +26,6 @@ def flow_lines(run_id: str, changes: Changes, at: int) -> list[LogLine]:
 
 
 def _shown(values: dict[str, Json]) -> str:
-    """What a flow logs, as JSON; a value that stands elsewhere is shown by its size."""
+    """The logged values as JSON; a separately stored value is shown by its size."""
     plain = {name: f"<{value.size} characters>" if isinstance(value, BlobRef) else value for name, value in values.items()}
     return encode(plain, "log", VALUE_LIMIT)

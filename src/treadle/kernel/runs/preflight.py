@@ -1,4 +1,4 @@
-"""Before a run starts: which handlers will it need, and who has them? Pure."""
+"""Handlers that a run will need and that no live server has. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from treadle.model.tasks import Server
 
 
 def needed_handlers(program: Program, workflow: Facet) -> list[str]:
-    """The event facets that the workflow can reach, in the order in which it reaches them."""
+    """The event facets that the workflow can reach, in order."""
     seen: dict[str, None] = {}
     left = [workflow]
     while left:
@@ -25,7 +25,7 @@ def needed_handlers(program: Program, workflow: Facet) -> list[str]:
 
 
 def missing_handlers(needed: Iterable[str], here: Iterable[str], servers: Sequence[Server], task_list: str, now: int) -> list[str]:
-    """Those of the needed that neither this process nor a live server of the task list has."""
+    """The needed handlers that neither this process nor a live server of the task list has."""
     served = set(here)
     for server in servers:
         if task_list in server.task_lists and shown_server_state(server, now) == "running":

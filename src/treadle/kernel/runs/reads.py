@@ -1,4 +1,4 @@
-"""What interfaces show of runs: pages of them, their steps in the order of the program, and why a run is where it is."""
+"""Reads of runs for interfaces: pages, steps in program order, and why a run waits."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from treadle.model.values import decode
 _STATES = tuple(state.value for state in RunState)
 _KINDS = ("workflow", "function")
 _NAMED = 3
-"""Live tasks that a reason speaks of."""
+"""Number of live tasks named in a reason."""
 _AT_ONCE = 20
-"""Queries that are on their way together."""
+"""Limit on concurrent queries."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownStep:
-    """A step and when it was made and last changed."""
+    """A step with its creation and last change."""
 
     row: StepRow
     created_at: int
@@ -44,7 +44,7 @@ class ShownStep:
 
 
 class RunReads:
-    """Reads of one namespace; nothing here changes anything."""
+    """Reads of one namespace; changes nothing."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class RunReads:
         return run
 
     async def usage(self, run_id: str) -> tuple[list[Usage], Budget | None]:
-        """What the run spent on models, oldest request first, and its budget."""
+        """The run's model usage, oldest request first, and its budget."""
         run = await self.get_run(run_id)
         return await self._store.list_usage(run.id), await self._store.find_budget(run.id)
 
@@ -89,11 +89,11 @@ class RunReads:
         return await self._store.list_runs(which, limit)
 
     async def count_runs(self, **which: Any) -> dict[str, int]:
-        """How many runs fit, by state, those of every state; filters as for `runs_like`."""
+        """Number of matching runs by state, for every state; filters as for `runs_like`."""
         if any(which.values()):
             found = await self._store.count_matching_runs(self.runs_like(**which))
         else:
-            found = await self._store.count_runs(self._namespace)  # which an index alone answers
+            found = await self._store.count_runs(self._namespace)  # answered from an index alone
         return {state: found.get(state, 0) for state in _STATES}
 
     def runs_like(
@@ -110,7 +110,7 @@ class RunReads:
         created_before: int | None = None,
         search: str | None = None,
     ) -> RunFilter:
-        """The filter for runs of this namespace; `search` is text in the name or the key, or the beginning of an id."""
+        """Build a run filter for this namespace; `search` matches text in the name or key, or the beginning of an id."""
         if unknown := [state for state in states if state not in _STATES]:
             raise InvalidInput(f"Unknown state {unknown[0]!r}; states of runs are {', '.join(_STATES)}.")
         if kind is not None and kind not in _KINDS:
@@ -134,13 +134,13 @@ class RunReads:
         return await self._store.list_moves((await self.get_run(run_id)).id)
 
     async def list_paths(self, run_id: str, step_ids: Iterable[str | None]) -> dict[str, str]:
-        """The paths of those steps of the run, by id."""
+        """The paths of these steps of the run, by id."""
         wanted = sorted({step_id for step_id in step_ids if step_id})
         rows = await self._store.load_steps(run_id, rows=wanted) if wanted else []
         return {step.id: show_step(step, self._value_store).path for step in rows}
 
     async def list_steps(self, run_id: str, limit: int = 10_000) -> list[ShownStep]:
-        """Up to `limit` steps and blocks of the run, each below what it belongs to, in the order of the program."""
+        """Up to `limit` steps and blocks of the run as a tree in program order."""
         run = await self.get_run(run_id)
         found: list[ShownStep] = []
         after: str | None = None
@@ -157,7 +157,7 @@ class RunReads:
         return list(in_order(found))
 
     async def get_step(self, run_id: str, step: str) -> StepRow:
-        """A step by its id, or by its path for people (`Checkout.orders[3].pay`), or `StepNotFound`."""
+        """A step by its id or its path (`Checkout.orders[3].pay`), or `StepNotFound`."""
         if "-" in step and "." not in step and "[" not in step:
             rows = await self._store.load_steps((await self.get_run(run_id)).id, rows=[parse_id(step, "step id")])
             if rows:
@@ -169,25 +169,25 @@ class RunReads:
         raise StepNotFound(step)
 
     async def list_live_tasks(self, run_id: str, limit: int = 50) -> list[Task]:
-        """Tasks of the run that are not finished, newest first."""
+        """Unfinished tasks of the run, newest first."""
         states = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
         return await self._store.list_tasks(TaskFilter(states=states, namespace=self._namespace, run_id=run_id), limit)
 
     async def list_lines(self, run_id: str, limit: int = 1000) -> list[LogLine]:
-        """The last lines that the flow, its handlers and agents wrote about the run, oldest first."""
+        """The last log lines of the run (flow, handlers, agents), oldest first."""
         run = await self.get_run(run_id)
         return sorted(await self._store.list_run_lines(run.id, limit), key=lambda line: line.at)
 
     async def page_lines(
         self, run_id: str, limit: int, before: int | None = None, after: int | None = None
     ) -> list[tuple[int, LogLine]]:
-        """Lines about the run with their numbers, in the order of writing: those after a number, or the last ones before one."""
+        """Numbered log lines of the run in order of writing: those after a number, or the last ones before one."""
         if not 0 < limit <= PAGE_LIMIT:
             raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
         return await self._store.page_run_lines((await self.get_run(run_id)).id, limit, before, after)
 
     async def list_awaited_signals(self, run_id: str) -> list[str]:
-        """The names of the signals that the function of a run waits for now; none for a workflow."""
+        """The names of the signals that a function's run waits for; none for a workflow."""
         run = await self.get_run(run_id)
         if run.finished or not is_function(run.flow_id):
             return []
@@ -195,7 +195,7 @@ class RunReads:
         return list(dict.fromkeys(step.name for step in waiting if step.state in (StepState.RUNNING, StepState.PENDING)))
 
     async def why(self, run_id: str) -> Reason:
-        """Why the run is where it is."""
+        """The reason why the run is in its state."""
         run = await self.get_run(run_id)
         tasks = [] if run.finished else await self.list_live_tasks(run.id)
         own = next((task for task in tasks if is_suspended(task)), None) if run.state == RunState.RUNNING else None
@@ -208,7 +208,7 @@ class RunReads:
         return why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now(), broken, around)
 
     async def _why_suspended(self, own: Task) -> Reason | None:
-        """What the function waits for whose task that is; None if it waits for nothing that is recorded."""
+        """The reason why the function of this task is suspended; None if no recorded step is waiting."""
         steps = [step for step in await self._all_steps(own.run_id or "") if step.state in (StepState.RUNNING, StepState.PENDING)]
         waiting = sorted((read_step(step, self._value_store) for step in steps if step.kind != VOID), key=lambda each: each.ordinal)
         if not waiting:
@@ -231,14 +231,14 @@ class RunReads:
         return found
 
     async def _around(self, tasks: Sequence[Task]) -> dict[str, Around]:
-        """What those of the tasks wait for that await a person or an outside job, by task."""
+        """Reasons of the tasks that await an approval or external job, by task."""
         if self._why_awaiting is None:
             return {}
         awaiting = [task for task in tasks if task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL)]
         return {task.id: Around(waits_for=await self._why_awaiting(task)) for task in awaiting}
 
     async def _find_broken(self, run: Run, tasks: Sequence[Task]) -> Task | None:
-        """The last task that could not advance the run, if what it was to take in is still there and nobody is about to (D60)."""
+        """The last task that failed to advance the run, if its input is still there and no other advance is pending (D60)."""
         if any(task.kind == ADVANCE for task in tasks) or (tasks and not await self._store.list_inbox(run.id, 1)):
             return None
         failed = TaskFilter(states=(TaskState.FAILED,), namespace=self._namespace, kind=ADVANCE, run_id=run.id)
@@ -254,7 +254,7 @@ def why_run(
     broken: Task | None = None,
     around: Mapping[str, Around] | None = None,
 ) -> Reason:
-    """The reason in one line, from the run's live tasks and the paths of their steps, and one that could not advance it. Pure."""
+    """The reason in one line, from the run's live tasks, the paths of their steps, and a task that failed to advance it. Pure."""
     known = around or {}
     said = (decode(run.error) or {}).get("message", "")
     match run.state:
@@ -281,7 +281,7 @@ def why_run(
 
 
 def in_order(steps: Sequence[ShownStep]) -> Iterator[ShownStep]:
-    """Steps as a tree, depth first, children by ordinal; those whose parent is not among them stand at the top."""
+    """Steps as a tree, depth first, children by ordinal; steps without a listed parent are at the top."""
     return depth_first(
         steps,
         lambda shown: shown.row.id,

@@ -1,7 +1,7 @@
-"""Looking over a run that should move: what it lacks is brought to it, and its log says so (D55).
+"""Repair of a running run: restores missing tasks and unprocessed results, and logs it (D55).
 
-Nothing needs this while every commit keeps its promise: a step that waits has a task, and what a task came to is taken in
-or has a task that will. It is for what happens to a store from outside, and for what nobody thought of.
+Commits keep their promise without this: a waiting step has a task, and the result of a task is processed or has a task that
+will process it. Repair covers outside changes to a store, and the unforeseen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LIVE = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
 
 
 class Repairs:
-    """Looks runs over; costs as much as a run has steps."""
+    """Repairs runs; the cost is proportional to the steps of a run."""
 
     def __init__(self, store: Store, advancer: Advancer, flows: Flows, value_store: ValueStore) -> None:
         self._store = store
@@ -37,7 +37,7 @@ class Repairs:
         self._value_store = value_store
 
     async def repair(self, run_id: str, actor: str | None) -> list[str]:
-        """Take in what is in inboxes, go on with blocks, and replace tasks that are gone; the rows that lacked something.
+        """Process inboxes, expand blocks and replace missing tasks; returns the rows that lacked something.
 
         All reads and writes hold for one version of the run.
         """
@@ -57,10 +57,10 @@ class Repairs:
         return await Committer.transact(attempt, f"repair the run {run_id}")
 
     async def _missing(self, run: Run) -> dict[str, Event]:
-        """What would let the run go on, by row."""
+        """The events that would let the run continue, by row."""
         live = await self._live_tasks(run.id)
         if any(task.kind == ADVANCE for task in live):
-            return {}  # somebody is about to
+            return {}  # an advance is pending
         program = await self._flows.program(run.flow_id)
         waiting, unexpanded = open_ends(program, RunRef(id=run.id, workflow=run.workflow), await self.all_steps(run.id))
         served = {task.id for task in live}

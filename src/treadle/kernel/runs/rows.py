@@ -1,4 +1,4 @@
-"""From what the evaluator decided to the tasks and rows of a unit. Decides nothing, reads nothing."""
+"""From the evaluator's changes to the tasks and rows of a unit. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from treadle.model.tasks import Born, NewTask, Task
 from treadle.model.values import encode
 
 PARAM = "param:"
-"""What the parameters of a script are called in its task's payload, beside `script` itself."""
+"""Prefix of script parameters in a script task's payload, beside `script` itself."""
 
 VALUE_LIMIT = 64 * 1024 * 1024
-"""Characters of JSON that the attributes of one row may have; what is big among them stands elsewhere."""
+"""Limit on the characters of JSON in the attributes of one row; large values are stored separately."""
 
 _ENDS = {RunState.COMPLETED: "succeed", RunState.FAILED: "fail"}
 
@@ -29,9 +29,9 @@ _ENDS = {RunState.COMPLETED: "succeed", RunState.FAILED: "fail"}
 def rows_of(
     run: Run, changes: Changes, value_store: ValueStore, actor: str | None = None, born: Born | None = None
 ) -> tuple[tuple[NewTask, ...], tuple[Row, ...], list[StepRow]]:
-    """The tasks and rows that the changes come to, and the step rows as they will be read back.
+    """Build the tasks and rows of the changes, and the step rows as they will be read back.
 
-    `actor` is who starts or retries the run, if that is what happens, `born` who holds the tasks of handlers from the start.
+    `actor` is recorded for a start or retry; `born` owns the preclaimed handler tasks.
     """
     rows: list[Row] = []
     stored: list[StepRow] = []
@@ -52,7 +52,7 @@ def rows_of(
 
 
 def once(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """The rows, with each big value among them only once."""
+    """The rows, with repeated large values removed."""
     seen: set[str] = set()
     kept: list[Row] = []
     for row in rows:
@@ -65,7 +65,7 @@ def once(rows: Iterable[Row]) -> tuple[Row, ...]:
 
 
 def _moves(run: Run, changes: Changes, value_store: ValueStore, rows: list[Row], actor: str | None) -> list[MoveRun]:
-    """The moves that bring the run from its state to the one the changes say; a failed one makes its `retry` first."""
+    """The moves from the run's state to the one of the changes; a failed run makes its `retry` first."""
     moves: list[MoveRun] = []
     state = run.state
     status = changes.status
@@ -102,7 +102,7 @@ def _moves(run: Run, changes: Changes, value_store: ValueStore, rows: list[Row],
 
 
 def repair_move(run: Run, events: Iterable[Event], actor: str | None) -> list[MoveRun]:
-    """The move that says which steps and blocks lacked what the events bring; none if there are none."""
+    """The move that names the repaired steps and blocks; none without events."""
     steps = [event.block_id if isinstance(event, Expand) else event.step_id for event in events if not isinstance(event, Started)]
     if not steps:
         return []
@@ -134,11 +134,11 @@ def _step_task(run: Run, wish: TaskRequest, value_store: ValueStore, rows: list[
     )
 
 
-# --- what takes in later what cannot be taken in now ---
+# --- results to be processed later ---
 
 
 def advance_task(of: Run | Task, task_id: str, payload: str = "{}", hold: int = 0) -> NewTask:
-    """A task that advances the run; made of the run itself, or of a task of it, whose list has workers."""
+    """A task that advances the run; built from the run, or from one of its tasks, whose list has workers."""
     return NewTask(
         id=task_id,
         lane=Lane(of.namespace, ADVANCE, of.task_list, ADVANCE),
@@ -153,15 +153,15 @@ def advance_task(of: Run | Task, task_id: str, payload: str = "{}", hold: int = 
 
 
 def expand_payload(block_ids: Sequence[str]) -> str:
-    """What an advance task is told to go on with."""
+    """The payload of an advance task that expands these blocks."""
     return encode({"expand": list(block_ids)}, "payload", VALUE_LIMIT)
 
 
 def left_behind(task: Task, finish: Finish, value_store: ValueStore) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
-    """What to store with the end of a run's task so that it is taken in later: the step's inbox, and a task that looks there.
+    """The tasks and rows that leave a result for later: the step's inbox, and a task that reads it.
 
-    An advance task that could do nothing leaves another in its place. Nothing here is held, whatever the run's state: a
-    held task that is inserted just after the run was resumed would be held for ever.
+    An advance task that could do nothing leaves another in its place. These tasks are never held, even for a paused run: a held
+    task inserted just after the resume would be held forever.
     """
     if task.kind == ADVANCE:
         return (advance_task(task, derived_id(task.id, f"again/{task.claim_version}"), task.payload),), ()
@@ -172,6 +172,6 @@ def left_behind(task: Task, finish: Finish, value_store: ValueStore) -> tuple[tu
 
 
 def inbox_row(task: Task, finish: Finish, value_store: ValueStore) -> PutInbox:
-    """What the step's task came to, for whoever advances the run next."""
+    """The result of the step's task, for the next advance of the run."""
     inbox = encode({"task_id": task.id, "result": finish.result, "error": finish.error}, "inbox", VALUE_LIMIT)
     return PutInbox(task.step_id or "", value_store.seal(inbox))

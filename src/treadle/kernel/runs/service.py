@@ -1,4 +1,4 @@
-"""Runs: start, pause, resume, cancel, retry; and what agents do to a waiting step. Every change goes through here."""
+"""Runs: start, pause, resume, cancel, retry, rerun, fork; and agents' operations on a waiting step."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ _LIVE = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
 
 
 class ExecutionStatus(StrEnum):
-    """Where a run stands, for those who drive it. PAUSED: nothing moves by itself, some step waits for its handler (or the
-    run was paused). RUNNING: something is being worked out."""
+    """The state of a run for its driver. PAUSED: no progress without a handler's result (or the run was paused). RUNNING: the
+    engine is working.
+    """
 
     COMPLETED = "COMPLETED"
     PAUSED = "PAUSED"
@@ -72,24 +73,24 @@ _ENDED: dict[str, ExecutionStatus] = {
 
 @dataclass(frozen=True, slots=True)
 class ExecutionResult:
-    """Where a run stands: `outputs` of a completed one, `error` of one that failed or was canceled."""
+    """The state of a run: `outputs` if completed, `error` if failed or canceled."""
 
     status: ExecutionStatus
     workflow_id: str
     outputs: dict[str, Json]
     error: str | None = None
     iterations: int = 0
-    """Commits that have advanced it."""
+    """Number of commits that have advanced it."""
 
     @property
     def success(self) -> bool:
-        """Whether nothing has gone wrong so far."""
+        """Whether nothing has failed so far."""
         return self.status not in (ExecutionStatus.ERROR, ExecutionStatus.CANCELED)
 
 
 @dataclass(frozen=True, slots=True)
 class StartedRun:
-    """The run that now stands for what was asked; `created` is False where the idempotency key had one already."""
+    """The run that represents the request; `created` is False if the idempotency key already had one."""
 
     id: str
     created: bool = True
@@ -97,7 +98,7 @@ class StartedRun:
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run that is to be stored, the unit that does that, and what is called once it is done."""
+    """A run to be stored, its unit, and the callback for after the commit."""
 
     run: Run
     unit: Unit
@@ -158,10 +159,10 @@ class Runs:
     ) -> StartedRun:
         """Start a workflow of a published flow (name or digest) or of sources; durable when this returns.
 
-        Inputs are checked against the workflow's parameters unless `lenient` (D59). The first steps are taken in the
-        same commit. With an idempotency key, a second start names the first run and changes nothing. `run_id` is a new id
-        that something else refers to already. With `born` that owner drives the run in this process: the tasks of its
-        handlers are taken by them from the start (D56). `actor` is who starts it, for the log.
+        Inputs are checked against the workflow's parameters unless `lenient` (D59). The first steps are taken in the same
+        commit. With an idempotency key, a second start returns the first run and changes nothing. `run_id` is a new id that
+        other records may already refer to. With `born`, that owner drives the run in this process: its handler tasks are
+        preclaimed by that owner (D56). `actor` is recorded in the log.
         """
         new = await self.prepare(
             flow,
@@ -197,7 +198,7 @@ class Runs:
         born: Born | None = None,
         actor: str | None = None,
     ) -> NewRun:
-        """What `start` would store, for who stores it with something else."""
+        """Build the unit of `start`, for a caller that commits it with other rows."""
         check_priority(priority)
         stored: Flow | None = None
         if isinstance(flow, str):
@@ -228,7 +229,7 @@ class Runs:
         )
         known = Known(run, View())
         known.view.blobs.update(folded.values)
-        known.view.add_absent(RunRef(id=run.id, workflow=run.workflow).root_id)  # it is new: nothing to look for
+        known.view.add_absent(RunRef(id=run.id, workflow=run.workflow).root_id)  # a new run has no stored rows
         changes = await self._advancer.evaluate(known, [Started(folded.attributes)])
         return self._new(run, stored, folded.blobs, known, changes, actor, born)
 
@@ -242,8 +243,8 @@ class Runs:
         actor: str | None,
         born: Born | None = None,
     ) -> NewRun:
-        """A new run with what it begins with."""
-        known.run = msgspec.structs.replace(run, version=-1)  # this is the commit that brings it to version 0
+        """Build the unit of a new run with its first changes."""
+        known.run = msgspec.structs.replace(run, version=-1)  # this commit raises it to version 0
         tasks, made, steps = rows_of(known.run, changes, self._value_store, actor, born)
         first: tuple[Row, ...] = () if flow is None else (PutFlow(flow),)
         new = PutRun(msgspec.structs.replace(run, steps=len(changes.created)))
@@ -257,7 +258,6 @@ class Runs:
         return NewRun(run, unit, committed)
 
     async def _begin(self, new: NewRun) -> StartedRun:
-        """Store a new run."""
         reach("advance.before_commit")
         answer = await self._committer.submit(new.unit, self._patience)
         reach("advance.after_commit")
@@ -276,15 +276,15 @@ class Runs:
         return run
 
     async def outputs(self, run: Run) -> dict[str, Json]:
-        """What a completed run came to."""
+        """The outputs of a completed run."""
         return await self._value_store.unpack(run.outputs)
 
     async def inputs(self, run: Run) -> dict[str, Json]:
-        """What the run was given."""
+        """The inputs of the run."""
         return await self._value_store.unpack(run.inputs)
 
     async def list_steps(self, run_id: str) -> list[StepRow]:
-        """All steps of the run, those that are less deep first."""
+        """All steps of the run, by depth."""
         run = await self.get_run(run_id)
         return sorted(await self._repairs.all_steps(run.id), key=lambda row: (row.depth, row.place))
 
@@ -297,7 +297,7 @@ class Runs:
         return load_step(steps[0], self._value_store)
 
     async def status(self, run_id: str) -> ExecutionResult:
-        """Where the run stands now, in the words of those who drive runs; does not wait."""
+        """The current state of the run for its driver; does not wait."""
         run = await self.get_run(run_id)
         said = decode(run.error) or {}
         return ExecutionResult(
@@ -322,11 +322,11 @@ class Runs:
     # operators
 
     async def _functions_for(self, run_id: str) -> FunctionRuns | None:
-        """Who operates the run, if it is one of a durable function."""
+        """The service for the run, if it belongs to a durable function."""
         return self._of_functions if is_function((await self.get_run(run_id)).flow_id) else None
 
     async def pause(self, run_id: str, *, actor: str = "operator") -> Run:
-        """Hold the run: nothing of it is taken from now on; attempts in progress finish, and their results are kept (D20).
+        """Hold the run: no worker claims its tasks; attempts in progress finish and their results are kept (D20).
 
         Pausing a paused run is a no-op.
         """
@@ -335,10 +335,10 @@ class Runs:
         return await self._operate(run_id, "pause", actor, lambda run: (HoldRun(run.id, True),), unless=(RunState.PAUSED,))
 
     async def resume(self, run_id: str, *, actor: str = "operator") -> Run:
-        """Let a paused run go on; see to it that a running one can.
+        """Resume a paused run; repair a running one.
 
-        A running run is looked over: results that nobody took in, blocks that nobody went on with, steps whose task is
-        gone; what was missing is named in its log. On one that lacks nothing, or is finished, this is a no-op.
+        Repairing processes leftover results, unexpanded blocks and steps whose task is gone, and names them in the log. On a
+        run that lacks nothing, or is finished, this is a no-op.
         """
         if (functions := await self._functions_for(run_id)) is not None:
             return await functions.resume(run_id, actor=actor)
@@ -351,7 +351,7 @@ class Runs:
         return await self.get_run(run_id)
 
     async def cancel(self, run_id: str, *, actor: str = "operator", reason: str | None = None) -> Run:
-        """End the run and all its live tasks now; its steps stay as they are. Canceling twice is a no-op."""
+        """End the run and all its live tasks now; its steps keep their states. Canceling twice is a no-op."""
         if (functions := await self._functions_for(run_id)) is not None:
             return await functions.cancel(run_id, actor=actor, reason=reason)
         error = encode({"code": "canceled", "message": reason or f"Canceled by {actor}."})
@@ -361,14 +361,14 @@ class Runs:
             run_id, "cancel", actor, lambda run: (CancelRunTasks(run.id, actor, error),), error=error, unless=(RunState.CANCELED,)
         )
         self._committer.fenced(held)
-        if self._cancel_rows is not None and (late := await self._cancel_rows(run)):  # asked while it was being canceled
+        if self._cancel_rows is not None and (late := await self._cancel_rows(run)):  # approvals requested during the cancellation
             await self._committer.submit(Unit(rows=late), self._patience)
         return run
 
     async def retry(self, run_id: str, step_id: str | None = None, *, actor: str = "operator") -> Run:
-        """Do a failed step again (by default the one that failed the run), and let the run go on from there.
+        """Repeat a failed step (by default the one that failed the run) and continue the run from there.
 
-        A block, or a step that failed because of others, means all that failed below it.
+        A block, or a step that failed because of others, stands for every failed step below it.
         """
         if (functions := await self._functions_for(run_id)) is not None:
             return await functions.retry(run_id, step_id, actor=actor)
@@ -403,11 +403,12 @@ class Runs:
     async def fork(
         self, run_id: str, step_id: str, *, inputs: Mapping[str, Json] | None = None, actor: str | None = None
     ) -> StartedRun:
-        """Start a new run of the same flow that keeps what was finished without the step, and does it and the rest again.
+        """Start a new run of the same flow that keeps the results that do not depend on the step, and repeats the step and the
+        rest.
 
-        The old run, be it over or not, stays as it is; what it waits for is asked for again. `inputs` are laid over the
-        old run's: what is done again sees them, while what is kept (results, defaults, pre-scripts) does not change. Costs
-        as much as the old run has steps.
+        The old run, finished or not, is unchanged; its pending waits are requested again. `inputs` override the old run's:
+        repeated steps use them, kept results, defaults and pre-scripts do not change. The cost is proportional to the steps of
+        the old run.
         """
         if (functions := await self._functions_for(run_id)) is not None:
             return StartedRun(await functions.fork(run_id, step_id, payload=inputs, actor=actor))
@@ -429,7 +430,7 @@ class Runs:
             priority=run.priority,
             inputs=self._value_store.pack(folded.attributes, run.root_id, "inputs", _INPUTS_LIMIT)[0],
             parent_id=run.id,
-            root_id=run.root_id,  # one tree, so that what both use is kept as long as one of them is
+            root_id=run.root_id,  # one tree: shared values are kept as long as either run
             trace_id=run.trace_id,
         )
         rows = await self._repairs.all_steps(run.id)
@@ -440,9 +441,9 @@ class Runs:
         return await self._begin(self._new(new, None, folded.blobs, Known(new, View()), changes, actor))
 
     async def repair(self, run_id: str, *, actor: str | None = None) -> list[str]:
-        """See to it that a running run can go on; the ids of the steps and blocks that lacked something, named in its log.
+        """Repair a running run; returns the ids of the steps and blocks that lacked something, which its log names.
 
-        On a run that lacks nothing, does not run, or is that of a durable function, this is a no-op.
+        A no-op on a run that lacks nothing, does not run, or belongs to a durable function.
         """
         run = await self.get_run(run_id)
         return [] if is_function(run.flow_id) else await self._repairs.repair(run.id, actor)
@@ -457,7 +458,9 @@ class Runs:
         error: str | None = None,
         unless: tuple[str, ...] = (),
     ) -> Run:
-        """Make an operator's move on the run, guarded by its state and not its version: advancing does not disturb it."""
+        """Apply an operator's move to the run, guarded by its state and not its version, so that concurrent advances do not
+        disturb it.
+        """
 
         async def attempt() -> Run:
             run = await self.get_run(run_id)
@@ -485,9 +488,10 @@ class Runs:
     async def continue_step(
         self, run_id: str, step_id: str, result: Mapping[str, Json] | None = None, *, actor: str = "agent"
     ) -> bool:
-        """Give a waiting event step its result, whoever holds its task; False (and nothing done) if it has one already.
+        """Complete a waiting event step, regardless of the holder of its task; returns False without changes if it already has
+        a result.
 
-        Raises `IllegalMove` for what does not wait for a handler and never did.
+        Raises `IllegalMove` for a step that never waits for a handler.
         """
         if result is not None and not isinstance(result, Mapping):
             raise InvalidInput(f"A result is a dict (a JSON object), not {type(result).__name__}.")
@@ -495,11 +499,11 @@ class Runs:
         return await self._end_step(run_id, step_id, "continue", finish)
 
     async def fail_step(self, run_id: str, step_id: str, message: str, *, code: str = "failed", actor: str = "agent") -> bool:
-        """Fail a waiting event step; False (and nothing done) if it does not wait any more."""
+        """Fail a waiting event step; returns False without changes if it no longer waits."""
         return await self._end_step(run_id, step_id, "fail", msgspec.structs.replace(failure(Problem(code, message)), actor=actor))
 
     async def update_step(self, run_id: str, step_id: str, partial: Mapping[str, Json]) -> bool:
-        """Merge partial results into a step that goes on waiting; False (and nothing done) if it does not wait any more."""
+        """Merge partial results into a waiting step; returns False without changes if it no longer waits."""
         if not isinstance(partial, Mapping):
             raise InvalidInput(f"Partial results are a dict (a JSON object), not {type(partial).__name__}.")
         encode(dict(partial), "partial results", _INPUTS_LIMIT)
@@ -509,7 +513,7 @@ class Runs:
         return not await self._advancer.offer(row.run_id, Updated(row.id, dict(partial)))
 
     async def _waits(self, row: StepRow, move: str) -> bool:
-        """Whether an event step waits for its handler; raises for what never does."""
+        """Whether an event step waits for its handler; raises for steps that never do."""
         facet = None if row.facet is None else (await self._program_of(row)).find_facet(row.facet)
         if facet is None or not facet.is_event or not row.is_step:
             raise IllegalMove("step", row.path, f"no event step (it is in {row.state})", move, ("wait for what it waits for",))

@@ -1,4 +1,4 @@
-"""Step rows of the evaluator to and from their stored form, with big attribute values apart."""
+"""Conversion of the evaluator's step rows to and from their stored form; large attribute values are stored separately."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STATES: dict[str, State] = {
 
 
 def store_step(row: StepRow, value_store: ValueStore, root_id: str) -> tuple[Step, StepRow, list[PutBlob]]:
-    """The stored form, the row as it will be read back (big values replaced by references), and the big values."""
+    """The stored form, the row as it will be read back (large values replaced by references), and the large values."""
     body = small_text(row)
     if body is not None:
         return _stored(row, value_store.seal(body)), row, []
@@ -61,7 +61,7 @@ def _stored(row: StepRow, body: str) -> Step:
 
 
 def load_step(step: Step, value_store: ValueStore) -> StepRow:
-    """The row that was stored; big values are `BlobRef`s. A step of a function is shown as one of its own kind."""
+    """Decode a stored row; large values are `BlobRef`s. A step of a function becomes a `FunctionStepRow`."""
     parts = decode(value_store.plain(step.body))
     if "statement_id" not in parts:
         return shown_row(read_step(step, value_store), step.run_id)
@@ -82,7 +82,7 @@ _read_head = msgspec.json.Decoder(_Head).decode
 
 
 def statement_of(step: Step, value_store: ValueStore) -> tuple[str, StepState]:
-    """The node of the program that the row stands for, and its status: cheap, as nothing else of it is read."""
+    """The program node and status of a row, without decoding the rest."""
     try:
         head = _read_head(value_store.plain(step.body))
     except UnreadableValue:
@@ -92,7 +92,7 @@ def statement_of(step: Step, value_store: ValueStore) -> tuple[str, StepState]:
 
 
 def show_step(step: Step, value_store: ValueStore) -> StepRow:
-    """The row that was stored, for people; of one that cannot be read here, what is known without reading it, and that."""
+    """Decode a stored row for display; an unreadable row shows its known columns and an error."""
     try:
         return load_step(step, value_store)
     except UnreadableValue as error:
@@ -119,7 +119,7 @@ def _without_attributes(row: StepRow) -> StepRow:
 def _split(
     attributes: dict[str, Any], value_store: ValueStore, root_id: str, blobs: list[PutBlob]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The attributes with references for what is big, and the same as JSON."""
+    """The attributes with references for large values, and the same as JSON."""
     folded = value_store.fold(attributes, root_id)
     blobs += folded.blobs
     stored = {key: ref_json(value) if isinstance(value, BlobRef) else wrapped(value) for key, value in folded.attributes.items()}

@@ -1,4 +1,4 @@
-"""What interfaces show of the steps of a run: pages of them, those below one, one in full, and what their time went into."""
+"""Reads of the steps of a run for interfaces: pages, children, single steps, and timelines."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from treadle.model.tasks import Task
 from treadle.model.values import BlobRef, Json
 
 SORTED_LIMIT = 20_000
-"""Steps of a run that are put in order for a page: with more, ask for those below a step, or for them as they are stored."""
+"""Limit on the steps of a run that are sorted for a page; beyond it, ask for children of a step or for storage order."""
 _LIVE_LOOKED_AT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class PageOfSteps:
-    """Some steps of a run, and where the next page begins; None on the last one."""
+    """A page of steps and the cursor of the next page; None on the last one."""
 
     steps: list[ShownStep]
     next_after: str | None
 
 
 def is_shown(row: StepRow) -> bool:
-    """Steps are shown; blocks only when something happens in them and not in a step: a script, or an error of their own."""
+    """Whether interfaces show the row: every step, and a block only if it has a script or an error of its own."""
     return row.is_step or row.task_id is not None or (row.error is not None and row.error.step_id == row.id)
 
 
 def task_of(row: StepRow) -> str | None:
-    """The task whose result the row waits for, or would have waited for: that of its handler, if it has one. It may be gone."""
+    """The id of the handler's task, past or present; the task itself may be pruned."""
     if row.task_id is not None or isinstance(row, FunctionStepRow) or row.facet is None:
         return row.task_id
     return task_id_of(row)
 
 
 def folds(row: StepRow, program: Program | None) -> bool:
-    """Whether there may be something below the row; `program` is that of its run, None for a function."""
+    """Whether the row may have children; `program` is that of its run, None for a function."""
     if program is None or isinstance(row, FunctionStepRow):
         return False
     node = program.find_node(row.statement_id)
@@ -64,7 +64,7 @@ def folds(row: StepRow, program: Program | None) -> bool:
 
 
 class StepReads:
-    """Reads of one namespace; nothing here changes anything."""
+    """Reads of one namespace; changes nothing."""
 
     def __init__(self, store: Store, value_store: ValueStore, runs: RunReads) -> None:
         self._store = store
@@ -82,11 +82,10 @@ class StepReads:
         limit: int = 100,
         in_program_order: bool = True,
     ) -> PageOfSteps:
-        """Steps and blocks of the run, each below what it belongs to, in the order of the program.
+        """Steps and blocks of the run as a tree, in program order.
 
-        `below` names a step (only its own children), or the run itself (what stands at the top). A page in the order of the
-        program costs as much as the run has steps; one that is not has steps in the order in which they are stored, costs only
-        itself, and may be shorter than `limit` with more to come.
+        `below` selects the children of a step, or of the run itself (the top level). A page in program order costs as much as
+        the run has steps; one in storage order costs only itself and may be shorter than `limit` before the end.
         """
         if not 0 < limit <= PAGE_LIMIT:
             raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
@@ -127,20 +126,20 @@ class StepReads:
         return self._shown(stored)[0]
 
     async def find(self, step_id: str) -> StepRow:
-        """The step of that id, of whatever run (and namespace), or `StepNotFound`."""
+        """The step of that id in any run and namespace, or `StepNotFound`."""
         step = await self._store.find_step(parse_id(step_id, "step id"))
         if step is None or not (shown := self._shown([step])):
             raise StepNotFound(step_id)
         return shown[0].row
 
     async def opened(self, values: dict[str, Json]) -> dict[str, Json]:
-        """The attributes, with what is stored apart in its place."""
+        """The attributes with separately stored values filled in."""
         refs = [value.digest for value in values.values() if isinstance(value, BlobRef)]
         found = await self._value_store.load(refs) if refs else {}
         return {name: found[value.digest] if isinstance(value, BlobRef) else value for name, value in values.items()}
 
     async def timeline(self, run: Run, page: PageOfSteps) -> list[tuple[ShownStep, list[Span]]]:
-        """What the time of these steps' tasks went into, by step."""
+        """The time spans of these steps' tasks, by step."""
         wanted = [task_id for shown in page.steps if (task_id := task_of(shown.row)) is not None]
         ended = {task.id: task for task in (await self._store.find_finished(wanted) if wanted else [])}
         alive = await self._runs.list_live_tasks(run.id, _LIVE_LOOKED_AT) if not run.finished else []
@@ -153,7 +152,7 @@ class StepReads:
         return spans(task, await self._store.list_moves(task.id) if needs_moves(task) else ())
 
     async def states_by_statement(self, run: Run) -> dict[str, Counter[str]]:
-        """How many rows of each of the program's nodes are in which state; of a run with too many to count, nothing."""
+        """The number of rows by state for each program node; empty for a run over `SORTED_LIMIT`."""
         found: dict[str, Counter[str]] = {}
         after: str | None = None
         while run.steps <= SORTED_LIMIT and (page := await self._store.list_steps(run.id, after, PAGE_LIMIT)):
@@ -173,7 +172,7 @@ def _fits(shown: ShownStep, states: Sequence[str], blocks: bool) -> bool:
 
 
 def _page_of(found: Sequence[ShownStep], cursor: str | None, states: Sequence[str], blocks: bool, limit: int) -> PageOfSteps:
-    """The page after the step of the cursor, among steps in order."""
+    """The page after the cursor, from sorted steps."""
     start = 0
     if cursor is not None:
         start = next((number for number, shown in enumerate(found, 1) if shown.row.id == cursor), -1)

@@ -1,7 +1,7 @@
-"""What a task's time went into, as far as the log knows. Pure.
+"""Time spans of a task (waiting, running, sleeping), as far as the log records them. Pure.
 
-Taking a task writes nothing, so of an attempt only the last claim's beginning is known: where a task was taken more than once,
-what came before is `mixed`: it waited for a worker, then ran, and nobody knows for how long each.
+Claims write nothing, so only the start of the last claim is known. If a task was claimed several times, the time before is
+`mixed`: waiting for a worker, then running, in unknown proportions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AWAITING: dict[str, str] = {TaskState.AWAITING_EXTERNAL: OUTSIDE, TaskState.AWA
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a task was in for a while; one that goes on has no end."""
+    """One phase of a task; a current phase has no end."""
 
     kind: str
     began_at: int
@@ -27,12 +27,12 @@ class Span:
 
 
 def needs_moves(task: Task) -> bool:
-    """Whether the task's row alone does not tell its story."""
+    """Whether the task's row alone is not enough."""
     return task.version > (1 if task.finished else 0)
 
 
 def spans(task: Task, moves: Sequence[Move] = ()) -> list[Span]:
-    """The spans of a task in order; `moves` are needed where `needs_moves` says so."""
+    """The spans of a task in order; `moves` are required if `needs_moves` is true."""
     found: list[Span] = []
     at = task.created_at
     for move in moves if needs_moves(task) else ():
@@ -46,7 +46,7 @@ def spans(task: Task, moves: Sequence[Move] = ()) -> list[Span]:
 
 
 def _until(task: Task, began_at: int, state: str, move: str, ended_at: int | None) -> list[Span]:
-    """What a stretch between two moves was."""
+    """The span between two moves."""
     if state in _AWAITING:
         return [Span(_AWAITING[state], began_at, ended_at)]
     if move not in HELD_MOVES and move != "held":

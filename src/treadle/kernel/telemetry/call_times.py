@@ -1,4 +1,4 @@
-"""How long this process's calls of its store take, by operation: an observer that keeps a few numbers and nothing else."""
+"""Durations of this process's store calls by operation: an observer that keeps a few numbers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class CallTimes:
     calls: int = 0
     failed: int = 0
     slow: int = 0
-    """Those that took `SLOW` or longer."""
+    """Calls that took `SLOW` or longer."""
     total: float = 0.0
     longest: float = 0.0
     longest_at: int | None = None
 
 
 class CallTimer:
-    """Counts what it observes; safe in any thread."""
+    """Counts the calls it observes; thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class CallTimer:
         self.since_at = clock.now()
 
     def observe(self, event: Event | Measure) -> None:
-        """Count a call of the store; all else is not for it."""
+        """Count a store call; other events are ignored."""
         if not isinstance(event, StoreCalled):
             return
         with self._lock:
@@ -54,6 +54,6 @@ class CallTimer:
             )
 
     def list(self) -> list[CallTimes]:
-        """The operations, the one with the longest call first."""
+        """The operations, longest call first."""
         with self._lock:
             return sorted(self._times.values(), key=lambda each: each.longest, reverse=True)

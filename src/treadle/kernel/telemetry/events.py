@@ -1,4 +1,4 @@
-"""What the engine tells about itself: typed events. Words and levels for people live in `log_event`, and only there."""
+"""Typed events that the engine emits. `log_event` alone defines their wording and levels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from treadle.model.values import decode
 _log = logging.getLogger("treadle")
 
 current_attempt: ContextVar[tuple[str, str | None] | None] = ContextVar("current_attempt", default=None)
-"""The task and the trace that the code that runs now works on; for the lines that it logs."""
+"""The task and trace of the running code, for its log lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class TaskSettled(msgspec.Struct, frozen=True, gc=False):
 
     @staticmethod
     def of(task: Task, move: str, took_ms: float, error: str | None) -> TaskSettled:
-        """That an attempt of the task made the move."""
+        """The event of a move that an attempt of the task made."""
         return TaskSettled(task.id, task.name, move, task.attempt, took_ms, error, task.kind, task.task_list, task.trace_id)
 
 
@@ -104,7 +104,7 @@ class ClockJumped:
 
 @dataclass(frozen=True, slots=True)
 class MetricsServed:
-    """This process can be scraped."""
+    """This process serves metrics."""
 
     url: str
 
@@ -116,7 +116,7 @@ class ShortLease:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a start-up found of those before it, and has seen to."""
+    """A start-up found work of earlier processes and recovered it."""
 
     expired_leases: int
     own_tasks: int
@@ -127,7 +127,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Operated:
-    """An operator changed how a list, a lane or a limit behaves."""
+    """An operator changed a list, a lane or a limit."""
 
     act: str
     actor: str
@@ -135,7 +135,7 @@ class Operated:
 
 @dataclass(frozen=True, slots=True)
 class WatcherTrouble:
-    """A watcher cannot look, or not everywhere; told once."""
+    """A watcher cannot scan, or only in part; emitted once."""
 
     name: str
     error: str
@@ -160,7 +160,7 @@ class PollingStopped:
 
 @dataclass(frozen=True, slots=True)
 class PollRaised:
-    """A poll of an outside job raised: it is tried again after the interval."""
+    """A poll of an external job raised; it is repeated after the interval."""
 
     task_id: str
     name: str
@@ -169,7 +169,7 @@ class PollRaised:
 
 @dataclass(frozen=True, slots=True)
 class PollsFailing:
-    """So many polls of an outside job in a row raised."""
+    """Several polls of an external job in a row raised."""
 
     task_id: str
     name: str
@@ -184,7 +184,7 @@ class TickFailed:
 
 @dataclass(frozen=True, slots=True)
 class ExternalHint:
-    """What a service says about how far a job is."""
+    """The progress hint of an external service."""
 
     task_id: str
     name: str

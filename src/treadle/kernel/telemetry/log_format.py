@@ -1,4 +1,4 @@
-"""Lines of a process on stderr: text for people, or one JSON object each for machines, whoever wrote them."""
+"""Log output on stderr: text for people, or one JSON object per line for machines."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _LIFTED = ("task_id", "trace_id")
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per record: at, level, logger, event, message, and what else is known of it."""
+    """One JSON object per record: at, level, logger, event, message, and further fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line."""
+        """Format the record as one line."""
         event = getattr(record, "treadle_event", None)
         line: dict[str, Any] = {
             "at": as_text(round(record.created * 1000)),
@@ -51,12 +51,12 @@ class JsonLines(logging.Formatter):
 
 
 def event_name(event: object) -> str:
-    """The event as a word that does not change: `task_settled`."""
+    """The stable name of an event: `task_settled`."""
     return event if isinstance(event, str) else _BETWEEN_WORDS.sub("_", type(event).__name__).lower()
 
 
 def event_fields(event: object) -> dict[str, Any]:
-    """The values of an event; of an error that is JSON, what it is and not where it was."""
+    """The fields of an event; a JSON error is reduced to its code and message."""
     if is_dataclass(event):
         said = {each.name: getattr(event, each.name) for each in fields(event)}
     else:
@@ -71,15 +71,15 @@ class TextLines(logging.Formatter):
     """`2026-01-31T12:00:00.000Z info treadle: message`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line, and its traceback below it."""
+        """Format the record as one line, with its traceback below."""
         text = f"{as_text(round(record.created * 1000))} {record.levelname.lower()} {record.name}: {record.getMessage()}"
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 
 def set_up_logging(level: str, form: str) -> None:
-    """Send what the process logs to stderr; replaces what was set up before.
+    """Log to stderr; replaces the previous setup.
 
-    As JSON, also what Python itself would write there: warnings, and errors that nobody caught.
+    In JSON, this includes Python's own warnings and uncaught errors.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
@@ -95,7 +95,7 @@ def set_up_logging(level: str, form: str) -> None:
 
 
 def lines_are_json() -> bool:
-    """Whether this process was set up to write JSON."""
+    """Whether this process logs JSON."""
     return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)
 
 

@@ -1,7 +1,7 @@
-"""Being observed: measures, which are made only while somebody observes, and the object through which an engine tells all.
+"""Observers: measures, made only while someone observes, and the object through which an engine emits everything.
 
-Events (`kernel.telemetry.events`) are for people, and few; measures are for machines, and many. Code that could make one asks first
-whether `observe` is there. No observer can disturb what it observes: what it raises is logged, once, and goes no further.
+Events (`kernel.telemetry.events`) are few and for people; measures are many and for machines. Code checks `observe` before it
+makes a measure. An observer cannot disturb the engine: its exceptions are logged once and go no further.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 
 class StoreCalled(msgspec.Struct, frozen=True, gc=False):
-    """A call of the store: `claim`, `commit`, `renew` or `wake`."""
+    """A store call: `claim`, `commit`, `renew` or `wake`."""
 
     operation: str
     took: float
     """Seconds."""
     count: int
-    """What it was about: tasks taken, units committed, leases renewed, tasks woken."""
+    """Size of the result: tasks claimed, units committed, leases renewed, tasks woken."""
     failed: bool = False
 
 
@@ -38,28 +38,28 @@ class TasksStored(msgspec.Struct, frozen=True, gc=False):
 
     tasks: Sequence[NewTask]
     took: float
-    """Seconds from asking for it."""
+    """Seconds since the request."""
     origin: object
-    """What `Spans.origin` said when it was asked for."""
+    """The result of `Spans.origin` at the time of the request."""
 
 
 class TasksClaimed(msgspec.Struct, frozen=True, gc=False):
-    """A worker has taken these."""
+    """A worker has claimed these tasks."""
 
     tasks: Sequence[Task]
 
 
 class AttemptEnded(msgspec.Struct, frozen=True, gc=False):
-    """A handler (or a function, until it parks) has come to an end."""
+    """A handler (or a function, until it parks) has ended."""
 
     task: Task
     move: str | None
-    """What was made of it; None where it was stopped, and nothing was."""
+    """The resulting move; None if the attempt was stopped."""
     took: float
 
 
 class SettleAnswered(msgspec.Struct, frozen=True, gc=False):
-    """The store has said what became of the settle of an attempt."""
+    """The store has answered the settlement of an attempt."""
 
     task_id: str
     move: str
@@ -68,7 +68,7 @@ class SettleAnswered(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobPolled(msgspec.Struct, frozen=True, gc=False):
-    """A poll of an outside job begins."""
+    """A poll of an external job begins."""
 
     name: str
     late: float
@@ -80,26 +80,26 @@ Observer = Callable[[Event | Measure], None]
 
 
 class Spans(Protocol):
-    """Traces, as the engine needs them; `wiring.tracing` has the one there is."""
+    """The interface to traces; `wiring.tracing` implements it."""
 
     def trace_id(self) -> str | None:
-        """The trace that the code that runs now is in, for new tasks and runs that were given none."""
+        """The trace of the running code, for new tasks and runs without a given one."""
 
     def origin(self) -> object:
-        """Where the code that runs now is in its trace, to be handed back in `TasksStored`."""
+        """The position of the running code in its trace, handed back in `TasksStored`."""
 
     def continuing(self, headers: Mapping[str, str]) -> AbstractContextManager[object]:
-        """What runs inside belongs to the trace that a request's headers tell of (W3C `traceparent`), if they do."""
+        """Run the enclosed code in the trace of a request's headers (W3C `traceparent`), if any."""
 
     def flush(self) -> bool:
-        """Send what is on its way, within a bound; blocks."""
+        """Send pending spans within a time limit; blocks."""
 
     def executing(self, task: Task) -> AbstractContextManager[Callable[[], None]]:
-        """What runs inside belongs to this attempt, which lasts until the yielded function is called: it may outlast the inside."""
+        """Run the enclosed code in the span of this attempt, which lasts until the yielded function is called, possibly later."""
 
 
 class Telemetry:
-    """The `emit` of an engine: passes every event on, and tells those who observe; by default that is nobody."""
+    """The `emit` of an engine: passes every event on and informs observers; by default there are none."""
 
     __slots__ = ("_emit", "_observers", "observe", "spans")
 
@@ -107,12 +107,12 @@ class Telemetry:
         self._emit = emit
         self._observers: list[Observer] = []
         self.observe: Observer | None = None
-        """Where measures go; None while nobody observes, and then none is made."""
+        """Receives measures; None while nobody observes, and then none are made."""
         self.spans: Spans | None = None
 
     @property
     def hears_all(self) -> bool:
-        """Whether anybody wants to know of every task that goes well: there are too many of these to be told to nobody."""
+        """Whether a subscriber wants every successful task: there are too many to emit needlessly."""
         return self.observe is not None or self._emit is not log_event or _log.isEnabledFor(logging.DEBUG)
 
     def __call__(self, event: Event) -> None:
@@ -121,21 +121,21 @@ class Telemetry:
             self.observe(event)
 
     def add(self, observer: Observer) -> None:
-        """Tell this one too, from now on. It is called in whatever thread something happens, and must be quick."""
+        """Add an observer. It is called in any thread and must be quick."""
         self._observers = [*self._observers, observer]
         self.observe = self._tell
 
     def remove(self, observer: Observer) -> None:
-        """Tell this one no more."""
+        """Remove an observer."""
         self._observers = [each for each in self._observers if each != observer]
         self.observe = self._tell if self._observers else None
 
     def trace_id(self) -> str | None:
-        """The trace of the code that runs now, if traces are made and it is in one."""
+        """The trace of the running code, if any."""
         return None if self.spans is None else self.spans.trace_id()
 
     def continuing(self, headers: Mapping[str, str]) -> AbstractContextManager[object]:
-        """As `Spans.continuing`, where traces are made."""
+        """Like `Spans.continuing`, if traces are enabled."""
         return nullcontext() if self.spans is None else self.spans.continuing(headers)
 
     def _tell(self, event: Event | Measure) -> None:
@@ -148,12 +148,12 @@ class Telemetry:
 
 
 def telemetry_of(emit: Emit) -> Telemetry:
-    """The telemetry behind an `emit`; one that nobody observes where there is none."""
+    """The telemetry behind an `emit`, or an unobserved one."""
     return emit if isinstance(emit, Telemetry) else Telemetry(emit)
 
 
 async def timed(observe: Observer, clock: Clock, operation: str, call: Awaitable[T], size: Callable[[T], int]) -> T:
-    """The answer of a store's call, measured."""
+    """Await a store call and measure it."""
     sent_at = clock.monotonic()
     try:
         answer = await call
