@@ -214,9 +214,7 @@ async def test_why_of_a_function_names_the_approval(url: str) -> None:
         run = await engine.start_function("order")
         (shown,) = await asked(engine)
         reason = await settled(engine, run.id)
-        assert reason.text.startswith(
-            f"waits for a person's decision on approval (task {shown.task_id}): approval {shown.id} of 'Ship?'"
-        )
+        assert reason.text.startswith(f"waits for a decision on approval (task {shown.task_id}): approval {shown.id} of 'Ship?'")
         assert reason.text.endswith("`deny` decides")
 
 

@@ -118,8 +118,8 @@ async def moves(hands: Hands, run_id: str) -> list[tuple[str, str | None]]:
         ({"item": "pen", "amount": "5"}, "amount must be a Long, not a string"),
         ({"item": "pen", "amount": True}, "amount must be a Long, not a boolean"),
         ({"item": None}, "item must be a String, not null"),
-        ({"item": "pen", "amuont": 5}, "amuont is no parameter; did you mean amount"),
-        ({"amuont": 5}, r"item \(String\) is missing; amuont is no parameter"),
+        ({"item": "pen", "amuont": 5}, "amuont is not a parameter; did you mean amount"),
+        ({"amuont": 5}, r"item \(String\) is missing; amuont is not a parameter"),
     ],
 )
 async def test_inputs_that_do_not_fit_are_named_and_nothing_is_stored(memory: Hands, given: dict[str, Any], said: str) -> None:
@@ -577,7 +577,7 @@ async def test_what_is_no_waiting_event_step_is_refused(memory: Hands) -> None:
         with pytest.raises(InvalidInput, match="not a valid step id"):
             await act(run_id, "pay")
         for path in ("Checkout", "Checkout/block-0"):
-            with pytest.raises(IllegalMove, match="no event step"):
+            with pytest.raises(IllegalMove, match="not an event step"):
                 await act(run_id, await step_id(memory, run_id, path))
     other: Any = ["not", "a", "dict"]
     with pytest.raises(InvalidInput, match="list"):

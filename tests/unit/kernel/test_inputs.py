@@ -55,7 +55,7 @@ def test_what_fits_is_taken() -> None:
         ({"order": {"lines": []}}, "order.note is missing"),
         ({"order": {"lines": [{"sku": 1}], "note": ""}}, "order.lines[0].qty is missing; order.lines[0].sku must be a String"),
         ({"text": None}, "text must be a String, not null"),
-        ({"tetx": "t"}, "tetx is no parameter; did you mean text?"),
+        ({"tetx": "t"}, "tetx is not a parameter; did you mean text?"),
     ],
 )
 def test_what_does_not_fit_is_named(change: dict[str, Any], said: str) -> None:
@@ -66,7 +66,7 @@ def test_all_problems_are_told_at_once_and_lists_are_cut() -> None:
     said = problems({"n": "1", "list": ["x"] * 100, "other": 1})
     assert all(f"{name} (" in said for name in ("text", "x", "yes", "order", "any"))
     assert said.count("must be a Long") == 1 + 5
-    assert "other is no parameter" in said
+    assert "other is not a parameter" in said
     assert "It takes text: String, n: Long, x: Double, yes: Boolean, list: [Long]" in said
 
 

@@ -197,7 +197,7 @@ async def read_response(outcome: EffectOutcome, value_store: ValueStore) -> Json
             raise no_response()
         return said["response"]
     error = said.get("error") or {}
-    message = f"The effect failed: {error.get('message', 'for a reason that was not kept')} ({error.get('type', 'error')})"
+    message = f"The effect failed: {error.get('message', 'the reason was not recorded')} ({error.get('type', 'error')})"
     if not error.get("retryable", True):
         raise NonRetryable(message, error.get("code"))
     raise EffectFailed(message)
@@ -206,7 +206,7 @@ async def read_response(outcome: EffectOutcome, value_store: ValueStore) -> Json
 def no_response() -> NonRetryable:
     """The error for an effect that was made but whose response is not JSON: neither repeating nor continuing would be right."""
     return NonRetryable(
-        "The effect was made, but what it returned cannot be stored as JSON. Return dicts, lists, strings, numbers or None.",
+        "The effect was made, but its response cannot be stored as JSON. Return dicts, lists, strings, numbers or None.",
         "invalid_effect_response",
     )
 
@@ -278,5 +278,5 @@ def current_keys() -> EffectKeys:
     """The keys of the effect in progress; raises `InvalidInput` outside of one."""
     keys = _current.get()
     if keys is None:
-        raise InvalidInput("There is no effect in progress: the keys are those of `ctx.effect(...)`, while its function runs.")
+        raise InvalidInput("No effect is in progress: the keys exist only while the function of `ctx.effect(...)` runs.")
     return keys

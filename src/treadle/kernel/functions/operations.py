@@ -132,7 +132,7 @@ class FunctionRuns:
             raise StepNotFound(chosen)
         if chosen and failed[0].state != "failed":
             raise Refused(
-                f"The step {failed[0].name} is {failed[0].state}, not failed; `treadle runs fork` does it again elsewhere."
+                f"The step {failed[0].name} is {failed[0].state}, not failed; repeat it in a new run with `treadle runs fork`."
             )
         awaited = {
             each.of for each in failed if each.kind == RESULT
@@ -145,7 +145,7 @@ class FunctionRuns:
         ]
         task = await self._functions.own_task(run.id)
         if task is None or not task.finished:
-            raise Refused(f"The run {run.id} has no finished task to revive; `treadle runs fork` starts it anew.")
+            raise Refused(f"The run {run.id} has no finished task to revive; start a new run with `treadle runs fork`.")
         rows: list[Row] = []
         if again:
             rows.append(PutSteps(run.id, voided(again, run.id, self._value_store), 0))
@@ -157,7 +157,7 @@ class FunctionRuns:
         answer = await self._committer.submit(unit, self._patience)
         reach("operate.after_commit")
         if answer.verdict is not Verdict.DONE:
-            raise Refused(f"Somebody else changed the run {run.id} at that moment; look again.")
+            raise Refused(f"Another change to the run {run.id} came first; nothing was changed. Try again.")
         return await self._functions.get(run.id)
 
     async def rerun(self, run: Run, payload: Mapping[str, Json], *, actor: str | None = None) -> str:
@@ -222,11 +222,11 @@ class FunctionRuns:
                 raise IllegalMove("run", run.id, run.state, "adopt", RUN.possible(run.state))
             task = await self._functions.own_task(run.id)
             if task is None or task.finished:
-                raise Refused(f"The run {run.id} has no live task; nothing can go on with it.")
+                raise Refused(f"The run {run.id} has no live task that could continue it.")
             _, old = parse_lane_name(task.name)
             if old == version:
                 return run
-            said = encode({"code": "adopted", "message": f"Version {version} goes on with it, instead of {old}, by {actor}."})
+            said = encode({"code": "adopted", "message": f"Version {version} continues it instead of {old}, by {actor}."})
             ends = Finish("cancel", TaskState.CANCELED, error=said, error_code="adopted", actor=actor)
             new = own_task(run, version, derived_id(task.id, f"adopt/{task.claim_version}/{version}"), REPLAYED)
             rows: tuple[Row, ...] = (HoldRun(run.id, True),) if run.state == RunState.PAUSED else ()

@@ -97,13 +97,13 @@ def _waits_for(step: Recorded, reason: str | None) -> str:
     because = f": {reason}" if reason else ""
     match step.kind:
         case kind if kind == SLEEP:
-            return f"time to pass{until}"
+            return f"a timer{until}"
         case kind if kind == WAIT:
             return f"the signal {step.name}{until}"
         case kind if kind == CALL:
             return f"{path_of(step)} (task {step.task_id}){because}"
         case kind if kind == ASK:
-            return f"a person's decision on {path_of(step)} (task {step.task_id}){because}"
+            return f"a decision on {path_of(step)} (task {step.task_id}){because}"
         case kind if kind == RESULT:
             return f"the run {step.task_id} that it started"
         case kind if kind in (STEP, EFFECT):

@@ -358,7 +358,7 @@ class Functions:
         if run is None or run.namespace != self._namespace:
             raise RunNotFound(run_id)
         if not is_function(run.flow_id):
-            raise InvalidInput(f"The run {run_id} is one of the workflow {run.workflow}, not of a durable function.")
+            raise InvalidInput(f"The run {run_id} belongs to the workflow {run.workflow}, not to a durable function.")
         return run
 
 

@@ -98,11 +98,11 @@ class Waker:
                 pause = await self.tick()
                 if trouble:
                     trouble = False
-                    self._emit(StoreBack("waking what is due"))
+                    self._emit(StoreBack("waking due tasks"))
             except StoreError as error:
                 pause = WAKE_EVERY
                 if not trouble:
-                    self._emit(StoreTrouble("waking what is due", str(error), pause))
+                    self._emit(StoreTrouble("waking due tasks", str(error), pause))
                 trouble = True
             except asyncio.CancelledError:
                 raise

@@ -112,11 +112,11 @@ def scaling(
     weights = [(load.service_for, load.ready + load.running) for load in loads if load.service_for is not None]
     total = sum(weight for _, weight in weights)
     mean = sum(service * weight for service, weight in weights) / total if total else None
-    took = "nothing has ended lately" if mean is None else f"each takes {mean / 1000:.3g} s"
+    took = "no task has ended recently" if mean is None else f"each takes {mean / 1000:.3g} s"
     text = (
         f"{ready} ready (the oldest for {oldest_for / 1000:.3g} s) and {running} running, {took}: "
-        f"{desired} worker(s) of {concurrency} would start them within {target_for / 1000:g} s; there are {workers}"
+        f"{desired} worker(s) of {concurrency} would start them within {target_for / 1000:g} s; currently {workers}"
     )
     if not ready and not running:
-        text = f"nothing is ready or running: {desired} worker(s) of {concurrency} are wanted; there are {workers}"
+        text = f"nothing is ready or running: {desired} worker(s) of {concurrency} are desired; currently {workers}"
     return Scaling(desired, workers, concurrency, ready, running, oldest_for, mean, target_for, text)

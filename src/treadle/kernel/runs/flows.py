@@ -213,6 +213,6 @@ def find_workflow(program: Program, name: str | None) -> Facet:
     names = sorted(each.qualified_name for each in program.workflows)
     same = [each for each in names if name is not None and short_name(each) == name]
     if len(same) > 1:
-        raise WorkflowNotFound(f"There are several workflows {name!r}; say which by its whole name: {', '.join(same)}.")
+        raise WorkflowNotFound(f"There are several workflows {name!r}; give the qualified name: {', '.join(same)}.")
     wanted = "Name the workflow" if name is None else f"There is no workflow {name!r}"
     raise WorkflowNotFound(f"{wanted}; the flow has: {', '.join(names) or 'none'}.")

@@ -29,7 +29,7 @@ def check_inputs(program: Program, workflow: Facet, inputs: dict[str, Json], *, 
             problems += _misfits(program, name, params[name].type, value)
         elif workflow.pre_script is None:
             near = get_close_matches(name, params, 1)
-            problems.append(f"{name} is no parameter" + (f"; did you mean {near[0]}?" if near else ""))
+            problems.append(f"{name} is not a parameter" + (f"; did you mean {near[0]}?" if near else ""))
     if problems:
         takes = ", ".join(f"{param.name}: {_words(param.type)}" for param in workflow.params) or "nothing"
         raise InvalidInputs(f"{workflow.qualified_name} cannot start: {'; '.join(problems)}. It takes {takes}.")

@@ -261,18 +261,19 @@ def why_run(
         case RunState.COMPLETED:
             return Reason("finished_completed", f"completed at {as_text(run.finished_at)}")
         case RunState.FAILED:
-            return Reason("finished_failed", f"failed at {as_text(run.finished_at)}: {said}; `treadle runs retry` does it again")
+            return Reason("finished_failed", f"failed at {as_text(run.finished_at)}: {said}; repeat it with `treadle runs retry`")
         case RunState.CANCELED:
             return Reason("finished_canceled", f"canceled at {as_text(run.finished_at)}: {said}")
         case RunState.PAUSED:
-            return Reason("paused", "paused; `treadle runs resume` lets it go on")
+            return Reason("paused", "paused; resume it with `treadle runs resume`")
     if broken is not None:
         problem = (decode(broken.error) or {}).get("message", "")
         return Reason(
-            "not_advanced", f"what its steps came to is kept, but not taken in: {problem}; `treadle runs resume` tries again"
+            "not_advanced",
+            f"the results of its steps are stored but could not be processed: {problem}; try again with `treadle runs resume`",
         )
     if not tasks:
-        return Reason("stuck", "none of its tasks is live; `treadle runs resume` looks it over and lets it go on")
+        return Reason("stuck", "it has no live task; repair it with `treadle runs resume`")
     reasons = [(task, why(task, servers, now, around=known.get(task.id))) for task in tasks[:_NAMED]]
     parts = [f"{paths.get(task.step_id or '', task.name)} ({task.name}): {reason.text}" for task, reason in reasons]
     more = len(tasks) - len(parts)

@@ -377,10 +377,10 @@ class Runs:
             raise IllegalMove("run", run.id, run.state, "retry", RUN.possible(run.state))
         chosen = step_id or run.failed_step_id
         if chosen is None:
-            raise Refused(f"The run {run.id} is {run.state}; name the failed step that is to be done again.")
+            raise Refused(f"The run {run.id} is {run.state}; name the failed step to repeat.")
         row = await self.get_step(run.id, chosen)
         if ignored := await self._advancer.offer(run.id, RetryStep(row.id), actor=actor):
-            raise Refused(f"The step cannot be done again: {ignored[0]}.")
+            raise Refused(f"The step cannot be repeated: {ignored[0]}.")
         return await self.get_run(run_id)
 
     async def rerun(self, run_id: str, *, inputs: Mapping[str, Json] | None = None, actor: str | None = None) -> StartedRun:
@@ -516,7 +516,7 @@ class Runs:
         """Whether an event step waits for its handler; raises for steps that never do."""
         facet = None if row.facet is None else (await self._program_of(row)).find_facet(row.facet)
         if facet is None or not facet.is_event or not row.is_step:
-            raise IllegalMove("step", row.path, f"no event step (it is in {row.state})", move, ("wait for what it waits for",))
+            raise IllegalMove("step", row.path, f"not an event step (it is in {row.state})", move)
         if row.state is State.EVENT_TRANSMIT:
             return True
         if row.state in (State.FACET_SCRIPTS_BEGIN, State.MIXIN_BLOCKS_CONTINUE):
@@ -537,7 +537,7 @@ class Runs:
             if task.state == TaskState.AWAITING_APPROVAL:
                 raise Refused(f"The step waits for an approval; decide that first: `treadle why {task.id}` names it.")
             if task.state == TaskState.AWAITING_EXTERNAL:
-                raise Refused(f"The step waits for an outside job; cancel that first: `treadle external cancel {task.id}`.")
+                raise Refused(f"The step waits for an external job; cancel that first: `treadle external cancel {task.id}`.")
             answer = await self._advancer.settle(task, Seen(task.id, task.version, task.claim_version), finish)
             if answer.verdict is not Verdict.DONE:
                 raise Stale

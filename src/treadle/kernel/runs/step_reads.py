@@ -103,8 +103,8 @@ class StepReads:
     async def _all(self, run: Run) -> list[ShownStep]:
         if run.steps > SORTED_LIMIT:
             raise InvalidInput(
-                f"The run {run.id} has {run.steps} steps, too many to put in order for a page (at most {SORTED_LIMIT}): ask for "
-                "those below one of them, or for pages in the order in which they are stored."
+                f"The run {run.id} has {run.steps} steps, too many to sort for a page (limit {SORTED_LIMIT}): ask for "
+                "the children of one of them, or for pages in storage order."
             )
         return await self._runs.list_steps(run.id, SORTED_LIMIT)
 

@@ -233,7 +233,7 @@ def _words(event: Event) -> tuple[int, str]:
         case WorkerStopped(owner_id, handled, released):
             return logging.INFO, f"worker {owner_id} stopped: {handled} handled, {released} released"
         case TaskTaken(task_id, name, attempt):
-            return logging.DEBUG, f"task {task_id} ({name}) taken, attempt {attempt}"
+            return logging.DEBUG, f"task {task_id} ({name}) claimed, attempt {attempt}"
         case TaskSettled(task_id, name, move, attempt, took_ms, error):
             said = f"task {task_id} ({name}) attempt {attempt}, {took_ms:.0f} ms: {move}"
             if error is None or move not in ("fail", "retry"):
@@ -255,35 +255,35 @@ def _words(event: Event) -> tuple[int, str]:
         case ExternalHint(task_id, name, hint):
             return logging.INFO, f"task {task_id} ({name}): {hint}"
         case LeaseLost(task_id, name, reason):
-            return logging.WARNING, f"task {task_id} ({name}) is no longer ours: {reason}; stopping its handler"
+            return logging.WARNING, f"task {task_id} ({name}) lost its lease: {reason}; stopping its handler"
         case ResultDropped(task_id, name, move):
             return logging.WARNING, f"task {task_id} ({name}): late {move} dropped, the claim was lost"
         case LeasesExpired(count):
-            return logging.WARNING, f"{count} lease(s) had run out; their tasks are ready for others"
+            return logging.WARNING, f"{count} lease(s) expired; their tasks are ready for other workers"
         case StoreTrouble(doing, error, again_in):
-            return logging.WARNING, f"store trouble while {doing}: {error}; again in {again_in:.1f} s"
+            return logging.WARNING, f"store error while {doing}: {error}; retry in {again_in:.1f} s"
         case StoreBack(doing):
-            return logging.INFO, f"store is back: {doing} works again"
+            return logging.INFO, f"store available again: {doing}"
         case LoopError(loop, error):
             return logging.ERROR, f"{loop}: {error}"
         case ClockJumped(by_ms, quiet_for):
-            return logging.WARNING, f"the store's clock jumped by {by_ms} ms; no lease is expired for {quiet_for} ms"
+            return logging.WARNING, f"the store's clock jumped by {by_ms} ms; no lease expires for {quiet_for} ms"
         case Recovered(expired_leases, own_tasks, unknown_effects, orphaned_approvals, missed):
             return logging.WARNING, (
                 f"recovered: {expired_leases} expired lease(s), {own_tasks} task(s) of this server's earlier process, "
-                f"{unknown_effects} effect(s) unknown, {orphaned_approvals} approval(s) without a task"
+                f"{unknown_effects} effect(s) with an unknown outcome, {orphaned_approvals} approval(s) without a task"
                 + "".join(f"; {each}" for each in missed)
             )
         case WatcherTrouble(name, error):
-            return logging.WARNING, f"watcher {name}: {error} It goes on trying."
+            return logging.WARNING, f"watcher {name}: {error} It will try again."
         case WatcherBack(name):
-            return logging.INFO, f"watcher {name} can look again"
+            return logging.INFO, f"watcher {name} can scan again"
         case Operated(act, actor):
             return logging.INFO, f"{act}, by {actor}"
         case MetricsServed(url):
             return logging.INFO, f"metrics are served at {url}"
         case ShortLease(lease_for):
             return logging.WARNING, (
-                f"a lease of {lease_for / 1000:g} s is for demos and tests: a short pause of this process looks like its death; "
+                f"a lease of {lease_for / 1000:g} s is for demos and tests: a short pause of this process looks like a crash; "
                 "use 30 to 120 s"
             )
