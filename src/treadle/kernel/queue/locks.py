@@ -1,6 +1,6 @@
 """Locks on arbitrary keys: each is a task of kind `lock`, live while held, with `wake_at` as its expiry.
 
-The holder is whoever knows the current version of that task: extending, releasing, and taking over an expired lock are
+The holder knows the current version of that task: extending, releasing, and taking over an expired lock are
 conditional on it. So locks need no second mechanism beside tasks, and a lock left by a crash is free once due (D54).
 """
 
