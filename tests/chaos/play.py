@@ -234,7 +234,7 @@ class Run:
             for said in read_events(process.log):
                 if said["event"] == "LoopError" and not any(each in said["error"] for each in EXCUSED):
                     yield f"{process.log.name}: {said['loop']}: {said['error']}"
-                elif said["event"] == "Recovered" and any("has a task again" in each for each in said["missed"]):
+                elif said["event"] == "Recovered" and any("its task was restored" in each for each in said["missed"]):
                     yield f"{process.log.name}: a start-up found work without a task: {said['missed']}"
             text = process.log.read_bytes()
             if b"Traceback" in text:

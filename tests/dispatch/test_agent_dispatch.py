@@ -356,8 +356,8 @@ async def test_saying_it_twice_is_a_logged_no_op(coordinator, caplog):
         for _ in range(2):
             await coordinator.retry(task.id)
     assert [record.message.partition(" is ")[2] for record in caplog.records] == [
-        "failed already: nothing was done",
-        "pending already: nothing was done",
+        "already failed: nothing was done",
+        "already pending: nothing was done",
     ]
     assert (await get(coordinator, task.id)).attempts == 1
 
@@ -528,7 +528,7 @@ async def test_keys_make_enqueueing_idempotent(coordinator):
 
 async def test_bad_input_is_refused_and_stores_nothing(coordinator):
     for bad in ("deleted", "", None):
-        with pytest.raises(InvalidInput, match="is no status of a job"):
+        with pytest.raises(InvalidInput, match="is not a job status"):
             await coordinator.update_status(NOBODY, bad)
     task_id = await coordinator.enqueue(issue())
     with pytest.raises(InvalidInput, match="failed or canceled"):

@@ -128,7 +128,7 @@ async def test_a_service_that_bills_more_than_was_possible_overruns_by_that_one_
         (row,) = await engine.store.list_usage(run.id)
         assert (code, row.cost_micros) == ("budget_exhausted", 90_000 + 4000 * 5)
         assert await engine.store.find_budget(run.id) == Budget(20_000, 110_000)
-        assert "may spend $0.02 and has spent or set aside $0.11" in error
+        assert "may spend $0.02 and has spent or reserved $0.11" in error
     assert len(server.requests) == 1
 
 
@@ -146,7 +146,7 @@ async def test_prices_of_the_settings_win_and_a_budget_needs_a_price(server):
     unpriced = [(name, source.replace("claude-haiku-4-5", "some-model")) for name, source in FLOW]
     async with desk(server) as engine:
         run = await engine.start_run(unpriced, "desk.Sort", {"letter": "x"}, budget=1)
-        with pytest.raises(RunFailed, match="nobody said what some-model costs"):
+        with pytest.raises(RunFailed, match="the price of some-model is unknown"):
             await engine.run_result(run, timeout=BOUND)
 
 

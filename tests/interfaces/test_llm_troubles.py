@@ -38,7 +38,7 @@ async def test_a_service_that_stays_busy_fails_the_step_within_limits(server):
     async with desk(server, max_sends=3) as engine:
         limited, overloaded = await failure_of(engine), await failure_of(engine)
         assert (limited[0], overloaded[0]) == ("llm_rate_limited", "llm_overloaded")
-        assert "Given up after 3 sends" in limited[1]
+        assert "Failed after 3 sends" in limited[1]
         assert [row.cost_micros for row in await engine.store.list_usage(limited[2].id)] == [0]
 
 
@@ -46,7 +46,7 @@ async def test_a_wait_that_is_longer_than_the_patience_is_not_begun(server):
     server.script(status(429, "rate_limit_error", after=3600))
     async with desk(server) as engine:
         code, error, _ = await failure_of(engine)
-    assert (code, "asks to wait 3600 s" in error, len(server.requests)) == ("llm_rate_limited", True, 1)
+    assert (code, "asks for a delay of 3600 s" in error, len(server.requests)) == ("llm_rate_limited", True, 1)
 
 
 async def test_a_request_that_is_rejected_is_not_sent_again(server):

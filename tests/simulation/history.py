@@ -166,7 +166,7 @@ class History:
                 self.simulation.wrong(f"{process.shown}: {event.loop}: {event.error}")
             case LeaseLost() | ResultDropped() | LeasesExpired() | ClockJumped():
                 process.tell(f"--- {event}")
-            case Recovered() if any("has a task again" in each for each in event.missed):
+            case Recovered() if any("its task was restored" in each for each in event.missed):
                 self.simulation.wrong(f"{process.shown}: a start-up found work without a task: {event.missed}")
 
     def engine(self, process: Process, **settings: Any) -> Engine:

@@ -1,4 +1,4 @@
-"""Dispatch: GitHub issues as jobs for agents, on the one queue that everything uses. See docs/reference/dispatch.md."""
+"""Dispatch: GitHub issues as jobs for agents, on the engine's queue. See docs/reference/dispatch.md."""
 
 from treadle.dispatch.config import DispatchConfig as DispatchConfig
 from treadle.dispatch.coordinator import AgentCoordinator as AgentCoordinator

@@ -1,4 +1,4 @@
-"""How a coordinator dispatches; the defaults are those of its specification."""
+"""The configuration of a coordinator; the defaults are those of its specification."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from treadle.model.retry import RetryPolicy
 
 @dataclass(frozen=True, slots=True)
 class DispatchConfig:
-    """Durations are seconds or timedeltas. What makes no sense raises `InvalidPolicy` at once."""
+    """Durations are seconds or timedeltas. Invalid values raise `InvalidPolicy` immediately."""
 
     max_retries: int = 3
-    """Executions after the first one, 1, 2, 4, ... s after the failure."""
+    """Retries after the first execution, 1, 2, 4, ... s after the failure."""
     poll_interval: Duration = 5
-    """Time after which an idle worker looks by itself, whatever signals it heard or missed."""
+    """Time between two polls of an idle worker, independent of wake-up signals."""
     task_timeout: Duration = 3600
-    """Time that one execution may take; then it counts as failed."""
+    """Maximum duration of one execution; then it counts as failed."""
     max_concurrent_tasks: int = 10
-    """Jobs that run at once, on all machines together, unless an operator says otherwise; and here."""
+    """Maximum number of running jobs, on all machines together (unless an operator sets another limit), and in this process."""
     task_list: str = "dispatch"
     name: str = "dispatch.Issue"
     """The name of the jobs' tasks."""
@@ -39,10 +39,10 @@ class DispatchConfig:
 
     @property
     def retry(self) -> RetryPolicy:
-        """The policy that jobs are given: exactly 1, 2, 4, ... s."""
+        """Return the retry policy of jobs: exactly 1, 2, 4, ... s."""
         return RetryPolicy(retries=self.max_retries)
 
     @property
     def limit_key(self) -> str:
-        """The key under which the jobs that run are counted; that of the handler, so that operators can change it."""
+        """The key that counts running jobs: that of the handler, so that operators can change the limit."""
         return handler_key(self.name)

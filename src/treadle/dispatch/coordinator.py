@@ -1,4 +1,4 @@
-"""`AgentCoordinator`: jobs for agents, each a task of the one queue, claimed, renewed, settled and retried like all others."""
+"""`AgentCoordinator`: jobs for agents. Each job is a task of the queue: claimed, renewed, settled and retried like any other."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from treadle.wiring.machine import Machine, SystemMachine
 _log = logging.getLogger("treadle.dispatch")
 
 ACTOR = "dispatch"
-"""Who the log says did what was done by nobody in particular."""
+"""The default actor in the log."""
 LOOP_PAUSE = 10.0
 """Seconds that a worker loop waits after an error of its own."""
 
 
 class AgentCoordinator:
-    """Enqueue issues, hand them to workers, and keep track of them; `async with` it, or `stop` it at the end.
+    """Enqueues issues, hands them to workers, and tracks them; use `async with`, or call `stop` at the end.
 
-    What it dequeues it holds: it renews the claims and settles under them. One object belongs to its engine's loop. Each
-    call tries a store that fails three times more, after 1, 2 and 4 s, and then raises `StorageError`.
+    It holds the jobs that it dequeues: it renews their claims and settles under them. An object belongs to its engine's loop.
+    Each call retries a failing store three times, after 1, 2 and 4 s, and then raises `StorageError`.
     """
 
     def __init__(self, engine: Engine, config: DispatchConfig | None = None, *, machine: Machine | None = None) -> None:
@@ -55,7 +55,7 @@ class AgentCoordinator:
         settings = engine.kernel.settings
         self._lane = Lane(settings.namespace, HANDLER, self.config.task_list, self.config.name)
         self._lane_id: int | None = None
-        self._queue = Queue(  # the same queue, for callers who try again themselves
+        self._queue = Queue(  # the same queue without its own waiting, because callers retry
             engine.store,
             engine.kernel.committer,
             engine.kernel.ids,
@@ -95,9 +95,9 @@ class AgentCoordinator:
         idempotency_key: str | None = None,
         trace_id: str | None = None,
     ) -> str:
-        """Store a job for the issue, pending; its id. Smaller priorities run first.
+        """Store a pending job for the issue and return its id. Smaller priorities run first.
 
-        With a `unique_key` that a live job has, or an `idempotency_key` that stands for one (for seven days), the id is that one's.
+        If a live job has the `unique_key`, or a job of the last seven days the `idempotency_key`, return the id of that job.
         """
         return (
             await self.submit(
@@ -122,10 +122,10 @@ class AgentCoordinator:
         idempotency_key: str | None = None,
         trace_id: str | None = None,
     ) -> Enqueued:
-        """As `enqueue`, and whether the job is new."""
+        """Do the same as `enqueue`, and return whether the job is new."""
         config = self.config
         spec = TaskSpec(
-            id=self.engine.kernel.ids.new_id(),  # one for all tries: what is stored twice is stored once
+            id=self.engine.kernel.ids.new_id(),  # one id for all attempts, so that a repeated commit stores nothing twice
             name=config.name,
             task_list=config.task_list,
             payload={"issue": issue_json(make_issue(issue)), "metadata": _checked_metadata(metadata)},
@@ -143,15 +143,15 @@ class AgentCoordinator:
         return (await self._stored("enqueueing a job", lambda: self._queue.enqueue([spec])))[0]
 
     async def dequeue(self, worker_id: str) -> TaskState | None:
-        """The next job, now running and held by this object for that worker; None if there is none.
+        """Return the next job, running and held by this object for that worker; None if there is none.
 
-        Raises `WorkerUnavailable` while this coordinator drains, and when as many jobs run as may: ask again later.
+        Raises `WorkerUnavailable` while this coordinator drains, and at the limit of running jobs: call again later.
         """
         check_key(worker_id, "worker id")
         if self._draining:
-            raise WorkerUnavailable("This coordinator is draining and hands out no more jobs; ask another one, or later.")
+            raise WorkerUnavailable("This coordinator is draining and hands out no more jobs; use another one, or try again later.")
         if len(self._holder) + self._taking >= self.config.max_concurrent_tasks:
-            raise WorkerUnavailable(f"{len(self._holder)} jobs run here, which is the limit; ask again when one has ended.")
+            raise WorkerUnavailable(f"{len(self._holder)} jobs run here, which is the limit; try again when one has ended.")
         self._taking += 1
         try:
             while (holding := await self._stored("dequeueing a job", lambda: self._take(worker_id))) is not None:
@@ -159,8 +159,8 @@ class AgentCoordinator:
                     return job
         finally:
             self._taking -= 1
-        if await self._stored("looking at the limit", self._is_full):
-            raise WorkerUnavailable("As many jobs run as may, on all machines together; ask again when one has ended.")
+        if await self._stored("reading the limit", self._is_full):
+            raise WorkerUnavailable("The limit of running jobs on all machines is reached; try again when one has ended.")
         return None
 
     async def update_status(
@@ -173,22 +173,22 @@ class AgentCoordinator:
         retry: bool = False,
         worker_id: str | None = None,
     ) -> None:
-        """Say what became of a job: completed, failed (for good, or with `retry` by its policy), pending (given back), canceled.
+        """Set the status of a job: completed, failed (permanently, or with `retry` by its policy), pending (released), canceled.
 
-        Under the claim, if this object dequeued the job; `ClaimLost` if it has lost it since. Otherwise whoever holds it loses
-        it; but with a `worker_id`, only if that worker had it last, else `ClaimLost`. A job that is so already is left as it is,
-        which is logged. Raises `JobNotFound`, and `IllegalMove` for what cannot be.
+        If this object dequeued the job, it settles under the claim, or raises `ClaimLost`. Otherwise the current holder loses
+        the job; with a `worker_id`, only if that worker had it last, else `ClaimLost`. A repeated call is a no-op, and logged.
+        Raises `JobNotFound`, and `IllegalMove` for an impossible transition.
         """
         wanted = TaskStatus.of(status)
         if error is not None and wanted not in (TaskStatus.FAILED, TaskStatus.CANCELED):
-            raise InvalidInput(f"An error is given with failed or canceled, not with {wanted}.")
+            raise InvalidInput(f"Pass an error only with failed or canceled, not with {wanted}.")
         if wanted is TaskStatus.CANCELED:
             await self.cancel(task_id, reason=error)
             return
         task = await self._jobs.get(task_id)
         _check_worker(task, worker_id)
         if status_of(task) is wanted:
-            _log.info("task %s is %s already: nothing was done", task.id, wanted)
+            _log.info("task %s is already %s: nothing was done", task.id, wanted)
             return
         held = self._holder.find(task.id)
         if held is None and (lost := self._holder.find_lost(task.id)) is not None:
@@ -204,29 +204,29 @@ class AgentCoordinator:
             case TaskStatus.PENDING:
                 raise Refused(f"Task {task.id} is {status_of(task)} and not held here; `retry` makes a failed one pending.")
             case _:
-                raise Refused(f"Task {task.id} is {status_of(task)}; a job becomes running by `dequeue`, and only so.")
+                raise Refused(f"Task {task.id} is {status_of(task)}; only `dequeue` makes a job running.")
         if held is not None:
             await self._settle(held, outcome)
         else:
             await self._end(task, outcome, worker_id)
 
     async def retry(self, task_id: str, *, actor: str = ACTOR) -> None:
-        """Make a failed (or canceled) job pending again, due after the delay of its policy; one more attempt is counted.
+        """Make a failed (or canceled) job pending again, due after the delay of its policy; this counts as an attempt.
 
-        Raises `MaxRetriesExceeded` when it has been retried as often as it may, and changes nothing then. One that is pending
-        already is left as it is, which is logged.
+        Raises `MaxRetriesExceeded`, and changes nothing, when its retries are exhausted. A job that is already pending stays
+        unchanged, which is logged.
         """
         before = await self._jobs.get(task_id)
         if before.failures >= policy_of(before).retries:
             raise MaxRetriesExceeded(before.id, before.failures)
         if status_of(before) is TaskStatus.PENDING:
-            _log.info("task %s is pending already: nothing was done", before.id)
+            _log.info("task %s is already pending: nothing was done", before.id)
             return
 
         async def again() -> None:
             found = await self.engine.store.find_task(before.id)
             if found is not None and not found.finished and found.failures == before.failures + 1:
-                return  # the answer to an earlier try was lost
+                return  # the response to an earlier attempt was lost
             await self._queue.try_again(before.id, actor=actor)
 
         try:
@@ -235,14 +235,14 @@ class AgentCoordinator:
             raise MaxRetriesExceeded(before.id, error.retries) from None
 
     async def cancel(self, task_id: str, *, reason: str | None = None, actor: str = ACTOR) -> None:
-        """End a job that has not ended, whoever holds it; again is a no-op. One that has ended otherwise raises `IllegalMove`."""
+        """Cancel a live job, even if it is held; a repeated call is a no-op. A job that ended otherwise raises `IllegalMove`."""
         task = await self._jobs.get(task_id)
         await self._stored("canceling a job", lambda: self._queue.cancel(task.id, actor=actor, reason=reason))
 
-    # looking
+    # reads
 
     async def get_task(self, task_id: str) -> TaskState | None:
-        """The job, whatever has become of it, or None."""
+        """Return the job in any state, or None."""
         try:
             task = await self._jobs.get(task_id)
         except JobNotFound:
@@ -252,17 +252,17 @@ class AgentCoordinator:
     async def get_all_tasks(
         self, *, status: TaskStatus | str | None = None, before_id: str | None = None, limit: int = PAGE_LIMIT
     ) -> list[TaskState]:
-        """Jobs, newest first, at most `limit` of them (1000); the last one's id is the `before_id` of the next page."""
+        """Return up to `limit` jobs (1000), newest first; the id of the last one is the `before_id` of the next page."""
         return (await self.list_jobs(status=status, before_id=before_id, limit=limit))[0]
 
     async def list_jobs(
         self, *, status: TaskStatus | str | None = None, before_id: str | None = None, limit: int = PAGE_LIMIT
     ) -> tuple[list[TaskState], str | None, bool]:
-        """A page of jobs, newest first, the `before_id` of the next one, and whether there may be one."""
+        """Return a page of jobs, newest first, the `before_id` of the next page, and whether there may be one."""
         return await self._jobs.page(status, before_id, limit)
 
     async def iter_tasks(self, *, status: TaskStatus | str | None = None) -> AsyncIterator[TaskState]:
-        """All jobs, newest first, read a page at a time; one that is enqueued meanwhile is not met."""
+        """Iterate over all jobs, newest first, page by page; jobs enqueued meanwhile are not included."""
         before_id: str | None = None
         more = True
         while more:
@@ -271,30 +271,30 @@ class AgentCoordinator:
                 yield each
 
     async def get_logs(self, task_id: str, limit: int = 100) -> list[LogLine]:
-        """What was written about the job, oldest first: how its executions ended, and what its handler said."""
+        """Return the job's log lines, oldest first: the ends of its executions, and lines of its handler."""
         return await self._jobs.lines(task_id, limit)
 
     def holds(self, task_id: str) -> bool:
-        """Whether this object holds the job now: a caller who works for long may look whether it still has it."""
+        """Whether this object still holds the job, for callers that work for a long time."""
         return self._holder.find(task_id) is not None
 
     async def desired_workers(self, **options: Any) -> Scaling:
-        """How many worker processes like this one the jobs could use; options as for `Reads.desired_workers`."""
+        """Return the number of worker processes like this one that the jobs could use; options as for `Reads.desired_workers`."""
         options = {"concurrency": self.config.max_concurrent_tasks, **options}
         return await self._stored(
             "measuring the load", lambda: self.engine.desired_workers(self.config.task_list, name=self.config.name, **options)
         )
 
-    # working
+    # work
 
     async def start(self, handler: JobHandler, *, worker_id: str | None = None, grace: Duration = 30) -> None:
-        """Run the handler for jobs in this process until `stop`: on the one loop, up to `max_concurrent_tasks` at once.
+        """Run the handler for jobs in this process until `stop`, up to `max_concurrent_tasks` concurrently.
 
-        It takes (task) or (task, ctx), sync or async. What it returns completes the job; what it raises is retried by the job's
-        policy, then the job has failed. Store trouble is told and survived.
+        It takes (task) or (task, ctx), sync or async. Its return value completes the job; exceptions are retried by the job's
+        policy, after which the job has failed. Store errors are logged and retried.
         """
         if self._host is not None:
-            raise WorkerUnavailable("This coordinator runs a handler already; stop it first, or make another coordinator.")
+            raise WorkerUnavailable("This coordinator already runs a handler; stop it first, or create another coordinator.")
         name = check_key(worker_id, "worker id") if worker_id is not None else f"{self._machine.host}-{self._machine.pid}"
         seconds = milliseconds(grace, "grace") / 1000
 
@@ -308,7 +308,7 @@ class AgentCoordinator:
         self._host = await self._stored("starting a worker", begin)
 
     async def run(self, handler: JobHandler, *, worker_id: str | None = None, grace: Duration = 30) -> None:
-        """`start`, and return when `stop` was called or this is canceled; a store that is away at the start is waited for."""
+        """Call `start`, and return when `stop` is called or this is canceled; waits for an unreachable store at the start."""
         self._ended.clear()
         while self._host is None and not self._ended.is_set():
             try:
@@ -322,27 +322,27 @@ class AgentCoordinator:
             await self.stop()
 
     def drain(self) -> None:
-        """From now on hand out nothing; what is held goes on, and can be settled."""
+        """Dequeue nothing from now on; held jobs continue, and can be settled."""
         self._draining = True
         if self._holder.state == "running":
             self._holder.state = "draining"
 
     async def stop(self) -> None:
-        """Stop gracefully: no more jobs, running handlers get their grace, what is still held is given back. Idempotent."""
+        """Stop gracefully: no more jobs, running handlers get their grace, held jobs are released. Idempotent."""
         self.drain()
         host, self._host = self._host, None
         if host is not None:
             await host.stop()
         for holding in self._holder.all():
-            with suppress(StorageError, ClaimLost):  # then its lease runs out
+            with suppress(StorageError, ClaimLost):  # its lease expires
                 await self._settle(holding, Released("its coordinator stopped"))
         await self._holder.close()
         self._ended.set()
 
-    # inside
+    # internal
 
     async def _take(self, worker_id: str) -> Holding | None:
-        """Claim one that may be executed, and hold it; what is due is made ready first, as nobody else may be there to do it."""
+        """Claim and hold one executable job; wake due jobs first, because there may be no worker to do it."""
         store, clock = self.engine.store, self.engine.kernel.clock
         await self._holder.open(worker_id)
         if self._lane_id is None:
@@ -363,7 +363,8 @@ class AgentCoordinator:
                 await self._waker.tick()
 
     async def _assign(self, holding: Holding, worker_id: str) -> TaskState | None:
-        """Store who has the job; None if it is not ours any more, or was never one. What cannot be stored is left to its lease."""
+        """Store the worker of the job; None if the job is lost or invalid. A job whose assignment cannot be stored is left to
+        its lease."""
         task = holding.task
         task.checkpoint = encode({**notes_of(task), WORKER_ID: worker_id}, "metadata")
         unit = Unit(task.claim, Keep(task.checkpoint))
@@ -386,7 +387,7 @@ class AgentCoordinator:
         return any(limit.key == self.config.limit_key and limit.admitted >= limit.max_running for limit in limits)
 
     async def _settle(self, holding: Holding, outcome: Outcome, *, forever: bool = False) -> None:
-        """Commit what became of a held job under its claim; on `StorageError` it is still held, and can be settled again."""
+        """Commit the outcome of a held job under its claim; after `StorageError` it is still held, and can be settled again."""
         task = holding.task
         decided = self._decide(task, outcome)
         holding.settling = True
@@ -405,7 +406,7 @@ class AgentCoordinator:
         if isinstance(decided, Finish):
             self._holder.drop(holding)
         else:
-            self._holder.lose(holding)  # somebody else may have it next: what a late caller says of this execution is refused
+            self._holder.lose(holding)  # another worker may get it next: a late call about this execution is refused
         await self._note(task, outcome)
 
     def _decide(self, task: Task, outcome: Outcome) -> Finish | Park:
@@ -414,23 +415,23 @@ class AgentCoordinator:
         return settlement(task, outcome, policy, dice, self.engine.kernel.settings.payload_limit)
 
     async def _end(self, task: Task, outcome: Outcome, worker_id: str | None) -> None:
-        """End a job that is not held here, by what was seen of it; with a worker's id, only if that one still has it then."""
+        """End a job that is not held here, under the version read; with a worker id, only if that worker still has it."""
         decided = self._decide(task, outcome)
         if not isinstance(decided, Finish):
-            raise Refused(f"Task {task.id} is not held here: only who dequeued it can have it retried by its policy.")
+            raise Refused(f"Task {task.id} is not held here: only the coordinator that dequeued it can retry it by its policy.")
         finish = Finish(decided.move, decided.state, decided.result, decided.error, decided.error_code, decided.fingerprint, ACTOR)
         await self._stored("ending a job", lambda: self._queue.end(task.id, finish, lambda found: _check_worker(found, worker_id)))
         await self._note(task, outcome)
 
     async def _time_out(self, holding: Holding) -> None:
-        """The execution took too long: it counts as failed."""
+        """Fail an execution that took too long."""
         seconds = (holding.task.timeout_for or 0) / 1000
         problem = Problem("timeout", f"The attempt took longer than {seconds:g} s and was stopped.")
         with suppress(ClaimLost):
             await self._settle(holding, Retry(problem), forever=True)
 
     async def _note(self, task: Task, outcome: Outcome) -> None:
-        """Count the end of an execution, and write its line."""
+        """Count the end of an execution, and write its log line."""
         match outcome:
             case Succeeded():
                 self._holder.handled += 1
@@ -444,11 +445,11 @@ class AgentCoordinator:
         await self._say(error_line(task.id, self.engine.kernel.clock.now(), problem.message, task.attempt, _worker_of(task)))
 
     async def _say(self, line: LogLine) -> None:
-        """Write a line about a job, if the store takes it: the job itself does not depend on that."""
+        """Write a log line about a job, if the store is reachable; the job does not depend on it."""
         try:
             await self.engine.store.append_lines([line])
         except StoreError as error:
-            self.engine.kernel.emit(StoreTrouble("writing a line", str(error), 0.0))
+            self.engine.kernel.emit(StoreTrouble("writing a log line", str(error), 0.0))
 
 
 def _worker_of(task: Task) -> str | None:
@@ -456,7 +457,7 @@ def _worker_of(task: Task) -> str | None:
 
 
 def _check_worker(task: Task, worker_id: str | None) -> None:
-    """`ClaimLost` for a worker who is not the one that had the job last."""
+    """Raise `ClaimLost` for a worker that did not have the job last."""
     if worker_id is not None and _worker_of(task) != worker_id:
         raise ClaimLost(task.id, task.claim_version)
 

@@ -1,10 +1,10 @@
 """The four errors of dispatch, with the codes and the HTTP statuses of its specification (D63).
 
 DispatchError
-├── JobNotFound             no job of that id
-├── MaxRetriesExceeded      the job was retried as often as its policy allows; it stays failed
-├── WorkerUnavailable       nothing can be dequeued now: this coordinator drains, or the limit of running jobs is reached
-└── StorageError            the store did not answer, three retries among it; nothing that was stored is lost
+├── JobNotFound             there is no job with that id
+├── MaxRetriesExceeded      the retries of its policy are exhausted; the job stays failed
+├── WorkerUnavailable       nothing can be dequeued: the coordinator drains, or the limit of running jobs is reached
+└── StorageError            the store did not answer, even after three retries; stored data is not lost
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from treadle.model.errors import NotFound, Refused, StoreError, TreadleError
 
 
 class DispatchError(TreadleError):
-    """Base of the errors that have an HTTP status of their own."""
+    """Base of the errors that have their own HTTP status."""
 
     code = "dispatch_error"
     http_status: ClassVar[int] = 500
@@ -26,7 +26,7 @@ class JobNotFound(NotFound, DispatchError):
     http_status = 404
 
     def __init__(self, task_id: str) -> None:
-        super().__init__(f"Task {task_id} not found: there is no job of that id here. It may have been pruned.")
+        super().__init__(f"Task {task_id} not found: there is no job with that id here. It may have been pruned.")
         self.task_id = task_id
 
 

@@ -1,7 +1,7 @@
-"""What a coordinator has dequeued: claims that the lease renewer renews, until they are settled, lost, or take too long.
+"""The dequeued jobs of a coordinator: claims that the lease renewer renews until they are settled, lost, or time out.
 
-The process is registered as a server while it holds anything, like every other worker. When it dies, nobody renews, and the
-leases run out; that is all that a crash takes to repair.
+While the process holds jobs, it is registered as a server, like every worker. When it dies, its leases expire; a crash needs no
+other repair.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from treadle.workers.context import Context
 from treadle.workers.lease_renewer import LeaseRenewer
 
 _LOST_KEPT = 1000
-"""Lost claims that are remembered, so that a late caller does not settle what somebody else has by now."""
+"""Lost claims that are remembered, so that a late caller does not settle another holder's job."""
 
 
 _LOOK_AGAIN = 1.0
@@ -29,16 +29,16 @@ _LOOK_AGAIN = 1.0
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """A claim that is held here."""
+    """A claim held here."""
 
     task: Task
     watch: asyncio.Task[None] | None = None
-    """Ends the execution when its time is over."""
+    """Ends the execution after its timeout."""
     settling: bool = False
 
 
 class Holder:
-    """The claims of one coordinator; all methods are called on the engine's loop."""
+    """The claims of one coordinator; all methods run on the engine's loop."""
 
     def __init__(
         self, engine: Engine, config: DispatchConfig, timed_out: Callable[[Holding], Awaitable[None]], machine: Machine
@@ -63,7 +63,7 @@ class Holder:
         return len(self._held)
 
     async def open(self, worker_id: str) -> None:
-        """Register and start to keep leases, if that was not done yet."""
+        """Register the server and start renewing leases, unless that is already done."""
         async with self._opening:
             if self._lease_renewer is not None:
                 return
@@ -78,7 +78,7 @@ class Holder:
             engine.kernel.committer.on_fenced.append(self._fenced)
 
     async def close(self) -> None:
-        """Keep nothing any more; what is still held is free when its lease runs out. Idempotent."""
+        """Stop renewing; held jobs become free when their lease expires. Idempotent."""
         async with self._opening:
             if self._stop_renewing is None:
                 return
@@ -91,7 +91,7 @@ class Holder:
             self.owner_id = self._engine.kernel.ids.new_id()
 
     def describe(self) -> Server:
-        """This coordinator as its row in `servers` has it; read in the lease renewer's thread too."""
+        """Return the row of this coordinator in `servers`; also called in the lease renewer's thread."""
         return Server(
             id=self.owner_id,
             name=self._name,
@@ -109,7 +109,7 @@ class Holder:
         )
 
     def hold(self, task: Task, claimed_at: float) -> Holding:
-        """Keep the claim from now on; `claimed_at` is the monotonic time at which it was sent."""
+        """Renew the claim from now on; `claimed_at` is the monotonic time when it was requested."""
         holding = Holding(task)
         self._held[task.id] = holding
         self._lost.pop(task.id, None)
@@ -120,19 +120,19 @@ class Holder:
         return holding
 
     def find(self, task_id: str) -> Holding | None:
-        """The claim, if it is held here."""
+        """Return the claim, if it is held here."""
         return self._held.get(task_id)
 
     def find_lost(self, task_id: str) -> Claim | None:
-        """The claim that was held here and was lost since."""
+        """Return the claim that was held here and lost."""
         return self._lost.get(task_id)
 
     def all(self) -> list[Holding]:
-        """Everything that is held."""
+        """Return all held claims."""
         return list(self._held.values())
 
     def drop(self, holding: Holding) -> None:
-        """Forget a claim that was settled."""
+        """Forget a settled claim."""
         if self._held.get(holding.task.id) is holding:
             del self._held[holding.task.id]
         if self._lease_renewer is not None:
@@ -141,7 +141,7 @@ class Holder:
             holding.watch.cancel()
 
     def lose(self, holding: Holding) -> None:
-        """Forget a claim that is no longer ours, but remember that it was."""
+        """Forget a claim that is lost, but remember that it was."""
         self.drop(holding)
         self._lost[holding.task.id] = holding.task.claim
         while len(self._lost) > _LOST_KEPT:
@@ -149,7 +149,7 @@ class Holder:
 
     async def _watch(self, holding: Holding, seconds: float) -> None:
         await self._engine.kernel.clock.sleep(seconds)
-        while holding.settling:  # what is on its way decides; if that fails, the time is over all the same
+        while holding.settling:  # the settlement in flight decides; if it fails, the timeout applies
             await self._engine.kernel.clock.sleep(_LOOK_AGAIN)
         if self._held.get(holding.task.id) is holding:
             try:
@@ -158,7 +158,7 @@ class Holder:
                 self._engine.kernel.emit(LoopError("dispatch", f"task {holding.task.id} could not be timed out: {error!r}"))
 
     def _fenced(self, task_ids: list[str]) -> None:
-        """An operator in this process took these tasks from whoever held them."""
+        """Lose tasks that an operator in this process took from their holder."""
         for task_id in task_ids:
             if (holding := self._held.get(task_id)) is not None and not holding.settling:
                 self._told_lost(holding.task.claim, "it was canceled, or settled by somebody else")
@@ -176,4 +176,4 @@ class Holder:
 
 
 def _no_line(_: LogLine) -> None:
-    """Nobody writes lines through the lease renewer's context."""
+    """Discard lines: none is written through the lease renewer's context."""

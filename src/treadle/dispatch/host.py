@@ -1,4 +1,4 @@
-"""The worker of a coordinator: the one loop, with a handler of issues; what jobs come to is written to their lines."""
+"""The worker of a coordinator, with a handler for issues; it logs the outcomes of jobs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
 JobHandler = Callable[..., Any]
-"""Takes (task: TaskState) or (task, ctx); what it returns and raises means what it means for every handler."""
+"""Takes (task: TaskState) or (task, ctx); results and exceptions mean the same as for every handler."""
 
 
 class DispatchHost(AgentHost):
-    """Runs one handler for the jobs of a coordinator, and says in their lines what they came to."""
+    """Runs one handler for the jobs of a coordinator, and logs their outcomes."""
 
     def __init__(
         self, engine: Engine, config: DispatchConfig, worker_id: str, handler: JobHandler, grace: float, machine: Machine
@@ -64,7 +64,7 @@ class DispatchHost(AgentHost):
 
 
 def _wrapped(engine: Engine, config: DispatchConfig, worker_id: str, handler: JobHandler) -> Handler:
-    """The kernel's handler for a user's: it notes who has the job, and hands it over typed."""
+    """Wrap the user's handler: store the job's worker, and pass the job as a typed object."""
     made = make_handler(config.name, handler, concurrency=config.max_concurrent_tasks)
     if made.arguments == 0:
         raise InvalidPolicy("A handler of jobs takes (task) or (task, ctx).")
@@ -83,7 +83,7 @@ def _wrapped(engine: Engine, config: DispatchConfig, worker_id: str, handler: Jo
 
 
 async def _taken(engine: Engine, worker_id: str, payload: dict[str, Any], ctx: Context) -> TaskState:
-    """The job, with who has it stored under the claim; the store is waited for."""
+    """Return the job after storing its worker under the claim; waits for an unreachable store."""
     task = ctx.task
     try:
         job = state_of(task, payload)
@@ -98,7 +98,7 @@ async def _taken(engine: Engine, worker_id: str, payload: dict[str, Any], ctx: C
 
 
 def _kept(returned: Any, ctx: Context) -> Any:
-    """What a handler returned; a checkpoint for its next time is kept beside who has the job."""
+    """Return the handler's result; its checkpoint is kept beside the job's worker."""
     if isinstance(returned, Waiting) and returned.checkpoint is not None:
         return Waiting(returned.wait_for, {**notes_of(ctx.task), CHECKPOINT: returned.checkpoint})
     return returned

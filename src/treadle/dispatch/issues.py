@@ -1,4 +1,4 @@
-"""GitHub issues as ingestion hands them on: typed, checked, and the same in Python and in JSON."""
+"""GitHub issues: typed, checked, and the same in Python and in JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FullName = Annotated[str, msgspec.Meta(pattern=r"^[^/\s]+/[^/\s]+$")]
 
 
 class InvalidIssue(InvalidInput):
-    """What was enqueued is no GitHub issue; the message names the field."""
+    """The enqueued object is not a GitHub issue; the message names the field."""
 
     code = "invalid_issue"
 
@@ -28,13 +28,13 @@ class Label(msgspec.Struct, frozen=True):
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Whose repository it is."""
+    """The owner of a repository."""
 
     login: _Text
 
 
 class Repository(msgspec.Struct, frozen=True, kw_only=True):
-    """The repository that the issue is about."""
+    """The repository of an issue."""
 
     id: _Id
     name: _Text
@@ -45,13 +45,13 @@ class Repository(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Installation(msgspec.Struct, frozen=True):
-    """The installation of the GitHub app through which it came."""
+    """The installation of the GitHub app that sent the issue."""
 
     id: _Id
 
 
 class GitHubIssue(msgspec.Struct, frozen=True, kw_only=True):
-    """An issue. What GitHub sends beside these fields is not kept."""
+    """An issue; other fields of GitHub are dropped."""
 
     id: _Id
     number: _Id
@@ -63,17 +63,17 @@ class GitHubIssue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_issue(given: GitHubIssue | Mapping[str, Any]) -> GitHubIssue:
-    """The issue of a JSON object (or of one made in Python), checked; raises `InvalidIssue`, which names the wrong field."""
+    """Check an issue from a JSON object (or a Python object); raise `InvalidIssue`, which names the invalid field."""
     if not isinstance(given, GitHubIssue | Mapping):
         raise InvalidIssue(f"A GitHub issue is a JSON object, not {type(given).__name__}.")
     try:
         return msgspec.convert(msgspec.to_builtins(given), GitHubIssue)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise InvalidIssue(f"This is no GitHub issue: {str(error).replace('`$', '`issue')}.") from None
+        raise InvalidIssue(f"This is not a GitHub issue: {str(error).replace('`$', '`issue')}.") from None
 
 
 def issue_json(issue: GitHubIssue) -> dict[str, Json]:
-    """The issue as JSON; without an installation, there is none in it."""
+    """Return the issue as JSON, without an absent installation."""
     made: dict[str, Json] = msgspec.to_builtins(issue)
     if issue.installation is None:
         del made["installation"]

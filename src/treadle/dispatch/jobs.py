@@ -1,4 +1,4 @@
-"""Reading jobs: the tasks of one lane, as their callers see them."""
+"""Reads of jobs: the tasks of one lane, as callers of dispatch see them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("treadle.dispatch")
 
 
 class Jobs:
-    """The jobs of a lane; nothing here changes anything."""
+    """The jobs of a lane."""
 
     def __init__(self, engine: Engine, lane: Lane, stored: Patience) -> None:
         self._engine = engine
@@ -27,7 +27,7 @@ class Jobs:
         self._stored = stored
 
     async def get(self, task_id: str) -> Task:
-        """The job's task, or `JobNotFound`; a task of another lane is none."""
+        """Return the job's task, or raise `JobNotFound`, also for a task of another lane."""
         try:
             wanted = parse_id(task_id, "task id")
         except InvalidInput:
@@ -41,13 +41,13 @@ class Jobs:
         return task
 
     async def read(self, task: Task) -> TaskState:
-        """The job with its issue; raises `InvalidIssue` for what somebody else put there."""
+        """Return the job with its issue; raise `InvalidIssue` for a task that another program stored."""
         return await self._stored("reading a job", lambda: self._shown(task))
 
     async def page(
         self, status: TaskStatus | str | None, before_id: str | None, limit: int
     ) -> tuple[list[TaskState], str | None, bool]:
-        """A page of jobs, newest first, where the next one begins, and whether there may be one."""
+        """Return a page of jobs, newest first, the start of the next page, and whether there may be one."""
         states = () if status is None else SHOWN_STATES[TaskStatus.of(status)]
         _, kind, task_list, name = self._lane
 
@@ -61,7 +61,7 @@ class Jobs:
         return await self._stored("listing jobs", look)
 
     async def lines(self, task_id: str, limit: int) -> list[LogLine]:
-        """What was written about the job, oldest first."""
+        """Return the job's log lines, oldest first."""
         task = await self.get(task_id)
         return await self._stored("reading lines", lambda: self._engine.store.list_lines(task.id, limit))
 
@@ -70,7 +70,7 @@ class Jobs:
         return state_of(task, decode(text))
 
     async def _shown_if_one(self, task: Task) -> TaskState | None:
-        """The job; one that is none must not hide all others."""
+        """Return the job; an invalid task must not hide the others."""
         try:
             return await self._shown(task)
         except InvalidIssue as error:

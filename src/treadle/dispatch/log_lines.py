@@ -1,4 +1,4 @@
-"""What dispatch itself writes about jobs, beside what their handlers say: how each execution ended."""
+"""Dispatch's own log lines about jobs: the end of each execution."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _LONGEST = 4096
 
 
 def done_line(task_id: str, at: int, attempt: int, worker_id: str | None) -> LogLine:
-    """The execution completed the job."""
+    """Return the line of a completed execution."""
     return _line(task_id, at, "info", "Task completed successfully", attempt, worker_id)
 
 
 def error_line(task_id: str, at: int, message: str, attempt: int, worker_id: str | None) -> LogLine:
-    """The execution failed."""
+    """Return the line of a failed execution."""
     return _line(task_id, at, "error", message[:_LONGEST], attempt, worker_id)
 
 

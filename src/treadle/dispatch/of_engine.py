@@ -1,4 +1,5 @@
-"""The coordinator of an engine: one for all who come through interfaces, which remembers what they hold; stopped with it."""
+"""The coordinator of an engine, shared by all interfaces: it remembers the jobs that their callers hold, and stops with the
+engine."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ _coordinators: dict[int, AgentCoordinator] = {}
 
 
 def coordinator_of(engine: Engine) -> AgentCoordinator:
-    """The engine's coordinator, with the configuration of the specification; made when it is first asked for."""
+    """Return the engine's coordinator, with the default configuration; created on first use."""
     found = _coordinators.get(id(engine))
     if found is None:
         found = _coordinators[id(engine)] = AgentCoordinator(engine)

@@ -1,4 +1,4 @@
-"""What callers of dispatch see of a job: a status and a state, made from the kernel's task."""
+"""Jobs as callers of dispatch see them: status and state, converted from the kernel's task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHECKPOINT = "checkpoint"
 
 
 class TaskStatus(StrEnum):
-    """Where a job is. `cancelled` is understood, and stored as `canceled`."""
+    """The status of a job. `cancelled` is accepted, and stored as `canceled`."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -33,15 +33,15 @@ class TaskStatus(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> TaskStatus:
-        """The status of that name, or `InvalidInput`."""
+        """Return the status of that name, or raise `InvalidInput`."""
         try:
             return cls(value)
         except ValueError:
-            raise InvalidInput(f"{value!r} is no status of a job; there are: {', '.join(cls)}.") from None
+            raise InvalidInput(f"{value!r} is not a job status; choose one of {', '.join(cls)}.") from None
 
 
 class TaskState(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is at one moment. Instants are milliseconds since 1970; changing this changes nothing durable."""
+    """A copy of a job. Instants are milliseconds since 1970."""
 
     id: str
     status: TaskStatus
@@ -50,11 +50,11 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     """Retries so far: 0 before and during the first execution."""
     last_attempt_at: int | None = None
     completed_at: int | None = None
-    """When it completed or failed for good."""
+    """The time when it completed or failed permanently."""
     error: str | None = None
-    """The last error; of a job that waits or runs again, why it does."""
+    """The last error; for a job that waits or runs again, the reason."""
     metadata: dict[str, Any] = {}
-    """What it was enqueued with, and `worker_id`: who had it last."""
+    """The metadata given to `enqueue`, and `worker_id`, its last worker."""
 
 
 _STATUSES = {
@@ -72,16 +72,16 @@ SHOWN_STATES: dict[TaskStatus, tuple[str, ...]] = {
     TaskStatus.FAILED: (states.TaskState.FAILED, states.TaskState.IGNORED),
     TaskStatus.CANCELED: (states.TaskState.CANCELED,),
 }
-"""The kernel's states that a status stands for."""
+"""The kernel's states for each status."""
 
 
 def status_of(task: Task) -> TaskStatus:
-    """The task's state in the words of dispatch: whatever is live and not held by a worker is pending."""
+    """Return the task's status: a live task that no worker holds is pending."""
     return _STATUSES.get(states.TaskState(task.shown_state), TaskStatus.PENDING)
 
 
 def state_of(task: Task, payload: dict[str, Json]) -> TaskState:
-    """The job of a task with its opened payload; raises `InvalidIssue` for one that somebody else made."""
+    """Return the job of a task with its opened payload; raise `InvalidIssue` for a task that another program stored."""
     status = status_of(task)
     given = payload.get("metadata")
     return TaskState(
@@ -97,6 +97,6 @@ def state_of(task: Task, payload: dict[str, Json]) -> TaskState:
 
 
 def notes_of(task: Task) -> dict[str, Any]:
-    """What dispatch keeps with a task while it lives and after: who had it, and what its handler left for the next time."""
+    """Return dispatch's data on a task: its last worker, and its handler's checkpoint."""
     notes = decode(task.checkpoint)
     return notes if isinstance(notes, dict) else {}

@@ -1,4 +1,4 @@
-"""Storage failures: a call to the store is tried again after 1, 2 and 4 s, then the caller is told `STORAGE_ERROR` (D26)."""
+"""Storage failures: a store call is retried after 1, 2 and 4 s, then raises `STORAGE_ERROR` (D26)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 
 DELAYS = (1.0, 2.0, 4.0)
-"""Seconds before each further try."""
+"""Seconds before each retry."""
 
 T = TypeVar("T")
 
 
 class Patience:
-    """Tries what it is given, which must be safe to do twice: nothing is known about a commit whose answer was lost."""
+    """Retries idempotent calls: a commit without a response may have been applied."""
 
     def __init__(self, clock: Clock, emit: Emit) -> None:
         self._clock = clock
         self._emit = emit
 
     async def __call__(self, doing: str, work: Callable[[], Awaitable[T]]) -> T:
-        """The answer, or `StorageError` after the last try; errors that are not the store's are raised at once."""
+        """Return the response, or raise `StorageError` after the last retry; other errors are raised immediately."""
         for delay in DELAYS:
             try:
                 return await work()

@@ -1,4 +1,4 @@
-"""The blocking face of `AgentCoordinator`, for code without an event loop; safe in threads."""
+"""The blocking facade of `AgentCoordinator`, for code without an event loop; thread-safe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from treadle.model.tasks import LogLine
 
 
 class BlockingCoordinator:
-    """`AgentCoordinator` on an agent's store; arguments are those of the methods of the same name there."""
+    """`AgentCoordinator` on an agent's store; methods take the arguments of the methods of the same name there."""
 
     def __init__(self, connection: Connection, config: DispatchConfig | None = None) -> None:
         self._run = connection.run

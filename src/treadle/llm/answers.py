@@ -1,4 +1,4 @@
-"""An answer of the Messages API, put together from the events of its stream."""
+"""A response of the Messages API, assembled from the events of its stream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treadle.model.values import Json
 
 
 class Malformed(Exception):
-    """What came back is no message of the Messages API; `partial` if it began well and then broke off."""
+    """The response is not a message of the Messages API; `partial` if it started well and then broke off."""
 
     def __init__(self, message: str, *, partial: bool = False) -> None:
         super().__init__(message)
@@ -19,7 +19,7 @@ class Malformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A call that the model asks for; `input` is None where its JSON cannot be read."""
+    """A tool call of the model; `input` is None if its JSON is invalid."""
 
     id: str
     tool: str
@@ -29,12 +29,12 @@ class ToolUse:
 
 @dataclass(slots=True)
 class Answer:
-    """One message of the model and what it cost."""
+    """One message of the model, with its usage."""
 
     model: str = ""
     stop_reason: str = ""
     content: list[dict[str, Any]] = field(default_factory=list)
-    """Blocks as they are sent back in the next request."""
+    """Blocks in the form in which the next request sends them back."""
     uses: list[ToolUse] = field(default_factory=list)
     input_tokens: int = 0
     output_tokens: int = 0
@@ -43,12 +43,12 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """All that it said in words."""
+        """The text of the message."""
         return "".join(block.get("text", "") for block in self.content if block.get("type") == "text")
 
 
 class Assembler:
-    """Takes the events in; `answer` once they are complete."""
+    """Collects the events; `answer` returns the message when they are complete."""
 
     def __init__(self) -> None:
         self._answer = Answer()
@@ -58,7 +58,7 @@ class Assembler:
         self.ended = False
 
     def add(self, event: Any) -> str:
-        """Take one in; what it adds to what people may read, which is text, or the JSON of a tool's input."""
+        """Add an event; return the readable text that it adds: text, or the JSON of a tool's input."""
         match getattr(event, "type", None):
             case "message_start":
                 self.begun = True
@@ -78,15 +78,15 @@ class Assembler:
             case None:
                 raise Malformed("an event without a type")
             case _:
-                pass  # kinds that are younger than this code
+                pass  # event types newer than this code
         return ""
 
     def answer(self) -> Answer:
-        """The whole message, or `Malformed`."""
+        """Return the complete message, or raise `Malformed`."""
         if not self.begun:
-            raise Malformed("the answer is no stream of message events")
+            raise Malformed("the response is not a stream of message events")
         if not self.ended or self._open:
-            raise Malformed("the stream ended in the middle of the message", partial=True)
+            raise Malformed("the stream ended within the message", partial=True)
         return self._answer
 
     def _delta(self, index: int, delta: Any) -> str:
@@ -115,11 +115,11 @@ class Assembler:
             block["input"] = parsed or {}
         if block.get("type") == "text":
             block["text"] = block.get("text", "").encode("utf-8", "replace").decode()
-        if block.get("type") != "text" or block["text"]:  # an empty text may not be sent back
+        if block.get("type") != "text" or block["text"]:  # empty text blocks must not be sent back
             self._answer.content.append(block)
 
     def _count(self, usage: Any) -> None:
-        """Counts are cumulative: the last one said is right."""
+        """Take over token counts, which are cumulative."""
         answer = self._answer
         answer.input_tokens = _number(usage, "input_tokens", answer.input_tokens)
         answer.output_tokens = _number(usage, "output_tokens", answer.output_tokens)
@@ -140,7 +140,7 @@ def _number(usage: Any, name: str, before: int) -> int:
 def _object(raw: str) -> dict[str, Json] | None:
     try:
         found = json.loads(raw)
-        json.dumps(found, ensure_ascii=False).encode()  # half a character can be written in JSON, and sent to nobody
+        json.dumps(found, ensure_ascii=False).encode()  # JSON allows half a surrogate pair, which cannot be encoded
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

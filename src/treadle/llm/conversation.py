@@ -1,4 +1,4 @@
-"""The talk with a model about one step, from the prompt to an answer that fits the facet's returns."""
+"""The conversation with a model about one step, from the prompt to an answer that fits the facet's returns."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from treadle.model.values import Json, encode
 
 
 class Meter(Protocol):
-    """Who pays for requests."""
+    """Pays for requests."""
 
     async def reserve(self, model: str, request: dict[str, Any]) -> Usage | None:
-        """Set aside what the request may cost, or raise `budget_exhausted`."""
+        """Reserve the maximum cost of the request, or raise `budget_exhausted`."""
 
     async def settle(self, usage: Usage | None, answer: Answer) -> None:
-        """It was answered."""
+        """Record the cost of an answered request."""
 
     async def give_back(self, usage: Usage | None) -> None:
-        """It was refused, and cost nothing."""
+        """Release the reservation of a rejected request, which cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wrong:
-    """An answer that cannot be used: how it fails if it stays so, and what the model is told."""
+    """An unusable answer: its error, and the message to the model."""
 
     code: str
     reason: str
@@ -39,7 +39,7 @@ class _Wrong:
 
 @dataclass(slots=True)
 class Conversation:
-    """One step's exchanges; `run` once."""
+    """The exchanges of one step; call `run` once."""
 
     exchange: Exchange
     config: LLMConfig
@@ -51,7 +51,7 @@ class Conversation:
     messages: list[dict[str, Any]] = field(default_factory=list)
 
     async def run(self, prompt: str) -> dict[str, Json]:
-        """The facet's returns, or `LLMError`. Other tools are called as the model asks; bad answers are sent back."""
+        """Return the facet's returns, or raise `LLMError`. Other tools are called on request; unusable answers are sent back."""
         self.messages.append({"role": "user", "content": prompt})
         retries = 0
         for _ in range(self.config.max_turns):
@@ -75,7 +75,7 @@ class Conversation:
             if wrong is not None:
                 retries += 1
                 if retries > self.config.max_retries:
-                    raise LLMError(wrong.code, f"{wrong.reason} That was try {retries} of {retries}.")
+                    raise LLMError(wrong.code, f"{wrong.reason} That was retry {retries} of {retries}.")
             self.messages.append({"role": "user", "content": results or self._reminder(wrong)})
         raise LLMError("too_many_turns", f"The model gave no answer in {self.config.max_turns} turns.")
 
@@ -126,11 +126,11 @@ class Conversation:
         return result, None
 
     def _nothing(self, answer: Answer) -> _Wrong:
-        """Why there is no answer in a message without any call."""
+        """Explain a message without any tool call."""
         if answer.stop_reason == "max_tokens":
             return _Wrong("answer_cut_off", _cut_off(self.config))
         if not answer.text.strip():
-            return _Wrong("answer_empty", "The model said nothing at all.")
+            return _Wrong("answer_empty", "The model returned nothing.")
         return _Wrong("answer_missing", f"The model answered in text and did not call {self.toolbox.target}.")
 
     def _reminder(self, wrong: _Wrong | None) -> str:
@@ -143,4 +143,4 @@ def _result(use: ToolUse, text: str, failed: bool) -> dict[str, Any]:
 
 
 def _cut_off(config: LLMConfig) -> str:
-    return f"The answer was cut off after max_tokens ({config.max_tokens}): it has to be shorter."
+    return f"The answer was cut off after max_tokens ({config.max_tokens}): it must be shorter."

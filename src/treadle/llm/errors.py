@@ -1,17 +1,17 @@
-"""How work with a model can fail, each way with a code of its own. None of them is retried by policy.
+"""The failures of work with a model, each with its own code. No retry policy applies to them.
 
 NonRetryable
 └── LLMError
-    ├── budget_exhausted      the run may not spend what the next request could cost
-    ├── price_unknown         there is a budget, and no price for the model
+    ├── budget_exhausted      the maximum cost of the next request exceeds the run's budget
+    ├── price_unknown         there is a budget, but no price for the model
     ├── llm_not_configured    no key, or no client
     ├── llm_rate_limited      429 for longer than the patience
     ├── llm_overloaded        529 and other errors of the service, for longer than the patience
-    ├── llm_timeout           no answer in time, or the connection broke, each time
-    ├── llm_malformed         what came back is no message of the Messages API
+    ├── llm_timeout           no response in time, or a broken connection, on every attempt
+    ├── llm_malformed         the response is not a message of the Messages API
     ├── llm_rejected          the service refuses the request (400, 401, 403, 404, 413)
-    ├── answer_empty          the model said nothing at all
-    ├── answer_missing        it answered in text and never called the facet's tool
+    ├── answer_empty          the model returned nothing
+    ├── answer_missing        the model answered in text and never called the facet's tool
     ├── answer_cut_off        the answer was longer than max_tokens
     ├── answer_not_json       the tool's input is not JSON
     ├── answer_mismatch       the tool's input does not fit the declared returns
@@ -27,7 +27,7 @@ from treadle.model.outcomes import Failed, Problem
 
 
 class LLMError(NonRetryable):
-    """Work with a model failed for good; `error_code` says how."""
+    """Work with a model failed permanently; `error_code` is the reason."""
 
     code = "llm_error"
 
@@ -36,5 +36,5 @@ class LLMError(NonRetryable):
 
     @property
     def outcome(self) -> Failed:
-        """What the step comes to: its error has the code as its type, so that a `catch` can tell it from others."""
+        """Return the step's outcome; the error type is the code, so that a `catch` can distinguish it."""
         return Failed(Problem(self.error_code, str(self)))

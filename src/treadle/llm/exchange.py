@@ -1,7 +1,7 @@
-"""One request to the model and its answer, sent again while the service is busy or does not answer.
+"""One request to the model and its response, resent while the service is busy or does not answer.
 
-The SDK's own retries are off. A 429 waits as long as `retry-after` says; 529 and other errors of the service, timeouts,
-broken connections and malformed answers wait longer each time. `max_sends` and `patience` bound it all.
+The SDK's own retries are off. After a 429 it waits for `retry-after`; after 529 and other service errors, timeouts, broken
+connections and malformed responses it backs off. `max_sends` and `patience` bound the total.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from treadle.llm.config import LLMConfig, scrubbed
 from treadle.llm.errors import LLMError
 
 Said = Callable[[str], Awaitable[None]]
-"""Told what the model has said so far in this answer."""
+"""Receives the text of the current response so far."""
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
 _MALFORMED_SENDS = 3
@@ -35,11 +35,11 @@ class _Trouble:
     again: bool = True
     after: float | None = None
     unknown: bool = False
-    """The service may have done (and billed) the work all the same."""
+    """The service may have done (and billed) the work."""
 
 
 class SendFailed(LLMError):
-    """A request that was given up; `unknown` if one of its sends may have been billed."""
+    """A request that failed; `unknown` if one of its attempts may have been billed."""
 
     def __init__(self, code: str, message: str, *, unknown: bool) -> None:
         super().__init__(code, message)
@@ -64,7 +64,7 @@ class Exchange:
         self._secrets = secrets
 
     async def send(self, request: dict[str, Any], said: Said | None = None) -> Answer:
-        """The answer, or `SendFailed`. Raises nothing else on account of the service."""
+        """Return the response, or raise `SendFailed`. Service errors raise nothing else."""
         waited, unknown, malformed = 0.0, False, 0
         for number in range(1, self._config.max_sends + 1):
             try:
@@ -79,8 +79,8 @@ class Exchange:
             if not trouble.again or malformed >= _MALFORMED_SENDS:
                 raise SendFailed(trouble.code, trouble.message, unknown=unknown)
             if number == self._config.max_sends or waited + wait > self._config.patience:
-                told = f"{trouble.message} Given up after {number} sends and {waited:.1f} s of waiting"
-                asked = f", as it asks to wait {trouble.after:g} s more." if trouble.after else "."
+                told = f"{trouble.message} Failed after {number} sends and {waited:.1f} s of waiting"
+                asked = f"; the service asks for a delay of {trouble.after:g} s." if trouble.after else "."
                 raise SendFailed(trouble.code, told + asked, unknown=unknown)
             waited += wait
             await self._sleep(wait)
@@ -118,17 +118,17 @@ class Exchange:
             await stream.close()
 
     def _trouble(self, error: Exception) -> _Trouble | None:
-        """What an error means, or None for one that is not the service's."""
+        """Classify an error; None if it does not come from the service."""
         kinds = {kind.__name__ for kind in type(error).__mro__}
         if "APIStatusError" in kinds:
             return self._status_trouble(error)
         if "APITimeoutError" in kinds or "TimeoutException" in kinds:
             return _Trouble("llm_timeout", "The model's service did not answer in time.", unknown=True)
         if "APIConnectionError" in kinds or "TransportError" in kinds:
-            return _Trouble("llm_timeout", "The connection to the model's service broke, or there was none.", unknown=True)
+            return _Trouble("llm_timeout", "The connection to the model's service broke, or could not be opened.", unknown=True)
         if isinstance(error, _MALFORMED) or "APIResponseValidationError" in kinds or "APIError" in kinds:
             told = self._words(str(error) or type(error).__name__)
-            return _Trouble("llm_malformed", f"The model's service sent what is no message: {told}.", unknown=True)
+            return _Trouble("llm_malformed", f"The model's service sent an invalid message: {told}.", unknown=True)
         return None
 
     def _status_trouble(self, error: Any) -> _Trouble:
@@ -146,12 +146,12 @@ class Exchange:
 
 
 def _blocks(client: Any) -> bool:
-    """Whether calls of the client block: the SDK's synchronous one, and everything that is like it."""
+    """Whether calls of the client block: the SDK's synchronous client, or any similar one."""
     return "Anthropic" in {kind.__name__ for kind in type(client).__mro__}
 
 
 def _seconds(headers: Any) -> float | None:
-    """How long the service asks to wait: milliseconds or seconds; other forms are not understood."""
+    """Return the delay that the service requests, in milliseconds or seconds; other formats are ignored."""
     for name, factor in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name)) * factor

@@ -21,11 +21,11 @@ from treadle.settings import Settings
 
 
 class LLMHandler:
-    """Answers payloads by asking a model: `poller.register("ns.Facet", handler.handle)`.
+    """Answers payloads with a model: `poller.register("ns.Facet", handler.handle)`.
 
-    `prompt_template` is filled from the payload (else the payload itself is the prompt). `returns` are what the answer must
-    have, as parameters of AFL; without them any object will do. With a `program`, the facet that the payload names as
-    `_facet_name` says it instead. Counts tokens, and has no budget: those belong to runs.
+    `prompt_template` is filled from the payload (without it, the payload itself is the prompt). `returns` are the required
+    fields of the answer, as AFL parameters; without them any object is accepted. With a `program`, the facet named by
+    `_facet_name` in the payload defines both. It counts tokens, but has no budget: budgets belong to runs.
     """
 
     def __init__(
@@ -50,24 +50,24 @@ class LLMHandler:
         self._runner: asyncio.Runner | None = None
         self._running = threading.Lock()
         self.meter = NoMeter()
-        """What was used so far."""
+        """Total usage so far."""
 
     def handle(self, payload: Mapping[str, Json]) -> dict[str, Json]:
-        """Answer in this thread; blocks. One at a time, as a client belongs to one event loop: that of this handler."""
+        """Answer in this thread; blocks. One call at a time, because the client belongs to this handler's event loop."""
         with self._running:
             if self._runner is None:
                 self._runner = asyncio.Runner()
             return self._runner.run(self.handle_async(payload))
 
     def close(self) -> None:
-        """Give back what `handle` needed; idempotent."""
+        """Close the event loop of `handle`; idempotent."""
         with self._running:
             if self._runner is not None:
                 self._runner.close()
                 self._runner = None
 
     async def handle_async(self, payload: Mapping[str, Json]) -> dict[str, Json]:
-        """Answer, or raise `LLMError` with the code of what went wrong."""
+        """Return the answer, or raise `LLMError` with the code of the failure."""
         values = {name: value for name, value in payload.items() if not name.startswith("_")}
         facet = self._program.find_facet(str(payload.get("_facet_name"))) or self._facet
         ids = SystemIds()

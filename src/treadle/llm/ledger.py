@@ -1,4 +1,4 @@
-"""Who pays: each request is reserved in the store before it is sent, and settled after it, under its task and attempt."""
+"""Accounting: each request is reserved in the store before it is sent, and settled afterwards, under its task and attempt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from treadle.model.usage import SETTLED, Usage
 
 
 class TaskMeter:
-    """The requests of one attempt at one task of a run, numbered from 1."""
+    """The requests of one attempt at a task of a run, numbered from 1."""
 
     def __init__(
         self, store: UsageStore, new_id: Callable[[], str], prices: Prices, task: Task, default_limit: int | None = None
@@ -29,11 +29,11 @@ class TaskMeter:
         self._number = 0
 
     async def reserve(self, model: str, request: dict[str, Any]) -> Usage | None:
-        """Set aside what the request may cost at most, or raise `budget_exhausted`; durable when this returns."""
+        """Reserve the maximum cost of the request, or raise `budget_exhausted`; durable when this returns."""
         price = self._prices.find(model)
         if price is None and await self._limit() is not None:
             raise LLMError(
-                "price_unknown", f"The run has a budget, and nobody said what {model} costs: set TREADLE_LLM_PRICES for it."
+                "price_unknown", f"The run has a budget, but the price of {model} is unknown: set TREADLE_LLM_PRICES for it."
             )
         amount = (price or Price(0, 0)).cost(most_tokens(request), int(request["max_tokens"]))
         while True:
@@ -53,14 +53,14 @@ class TaskMeter:
                 limit, spent = answer.budget.limit_micros or 0, answer.budget.committed_micros
                 raise LLMError(
                     "budget_exhausted",
-                    f"The run may spend {_dollars(limit)} and has spent or set aside {_dollars(spent)}; "
+                    f"The run may spend {_dollars(limit)} and has spent or reserved {_dollars(spent)}; "
                     f"the next request could cost {_dollars(amount)}.",
                 )
-            if answer.usage.state != SETTLED:  # a settled one was made before this worker was interrupted: a new one is asked for
+            if answer.usage.state != SETTLED:  # a settled one was sent before this worker was interrupted: use the next number
                 return answer.usage
 
     async def settle(self, usage: Usage | None, answer: Answer) -> None:
-        """Write down what it really came to; twice is once."""
+        """Record the actual cost; idempotent."""
         if usage is not None:
             price = self._prices.find(usage.model) or Price(0, 0)
             tokens = (answer.input_tokens, answer.output_tokens, answer.cache_write_tokens, answer.cache_read_tokens)
@@ -76,7 +76,7 @@ class TaskMeter:
             )
 
     async def give_back(self, usage: Usage | None) -> None:
-        """The service refused the request: it cost nothing."""
+        """Release the reservation: the service rejected the request."""
         if usage is not None:
             await self._store.settle_usage(msgspec.structs.replace(usage, cost_micros=0))
 
@@ -86,7 +86,7 @@ class TaskMeter:
 
 
 class NoMeter:
-    """For handlers outside runs: counts what was used, and has no budget."""
+    """Counts usage for handlers outside runs, without a budget."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -94,17 +94,17 @@ class NoMeter:
         self.output_tokens = 0
 
     async def reserve(self, model: str, request: dict[str, Any]) -> Usage | None:
-        """Nothing is set aside."""
+        """Do nothing."""
         return None
 
     async def settle(self, usage: Usage | None, answer: Answer) -> None:
-        """Count it."""
+        """Add the usage."""
         self.requests += 1
         self.input_tokens += answer.input_tokens
         self.output_tokens += answer.output_tokens
 
     async def give_back(self, usage: Usage | None) -> None:
-        """It cost nothing."""
+        """Do nothing."""
 
 
 def _dollars(micros: int) -> str:

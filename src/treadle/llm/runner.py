@@ -1,7 +1,7 @@
-"""`ClaudeAgentRunner`: drives one workflow in the calling thread, with handlers where there are any and a model elsewhere.
+"""`ClaudeAgentRunner`: drives one workflow in the calling thread, with handlers where they exist and a model otherwise.
 
-It does not poll: the tasks of the run that it started are born taken by it. It holds them under leases that it renews, and
-settles one after another. If its process dies, the leases run out, and whoever serves prompts goes on (D56).
+It does not poll: the tasks of the run that it started are created preclaimed by it. It holds them under leases that it renews,
+and settles one after another. If its process dies, the leases expire, and any process that serves prompts continues (D56).
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _LOOKED_AT = 1000
-"""Tasks of one run that are looked at to find those that are held here."""
+"""Maximum number of a run's tasks that are read to find those held here."""
 
 
 class Persistence(Protocol):
-    """The store of agents, as far as the runner needs it."""
+    """The part of the agents' store that the runner needs."""
 
     engine: Engine
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run it on the engine's event loop, and wait."""
+        """Run a coroutine on the engine's event loop, and wait."""
 
 
 class Evaluator(Protocol):
@@ -58,7 +58,7 @@ class Evaluator(Protocol):
 
 
 class ClaudeAgentRunner:
-    """Runs workflows synchronously and in process; one step at a time."""
+    """Runs workflows synchronously in process, one step at a time."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ClaudeAgentRunner:
         self._lease_for = milliseconds(engine.kernel.settings.lease, "lease", positive=True)
         takes = "born" in inspect.signature(evaluator.execute).parameters
         self._born: dict[str, Any] = {"born": Born(self._owner_id, self._lease_for)} if takes else {}
-        """What the evaluator is told, if it can be: who holds the tasks of the run from the start."""
+        """Options for evaluators that support preclaimed tasks: their owner."""
 
     def run(
         self,
@@ -96,11 +96,11 @@ class ClaudeAgentRunner:
         *,
         task_description: str | None = None,
     ) -> Any:
-        """Start the workflow and drive it to its end; the evaluator's `ExecutionResult`.
+        """Start the workflow and drive it to its end; return the evaluator's `ExecutionResult`.
 
-        For each step: a handler of the registry (exact name, short name, default), else the model. What goes wrong fails
-        the step. After `max_dispatches` steps the run is left as it is, PAUSED, for whoever goes on with it. Raises
-        `RuntimeError` for a facet with neither handler nor model; its run stays, too.
+        Each step uses a handler of the registry (exact name, short name, default), else the model. Errors fail the step. After
+        `max_dispatches` steps the run stays PAUSED for other workers. Raises `RuntimeError` for a facet with neither handler nor
+        model; its run stays, too.
         """
         run = self._persistence.run
         result = self._evaluator.execute(workflow_ast, inputs, program_ast, **self._born)
@@ -120,9 +120,9 @@ class ClaudeAgentRunner:
         return result
 
     async def _take(self, run_id: str, held: list[Claim]) -> Task | None:
-        """The next task of the run, held by this runner; None if none is free, or an operator holds the run.
+        """Return the next task of the run, held by this runner; None if none is free, or the run is paused.
 
-        Those that were born taken come first. Others there are where somebody else advanced the run.
+        Preclaimed tasks come first. Others exist if another process advanced the run.
         """
         store = self._persistence.engine.store
         mine = await self._mine(run_id, TaskState.RUNNING)
@@ -136,7 +136,7 @@ class ClaudeAgentRunner:
         return None
 
     async def _mine(self, run_id: str, *states: str) -> list[Task]:
-        """Tasks of the run that this runner holds."""
+        """Return the tasks of the run that this runner holds."""
         which = TaskFilter(states=states, kind=HANDLER, run_id=run_id)
         found = await self._persistence.engine.store.list_tasks(which, _LOOKED_AT)
         return [task for task in found if task.owner_id == self._owner_id]
@@ -153,14 +153,14 @@ class ClaudeAgentRunner:
             raise
         await self._settle(task, outcome)
         engine.kernel.run_services.advancer.forget(task.run_id or "")
-        with suppress(StoreError):  # the work is done, and that is what counts
+        with suppress(StoreError):  # the work is done; only its settlement failed
             await engine.store.append_lines(lines)
 
     async def _outcome(self, task: Task, description: str | None) -> Outcome:
         engine = self._persistence.engine
         handler = None if self._tools is None else self._tools.find(task.name)
         if handler is None and not self._service.available:
-            raise RuntimeError(f"There is no handler for {task.name}, and no client to ask a model; set ANTHROPIC_API_KEY.")
+            raise RuntimeError(f"There is no handler for {task.name}, and no model client; set ANTHROPIC_API_KEY.")
         try:
             payload: dict[str, Json] = decode(await engine.kernel.value_store.open_text(task.payload))
             if handler is not None:
@@ -184,7 +184,7 @@ class ClaudeAgentRunner:
         return asyncio.get_running_loop().create_task(self._keep(held))
 
     async def _keep(self, held: list[Claim]) -> None:
-        """Renew the leases of what is held until canceled, from a thread of its own, as lease lines want it."""
+        """Renew the leases of held tasks until canceled, in a separate thread."""
         engine = self._persistence.engine
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, thread_name_prefix="treadle-lease") as thread:
@@ -192,13 +192,13 @@ class ClaudeAgentRunner:
             try:
                 while True:
                     await engine.kernel.clock.sleep(self._lease_for / 3000)
-                    with suppress(StoreError):  # the next time, perhaps; else others take over
+                    with suppress(StoreError):  # retried at the next renewal; otherwise other workers take over
                         await loop.run_in_executor(thread, line.renew, [Renewal(claim) for claim in held], self._lease_for)
             finally:
                 await asyncio.shield(loop.run_in_executor(thread, line.close))
 
     async def _let_go(self, run_id: str, keeping: asyncio.Task[None]) -> None:
-        """Give back what was not come to, as it was: others may go on with it at once."""
+        """Release the tasks that were not started, so that other workers can continue immediately."""
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
         self._persistence.engine.kernel.run_services.advancer.driven.pop(run_id, None)

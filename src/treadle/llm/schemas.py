@@ -1,4 +1,4 @@
-"""Types of AFL as JSON schemas, and values checked against them."""
+"""AFL types as JSON schemas, and the check of values against them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _BUILT_IN: dict[str, dict[str, Json]] = {
     "Json": {},
 }
 _SHOWN = 5
-"""Problems that one message names."""
+"""Problems listed in one message."""
 
 
 def object_schema(program: Program, members: Sequence[Param], described: Sequence[tuple[str, str]] = ()) -> dict[str, Json]:
-    """The JSON schema of an object with these members, all required; without any, every object will do.
+    """Return the JSON schema of an object with these members, all required; without members, any object matches.
 
-    Schemas of the program stand in `$defs`, so that they may refer to themselves.
+    Schemas of the program are in `$defs`, so that they may be recursive.
     """
     definitions: dict[str, Json] = {}
     texts = dict(described)
@@ -44,10 +44,10 @@ def _schema(program: Program, kind: Type, definitions: dict[str, Json]) -> dict[
         return dict(_BUILT_IN[kind.name])
     schema = program.find_schema(kind.name)
     if schema is None:
-        return {}  # a reference to a step, or a type that only an outside flow knows
+        return {}  # a reference to a step, or a type that only an outer flow defines
     key = kind.name.replace(".", "__")
     if key not in definitions:
-        definitions[key] = {}  # it may be met again inside itself
+        definitions[key] = {}  # it may contain itself
         definition = object_schema(program, ())
         texts = dict((schema.doc or Doc()).params)
         properties: dict[str, Json] = {}
@@ -63,7 +63,7 @@ def _schema(program: Program, kind: Type, definitions: dict[str, Json]) -> dict[
 
 
 def check_object(program: Program, members: Sequence[Param], value: Json, at: str = "") -> tuple[dict[str, Json], list[str]]:
-    """The object as it fits the members (3.0 is 3 for a Long), and what is wrong with it, in words for the model."""
+    """Return the object converted to the members (3.0 is 3 for a Long), and its problems, as text for the model."""
     if not isinstance(value, dict):
         return {}, [f"{at or 'the answer'} must be an object, not {_kind(value)}"]
     if not members and not at:
@@ -80,7 +80,7 @@ def check_object(program: Program, members: Sequence[Param], value: Json, at: st
 
 
 def say(problems: Sequence[str]) -> str:
-    """The first of them, in one line."""
+    """Return the first problems in one line."""
     more = len(problems) - _SHOWN
     return "; ".join(problems[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 

@@ -1,6 +1,6 @@
-"""Steps done by a model: what a worker runs for event facets that have a prompt block and no handler.
+"""Steps done by a model: the fallback of workers for event facets with a prompt block and without a handler.
 
-`use_llm(engine)` lets the workers of an engine serve them. Which names those are is found in the flows of waiting tasks.
+`use_llm(engine)` enables it for the workers of an engine. The names are found in the flows of waiting tasks.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from treadle.engine import Engine
 
 _LOOKS = 50
-"""Names that are looked into at one time."""
+"""Names checked at one time."""
 _NO_PROMPT_FOR = 10.0
-"""Seconds for which a name is taken to have no prompt, once that was seen."""
+"""Seconds for which a name is known to have no prompt."""
 _ELSEWHERE_FOR = 5_000
-"""Milliseconds after which a task without a prompt is offered again: somebody else may have a handler for it."""
+"""Milliseconds after which a task without a prompt is released again: another worker may have a handler for it."""
 
 
 class LLMService:
@@ -63,15 +63,15 @@ class LLMService:
         self._concurrency = concurrency
         self._prompts: dict[str, Handler] = {}
         self._no_prompts: dict[str, float] = {}
-        """Names that are others' work, and until when that is believed."""
+        """Names without a prompt, and when to check them again."""
         self._turn = 0
 
-    # for workers
+    # called by workers
 
     async def look(self, names: Sequence[str]) -> None:
-        """Find out which of the names are those of prompts: by the flow of a task that waits.
+        """Check which of the names belong to prompts, from the flow of a waiting task.
 
-        Some at a time, in turn; a name that is none's prompt is not looked into again for a while.
+        It checks some names at a time, in turn; a name without a prompt is not checked again for a while.
         """
         now = self._engine.kernel.clock.monotonic()
         unknown = [name for name in names if name not in self._prompts and self._no_prompts.get(name, 0.0) <= now]
@@ -86,15 +86,15 @@ class LLMService:
                     self._no_prompts[name] = now + _NO_PROMPT_FOR
 
     def find(self, name: str) -> Handler | None:
-        """The handler of a name that was found to be a prompt's."""
+        """Return the handler of a name that belongs to a prompt."""
         return self._prompts.get(name)
 
     def names(self) -> list[str]:
-        """The prompts that are served."""
+        """Return the prompts that are served."""
         return sorted(self._prompts)
 
     async def handle(self, payload: dict[str, Json], ctx: Context) -> Outcome:
-        """Do one step; what goes wrong fails it with a code of its own."""
+        """Do one step; an error fails it with its own code."""
         found = await self._facet(ctx.task)
         if found is None or found[1].prompt is None:
             ctx.log(f"{ctx.task.name} has no prompt in this flow, and no handler here", "warning")
@@ -109,17 +109,17 @@ class LLMService:
             outcome = outcome_of_error(error)
         return narrator.end(outcome)
 
-    # for everybody
+    # called by others
 
     @property
     def available(self) -> bool:
-        """Whether there is a client, or a key to make one."""
+        """Whether there is a client, or a key to create one."""
         return self._client is not None or bool(self._engine.kernel.settings.anthropic_api_key)
 
     async def answer(
         self, program: Program, facet: Facet, payload: Mapping[str, Json], task: Task, *, description: str | None = None
     ) -> dict[str, Json]:
-        """The returns of a facet for what a task gives it, paid for by the task's run and seen in its step meanwhile."""
+        """Return a facet's returns for a task; its run pays, and its step shows the progress."""
         settings = self._engine.kernel.settings
         limit = None if settings.llm_budget is None else micros(settings.llm_budget, "TREADLE_LLM_BUDGET")
         meter = TaskMeter(self._engine.store, self._engine.kernel.ids.new_id, self._prices, task, limit)
@@ -136,7 +136,7 @@ class LLMService:
         *,
         description: str | None = None,
     ) -> dict[str, Json]:
-        """The returns of a facet, by one conversation."""
+        """Return a facet's returns, by one conversation."""
         prompt = facet.prompt or Prompt(id="", template=_default_template(facet, description))
         parts = (self.config.system_prompt, description if facet.prompt is not None else None, fill(prompt.system or "", payload))
         conversation = Conversation(
@@ -151,7 +151,7 @@ class LLMService:
         return await conversation.run(fill(prompt.template or "", payload) if facet.prompt else _spelled(prompt, payload))
 
     def _sender(self) -> Exchange:
-        """A client that was made here belongs to the event loop that it is used on."""
+        """Return the exchange for the running event loop, to which a client created here belongs."""
         loop, engine = asyncio.get_running_loop(), self._engine
         if self._exchange is None or self._exchange[0] is not loop:
             client = self._client or make_client(engine.kernel.settings, self.config.timeout)
@@ -177,18 +177,18 @@ def _default_template(facet: Facet, description: str | None) -> str:
 
 
 def _spelled(prompt: Prompt, payload: Mapping[str, Json]) -> str:
-    """The prompt of a facet without a prompt block: what it is for, and what it is given."""
+    """Return the prompt of a facet without a prompt block: its purpose, and its arguments."""
     return f"{prompt.template}\n{as_text(dict(payload))}"
 
 
 def use_llm(engine: Engine, *, client: Any = None, tools: Tools | None = None, concurrency: int = 16, **options: Any) -> LLMService:
     """Let the workers of this engine do steps of event facets that have a prompt block and no handler.
 
-    `client` is a client of the SDK (by default one is made of the settings), `tools` a `ToolRegistry` whose handlers the
-    model may call; options are the fields of `LLMConfig`. Call it before `engine.worker()`.
+    `client` is a client of the SDK (by default created from the settings), `tools` a `ToolRegistry` whose handlers the model may
+    call; options are the fields of `LLMConfig`. Call it before `engine.worker()`.
     """
     if client is None:
-        load_sdk()  # here, where a missing package is best told, and not on the event loop, which it would hold up
+        load_sdk()  # report a missing package here; importing it on the event loop would block that
     config = config_of(engine.kernel.settings, **options)
     service = LLMService(engine, client=client, tools=tools, config=config, concurrency=concurrency)
     engine.kernel.registry.fallback = service

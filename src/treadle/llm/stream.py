@@ -1,4 +1,4 @@
-"""What the model has said so far, shown in the step while it runs."""
+"""The model's text so far, shown in the step while it runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHOWN = 4000
 
 
 class StepStream:
-    """Updates one step, at once for the first words and then not too often: each update is a commit."""
+    """Updates one step: immediately for the first words, then at intervals, because each update is a commit."""
 
     def __init__(self, runs: Runs, clock: Clock, task: Task, every: float) -> None:
         self._runs = runs
@@ -22,7 +22,7 @@ class StepStream:
         self._next_at = clock.monotonic()
 
     async def said(self, text: str) -> None:
-        """Show the end of the text. A step that does not wait any more, or a store in trouble, does not stop the answer."""
+        """Show the end of the text. A step that no longer waits, or a store error, does not stop the response."""
         task, now = self._task, self._clock.monotonic()
         if now < self._next_at or task.run_id is None or task.step_id is None:
             return

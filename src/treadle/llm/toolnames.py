@@ -1,4 +1,4 @@
-"""Qualified names as names of tools and back: tools may not have dots in their names."""
+"""Conversion between qualified names and tool names, which must not contain dots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ToolNames:
-    """A mapping in both directions, without collisions, the same for the same names."""
+    """A mapping in both directions, without collisions, deterministic for the same names."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._tools: dict[str, str] = {}
@@ -30,9 +30,9 @@ class ToolNames:
         self._names[tool] = name
 
     def tool(self, name: str) -> str:
-        """The tool's name for a qualified name."""
+        """Return the tool name of a qualified name."""
         return self._tools[name]
 
     def name(self, tool: str) -> str | None:
-        """The qualified name, or None for a tool that was never offered."""
+        """Return the qualified name, or None for an unknown tool."""
         return self._names.get(tool)

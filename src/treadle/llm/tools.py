@@ -1,4 +1,4 @@
-"""The tools that a model is offered: the facet's own, by which it answers, and those of a registry, which are called."""
+"""The tools offered to a model: the facet's own, by which it answers, and those of a registry, which are called."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from treadle.model.names import short_name
 from treadle.model.values import Json
 
 _LONGEST_RESULT = 100_000
-"""Characters of a tool's result that the model is shown."""
+"""Maximum number of characters of a tool's result that the model sees."""
 
 
 @runtime_checkable
@@ -25,15 +25,15 @@ class Tools(Protocol):
     """A registry of handlers by name, as far as this package needs it."""
 
     def names(self) -> Iterable[str]:
-        """All names with a handler of their own."""
+        """Return all names with their own handler."""
 
     def find(self, name: str) -> Callable[..., Any] | None:
-        """The handler: of the exact name, else of the short name, else the default."""
+        """Return the handler: by exact name, else by short name, else the default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """What is offered for one facet."""
+    """The tools for one facet."""
 
     program: Program
     facet: Facet
@@ -41,7 +41,7 @@ class Toolbox:
     definitions: list[dict[str, Any]]
     registry: Tools | None
     echoed: frozenset[str] = frozenset()
-    """Tools that were defined by others: without a handler they answer with their input."""
+    """Tools defined by the caller: without a handler they return their input."""
 
     @property
     def target(self) -> str:
@@ -49,7 +49,7 @@ class Toolbox:
         return self.names.tool(self.facet.qualified_name)
 
     async def call(self, tool: str, given: dict[str, Json]) -> tuple[str, bool]:
-        """What the tool came to, as text for the model, and whether it is an error; never raises for the tool's sake."""
+        """Return the tool's result as text for the model, and whether it is an error; errors of the tool never propagate."""
         name = self.names.name(tool) or (tool if tool in self.echoed else None)
         handler = None if name is None or self.registry is None else self.registry.find(name)
         if handler is None and tool in self.echoed:
@@ -64,7 +64,8 @@ class Toolbox:
 
 
 def make_toolbox(program: Program, facet: Facet, registry: Tools | None, defined: Sequence[Mapping[str, Any]] = ()) -> Toolbox:
-    """The facet's tool, made of its returns, a tool for each handler, made of its facet's parameters, and those given."""
+    """Return the facet's tool, with the schema of its returns, a tool per handler, with its facet's parameters, and the given
+    tools."""
     target = facet.qualified_name
     others = [] if registry is None else [name for name in sorted(registry.names()) if name not in (target, facet.name)]
     names = ToolNames([target, *others])
@@ -110,7 +111,7 @@ def _type(kind: Type) -> str:
 
 
 async def run_tool(handler: Callable[..., Any], given: dict[str, Json]) -> Any:
-    """Call it with that, in a thread unless it is async; a handler of a registry, or the function itself."""
+    """Call a handler or function with the input, in a thread unless it is async."""
     call = getattr(handler, "call", handler)
     if inspect.iscoroutinefunction(call):
         return await call(given)

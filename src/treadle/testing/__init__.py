@@ -1,4 +1,4 @@
-"""For tests of Treadle and of what is built on it: a clock that one moves, ids that repeat, workflows without a store,
+"""Test support for Treadle and for programs built on it: a manual clock, deterministic ids, workflows without a store,
 specialists without a service, and crashes at every write."""
 
 from treadle.testing.clock import ManualClock

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""A clock that only a test advances."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from itertools import count
 from treadle.model.clock import Duration, milliseconds
 
 START_AT = 1_800_000_000_000
-"""Where a manual clock starts unless told otherwise: 15 January 2027, 08:00 UTC."""
+"""The default start of a manual clock: 15 January 2027, 08:00 UTC."""
 
 
 class ManualClock:
     """Implements `treadle.model.clock.Clock`; time passes only in `advance`, so that tests need no sleeps.
 
-    Reading it is safe in any thread, and so is `advance`, which wakes sleepers of whatever event loop they are on.
+    All methods are thread-safe; `advance` wakes sleepers on any event loop.
     """
 
     def __init__(self, at: int = START_AT) -> None:
@@ -25,15 +25,15 @@ class ManualClock:
         self._turns = count()
 
     def now(self) -> int:
-        """The wall clock, in milliseconds since 1970 UTC."""
+        """Return the wall clock, in milliseconds since 1970 UTC."""
         return self._at
 
     def monotonic(self) -> float:
-        """Seconds since the clock was made."""
+        """Return the seconds since the clock was created."""
         return (self._at - self._start_at) / 1000
 
     async def sleep(self, seconds: float) -> None:
-        """Return once the clock has been advanced by `seconds`; zero or less only lets others run."""
+        """Return once the clock has advanced by `seconds`; zero or less only yields to other tasks."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -44,13 +44,13 @@ class ManualClock:
 
     @property
     def sleeping(self) -> int:
-        """How many sleepers there are: a test may await this before it advances."""
+        """Return the number of sleepers, which a test may await before it advances."""
         return sum(not awake.done() for _, _, awake in self._sleepers)
 
     def advance(self, duration: Duration) -> None:
-        """Move time on by a `timedelta` or a number of seconds, at once; those whose time has come run in order of it.
+        """Advance the time by a `timedelta` or a number of seconds; due sleepers wake in order.
 
-        A loop that sleeps again and again is woken once, however long the step is: advance in steps to see every turn.
+        A loop that sleeps repeatedly wakes once, however large the step is: advance in steps to see every iteration.
         """
         self._at += milliseconds(duration)
         while self._sleepers and self._sleepers[0][0] <= self._at:

@@ -1,11 +1,11 @@
-"""Crash tests for users: their workflow or function, with the worker killed at every one of its writes.
+"""Crash tests for users: a workflow or function whose worker is killed at every write.
 
     report = crash_test(setup, start)
-    report.check()  # raises `CrashTestFailed`, with what was lost or repeated, and where the code was when it happened
+    report.check()  # raises `CrashTestFailed` with the lost or repeated effects, and the place in the code
 
-A clean history is played first. Then the worker's process dies before its first commit, after it, before the second one,
-and so on; each time a new process takes over, and the work comes to its end. Time is virtual: sleeps and leases cost
-nothing. The store is the real SQLite store, in memory; it all happens in this thread.
+A clean history runs first. Then the worker's process dies before its first commit, after it, before the second one, and so on;
+each time a new process takes over, and the work ends. Time is virtual: sleeps and leases cost nothing. The store is the real
+SQLite store, in memory; everything runs in this thread.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from treadle.testing.simulation import Faults, Process, Simulation
 from treadle.wiring.worker_host import WorkerHost
 
 Effects = list[Any]
-"""The outside world: whatever the work does to it is appended, as JSON values."""
+"""The outside world: the work appends its effects, as JSON values."""
 Setup = Callable[[Engine, Effects], None]
 Start = Callable[[Engine], Awaitable[Enqueued | StartedRun]]
 
 LONGEST = 100 * 86_400.0
-"""Seconds of its own time after which a history must have come to an end."""
+"""Seconds of virtual time within which a history must end."""
 MOST_WRITES = 500
 
 _OWN = str(Path(treadle.__file__).parent)
@@ -41,7 +41,7 @@ _LIBRARY = str(Path(asyncio.__file__).parent.parent)
 
 
 class CrashTestFailed(AssertionError):
-    """A crash made a difference that it must not make."""
+    """A crash changed the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,66 +51,66 @@ class CrashCase:
     crash: str
     """`before write 3`, `after write 3`."""
     places: tuple[str, ...]
-    """Where the code under test was: `orders.py:12 in order: await ctx.sleep(60)`."""
+    """The places in the code under test: `orders.py:12 in order: await ctx.sleep(60)`."""
     outcome: str
-    """What it came to, as JSON; or how it ended instead."""
+    """The result as JSON, or the error."""
     lost: tuple[Any, ...]
-    """Effects of the clean history that were not made."""
+    """Effects of the clean history that are missing."""
     repeated: tuple[Any, ...]
-    """Effects that were made more often than in the clean history."""
+    """Effects that occurred more often than in the clean history."""
 
     def text(self) -> str:
-        """The case in a line or two."""
+        """Return the case in a line or two."""
         found = [f"{word} {each!r}" for word, many in (("lost", self.lost), ("repeated", self.repeated)) for each in many]
-        where = "; ".join(self.places) or "no code of yours was running"
-        return f"crash {self.crash} ({where}): {', '.join(found) or f'it came to {self.outcome}'}"
+        where = "; ".join(self.places) or "no user code was running"
+        return f"crash {self.crash} ({where}): {', '.join(found) or f'the result was {self.outcome}'}"
 
 
 @dataclass(frozen=True, slots=True)
 class CrashReport:
-    """What all crashes came to."""
+    """The results of all crashes."""
 
     writes: int
-    """Commits of the worker in the clean history; each was a crash before it and one after it."""
+    """Commits of the worker in the clean history; there was a crash before and after each."""
     outcome: str
     effects: tuple[Any, ...]
     cases: tuple[CrashCase, ...]
 
     @property
     def problems(self) -> tuple[CrashCase, ...]:
-        """The cases in which something was lost or repeated, or came to something else."""
+        """The cases with lost or repeated effects, or another result."""
         return tuple(each for each in self.cases if each.lost or each.repeated or each.outcome != self.outcome)
 
     def text(self) -> str:
-        """All of it, for reading."""
-        head = f"{len(self.cases)} crashes at {self.writes} writes; without any it came to {self.outcome}"
+        """Return the report as text."""
+        head = f"{len(self.cases)} crashes at {self.writes} writes; without a crash, the result was {self.outcome}"
         return "\n".join([head, *(each.text() for each in self.problems)])
 
     def check(self) -> None:
-        """`CrashTestFailed` unless no crash made a difference."""
+        """Raise `CrashTestFailed` if a crash changed the result."""
         if self.problems:
             raise CrashTestFailed(self.text())
 
 
 def crash_test(setup: Setup, start: Start, *, most_writes: int = MOST_WRITES) -> CrashReport:
-    """Play the work once without a crash, and then with one at every write of its worker.
+    """Run the work once without a crash, and then with one at every write of its worker.
 
-    `setup(engine, effects)` registers handlers and functions, whose effects on the outside world are appended to `effects`;
-    `start(engine)` enqueues a task or starts a run. Both are called anew for each history, so that nothing is carried over.
-    What is appended inside of a `ctx.effect` whose outcome got lost may be there twice: the promise is that this is said, not
-    that it cannot happen; deduplicate by `ctx.dedupe_key`, as a service would.
+    `setup(engine, effects)` registers handlers and functions, which append their effects on the outside world to `effects`;
+    `start(engine)` enqueues a task or starts a run. Both are called anew for each history. Effects inside a `ctx.effect` whose
+    outcome was lost may occur twice: Treadle reports this but cannot prevent it; deduplicate by `ctx.dedupe_key`, as a service
+    would.
     """
     clean = _History(setup, start, None)
     outcome = clean.play()
     if clean.writes > most_writes:
-        raise ValueError(f"It writes {clean.writes} times; crash_test was told to crash at most {most_writes} times.")
+        raise ValueError(f"The work writes {clean.writes} times; most_writes allows only {most_writes} crashes.")
     cases = []
     for write in range(1, clean.writes + 1):
         for after in (False, True):
             history = _History(setup, start, (write, after))
             came_to = history.play()
             if not history.crashed:
-                continue  # the worker got by with fewer writes this time
+                continue  # this history had fewer writes
             had, has = _counted(clean.effects), _counted(history.effects)
             lost, repeated = tuple((had - has).elements()), tuple((has - had).elements())
             cases.append(
@@ -126,7 +126,7 @@ def crash_test(setup: Setup, start: Start, *, most_writes: int = MOST_WRITES) ->
 
 
 class _History:
-    """One history: a caller that nothing happens to, and a worker that dies at a write, once."""
+    """One history: a caller without faults, and a worker that dies once, at a write."""
 
     def __init__(self, setup: Setup, start: Start, crash: tuple[int, bool] | None) -> None:
         self._setup, self._start, self._crash = setup, start, crash
@@ -136,7 +136,7 @@ class _History:
         self.places: tuple[str, ...] = ()
 
     def play(self) -> str:
-        """What it came to, as JSON; or how it ended instead."""
+        """Run the history; return the result as JSON, or the error."""
         self._simulation = Simulation(0, faults=lambda dice, lease: Faults(dice, lease))
         self._simulation.before.append(self._before)
         self._simulation.after.append(self._after)
@@ -157,7 +157,7 @@ class _History:
         return ended.result()
 
     async def _call(self, process: Process, ended: asyncio.Future[str]) -> None:
-        """Start the work and wait for what it comes to."""
+        """Start the work and wait for its result."""
         try:
             async with self._simulation.engine(process) as engine:
                 self._setup(engine, [])
@@ -170,7 +170,7 @@ class _History:
             ended.set_exception(error)
 
     async def _work(self, process: Process) -> None:
-        """A worker, until its process dies."""
+        """Run a worker until its process dies."""
         simulation = self._simulation
         async with simulation.engine(process) as engine:
             self._setup(engine, self.effects)
@@ -207,7 +207,7 @@ class _History:
 
 
 def places_of(process: Process) -> tuple[str, ...]:
-    """Where code that is neither Treadle's nor Python's own stands in that process."""
+    """Return the places in user code where that process is."""
     found: dict[str, None] = {}
     for task in process.tasks:
         inmost = None

@@ -1,4 +1,4 @@
-"""A local server that speaks the Messages API by a script, so that tests drive the real SDK without the real service.
+"""A local server that answers the Messages API from a script, so that tests use the real SDK without the real service.
 
 with MessagesServer() as server:
     server.script(status(429, after=0.01), uses(("ns__Facet", {"answer": 42})))
@@ -15,12 +15,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 _PIECES = 3
-"""Into how many deltas a text or an input is cut."""
+"""The number of deltas that a text or an input is split into."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the server does for one request: a message as a stream of events, or something else entirely."""
+    """The response to one request: a message as a stream of events, or a raw body."""
 
     content: tuple[Mapping[str, Any], ...] = ()
     stop_reason: str = "end_turn"
@@ -29,44 +29,44 @@ class Reply:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
-    """Sent as it is instead of a stream."""
+    """Sent unchanged instead of a stream."""
     gate: threading.Event | None = None
-    """Waited for after the first delta; never set, the answer never ends."""
+    """Awaited after the first delta; if it is never set, the response never ends."""
     cut_after: int | None = None
-    """The connection ends after so many events."""
+    """The connection closes after this number of events."""
 
 
 def text(*parts: str, **fields: Any) -> Reply:
-    """A message in words."""
+    """Return a text message."""
     return Reply(tuple({"type": "text", "text": part} for part in parts), **fields)
 
 
 def uses(*calls: tuple[str, Any], **fields: Any) -> Reply:
-    """A message that calls tools; an input that is a string is sent as it is, be it JSON or not."""
+    """Return a message that calls tools; an input that is a string is sent unchanged, even if it is not JSON."""
     blocks = ({"type": "tool_use", "name": name, "input": given} for name, given in calls)
     return Reply(tuple(blocks), **{"stop_reason": "tool_use"} | fields)
 
 
 def status(code: int, kind: str = "overloaded_error", message: str = "busy", after: float | None = None) -> Reply:
-    """An error of the service, with `retry-after` if said."""
+    """Return an error of the service, with `retry-after` if given."""
     body = json.dumps({"type": "error", "error": {"type": kind, "message": message}}).encode()
     headers = {} if after is None else {"retry-after": f"{after:g}"}
     return Reply(status=code, body=body, headers={"content-type": "application/json", **headers})
 
 
 def raw(body: bytes, content_type: str = "text/event-stream") -> Reply:
-    """Something else."""
+    """Return a raw response."""
     return Reply(body=body, headers={"content-type": content_type})
 
 
 class MessagesServer:
-    """The server on a free port of this machine; replies go out in the order of the script, whoever asks."""
+    """The server on a free local port; replies are sent in the order of the script."""
 
     def __init__(self) -> None:
         self._replies: list[Reply] = []
         self._lock = threading.Lock()
         self.requests: list[dict[str, Any]] = []
-        """What was asked, as JSON."""
+        """The requests, as JSON."""
         self.keys: list[str] = []
         """The key of each request."""
         self._closing = threading.Event()
@@ -76,11 +76,11 @@ class MessagesServer:
 
     @property
     def url(self) -> str:
-        """Where it is: the SDK's `base_url`."""
+        """The SDK's `base_url`."""
         return f"http://127.0.0.1:{self._http.server_port}"
 
     def script(self, *replies: Reply) -> None:
-        """What to answer next."""
+        """Append replies to the script."""
         with self._lock:
             self._replies += replies
 
@@ -95,14 +95,14 @@ class MessagesServer:
         self._thread.join()
 
     def take(self, request: dict[str, Any], key: str) -> Reply:
-        """The reply to a request; an error that nobody retries when the script is over."""
+        """Return the reply to a request; after the end of the script, an error that is not retried."""
         with self._lock:
             self.requests.append(request)
             self.keys.append(key)
             return self._replies.pop(0) if self._replies else status(400, "invalid_request_error", "the script is over")
 
     def wait(self, gate: threading.Event) -> bool:
-        """Whether the gate was opened, and not the server closed."""
+        """Return whether the gate was opened before the server closed."""
         while not gate.wait(0.01):
             if self._closing.is_set():
                 return False
@@ -119,7 +119,7 @@ def _handler(server: MessagesServer) -> type[BaseHTTPRequestHandler]:
             try:
                 self._send(reply)
             except OSError:
-                return  # the client has gone
+                return  # the client has disconnected
 
         def _send(self, reply: Reply) -> None:
             self.send_response(reply.status)
@@ -138,7 +138,7 @@ def _handler(server: MessagesServer) -> type[BaseHTTPRequestHandler]:
                     return
 
         def log_message(self, *_: Any) -> None:
-            """Quiet."""
+            """Log nothing."""
 
     return Handler
 

@@ -1,4 +1,4 @@
-"""A specialist without a service: its polls come to what a test says, one after another."""
+"""A specialist without a service: a test scripts the results of its polls."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Said = Production | dict[str, Any] | ExternalProductionHandle | ExternalProducti
 
 
 class StubExternalSpecialist(Specialist):
-    """Returns a handle from `start`, and from successive polls what it was given; an exception is raised.
+    """Returns a handle from `start`, and the given outcomes from successive polls; exceptions are raised.
 
-    `started` has the payload and token of each start, `polled` the job of each poll. What is produced is appended, as a real
-    specialist does. After the last outcome it raises.
+    `started` has the payload and token of each start, `polled` the job of each poll. Productions are appended, as in a real
+    specialist. After the last outcome, a poll raises.
     """
 
     def __init__(
@@ -34,19 +34,19 @@ class StubExternalSpecialist(Specialist):
         self.canceled: list[str] = []
 
     async def start(self, payload: dict[str, Any], ctx: Context) -> Any:
-        """The handle, or what it was told to come to."""
+        """Return the handle, or the scripted outcome."""
         self.started.append((payload, ctx.dispatch_token))
         return self._come_to(self._start_outcome, ctx)
 
     async def poll(self, external_job_id: str, ctx: Context) -> Any:
-        """The next outcome."""
+        """Return the next outcome."""
         self.polled.append(external_job_id)
         if not self._outcomes:
             raise LookupError("The stub has no more outcomes.")
         return self._come_to(self._outcomes.pop(0), ctx)
 
     async def cancel(self, external_job_id: str) -> None:
-        """Remember it."""
+        """Record the cancellation."""
         self.canceled.append(external_job_id)
 
     @staticmethod

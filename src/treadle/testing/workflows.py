@@ -1,7 +1,7 @@
-"""Runs a workflow in the calling thread, without a store: for tests of AFL sources and of handlers.
+"""Runs a workflow in the calling thread, without a store: for tests of AFL sources and handlers.
 
-The storage is simulated strictly: between calls of the evaluator rows are JSON text, and a call sees only what was loaded
-for it. So what works here does not work because something was still in memory.
+Storage is simulated strictly: between calls of the evaluator, rows are JSON text, and a call sees only the rows loaded for it. A
+test therefore cannot pass because of state left in memory.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class WorkflowFailed(TreadleError):
 
 
 class ScriptFailed(TreadleError):
-    """A script raised, took too long, or left a result that is not JSON."""
+    """A script raised, timed out, or left a result that is not JSON."""
 
     code = "script_failed"
 
@@ -93,7 +93,7 @@ class ScriptFailed(TreadleError):
 
 
 def run_script(script: ScriptRequest, params: dict[str, Any]) -> dict[str, Any]:
-    """Run a script in a plain Python process of its own, for at most 30 s; lines of errors are those of the AFL source."""
+    """Run a script in a separate Python process, for at most 30 s; line numbers of errors refer to the AFL source."""
     job = {"code": script.code, "line": script.line, "source": script.source or "<script>", "params": params}
     command = [sys.executable, "-I", "-c", _SCRIPT_HOST]
     try:
@@ -110,7 +110,7 @@ def run_script(script: ScriptRequest, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def compile_program(sources: Sources) -> Program:
-    """The program of one text, of texts by name, or of (name, text) pairs; raises `CompilationFailed`."""
+    """Compile one text, texts by name, or (name, text) pairs; raise `CompilationFailed`."""
     if isinstance(sources, str):
         pairs = [("workflow.afl", sources)]
     else:
@@ -122,9 +122,9 @@ def compile_program(sources: Sources) -> Program:
 
 
 class SimulatedRun:
-    """One run on simulated storage. Counters say how many rows and blobs were read and written.
+    """One run on simulated storage. Counters record the rows and blobs read and written.
 
-    Without `preload` a call sees nothing at first, and has to ask for every single row.
+    Without `preload` a call starts without rows, and requests each one.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class SimulatedRun:
         facet = program.find_workflow(workflow)
         if facet is None:
             known = ", ".join(sorted(each.qualified_name for each in program.workflows)) or "none"
-            raise InvalidInput(f"There is no workflow `{workflow}`, or several are called so. Known: {known}.")
+            raise InvalidInput(f"There is no workflow `{workflow}`, or several have this name. Known: {known}.")
         self.program, self.limits = program, limits or Limits()
         self._blob_limit, self._preloads = blob_limit, preload
         self.run = RunRef(id=uuid7(1_700_000_000_000, number.to_bytes(10, "big")), workflow=facet.qualified_name)
@@ -150,18 +150,18 @@ class SimulatedRun:
         self._children: dict[str, list[str]] = {}
         self._blobs: dict[str, str] = {}
 
-    # --- reading ---------------------------------------------------------------------------------------------------
+    # --- reads ---
 
     def rows(self) -> list[StepRow]:
-        """All rows, as stored."""
+        """Return all rows, as stored."""
         return [unpack(text) for text in self._rows.values()]
 
     def row(self, path: str) -> StepRow:
-        """The row with this place, or the step with this path for people."""
+        """Return the row at this place, or the step with this readable path."""
         return next(row for row in self.rows() if row.place == path or (row.is_step and row.path == path))
 
     def value(self, value: Json) -> Json:
-        """The JSON behind an attribute value."""
+        """Return the JSON of an attribute value."""
         return decode(self._blobs[value.digest]) if isinstance(value, BlobRef) else value
 
     def _load(self, view: View, row_id: str) -> StepRow | None:
@@ -177,7 +177,7 @@ class SimulatedRun:
             view.add_children(row_id, [row for row in rows if row is not None])
 
     def _preload(self, events: Sequence[Event]) -> View:
-        """For each event: its step, all ancestors, and the children of each, but not the items of foreach blocks."""
+        """Load for each event its step, all ancestors, and the children of each, except the items of foreach blocks."""
         view = View()
         for event in events if self._preloads else ():
             if isinstance(event, Started):
@@ -200,10 +200,10 @@ class SimulatedRun:
             self.blob_reads += 1
             view.add_blob(digest, decode(self._blobs[digest]))
 
-    # --- advancing -------------------------------------------------------------------------------------------------
+    # --- progress ---
 
     def decide(self, events: Sequence[Event]) -> Changes:
-        """What the evaluator makes of the events; nothing is stored."""
+        """Return the evaluator's decision about the events; nothing is stored."""
         run = RunRef(id=self.run.id, workflow=self.run.workflow, rows=len(self._rows))
         view = self._preload(events)
         asked: set[Need] = set()
@@ -218,7 +218,7 @@ class SimulatedRun:
             self._fetch(view, answer)
 
     def commit(self, changes: Changes) -> None:
-        """Store what was decided."""
+        """Store a decision."""
         for row in (*changes.created, *changes.updated):
             if row.id not in self._rows and row.parent_id is not None:
                 self._children.setdefault(row.parent_id, []).append(row.id)
@@ -243,26 +243,26 @@ class SimulatedRun:
         return changes
 
     def settle(self) -> None:
-        """Go on with all blocks that want to be expanded."""
+        """Expand all blocks that wait for expansion."""
         while self.again:
             blocks, self.again = self.again, {}
             self.apply(*(Expand(each) for each in blocks))
 
     def payload(self, task: TaskRequest) -> dict[str, Any]:
-        """What the task's handler gets, fresh from JSON."""
+        """Return the handler's payload, decoded from JSON."""
         payload: dict[str, Any] = decode(encode({name: self.value(value) for name, value in task.payload.items()}))
         return payload
 
 
 class _Performer:
-    """Does tasks: handlers and scripts to events."""
+    """Turns tasks into events by calling handlers and running scripts."""
 
     def __init__(self, handlers: Mapping[str, Handler], script_runner: ScriptRunner) -> None:
         self._handlers, self._script_runner = handlers, script_runner
         self._loop: asyncio.Runner | None = None
 
     def perform(self, task: TaskRequest, payload: dict[str, Any]) -> Finished | Errored:
-        """Call the handler or run the script; what it raises fails the step."""
+        """Call the handler or run the script; an exception fails the step."""
         try:
             if task.script is not None:
                 result: Any = self._script_runner(task.script, payload)
@@ -303,7 +303,7 @@ class _Performer:
 
 
 class _HandlerMissing(InvalidInput):
-    """`run_workflow` was given no handler for an event facet that the workflow reached."""
+    """`run_workflow` has no handler for an event facet that the workflow reached."""
 
     code = "handler_missing"
 
@@ -318,11 +318,11 @@ def run_workflow(
     script_runner: ScriptRunner = run_script,
     limits: Limits | None = None,
 ) -> dict[str, Any]:
-    """Compile, run to the end and return the outputs.
+    """Compile a workflow, run it to the end and return the outputs.
 
-    Handlers (sync or async, by qualified or short facet name) get the payload and answer with a dict; what they raise
-    fails the step. `order` chooses which of the waiting tasks is done next; without it the oldest is. Raises
-    `CompilationFailed`, `WorkflowFailed`, or `InvalidInput` for an unknown workflow or a handler that is missing.
+    Handlers (sync or async, by qualified or short facet name) take the payload and return a dict; an exception fails the step.
+    `order` selects the next of the waiting tasks (default: the oldest). Raises `CompilationFailed`, `WorkflowFailed`, or
+    `InvalidInput` for an unknown workflow or a missing handler.
     """
     run = SimulatedRun(compile_program(sources), workflow, limits=limits)
     performer = _Performer(handlers or {}, script_runner)

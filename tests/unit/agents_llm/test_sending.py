@@ -64,7 +64,7 @@ async def test_retry_after_is_obeyed_in_both_forms_and_odd_ones_are_not_understo
 async def test_patience_ends_before_the_sends_do():
     slept, error = await waits(*[refused(429, **{"retry-after": "40"})] * 6)
     assert slept == [40.0, 40.0, 40.0]
-    assert "asks to wait 40 s more" in str(error)
+    assert "asks for a delay of 40 s" in str(error)
 
 
 async def test_timeouts_and_broken_connections_may_have_been_billed():

@@ -1,4 +1,4 @@
-"""Histories of whole engines, in one thread and one second, on a clock and a scheduler that a seed decides."""
+"""Histories of whole engines, in one thread and one second, on a clock and a scheduler controlled by a seed."""
 
 from treadle.testing.simulation.faults import Fault, Faults
 from treadle.testing.simulation.loop import VirtualLoop

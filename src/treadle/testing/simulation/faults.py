@@ -1,6 +1,6 @@
-"""What goes wrong in a history, and how often: drawn from the seed, so that each history has its own mix.
+"""The faults of a history and their rates, drawn from the seed, so that each history has its own mix.
 
-Some kinds of faults are left out of each history altogether: many faults at once hide one another.
+Each history omits some kinds entirely, because many concurrent faults hide one another.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """One way to go wrong."""
+    """A kind of fault."""
 
     CRASH_BEFORE = "crash before"
-    """The process dies, and the store never hears of the call."""
+    """The process dies, and the store never receives the call."""
     CRASH_AFTER = "crash after"
-    """The store has done it, and the process dies without hearing the answer."""
+    """The store has executed the call, and the process dies before the answer."""
     CRASH_AT = "crash at"
-    """The process dies at one of the points that the kernel names (`kernel.store.crashpoints`)."""
+    """The process dies at a named crash point of the kernel (`kernel.store.crashpoints`)."""
     CRASH_OUTSIDE = "crash outside"
-    """The process dies while a handler waits for the answer of a service, which has done what it was asked for."""
+    """The process dies while a handler waits for a service, which has done the work."""
     REFUSED = "refused"
-    """The store cannot be reached; nothing was done."""
+    """The store is unreachable; nothing was done."""
     LOST_ANSWER = "lost answer"
-    """The store has done it, and the connection breaks before it says so."""
+    """The store has executed the call, and the connection breaks before the answer."""
     TWICE = "twice"
     """A commit arrives twice."""
     SLOW = "slow"
-    """One call takes as long as a lease, before the store does it or after."""
+    """A call takes as long as a lease, before or after the store executes it."""
     STALL = "stall"
-    """The process stands still for longer than a lease, and then goes on as if nothing had happened."""
+    """The process stops for longer than a lease, and then continues."""
     DEAF = "deaf"
-    """A signal is not heard."""
+    """A signal is lost."""
     FULL = "full"
-    """For a while the disk is full: nothing can be written."""
+    """The disk is full for a while: nothing can be written."""
     JUMP = "jump"
     """The clock of a process jumps."""
     OUTSIDE = "outside"
-    """A service that a handler calls raises, before it has done what it was asked for or after."""
+    """A service called by a handler raises, before or after it has done the work."""
 
 
 RATES: Mapping[Fault, tuple[float, float]] = {
@@ -57,7 +57,7 @@ RATES: Mapping[Fault, tuple[float, float]] = {
     Fault.JUMP: (0.0002, 0.002),
     Fault.OUTSIDE: (0.05, 0.5),
 }
-"""How often each kind happens per opportunity, from and to, in histories that have it."""
+"""The range of rates of each kind per opportunity, in histories that have it."""
 
 
 _CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.CRASH_AT, Fault.CRASH_OUTSIDE)
@@ -65,20 +65,21 @@ _CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.CRASH_AT, Fault.CRASH_O
 
 @dataclass(slots=True)
 class Faults:
-    """The faults of one history; `rates` that are missing are 0. `lease` is in seconds."""
+    """The faults of one history; missing `rates` are 0. `lease` is in seconds."""
 
     dice: random.Random
     lease: float
     rates: dict[Fault, float] = field(default_factory=dict)
     skew: float = 0.0
-    """Seconds by which the clocks of two processes differ at most."""
+    """Maximum difference between the clocks of two processes, in seconds."""
     crashes_left: int = 8
     jumps_left: int = 2
     on: bool = True
 
     @classmethod
     def draw(cls, dice: random.Random, lease: float, often: Collection[Fault] = ()) -> Faults:
-        """A mix: each kind is in about half of the histories, and one in sixteen has none; those that are to come `often` do."""
+        """Draw a mix: each kind is in about half of the histories, and one in sixteen has none; the kinds in `often` are always
+        included."""
         rates: dict[Fault, float] = {}
         if dice.random() >= 1 / 16:
             for fault, (low, high) in RATES.items():
@@ -89,7 +90,7 @@ class Faults:
         return cls(dice, lease, rates, skew)
 
     def happens(self, fault: Fault, weight: float = 1.0) -> bool:
-        """Whether it goes wrong in that way now; `weight` is for moments at which it does so more often."""
+        """Whether the fault happens now; `weight` raises the rate at some moments."""
         rate = self.rates.get(fault)
         if not rate or not self.on or self.dice.random() >= rate * weight:
             return False
@@ -104,17 +105,17 @@ class Faults:
         return True
 
     def offset(self) -> int:
-        """Milliseconds by which the clock of a new process is off."""
+        """Return the clock error of a new process, in milliseconds."""
         return round(self.dice.uniform(-self.skew, self.skew) * 1000)
 
     def latency(self) -> float:
-        """Seconds that a message takes one way."""
+        """Return the one-way latency of a message, in seconds."""
         return self.dice.random() * 0.004
 
     def standstill(self) -> float:
-        """Seconds for which a process stands still: mostly long enough to lose what it holds."""
+        """Return the seconds for which a process stalls: usually long enough to lose its leases."""
         return self.dice.uniform(0.5, 3.0) * self.lease
 
     def long(self) -> float:
-        """Seconds of a call that takes very long: sometimes longer than the lease."""
+        """Return the seconds of a very slow call: sometimes longer than the lease."""
         return self.dice.uniform(0.05, 1.5) * self.lease

@@ -1,4 +1,4 @@
-"""What a simulated process has in the place of threads, of processes for scripts, and of files."""
+"""Replacements for threads, script processes and files in a simulated process."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class VirtualExecutor:
-    """Implements the executor's port: sync code runs on the loop, at a moment of the seed's choosing, all at once.
+    """Implements the executor port: sync code runs on the loop without interruption, at a moment chosen by the seed.
 
-    It cannot wait for the loop, so `ctx.effect_blocking` has no place here.
+    It cannot wait for the loop, so it does not support `ctx.effect_blocking`.
     """
 
     def __init__(self, process: Process) -> None:
@@ -30,7 +30,7 @@ class VirtualExecutor:
         self._abandoned: Counter[str] = Counter()
 
     async def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
-        """A thread cannot be stopped: when canceled, it goes on, and its slot stays taken."""
+        """Run a function as a thread, which cannot be stopped: when canceled, it continues, and its slot stays taken."""
         thread = asyncio.get_running_loop().create_task(self._run(handler, arguments))
         try:
             return await asyncio.shield(thread)
@@ -43,10 +43,10 @@ class VirtualExecutor:
     def _end(self, name: str, thread: asyncio.Task[Any]) -> None:
         self._abandoned[name] -= 1
         if not thread.cancelled():
-            thread.exception()  # nobody waits for it any more
+            thread.exception()  # its caller is gone
 
     async def in_process(self, handler: Handler, context: Context) -> Any:
-        """A process is killed when it is canceled."""
+        """Run a function as a process, which is killed when it is canceled."""
         return await self._run(handler, (decode(context.task.payload), context)[: handler.arguments])
 
     async def _run(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
@@ -60,21 +60,21 @@ class VirtualExecutor:
         return returned
 
     def abandoned(self, names: Iterable[str]) -> int:
-        """Threads that nobody waits for any more."""
+        """Return the number of threads whose caller is gone."""
         return sum(self._abandoned[name] for name in names)
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing."""
 
 
 class VirtualScripts:
-    """Implements the port of scripts: they run here, at a moment of the seed's choosing, without limits and all at once."""
+    """Implements the script port: scripts run here without limits, at a moment chosen by the seed."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
 
     async def run(self, code: str, params: dict[str, Json], *, first_line: int = 1, source: str = "<script>") -> dict[str, Json]:
-        """What the script left in `result`."""
+        """Return the value that the script left in `result`."""
         await asyncio.sleep(self._process.simulation.dice.random() * 0.1)
         await self._process.pass_gate()
         result: dict[str, Json] = {}
@@ -85,20 +85,20 @@ class VirtualScripts:
         return result
 
     async def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing."""
 
 
 class NoFiles:
-    """Implements the port of watchers' looks where there is nothing to be seen."""
+    """Implements the scan port of watchers without files."""
 
     async def scan(self, source: Source) -> Scan:
-        """Nothing."""
+        """Return nothing."""
         raise LookFailed("path_not_found", f"There is no {source.place} in this simulation.")
 
     async def read(self, source: Source, names: Sequence[str]) -> dict[str, Content]:
-        """Nothing."""
+        """Return nothing."""
         return dict.fromkeys(names, Content(gone=True))
 
     async def fetch(self, source: Source, item: Item | None) -> Fetched:
-        """Nothing."""
+        """Return nothing."""
         return Fetched(gone=True)

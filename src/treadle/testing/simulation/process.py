@@ -1,7 +1,7 @@
-"""A simulated process: its clock, its ids, its tasks, and its end, which nothing in it lives to see.
+"""A simulated process: its clock, ids, tasks, and its crash.
 
-Everything that is started from within a process belongs to it. A crash cuts it off from all that is outside (the store,
-the services that its handlers call), and then takes its tasks away; whatever their `finally` blocks still do reaches nobody.
+Everything started from within a process belongs to it. A crash cuts it off from the outside (the store, the services that its
+handlers call), and then cancels its tasks; the effects of their `finally` blocks reach nothing.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
 _current: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simulated_process", default=None)
 
 _ROUNDS = 1000
-"""Rounds of canceling after which a task is said to be immortal."""
+"""Rounds of cancellation after which a task counts as immortal."""
 
 
 def current_process() -> Process | None:
-    """The process that runs now, if one does."""
+    """Return the running process, if any."""
     return _current.get()
 
 
 class VirtualClock:
-    """Implements `treadle.model.clock.Clock` on the running virtual loop; wall clocks are off by their `offset` (ms)."""
+    """Implements `treadle.model.clock.Clock` on the running virtual loop; wall clocks deviate by their `offset` (ms)."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, offset: int = 0) -> None:
         self._loop = loop
         self.offset = offset
 
     def now(self) -> int:
-        """The wall clock, in milliseconds since 1970 UTC."""
+        """Return the wall clock, in milliseconds since 1970 UTC."""
         return START_AT + int(self._loop.time() * 1000) + self.offset
 
     def monotonic(self) -> float:
-        """The loop's own time."""
+        """Return the loop's time."""
         return self._loop.time()
 
     async def sleep(self, seconds: float) -> None:
@@ -56,7 +56,7 @@ class VirtualClock:
 
 
 class Process:
-    """One process of the simulation. `name` is that of the server, `pid` is new for each start of it."""
+    """One process of the simulation. `name` is that of the server; each start has a new `pid`."""
 
     def __init__(self, simulation: Simulation, name: str, pid: int) -> None:
         self.simulation = simulation
@@ -70,22 +70,22 @@ class Process:
         self.gone = asyncio.Event()
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
-    # its life
+    # life cycle
 
     def spawn(self, doing: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start something in this process, from outside of it."""
+        """Start a coroutine in this process, from outside."""
         context = contextvars.copy_context()
         context.run(_current.set, self)
         return self.simulation.loop.create_task(doing, context=context)
 
     def run(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """Call something in this process, from outside of it."""
+        """Call a function in this process, from outside."""
         context = contextvars.copy_context()
         context.run(_current.set, self)
         context.run(call, *arguments)
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
-        """The task was started from within."""
+        """Register a task that was started from within."""
         self._tasks[task] = None
         task.set_name(self.shown)
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
@@ -98,16 +98,16 @@ class Process:
 
     @property
     def tasks(self) -> tuple[asyncio.Task[Any], ...]:
-        """What runs in this process."""
+        """Return the tasks of this process."""
         return tuple(self._tasks)
 
     def tell(self, what: str) -> None:
-        """A line in the trace; the dead say nothing."""
+        """Add a line to the trace, unless the process is dead."""
         if self.alive:
             self.simulation.trace.add(self.simulation.loop.time(), self.shown, what)
 
     def crash(self, why: str) -> None:
-        """Die, here and now."""
+        """Crash immediately."""
         if not self.alive:
             return
         self.tell(f"=== {why}")
@@ -127,33 +127,33 @@ class Process:
             self.gone.set()
 
     def stall(self, seconds: float) -> None:
-        """Stand still: nothing leaves the process before that, and nothing of what it hears is acted upon."""
+        """Stall: until the end, nothing leaves the process, and it reacts to nothing."""
         self.tell(f"=== stalls for {seconds:.1f} s")
         self.stalled_until = max(self.stalled_until, self.simulation.loop.time() + seconds)
 
     async def pass_gate(self) -> None:
-        """Where all that leaves the process or comes into it passes: the stalled wait, the dead never come through."""
+        """Pass everything that enters or leaves the process: a stalled process waits here, a dead one never returns."""
         while self.alive and (left := self.stalled_until - self.simulation.loop.time()) > 0:  # noqa: ASYNC110 - it may be put off
             await asyncio.sleep(left + self.simulation.faults.latency())
         if not self.alive:
             raise asyncio.CancelledError
 
-    # the machine that a worker's host sees: `treadle.wiring.machine.Machine`
+    # the machine of a worker host: `treadle.wiring.machine.Machine`
 
     def is_alive(self, pid: int) -> bool:
-        """Whether another process of the simulation has that pid and lives."""
+        """Whether another live process of the simulation has that pid."""
         return pid != self.pid and self.simulation.is_alive(pid)
 
     def executor(self, threads: int) -> VirtualExecutor:
-        """Threads and processes that are coroutines."""
+        """Return threads and processes that are coroutines."""
         return VirtualExecutor(self)
 
     def looks(self, executor: Executor, clock: Clock) -> Looks:
-        """Whatever the simulation has in the place of files."""
+        """Return the simulated files."""
         return NoFiles() if self.simulation.looks is None else self.simulation.looks(self)
 
     def scripts(self) -> Scripts:
-        """Scripts that run here, all at once."""
+        """Return scripts that run in this process, without isolation."""
         return VirtualScripts(self)
 
     def renew_leases(self, renewer: LeaseRenewer, emit: Emit) -> Callable[[], Awaitable[None]]:
@@ -192,7 +192,7 @@ def _do(what: Callable[[], None], emit: Emit, unsaid: str = "") -> None:
 def make_task(
     loop: asyncio.AbstractEventLoop, doing: Coroutine[Any, Any, Any] | Generator[Any, None, Any], **options: Any
 ) -> asyncio.Task[Any]:
-    """The task factory of the loop: what a process starts belongs to it. Which options there are depends on the Python."""
+    """The task factory of the loop: tasks started by a process belong to it. The options depend on the Python version."""
     context: contextvars.Context | None = options.get("context")
     process = context[_current] if context is not None and _current in context else _current.get()
     task: asyncio.Task[Any] = asyncio.Task(doing, loop=loop, **options)

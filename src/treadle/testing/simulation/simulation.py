@@ -28,14 +28,14 @@ from treadle.wiring.worker_host import WorkerHost
 T = TypeVar("T")
 
 LEASE = 6.0
-"""Seconds of a lease in simulations: short, so that little time has to pass until it runs out."""
+"""Seconds of a lease in simulations: short, so that it expires soon."""
 
 
 class Simulation:
-    """Everything that one seed decides. `run` plays a story to its end; `problems` says in words what was wrong in it.
+    """Everything that one seed decides. `run` plays a story to its end; `problems` lists the violations.
 
-    `before` and `after` are awaited around each call that the store does, at the same instant, with (process, name, arguments) and
-    with the answer too.
+    `before` and `after` are awaited around each store call, at the same instant, with (process, name, arguments), and `after`
+    also with the answer.
     """
 
     def __init__(self, seed: int, *, faults: Callable[[random.Random, float], Faults] = Faults.draw, lease: float = LEASE) -> None:
@@ -57,13 +57,13 @@ class Simulation:
         self.after: list[Callable[[Process, str, tuple[Any, ...], Any], Awaitable[None]]] = []
         self.on_event: list[Callable[[Process, Event], None]] = []
         self.looks: Callable[[Process], Looks] | None = None
-        """What watchers of a process see, where there is something to be seen."""
+        """The files that watchers of a process see, if there are any."""
         self._processes: list[Process] = []
         self.store = SqliteStore(None, clock=VirtualClock(self.loop))
-        """The store itself, without faults: for those who look from outside."""
+        """The store without faults, for observers."""
 
     def run(self, story: Callable[[Simulation], Awaitable[T]]) -> T:
-        """Play the story; when this returns, nothing of it is left."""
+        """Play the story; nothing of it runs when this returns."""
         crashpoints.arm(self._reach)
         try:
             return self.loop.run_until_complete(self._play(story))
@@ -81,16 +81,16 @@ class Simulation:
             await self.store.close()
 
     def heal(self) -> None:
-        """From now on nothing goes wrong: clocks are right, the disk has room. Who stands still still does, for a while."""
+        """Stop injecting faults: clocks are correct, the disk has room. Stalled processes stay stalled for a while."""
         self.faults.on = False
         self.faults.skew = 0.0
         self.full_until = 0.0
         for process in self.alive:
             process.clock.offset = 0
-        self.trace.add(self.loop.time(), "", "=== nothing goes wrong any more")
+        self.trace.add(self.loop.time(), "", "=== no more faults")
 
     async def end(self) -> None:
-        """No process is left after this."""
+        """End all processes."""
         for process in self._processes:
             process.crash("ends")
         for process in self._processes:
@@ -99,23 +99,23 @@ class Simulation:
     # processes
 
     def start_process(self, name: str) -> Process:
-        """A new process of that name."""
+        """Start a new process of that name."""
         process = Process(self, name, len(self._processes) + 1)
         self._processes.append(process)
         process.tell(f"starts, its clock off by {process.clock.offset} ms")
         return process
 
     def is_alive(self, pid: int) -> bool:
-        """Whether that process lives."""
+        """Whether that process is alive."""
         return 0 < pid <= len(self._processes) and self._processes[pid - 1].alive
 
     @property
     def alive(self) -> list[Process]:
-        """The processes that live."""
+        """Return the live processes."""
         return [process for process in self._processes if process.alive]
 
     def engine(self, process: Process, *, codec: Codec | None = None, **settings: Any) -> Engine:
-        """An engine in that process, on the store that all share."""
+        """Create an engine in that process, on the shared store."""
 
         def store_of(url: str, clock: Clock) -> Store:
             return simulated_store(self.store.beside(clock), process)
@@ -146,7 +146,7 @@ class Simulation:
         grace: float = 0.0,
         task_lists: tuple[str, ...] = (DEFAULT_LIST,),
     ) -> WorkerHost:
-        """A worker of that engine in its process, to be started; its leases are those of the simulation."""
+        """Create a worker of that engine in its process, with the simulation's lease; the caller starts it."""
         return WorkerHost(
             engine.kernel,
             concurrency=concurrency,
@@ -159,15 +159,15 @@ class Simulation:
             machine=process,
         )
 
-    # what happens
+    # observations
 
     def wrong(self, problem: str) -> None:
-        """Something is as it must not be."""
+        """Record a violation."""
         self.problems.append(problem)
         self.trace.add(self.loop.time(), "", f"### {problem}")
 
     def done(self, process: Process, name: str, arguments: tuple[Any, ...], options: dict[str, Any], answer: Any) -> None:
-        """The store has done something for a process."""
+        """Record that the store has executed a call of a process."""
         for heard in self.on_done:
             heard(process, name, arguments, options, answer)
         if (line := summary(name, arguments, answer)) is not None:
@@ -178,7 +178,7 @@ class Simulation:
             process.tell(f"=== its clock jumps: off by {process.clock.offset} ms")
 
     def _reach(self, point: str) -> None:
-        """A process passes a named point."""
+        """Record that a process passes a crash point."""
         process = current_process()
         if process is not None and process.alive and self.faults.happens(Fault.CRASH_AT):
             self.trace.count(Fault.CRASH_AT)
@@ -186,10 +186,10 @@ class Simulation:
             raise asyncio.CancelledError
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Nobody took note of an error. What is left of the dead raises whatever it likes, and is found at any time."""
+        """Record an unhandled error, except those of dead processes, which may raise anything at any time."""
         future, error = context.get("future") or context.get("task"), context.get("exception")
         if not isinstance(future, asyncio.Task) and isinstance(error, StoreError):
-            return  # a commit that was refused as its engine was closed, and whose sender had gone before
+            return  # a commit refused by a closed engine, whose sender is gone
         if isinstance(future, asyncio.Task) and any(process.had(future) and not process.alive for process in self._processes):
             return
         self.wrong(f"unhandled: {context.get('message')}: {error!r}")
