@@ -15,8 +15,8 @@ import pytest
 from tests.crash.scene import Child, Scene, until
 
 from treadle import Engine
+from treadle.api.objectives import Objective
 from treadle.goals.reads import ObjectiveTrail
-from treadle.goals.records import Objective
 from treadle.goals.schemas import check_document
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.errors import StoreError

@@ -11,8 +11,8 @@ from typing import Any
 from tests.interfaces.engines import BOUND, make_engine
 
 from treadle import Engine, Task
+from treadle.api.objectives import Objective
 from treadle.goals.reads import ObjectiveTrail
-from treadle.goals.records import Objective
 from treadle.kernel.store.units import Answer, Finish, Unit, Verdict
 from treadle.model.states import TaskState
 from treadle.model.tasks import NewTask

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,8 @@ from tests.interfaces.goal_scene import (
 )
 
 from treadle import Context, Engine
-from treadle.goals.records import ReadinessEvent, RunRecord, Workorder, event_id_of, run_record_id_of, work_order_id_of
+from treadle.api.objectives import ReadinessEvent, RunRecord, Workorder
+from treadle.goals.records import event_id_of, run_record_id_of, work_order_id_of
 from treadle.goals.schemas import check_document
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Verdict
@@ -263,7 +263,7 @@ async def test_the_lease_is_that_of_the_topology(url: str, tmp_path: Path) -> No
             await asyncio.wait_for(started.wait(), BOUND)
             (claim,) = await engine.objectives.claims(RUN)
             go.set()
-        span = datetime.fromisoformat(claim.lease_expires_at) - datetime.fromisoformat(claim.heartbeat_at)
+        span = claim.lease_expires_at - claim.heartbeat_at
         assert span.total_seconds() == 45
 
 

@@ -30,8 +30,9 @@ from tests.interfaces.goal_scene import (
 )
 
 from treadle import AwaitingApproval, Context, Engine, NonRetryable, Waiting
+from treadle.api.objectives import Objective
 from treadle.goals import settler as goal_settler
-from treadle.goals.records import Objective, ObjectiveNotFound
+from treadle.goals.records import ObjectiveNotFound
 from treadle.goals.topology import InvalidTopology
 from treadle.model.errors import IllegalMove, InvalidInput, MissingDependency, PayloadTooLarge, Refused
 from treadle.settings import Settings

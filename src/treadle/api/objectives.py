@@ -1,15 +1,20 @@
-"""Objectives: what people want, how far it is, and all that followed from it."""
+"""Objectives: goals set by people, their progress, and the artifacts that follow from them.
+
+The artifacts are stored as the JSON documents that are shown here; each has a schema in `treadle.schemas`. An approved objective
+becomes executable, which emits a readiness event; the event becomes a workorder with a context snapshot; its handler produces an
+output bundle; gates judge the bundle in a run record, and a pause state lists the next actions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import MoveMade
-from treadle.api.wire import Instant
+from treadle.api.wire import Instant, to_builtins
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
@@ -18,25 +23,38 @@ StatusWord = Literal["NEW", "TODO", "IN_PROGRESS", "BLOCKED", "DONE"]
 STATUSES: tuple[StatusWord, ...] = ("NEW", "TODO", "IN_PROGRESS", "BLOCKED", "DONE")
 
 
-@dataclass(frozen=True, slots=True)
-class Blocker(ApiRecord):
-    """What keeps an objective from being worked on."""
+class Artifact(ApiRecord):
+    """Base of the records that are stored as documents."""
+
+    __slots__ = ()
+
+    def as_json(self) -> dict[str, Json]:
+        """The document, as its schema describes it."""
+        made: dict[str, Any] = to_builtins(self)
+        for each in (made, *made.get("blockers", ()), *made.get("objective", {}).get("blockers", ())):
+            each.pop("objective_status", None)  # it is not stored
+        return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocker(Artifact):
+    """A condition that keeps an objective from being worked on."""
 
     blocker_id: str
     kind: str
-    """`OBJECTIVE` (until that is DONE) or `TEXT` (until a person resolves it)."""
-    objective_id: str | None
-    text: str | None
-    resolved: bool
-    resolved_at: Instant | None
-    resolved_by: str | None
+    """`OBJECTIVE` (until that objective is DONE) or `TEXT` (until a person resolves it)."""
+    objective_id: str | None = None
+    text: str | None = None
+    resolved: bool = False
+    resolved_at: Instant | None = None
+    resolved_by: str | None = None
     objective_status: str | None = None
-    """Of an open one: the status of that objective now. While it is `BLOCKED`, somebody has to unblock it first."""
+    """The current status of the objective of an open blocker. If it is `BLOCKED`, somebody has to unblock it first."""
 
 
-@dataclass(frozen=True, slots=True)
-class PastWorkorder(ApiRecord):
-    """A workorder that was judged: what it came to, and digests of what it left."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastWorkorder(Artifact):
+    """A judged workorder: its result and the digests of its artifacts."""
 
     work_order_id: str
     gate_result: str
@@ -45,76 +63,81 @@ class PastWorkorder(ApiRecord):
     output_bundle_digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Objective(ApiRecord):
-    """Something that people want, and how far it is."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective(Artifact):
+    """A goal and its progress."""
 
     objective_id: str
     title: str
-    acceptance_criteria: list[str]
-    type: str
+    acceptance_criteria: list[str] = field(default_factory=list)
+    type: str = "TICKET"
     """`TICKET` or `STANDING`."""
-    status: str
+    status: str = "NEW"
     """`NEW`, `TODO`, `IN_PROGRESS`, `BLOCKED` or `DONE`."""
-    importance: int
+    importance: int = 2
     """From 0 to 4, 4 is the highest."""
-    urgency: int
+    urgency: int = 2
     """From 0 to 4, 4 is the highest."""
-    blockers: list[Blocker]
-    metadata: dict[str, Json]
-    prompt: str | None
-    """The text for its handler, instead of that of the topology."""
-    key: str | None
-    status_version: int
-    """Rises with every change of status."""
-    emitted_version: int | None
-    """The last status version that a readiness event was emitted for."""
-    work_order_id: str | None
-    """The workorder that it is in progress by."""
-    failed_workorders: int
-    """Since it was approved or unblocked."""
-    workorders: list[PastWorkorder]
+    blockers: list[Blocker] = field(default_factory=list)
+    metadata: dict[str, Json] = field(default_factory=dict)
+    prompt: str | None = None
+    """The prompt for its handler, instead of the topology's."""
+    key: str | None = None
+    status_version: int = 0
+    """Increases with every change of status; each version emits at most one readiness event (D41)."""
+    emitted_version: int | None = None
+    """The last status version for which a readiness event was emitted."""
+    work_order_id: str | None = None
+    """The workorder in progress."""
+    failed_workorders: int = 0
+    """Failed workorders since the objective was approved or unblocked."""
+    workorders: list[PastWorkorder] = field(default_factory=list)
     """The last 20."""
     created_by: str
-    approved_by: str | None
-    approved_at: Instant | None
-    overdue_at: Instant | None
+    approved_by: str | None = None
+    approved_at: Instant | None = None
+    overdue_at: Instant | None = None
     created_at: Instant
     updated_at: Instant
 
     @property
     def open_blockers(self) -> list[Blocker]:
-        """Those that are not resolved."""
+        """Blockers that are not resolved."""
         return [blocker for blocker in self.blockers if not blocker.resolved]
 
+    @property
+    def executable(self) -> bool:
+        """Whether it is TODO without an open blocker (D41)."""
+        return self.status == "TODO" and not self.open_blockers
 
-@dataclass(frozen=True, slots=True)
-class ReadinessEvent(ApiRecord):
-    """An objective became executable."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadinessEvent(Artifact):
+    """The event that an objective became executable."""
 
     event_id: str
-    event_type: str
-    resource_type: str
+    event_type: str = "OBJECTIVE_READY"
+    resource_type: str = "OBJECTIVE"
     resource_id: str
     status_version: int
-    processed: bool
-    processed_reason: str | None
+    processed: bool = False
+    processed_reason: str | None = None
     """`SCHEDULED`, `STALE` or `NO_TYPE_IN_TOPOLOGY`."""
-    processed_at: Instant | None
+    processed_at: Instant | None = None
     created_at: Instant
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactDigest(ApiRecord):
-    """An artifact as it was, known by the digest of its document."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactDigest(Artifact):
+    """The digest of an artifact's document at that time."""
 
     id: str
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class ContextSnapshot(ApiRecord):
-    """All that was known when a workorder was made."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextSnapshot(Artifact):
+    """All input of a workorder (D43); never changed."""
 
     snapshot_id: str
     event_id: str
@@ -129,9 +152,9 @@ class ContextSnapshot(ApiRecord):
     created_at: Instant
 
 
-@dataclass(frozen=True, slots=True)
-class Workorder(ApiRecord):
-    """One try at an objective by one handler, within a budget."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workorder(Artifact):
+    """One attempt at an objective by one handler, within a budget."""
 
     work_order_id: str
     objective_id: str
@@ -140,38 +163,38 @@ class Workorder(ApiRecord):
     """The handler's name."""
     snapshot_id: str
     budget_ms: int
-    status: str
+    status: str = "CREATED"
     """`CREATED` or `EXECUTED`."""
     created_at: Instant
-    executed_at: Instant | None
+    executed_at: Instant | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BundleError(ApiRecord):
-    """Why a workorder brought nothing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleError(Artifact):
+    """The reason that a workorder produced nothing."""
 
     code: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class OutputBundle(ApiRecord):
-    """What the handler of a workorder brought."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputBundle(Artifact):
+    """The output of a workorder's handler; never changed."""
 
     bundle_id: str
     work_order_id: str
     objective_id: str
     title: str
-    metadata: dict[str, Json]
-    content: Json
-    notes: list[str]
-    error: BundleError | None
+    metadata: dict[str, Json] = field(default_factory=dict)
+    content: Json = None
+    notes: list[str] = field(default_factory=list)
+    error: BundleError | None = None
     created_at: Instant
 
 
-@dataclass(frozen=True, slots=True)
-class GateReport(ApiRecord):
-    """What one gate said."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateReport(Artifact):
+    """The verdict of one gate."""
 
     gate: str
     result: str
@@ -179,9 +202,9 @@ class GateReport(ApiRecord):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunRecord(ApiRecord):
-    """How a workorder was judged."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord(Artifact):
+    """The judgement of a workorder; one for each."""
 
     run_record_id: str
     work_order_id: str
@@ -190,25 +213,25 @@ class RunRecord(ApiRecord):
     gate_result: str
     """`PASS` or `FAIL`."""
     reason: str
-    gates: list[GateReport]
+    gates: list[GateReport] = field(default_factory=list)
     created_at: Instant
 
 
-@dataclass(frozen=True, slots=True)
-class NextAction(ApiRecord):
-    """Something to do next; 1 comes first."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextAction(Artifact):
+    """A suggested action; priority 1 comes first."""
 
     priority: int
     action: str
 
 
-@dataclass(frozen=True, slots=True)
-class PauseState(ApiRecord):
-    """Where the pipeline paused, why, and one to three things to do next."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseState(Artifact):
+    """A pause of the pipeline, its reason, and one to three next actions."""
 
     pause_state_id: str
     objective_id: str
-    work_order_id: str | None
+    work_order_id: str | None = None
     reason: str
     """`RUN_COMPLETE`, `GATE_FAILED`, `BUDGET_EXHAUSTED` or `DEADLINE_PASSED`."""
     terminal: bool
@@ -217,9 +240,23 @@ class PauseState(ApiRecord):
     created_at: Instant
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimHeld(Artifact):
+    """The claim on a task, in the terms of the polling protocol (D40)."""
+
+    resource_type: str
+    """`EVENT`, `WORKORDER` or `TASK`."""
+    resource_id: str
+    owner_id: str
+    lease_expires_at: Instant
+    heartbeat_at: Instant
+    claim_version: int
+    task_id: str
+
+
 @dataclass(frozen=True, slots=True)
 class WorkorderTrail(ApiRecord):
-    """A workorder with what it was given, what it brought and how it was judged; null for what is not there (yet, or any more)."""
+    """A workorder and its artifacts; null for those that do not exist yet or were deleted."""
 
     workorder: Workorder
     context_snapshot: ContextSnapshot | None
@@ -228,16 +265,16 @@ class WorkorderTrail(ApiRecord):
     pause_state: PauseState | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveDetail(Objective):
-    """An objective and all that followed from it."""
+    """An objective and everything that followed from it."""
 
     why: str
-    """Why it is where it is, in one line."""
+    """The reason for its status, in one line."""
     events: list[ReadinessEvent]
     workorder_trails: list[WorkorderTrail]
     overdue: PauseState | None
-    """What the deadline monitor said, if its time has passed."""
+    """The deadline monitor's report, if the deadline has passed."""
     moves: list[MoveMade]
 
 
@@ -255,14 +292,14 @@ class BoardColumn(ApiRecord):
     """The objectives of one status."""
 
     count: int
-    """How many there are."""
+    """Number of objectives with this status."""
     objectives: list[Objective]
-    """The newest of them, the most important first."""
+    """The newest of them, most important first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveBoard(ApiRecord):
-    """All objectives side by side, by status."""
+    """All objectives, by status."""
 
     NEW: BoardColumn
     TODO: BoardColumn
@@ -272,104 +309,92 @@ class ObjectiveBoard(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimHeld(ApiRecord):
-    """A claim that is held now."""
-
-    resource_type: str
-    """`EVENT`, `WORKORDER` or `TASK`."""
-    resource_id: str
-    owner_id: str
-    lease_expires_at: Instant
-    heartbeat_at: Instant
-    claim_version: int
-    task_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class ClaimsHeld(ApiRecord):
-    """The claims that are held now, at most 1000."""
+    """The current claims, at most 1000."""
 
     claims: list[ClaimHeld]
 
 
 Level = Annotated[int, Doc("From 0 to 4, 4 is the highest", 2)]
 OptionalLevel = Annotated[int | None, Doc("From 0 to 4, 4 is the highest", 3)]
-Criteria = Doc("What must hold for it to be DONE; each up to 4000 characters", ["the tests pass"])
-Metadata = Annotated[dict[str, Json] | None, Doc("For its handler and its gates")]
-Prompt = Annotated[str | None, Doc("The text for its handler, instead of that of the topology")]
+Criteria = Doc("Criteria for DONE; each up to 4000 characters", ["the tests pass"])
+Metadata = Annotated[dict[str, Json] | None, Doc("Data for its handler and its gates")]
+Prompt = Annotated[str | None, Doc("The prompt for its handler, instead of the topology's")]
 
 
 class ObjectivesApi(Protocol):
-    """Objectives: what people want. Who adds, approves and changes them is the name of the token that is shown."""
+    """Objectives. The actor of every change is the name of the caller's token."""
 
     @contract.get("/objectives")
     async def list(
         self,
         *,
-        status: Annotated[Sequence[StatusWord], Doc("Only with these; may be repeated", ["TODO"])] = (),
-        limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
-        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
+        status: Annotated[Sequence[StatusWord], Doc("Only these statuses; may be repeated", ["TODO"])] = (),
+        limit: Annotated[int, Doc("Page size, up to 1000", 50)] = 50,
+        before: Annotated[str | None, Doc("`next_before` of the previous page")] = None,
     ) -> ObjectivePage:
         """Objectives, newest first."""
 
     @contract.post("/objectives", Scope.OPERATE, status=201, creates=True)
     async def add(
         self,
-        title: Annotated[str, Doc("What is wanted, in one line of up to 500 characters", "greet must name the person")],
+        title: Annotated[str, Doc("The goal in one line of up to 500 characters", "greet must name the person")],
         *,
         acceptance_criteria: Annotated[Sequence[str], Criteria] = (),
         type: Annotated[  # noqa: A002 - the word of the artifact
-            Literal["TICKET", "STANDING"], Doc("Which rules of the topology it follows")
+            Literal["TICKET", "STANDING"], Doc("The rules of the topology that apply")
         ] = "TICKET",
         importance: Level = 2,
         urgency: Level = 2,
-        blocked_by: Annotated[Sequence[str], Doc("Ids of objectives that must be DONE first, or reasons")] = (),
+        blocked_by: Annotated[Sequence[str], Doc("Ids of objectives that must be DONE first, or textual reasons")] = (),
         metadata: Metadata = None,
         prompt: Prompt = None,
-        key: Annotated[str | None, Doc("While an objective with it is not DONE, that one is meant")] = None,
+        key: Annotated[
+            str | None, Doc("If an objective with this key is not DONE yet, return it instead of adding another")
+        ] = None,
     ) -> Objective:
-        """Add an objective; it is NEW until somebody approves it."""
+        """Add an objective with status NEW; it has to be approved before work starts."""
 
     @contract.get("/objectives/board")
-    async def board(self, *, limit: Annotated[int, Doc("At most so many of each status, up to 1000", 20)] = 20) -> ObjectiveBoard:
-        """All objectives side by side, by status."""
+    async def board(self, *, limit: Annotated[int, Doc("Maximum per status, up to 1000", 20)] = 20) -> ObjectiveBoard:
+        """All objectives, by status."""
 
     @contract.get("/objectives/claims")
     async def claims(self) -> ClaimsHeld:
-        """The claims that are held now: of events, of workorders, and of all other tasks."""
+        """The current claims on events, workorders and all other tasks."""
 
     @contract.get("/objectives/{objective_id}")
     async def get(self, objective_id: ObjectiveId) -> ObjectiveDetail:
-        """Everything about one objective: where it stands and why, its workorders, what they brought and how they were judged."""
+        """One objective: its status with the reason, its workorders, their outputs and judgements."""
 
     @contract.post("/objectives/{objective_id}/approve", Scope.OPERATE)
     async def approve(self, objective_id: ObjectiveId) -> Objective:
-        """Let a NEW objective be worked on; one that is approved stays as it is."""
+        """Approve a NEW objective for work; approving an approved one changes nothing."""
 
     @contract.post("/objectives/{objective_id}/block", Scope.OPERATE)
     async def block(
         self,
         objective_id: ObjectiveId,
         *,
-        reason: Annotated[str | None, Doc("Why; until somebody unblocks it")] = None,
-        on: Annotated[str | None, Doc("The id of the objective that it waits for; until that is DONE")] = None,
+        reason: Annotated[str | None, Doc("Reason; it stays blocked until somebody unblocks it")] = None,
+        on: Annotated[str | None, Doc("Id of the objective that it waits for; it stays blocked until that is DONE")] = None,
     ) -> Objective:
-        """Keep a TODO objective from being worked on: say either a reason, or what it waits for."""
+        """Block a TODO objective with either a reason or another objective."""
 
     @contract.post("/objectives/{objective_id}/unblock", Scope.OPERATE)
     async def unblock(self, objective_id: ObjectiveId) -> Objective:
-        """Resolve all that blocks an objective; its tries start anew."""
+        """Resolve all blockers of an objective and reset its count of failed workorders."""
 
     @contract.post("/objectives/{objective_id}/edit", Scope.OPERATE)
     async def edit(
         self,
         objective_id: ObjectiveId,
         *,
-        title: Annotated[str | None, Doc("What is wanted, in one line")] = None,
+        title: Annotated[str | None, Doc("The goal in one line")] = None,
         acceptance_criteria: Annotated[Sequence[str] | None, Criteria] = None,
         importance: OptionalLevel = None,
         urgency: OptionalLevel = None,
         metadata: Metadata = None,
         prompt: Prompt = None,
     ) -> Objective:
-        """Change an objective that is not DONE; what is not given, or null, stays. A workorder under way keeps its snapshot."""
+        """Edit an objective that is not DONE; omitted or null fields stay. A workorder in progress keeps its snapshot."""

@@ -9,17 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
+from treadle.api.objectives import ContextSnapshot, Objective, OutputBundle, PauseState, ReadinessEvent, RunRecord, Workorder
 from treadle.goals.decide import Changed, Decision, Document, Seen
-from treadle.goals.records import (
-    ContextSnapshot,
-    Objective,
-    OutputBundle,
-    PauseState,
-    ReadinessEvent,
-    RunRecord,
-    Workorder,
-    artifact_of,
-)
+from treadle.goals.records import artifact_of
 from treadle.goals.schemas import check_document
 from treadle.kernel.store.ports import RecordStore
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter

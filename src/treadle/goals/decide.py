@@ -6,6 +6,7 @@ so that repeating a decision produces the same artifacts (D11).
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,22 @@ from string import Template
 
 import msgspec
 
+from treadle.api.objectives import (
+    ArtifactDigest,
+    Blocker,
+    BundleError,
+    ContextSnapshot,
+    GateReport,
+    NextAction,
+    Objective,
+    OutputBundle,
+    PastWorkorder,
+    PauseState,
+    ReadinessEvent,
+    RunRecord,
+    Workorder,
+)
+from treadle.api.wire import Instant
 from treadle.goals.records import (
     BUDGET_CODE,
     FAIL,
@@ -21,21 +38,8 @@ from treadle.goals.records import (
     SCHEDULED,
     STALE,
     UNSERVED,
-    BlockerRef,
-    BundleError,
-    ContextSnapshot,
-    Digest,
-    GateReport,
-    NextAction,
-    Objective,
-    OutputBundle,
-    PastWorkorder,
     PauseReason,
-    PauseState,
-    ReadinessEvent,
-    RunRecord,
     Status,
-    Workorder,
     bundle_id_of,
     event_id_of,
     gate_task_id,
@@ -56,7 +60,7 @@ from treadle.model.values import Json, encode
 
 Document = Objective | ReadinessEvent | ContextSnapshot | Workorder | OutputBundle | RunRecord | PauseState
 
-_replace = msgspec.structs.replace
+_replace = dataclasses.replace
 _BUNDLE_KEYS = frozenset({"title", "metadata", "content", "notes"})
 BLOCKERS_KEPT = 20
 """Resolved blockers that an objective keeps."""
@@ -121,7 +125,7 @@ def dependants_task(namespace: str, objective_id: str, after_key: str | None = N
 
 
 def decide_readiness(
-    seen: Seen, done: Collection[str], now: str, review: dict[str, Json] | None = None, namespace: str = DEFAULT_NAMESPACE
+    seen: Seen, done: Collection[str], now: Instant, review: dict[str, Json] | None = None, namespace: str = DEFAULT_NAMESPACE
 ) -> Decision:
     """Apply resolved blockers and a review, and emit the readiness event of this status, once, if the objective is executable.
 
@@ -166,7 +170,7 @@ def _schedule_task(namespace: str, event: ReadinessEvent) -> NewTask:
     )
 
 
-def approved(objective: Objective, actor: str, now: str) -> Objective:
+def approved(objective: Objective, actor: str, now: Instant) -> Objective:
     """Return the objective as approved by a person (or the topology's reviewer)."""
     version = objective.status_version + 1
     return _replace(objective, status=Status.TODO, status_version=version, approved_by=actor, approved_at=now)
@@ -177,25 +181,25 @@ def unblocked(objective: Objective) -> Objective:
     return _replace(objective, status=Status.TODO, status_version=objective.status_version + 1, failed_workorders=0)
 
 
-def _resolve(blocker: BlockerRef, now: str, actor: str) -> BlockerRef:
+def _resolve(blocker: Blocker, now: Instant, actor: str) -> Blocker:
     return _replace(blocker, resolved=True, resolved_at=now, resolved_by=actor)
 
 
-def resolved_by(objective: Objective, actor: str, now: str) -> Objective:
+def resolved_by(objective: Objective, actor: str, now: Instant) -> Objective:
     """Return the objective with all its blockers resolved."""
     return _replace(objective, blockers=[each if each.resolved else _resolve(each, now, actor) for each in objective.blockers])
 
 
-def blocked(objective: Objective, blocker: BlockerRef) -> Objective:
+def blocked(objective: Objective, blocker: Blocker) -> Objective:
     """Return the objective, BLOCKED by the given blocker."""
     resolved = [each for each in objective.blockers if each.resolved][-BLOCKERS_KEPT:]
     kept = [each for each in objective.blockers if not each.resolved or each in resolved]
     return _replace(objective, status=Status.BLOCKED, status_version=objective.status_version + 1, blockers=[*kept, blocker])
 
 
-def text_blocker(objective: Objective, text: str) -> BlockerRef:
+def text_blocker(objective: Objective, text: str) -> Blocker:
     """Return a blocker that only a person resolves."""
-    return BlockerRef(blocker_id=next_blocker_id(objective), kind="TEXT", text=text[:_LONGEST_REASON])
+    return Blocker(blocker_id=next_blocker_id(objective), kind="TEXT", text=text[:_LONGEST_REASON])
 
 
 def next_blocker_id(objective: Objective) -> str:
@@ -207,7 +211,12 @@ def next_blocker_id(objective: Objective) -> str:
 
 
 def decide_schedule(
-    event: ReadinessEvent, event_record: Record, seen: Seen | None, topology: Topology, now: str, namespace: str = DEFAULT_NAMESPACE
+    event: ReadinessEvent,
+    event_record: Record,
+    seen: Seen | None,
+    topology: Topology,
+    now: Instant,
+    namespace: str = DEFAULT_NAMESPACE,
 ) -> Decision:
     """Create the context snapshot and the workorder of the event, set the objective IN_PROGRESS, and mark the event processed.
 
@@ -249,14 +258,14 @@ def decide_schedule(
     return decision
 
 
-def _processed(event: ReadinessEvent, record: Record, reason: str, now: str) -> Decision:
+def _processed(event: ReadinessEvent, record: Record, reason: str, now: Instant) -> Decision:
     after = _replace(event, processed=True, processed_reason=reason, processed_at=now)
     return Decision(
         {"event_id": event.event_id, "reason": reason}, changed=[Changed(record, after, "process", "scheduler", {"reason": reason})]
     )
 
 
-def _snapshot(objective: Objective, event: ReadinessEvent, rules: TypeRules, topology: Topology, now: str) -> ContextSnapshot:
+def _snapshot(objective: Objective, event: ReadinessEvent, rules: TypeRules, topology: Topology, now: Instant) -> ContextSnapshot:
     past = objective.workorders
     return ContextSnapshot(
         snapshot_id=snapshot_id_of(event.event_id),
@@ -264,8 +273,8 @@ def _snapshot(objective: Objective, event: ReadinessEvent, rules: TypeRules, top
         objective_id=objective.objective_id,
         objective=objective,
         blockers=objective.blockers,
-        run_records=[Digest(id=run_record_id_of(each.work_order_id), digest=each.run_record_digest) for each in past],
-        output_bundles=[Digest(id=bundle_id_of(each.work_order_id), digest=each.output_bundle_digest) for each in past],
+        run_records=[ArtifactDigest(id=run_record_id_of(each.work_order_id), digest=each.run_record_digest) for each in past],
+        output_bundles=[ArtifactDigest(id=bundle_id_of(each.work_order_id), digest=each.output_bundle_digest) for each in past],
         topology_name=topology.name,
         topology_digest=topology.digest,
         prompt=prompt_of(objective, rules),
@@ -301,7 +310,7 @@ def decide_executed(
     title: str,
     result: dict[str, Json] | None,
     error: dict[str, Json] | None,
-    now: str,
+    now: Instant,
     namespace: str = DEFAULT_NAMESPACE,
 ) -> Decision:
     """Store the handler's result, or the reason for its absence (D42), as the output bundle; set the workorder EXECUTED.
@@ -326,7 +335,7 @@ def decide_executed(
     return decision
 
 
-def _bundle(workorder: Workorder, title: str, result: dict[str, Json], error: dict[str, Json] | None, now: str) -> OutputBundle:
+def _bundle(workorder: Workorder, title: str, result: dict[str, Json], error: dict[str, Json] | None, now: Instant) -> OutputBundle:
     """Return the bundle of a handler's result: its parts if they have a bundle's names, else the whole result as content."""
     parts: dict[str, Json] = {} if error is not None else {"content": result}
     if result and set(result) <= _BUNDLE_KEYS and _fits(result):
@@ -368,7 +377,7 @@ def decide_gate(
     seen: Seen | None,
     reports: Sequence[GateReport],
     rules: TypeRules | None,
-    now: str,
+    now: Instant,
     namespace: str = DEFAULT_NAMESPACE,
 ) -> Decision:
     """Judge the workorder: write its run record and its terminal pause state, and advance its objective."""
@@ -390,7 +399,7 @@ def decide_gate(
 
 
 def _judged(
-    workorder: Workorder, bundle: OutputBundle, reports: Sequence[GateReport], rules: TypeRules | None, now: str
+    workorder: Workorder, bundle: OutputBundle, reports: Sequence[GateReport], rules: TypeRules | None, now: Instant
 ) -> RunRecord:
     failed = [report for report in reports if report.result == FAIL]
     if bundle.error is not None:
@@ -439,7 +448,7 @@ def _after(objective: Objective, record: RunRecord, bundle: OutputBundle, rules:
     return blocked(objective, text_blocker(objective, why)), "give_up"
 
 
-def _pause(workorder: Workorder, record: RunRecord, bundle: OutputBundle, after: Objective | None, now: str) -> PauseState:
+def _pause(workorder: Workorder, record: RunRecord, bundle: OutputBundle, after: Objective | None, now: Instant) -> PauseState:
     objective_id = workorder.objective_id
     if record.gate_result == PASS:
         reason = PauseReason.RUN_COMPLETE
@@ -468,7 +477,7 @@ def _pause(workorder: Workorder, record: RunRecord, bundle: OutputBundle, after:
 # --- deadline monitor ---
 
 
-def decide_overdue(seen: Seen, now: str) -> Decision:
+def decide_overdue(seen: Seen, now: Instant) -> Decision:
     """Flag the objective as overdue, once, with a pause state that lists next actions."""
     objective = seen.objective
     actions = {

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from treadle.goals.records import FAIL, PASS, GateReport, Objective, OutputBundle, Workorder
+from treadle.api.objectives import GateReport, Objective, OutputBundle, Workorder
+from treadle.goals.records import FAIL, PASS
 from treadle.goals.schemas import first_error
 from treadle.goals.topology import SHIPPED_GATES, GateSpec, InvalidTopology, Topology, Trouble, suggestion
 from treadle.model.errors import Refused, TreadleError

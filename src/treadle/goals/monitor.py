@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
+from treadle.api.objectives import Objective
+from treadle.api.wire import Instant
 from treadle.goals.artifacts import Artifacts
 from treadle.goals.decide import Seen, decide_overdue
-from treadle.goals.records import Objective, Status
+from treadle.goals.records import Status
 from treadle.goals.topology import Topology
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import TaskStore
 from treadle.kernel.store.units import Unit, Verdict
-from treadle.model.clock import as_text
 from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, GOAL_DEADLINE, Lane
 from treadle.model.tasks import Claim, NewTask
 
@@ -39,14 +38,14 @@ class Monitor:
             now = await self._store.now()
             for seen in page:
                 if is_overdue(seen.objective, topology, now):
-                    verdict = await self._flag(claim, seen, as_text(now) or "")
+                    verdict = await self._flag(claim, seen, Instant.of(now))
                     if verdict is Verdict.CLAIM_LOST:
                         return found
                     found += verdict is Verdict.DONE
             before_id = page[-1].objective.objective_id
         return found
 
-    async def _flag(self, claim: Claim, seen: Seen, now: str) -> Verdict:
+    async def _flag(self, claim: Claim, seen: Seen, now: Instant) -> Verdict:
         decision = decide_overdue(seen, now)
         return (await self._committer.submit(Unit(claim, rows=self._artifacts.rows(decision)))).verdict
 
@@ -61,5 +60,5 @@ def is_overdue(objective: Objective, topology: Topology, now: int) -> bool:
     allowed_for = topology.deadlines.get(objective.urgency)
     if allowed_for is None or objective.approved_at is None or objective.overdue_at is not None:
         return False
-    approved_at = round(datetime.fromisoformat(objective.approved_at).timestamp() * 1000)
+    approved_at = objective.approved_at.ms
     return approved_at + allowed_for <= now

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from treadle.goals.artifacts import Artifacts
-from treadle.goals.records import (
-    BlockerRef,
-    ClaimRecord,
+from treadle.api.objectives import (
+    Blocker,
+    ClaimHeld,
     ContextSnapshot,
     Objective,
-    ObjectiveNotFound,
     OutputBundle,
     PauseState,
     ReadinessEvent,
     RunRecord,
-    Status,
     Workorder,
+)
+from treadle.api.wire import Instant
+from treadle.goals.artifacts import Artifacts
+from treadle.goals.records import (
+    ObjectiveNotFound,
+    Status,
     bundle_id_of,
     event_id_of,
     gate_task_id,
@@ -33,7 +36,6 @@ from treadle.goals.schemas import check_document
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
-from treadle.model.clock import as_text
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_NAMESPACE, GOAL_GATE, GOAL_RUN, GOAL_SCHEDULE
 from treadle.model.states import TaskState
@@ -131,7 +133,7 @@ class GoalReads:
                 return f"{what}: {(await self._reads.why(task_id)).text}"
         return "a role is processing it"
 
-    async def _said(self, blocker: BlockerRef) -> str:
+    async def _said(self, blocker: Blocker) -> str:
         """Describe the blockers, with the status of blocking objectives: one that is BLOCKED itself waits for a person."""
         if blocker.objective_id is None:
             return str(blocker.text)
@@ -159,7 +161,7 @@ class GoalReads:
         else:
             yield schedule_task_id(event_id_of(objective.objective_id, objective.status_version)), "to be scheduled"
 
-    async def claims(self, kind: str | None = None) -> list[ClaimRecord]:
+    async def claims(self, kind: str | None = None) -> list[ClaimHeld]:
         """Return the claims held now, each a valid `claim_record`: of events, of workorders, and of all other tasks (D40)."""
         which = TaskFilter(states=(TaskState.RUNNING,), namespace=self._namespace, kind=kind)
         found = [claim_of(task) for task in await self._store.list_tasks(which, CLAIMS_SHOWN)]
@@ -168,15 +170,15 @@ class GoalReads:
         return found
 
 
-def claim_of(task: Task) -> ClaimRecord:
+def claim_of(task: Task) -> ClaimHeld:
     """Return the claim of a held task."""
     resource_type, name = _RESOURCES.get(task.kind, ("TASK", ""))
-    return ClaimRecord(
+    return ClaimHeld(
         resource_type=resource_type,
         resource_id=decode(task.payload)[name] if name else task.id,
         owner_id=task.owner_id or "",
-        lease_expires_at=as_text(task.wake_at) or "",
-        heartbeat_at=as_text(task.heartbeat_at) or "",
+        lease_expires_at=Instant.of(task.wake_at or 0),
+        heartbeat_at=Instant.of(task.heartbeat_at or 0),
         claim_version=task.claim_version,
         task_id=task.id,
     )

@@ -12,6 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
+from treadle.api.objectives import Artifact
+from treadle.api.wire import from_builtins
 from treadle.model.errors import InvalidInput, NotFound
 from treadle.model.ids import derived_id
 from treadle.model.values import Json
@@ -73,208 +75,14 @@ class InvalidArtifact(InvalidInput):
     code = "invalid_artifact"
 
 
-class _Artifact(msgspec.Struct, frozen=True, kw_only=True):
-    def as_json(self) -> dict[str, Json]:
-        """Return the document that the schema describes."""
-        made: dict[str, Json] = msgspec.to_builtins(self)
-        return made
-
-
-class BlockerRef(_Artifact, frozen=True, kw_only=True):
-    """A reason why an objective cannot proceed: another objective until it is DONE, or a text until a person resolves it."""
-
-    blocker_id: str
-    kind: str
-    """`OBJECTIVE` or `TEXT`."""
-    objective_id: str | None = None
-    text: str | None = None
-    resolved: bool = False
-    resolved_at: str | None = None
-    resolved_by: str | None = None
-
-
-class PastWorkorder(_Artifact, frozen=True, kw_only=True):
-    """A judged workorder: its verdict, and digests of its artifacts."""
-
-    work_order_id: str
-    gate_result: str
-    run_record_digest: str
-    output_bundle_digest: str
-
-
-class Objective(_Artifact, frozen=True, kw_only=True):
-    """A goal that people set, and its progress."""
-
-    objective_id: str
-    title: str
-    acceptance_criteria: list[str] = []
-    type: str = ObjectiveType.TICKET
-    status: str = Status.NEW
-    importance: int = 2
-    urgency: int = 2
-    blockers: list[BlockerRef] = []
-    metadata: dict[str, Json] = {}
-    prompt: str | None = None
-    """The prompt for its handler, instead of the topology's."""
-    key: str | None = None
-    status_version: int = 0
-    """Incremented with every change of status; at most one readiness event is emitted for each version (D41)."""
-    emitted_version: int | None = None
-    """The last status version for which an event was emitted."""
-    work_order_id: str | None = None
-    """The workorder in progress."""
-    failed_workorders: int = 0
-    """Failed workorders since the last approval or unblocking."""
-    workorders: list[PastWorkorder] = []
-    created_by: str
-    approved_by: str | None = None
-    approved_at: str | None = None
-    overdue_at: str | None = None
-    created_at: str
-    updated_at: str
-
-    @property
-    def open_blockers(self) -> list[BlockerRef]:
-        """The unresolved blockers."""
-        return [blocker for blocker in self.blockers if not blocker.resolved]
-
-    @property
-    def executable(self) -> bool:
-        """Whether it is TODO without open blockers (D41)."""
-        return self.status == Status.TODO and not self.open_blockers
-
-
-class ReadinessEvent(_Artifact, frozen=True, kw_only=True):
-    """The event that an objective became executable."""
-
-    event_id: str
-    event_type: str = "OBJECTIVE_READY"
-    resource_type: str = "OBJECTIVE"
-    resource_id: str
-    status_version: int
-    processed: bool = False
-    processed_reason: str | None = None
-    processed_at: str | None = None
-    created_at: str
-
-
-class Digest(_Artifact, frozen=True, kw_only=True):
-    """An earlier artifact, identified by the digest of its document."""
-
-    id: str
-    digest: str
-
-
-class ContextSnapshot(_Artifact, frozen=True, kw_only=True):
-    """The complete input of a workorder at its creation (D43); immutable."""
-
-    snapshot_id: str
-    event_id: str
-    objective_id: str
-    objective: Objective
-    blockers: list[BlockerRef]
-    run_records: list[Digest]
-    output_bundles: list[Digest]
-    topology_name: str
-    topology_digest: str
-    prompt: str
-    created_at: str
-
-
-class Workorder(_Artifact, frozen=True, kw_only=True):
-    """One attempt at an objective by one handler, within a budget."""
-
-    work_order_id: str
-    objective_id: str
-    event_id: str
-    diazotroph_type: str
-    snapshot_id: str
-    budget_ms: int
-    status: str = "CREATED"
-    created_at: str
-    executed_at: str | None = None
-
-
-class BundleError(_Artifact, frozen=True, kw_only=True):
-    """The reason why a workorder produced no output."""
-
-    code: str
-    message: str
-
-
-class OutputBundle(_Artifact, frozen=True, kw_only=True):
-    """The output of a workorder's handler; immutable."""
-
-    bundle_id: str
-    work_order_id: str
-    objective_id: str
-    title: str
-    metadata: dict[str, Json] = {}
-    content: Json = None
-    notes: list[str] = []
-    error: BundleError | None = None
-    created_at: str
-
-
-class GateReport(_Artifact, frozen=True, kw_only=True):
-    """The verdict of one gate."""
-
-    gate: str
-    result: str
-    reason: str
-
-
-class RunRecord(_Artifact, frozen=True, kw_only=True):
-    """The verdict on a workorder; one for each."""
-
-    run_record_id: str
-    work_order_id: str
-    objective_id: str
-    bundle_id: str
-    gate_result: str
-    reason: str
-    gates: list[GateReport] = []
-    created_at: str
-
-
-class NextAction(_Artifact, frozen=True, kw_only=True):
-    """A next action; 1 comes first."""
-
-    priority: int
-    action: str
-
-
-class PauseState(_Artifact, frozen=True, kw_only=True):
-    """A pause of the pipeline: its place, its reason and one to three next actions. Terminal ones end a workorder, one for each."""
-
-    pause_state_id: str
-    objective_id: str
-    work_order_id: str | None = None
-    reason: str
-    terminal: bool
-    actions: list[NextAction]
-    created_at: str
-
-
-class ClaimRecord(_Artifact, frozen=True, kw_only=True):
-    """The claim on a task, in the terms of the polling protocol (D40)."""
-
-    resource_type: str
-    resource_id: str
-    owner_id: str
-    lease_expires_at: str
-    heartbeat_at: str
-    claim_version: int
-    task_id: str
-
-
-A = TypeVar("A", bound=_Artifact)
+A = TypeVar("A", bound=Artifact)
 
 
 def artifact_of(kind: type[A], document: dict[str, Json]) -> A:
     """Decode the artifact of a stored document; raise `InvalidArtifact` if it does not fit."""
     try:
-        return msgspec.convert(document, kind)
+        made: A = from_builtins(document, kind)
+        return made
     except msgspec.ValidationError as error:
         raise InvalidArtifact(f"A stored {kind.__name__} cannot be read: {error}. Another program wrote it.") from None
 

@@ -14,19 +14,11 @@ from typing import Any
 
 import msgspec
 
+from treadle.api.objectives import ContextSnapshot, OutputBundle, RunRecord, Workorder
 from treadle.goals.artifacts import Artifacts
 from treadle.goals.gates import Gates
 from treadle.goals.monitor import Monitor
-from treadle.goals.records import (
-    BUDGET_CODE,
-    ContextSnapshot,
-    OutputBundle,
-    RunRecord,
-    Status,
-    Workorder,
-    bundle_id_of,
-    run_record_id_of,
-)
+from treadle.goals.records import BUDGET_CODE, Status, bundle_id_of, run_record_id_of
 from treadle.goals.schemas import need_jsonschema
 from treadle.goals.topology import MONITOR_EVERY_FOR, InvalidTopology, Topology, Trouble, suggestion
 from treadle.model.clock import Clock

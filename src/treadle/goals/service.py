@@ -6,11 +6,12 @@ An objective goes from NEW to TODO only by a named person (or by the reviewer th
 from __future__ import annotations
 
 import builtins
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
+from treadle.api.objectives import Blocker, ClaimHeld, Objective
+from treadle.api.wire import Instant
 from treadle.goals.artifacts import Artifacts
 from treadle.goals.decide import (
     Changed,
@@ -25,14 +26,13 @@ from treadle.goals.decide import (
     unblocked,
 )
 from treadle.goals.reads import GoalReads, ObjectiveTrail
-from treadle.goals.records import LEVELS, BlockerRef, ClaimRecord, Objective, ObjectiveNotFound, ObjectiveType, Status
+from treadle.goals.records import LEVELS, ObjectiveNotFound, ObjectiveType, Status
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import RecordStore
 from treadle.kernel.store.records import PutItems
 from treadle.kernel.store.units import Answer, Row, Unit, Verdict
-from treadle.model.clock import as_text
 from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE, check_key
@@ -44,7 +44,7 @@ BODY_LIMIT = 64 * 1024
 
 _PAGE_LIMIT = 1000
 _REVIEWER = "reviewer:"
-_replace = msgspec.structs.replace
+_replace = dataclasses.replace
 
 
 class Objectives:
@@ -130,7 +130,7 @@ class Objectives:
         """Return the statuses of the objectives that these wait for, by id; one that is BLOCKED waits for a person in turn."""
         return await self._reads.blocking_statuses(objectives)
 
-    async def claims(self, kind: str | None = None) -> builtins.list[ClaimRecord]:
+    async def claims(self, kind: str | None = None) -> builtins.list[ClaimHeld]:
         """Return the claims held now, of events, workorders and all other tasks, as `claim_record` describes them."""
         return await self._reads.claims(kind)
 
@@ -159,7 +159,7 @@ class Objectives:
         unchanged."""
         check_actor(actor)
 
-        def decide(objective: Objective, now: str) -> tuple[Objective, str] | None:
+        def decide(objective: Objective, now: Instant) -> tuple[Objective, str] | None:
             return None if objective.approved_by is not None else (approved(objective, actor, now), "approve")
 
         return await self._operate(objective_id, actor, "approve", decide)
@@ -179,7 +179,7 @@ class Objectives:
                 raise InvalidInput(f"The objective {on} is already DONE and blocks nothing.")
             waited_for.append(other)
 
-        def decide(objective: Objective, now: str) -> tuple[Objective, str] | None:
+        def decide(objective: Objective, now: Instant) -> tuple[Objective, str] | None:
             blocker = (
                 text_blocker(objective, _text(reason, "reason", 2000))
                 if reason is not None
@@ -193,7 +193,7 @@ class Objectives:
         """Resolve all blockers of the objective; a BLOCKED one becomes TODO, and its count of failed workorders restarts."""
         check_actor(actor)
 
-        def decide(objective: Objective, now: str) -> tuple[Objective, str] | None:
+        def decide(objective: Objective, now: Instant) -> tuple[Objective, str] | None:
             after = resolved_by(objective, actor, now)
             if objective.status == Status.BLOCKED:
                 return unblocked(after), "unblock"
@@ -229,7 +229,7 @@ class Objectives:
         if prompt is not None:
             given["prompt"] = _text(prompt, "prompt", 32_000)
 
-        def decide(objective: Objective, now: str) -> tuple[Objective, str] | None:
+        def decide(objective: Objective, now: Instant) -> tuple[Objective, str] | None:
             after = _replace(objective, **given)
             _check_size(after)
             return None if after == objective else (after, "edit")
@@ -243,7 +243,7 @@ class Objectives:
         objective_id: str,
         actor: str,
         move: str,
-        decide: Callable[[Objective, str], tuple[Objective, str] | None],
+        decide: Callable[[Objective, Instant], tuple[Objective, str] | None],
         waited_for: Sequence[Seen] = (),
     ) -> Objective:
         """Make an operator's move on the objective, with the readiness task that follows, guarded by the version that was read."""
@@ -287,22 +287,22 @@ class Objectives:
             raise ObjectiveNotFound(objective_id)
         return seen
 
-    async def _now(self) -> str:
-        return as_text(await self._store.now()) or ""
+    async def _now(self) -> Instant:
+        return Instant.of(await self._store.now())
 
-    async def _blockers(self, given: Sequence[str], now: str) -> tuple[builtins.list[BlockerRef], builtins.list[Seen]]:
+    async def _blockers(self, given: Sequence[str], now: Instant) -> tuple[builtins.list[Blocker], builtins.list[Seen]]:
         """Return the blockers of a new objective, and the blocking objectives that are not DONE."""
-        blockers: builtins.list[BlockerRef] = []
+        blockers: builtins.list[Blocker] = []
         waited_for: builtins.list[Seen] = []
         for number, text in enumerate(given, 1):
             try:
                 other = await self._see(text)
             except InvalidInput:
-                blockers.append(BlockerRef(blocker_id=f"b{number}", kind="TEXT", text=_text(text, "blocker", 2000)))
+                blockers.append(Blocker(blocker_id=f"b{number}", kind="TEXT", text=_text(text, "blocker", 2000)))
                 continue
             done = other.objective.status == Status.DONE
             blockers.append(
-                BlockerRef(
+                Blocker(
                     blocker_id=f"b{number}",
                     kind="OBJECTIVE",
                     objective_id=other.objective.objective_id,
@@ -345,8 +345,8 @@ def _waits(objective_id: str, waited_for: Sequence[Seen]) -> tuple[Decision, tup
     return Decision({}, changed=touched), items
 
 
-def _objective_blocker(objective: Objective, other: Seen) -> BlockerRef:
-    return BlockerRef(
+def _objective_blocker(objective: Objective, other: Seen) -> Blocker:
+    return Blocker(
         blocker_id=next_blocker_id(objective),
         kind="OBJECTIVE",
         objective_id=other.objective.objective_id,

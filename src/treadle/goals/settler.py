@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from treadle.api.objectives import BundleError, GateReport, Objective, OutputBundle, ReadinessEvent, RunRecord, Workorder
+from treadle.api.wire import Instant
 from treadle.goals.artifacts import Artifacts
 from treadle.goals.decide import (
     Decision,
@@ -21,20 +23,7 @@ from treadle.goals.decide import (
     dependants_task,
     readiness_task,
 )
-from treadle.goals.records import (
-    FAIL,
-    BundleError,
-    GateReport,
-    Objective,
-    OutputBundle,
-    ReadinessEvent,
-    RunRecord,
-    Status,
-    Workorder,
-    artifact_of,
-    bundle_id_of,
-    run_record_id_of,
-)
+from treadle.goals.records import FAIL, Status, artifact_of, bundle_id_of, run_record_id_of
 from treadle.goals.topology import Topology
 from treadle.kernel.queue.decide import settlement
 from treadle.kernel.store.committer import Committer, Stale
@@ -42,7 +31,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, StoreTrouble
 from treadle.model import names
-from treadle.model.clock import Clock, as_text
+from treadle.model.clock import Clock
 from treadle.model.errors import Contended, Refused, StoreError, StoreUnavailable, TreadleError
 from treadle.model.names import DEFAULT_NAMESPACE, GOAL_DEADLINE, GOAL_RUN
 from treadle.model.outcomes import Released
@@ -157,8 +146,8 @@ class GoalSettler:
         decision = await self.decide(task, finish)
         return ((), ()) if decision is None else (tuple(decision.tasks), self._artifacts.rows(decision))
 
-    async def _now(self) -> str:
-        return as_text(await self._store.now()) or ""
+    async def _now(self) -> Instant:
+        return Instant.of(await self._store.now())
 
     async def _readiness(self, payload: dict[str, Json], finish: Finish) -> Decision | None:
         if (objective_id := payload.get("dependants_of")) is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from treadle.api.objectives import Objective, OutputBundle, ReadinessEvent, Workorder
 from treadle.goals.decide import Seen
-from treadle.goals.records import Objective, OutputBundle, ReadinessEvent, Workorder, bundle_id_of, event_id_of, snapshot_id_of
+from treadle.goals.records import bundle_id_of, event_id_of, snapshot_id_of
 from treadle.goals.records import work_order_id_of as order_id
 from treadle.goals.topology import Topology, read_topology
 from treadle.model.records import Record

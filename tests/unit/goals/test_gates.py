@@ -13,8 +13,8 @@ import pytest
 from tests.unit.goals.making import bundle, objective, workorder
 
 from treadle import Engine
+from treadle.api.objectives import GateReport, OutputBundle
 from treadle.goals.gates import GateContext, GateError, GateExists, Gates, Judgement
-from treadle.goals.records import GateReport, OutputBundle
 from treadle.goals.topology import GateSpec, InvalidTopology, read_topology
 from treadle.settings import Settings
 from treadle.workers.executor import SystemExecutor

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 from tests.unit.goals.making import (
     ID,
@@ -22,6 +22,19 @@ from tests.unit.goals.making import (
     workorder_record,
 )
 
+from treadle.api.objectives import (
+    Blocker,
+    BundleError,
+    ContextSnapshot,
+    GateReport,
+    Objective,
+    OutputBundle,
+    PastWorkorder,
+    PauseState,
+    ReadinessEvent,
+    RunRecord,
+    Workorder,
+)
 from treadle.goals.decide import (
     Decision,
     blocked,
@@ -35,20 +48,7 @@ from treadle.goals.decide import (
     resolved_by,
     text_blocker,
 )
-from treadle.goals.records import (
-    BlockerRef,
-    BundleError,
-    ContextSnapshot,
-    GateReport,
-    Objective,
-    OutputBundle,
-    PastWorkorder,
-    PauseState,
-    ReadinessEvent,
-    RunRecord,
-    Workorder,
-    event_id_of,
-)
+from treadle.goals.records import event_id_of
 from treadle.goals.schemas import check_document
 from treadle.model.names import Lane
 from treadle.model.values import decode
@@ -62,8 +62,8 @@ SCHEMAS = {
     RunRecord: "run_record",
     PauseState: "pause_state",
 }
-OPEN = BlockerRef(blocker_id="b1", kind="TEXT", text="no key")
-WAITS = BlockerRef(blocker_id="b2", kind="OBJECTIVE", objective_id=OTHER_ID, text="Before")
+OPEN = Blocker(blocker_id="b1", kind="TEXT", text="no key")
+WAITS = Blocker(blocker_id="b2", kind="OBJECTIVE", objective_id=OTHER_ID, text="Before")
 PASSED = [GateReport(gate="first", result="PASS", reason="ok"), GateReport(gate="second", result="PASS", reason="ok")]
 FAILED = [GateReport(gate="first", result="PASS", reason="ok"), GateReport(gate="second", result="FAIL", reason="not so")]
 
@@ -208,7 +208,7 @@ def test_a_snapshot_has_all_that_is_known_at_that_instant():
     past = {"gate_result": "FAIL", "run_record_digest": "a" * 64, "output_bundle_digest": "b" * 64}
     what = objective(
         acceptance_criteria=["fast", "small"],
-        blockers=[msgspec.structs.replace(OPEN, resolved=True, resolved_at=NOW, resolved_by="ada")],
+        blockers=[replace(OPEN, resolved=True, resolved_at=NOW, resolved_by="ada")],
         workorders=[PastWorkorder(work_order_id=OTHER_ID, **past)],
     )
     snapshot = one(schedule(what), ContextSnapshot)

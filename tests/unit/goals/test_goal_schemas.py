@@ -9,12 +9,13 @@ import jsonschema
 import pytest
 from tests.unit.goals.making import ID, LATER, NOW, OTHER_ID, bundle, event, new_objective, objective, workorder
 
+from treadle.api.objectives import Blocker
 from treadle.goals import schemas as goal_schemas
-from treadle.goals.records import BlockerRef, InvalidArtifact
+from treadle.goals.records import InvalidArtifact
 from treadle.goals.schemas import NAMES, check_document, check_schema, first_error, load_schema
 from treadle.model.errors import MissingDependency
 
-BLOCKER = BlockerRef(blocker_id="b1", kind="TEXT", text="no key").as_json()
+BLOCKER = Blocker(blocker_id="b1", kind="TEXT", text="no key").as_json()
 CLAIM = {
     "resource_type": "EVENT",
     "resource_id": ID,
@@ -58,7 +59,7 @@ SNAPSHOT = {
 
 GOOD: list[tuple[str, dict[str, Any]]] = [
     ("blocker_ref", BLOCKER),
-    ("blocker_ref", BlockerRef(blocker_id="b2", kind="OBJECTIVE", objective_id=ID, resolved=True, resolved_at=NOW).as_json()),
+    ("blocker_ref", Blocker(blocker_id="b2", kind="OBJECTIVE", objective_id=ID, resolved=True, resolved_at=NOW).as_json()),
     ("claim_record", CLAIM),
     ("context_snapshot", SNAPSHOT),
     ("event", event().as_json()),
