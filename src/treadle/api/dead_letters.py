@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, TypedDict, Unpack
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc
@@ -16,12 +16,18 @@ from treadle.model.values import Json
 BATCH = 500
 """Letters that one call changes at most."""
 
-Name = Annotated[str | None, Doc("Only of this handler name", "billing.Charge")]
-List = Annotated[str | None, Doc("Only of this task list", "default")]
-Code = Annotated[str | None, Doc("Only with this error code", "handler_error")]
-Fingerprint = Annotated[str | None, Doc("Only with this fingerprint, as groups have it")]
-OlderThan = Annotated[float | None, Doc("Only what failed longer ago than so many seconds", 7200)]
-NewerThan = Annotated[float | None, Doc("Only what failed since so many seconds", 900)]
+
+class LetterFilter(TypedDict, total=False):
+    """Conditions that a dead letter must meet."""
+
+    name: Annotated[str | None, Doc("Only this handler", "billing.Charge")]
+    task_list: Annotated[str | None, Doc("Only this task list", "default")]
+    error_code: Annotated[str | None, Doc("Only this error code", "handler_error")]
+    fingerprint: Annotated[str | None, Doc("Only this fingerprint, as shown by groups")]
+    older_than: Annotated[float | None, Doc("Only tasks that failed more than this many seconds ago", 7200, unit="seconds")]
+    newer_than: Annotated[float | None, Doc("Only tasks that failed within the last seconds", 900, unit="seconds")]
+
+
 Ids = Annotated[Sequence[str], Doc("These tasks, up to 500, instead of a filter")]
 Everything = Annotated[bool, Doc("Yes, all dead letters, instead of a filter")]
 DryRun = Annotated[bool, Doc("Only say how many; change nothing")]
@@ -104,14 +110,9 @@ class DeadLettersApi(Protocol):
     async def list(
         self,
         *,
-        name: Name = None,
-        task_list: List = None,
-        error_code: Code = None,
-        fingerprint: Fingerprint = None,
-        older_than: OlderThan = None,
-        newer_than: NewerThan = None,
         limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
         before: Annotated[int | None, Doc("The `next_before` of the page before")] = None,
+        **which: Unpack[LetterFilter],
     ) -> LetterPage:
         """Dead letters, the last to fail first."""
 
@@ -119,13 +120,8 @@ class DeadLettersApi(Protocol):
     async def groups(
         self,
         *,
-        name: Name = None,
-        task_list: List = None,
-        error_code: Code = None,
-        fingerprint: Fingerprint = None,
-        older_than: OlderThan = None,
-        newer_than: NewerThan = None,
         limit: Annotated[int, Doc("At most so many groups, up to 1000", 50)] = 50,
+        **which: Unpack[LetterFilter],
     ) -> LetterGroups:
         """Dead letters grouped by what they failed of, the biggest group first, with the last error of each."""
 
@@ -138,17 +134,12 @@ class DeadLettersApi(Protocol):
         self,
         *,
         ids: Ids = (),
-        name: Name = None,
-        task_list: List = None,
-        error_code: Code = None,
-        fingerprint: Fingerprint = None,
-        older_than: OlderThan = None,
-        newer_than: NewerThan = None,
         everything: Everything = False,
         payload: Annotated[dict[str, Json] | None, Doc("A new payload for all of them; null: as it was")] = None,
         dry_run: DryRun = False,
         limit: AtMost = BATCH,
         after: After = None,
+        **which: Unpack[LetterFilter],
     ) -> LettersChanged:
         """Make dead letters live again: those of the ids, those that fit the filter, or all.
 
@@ -161,15 +152,10 @@ class DeadLettersApi(Protocol):
         self,
         *,
         ids: Ids = (),
-        name: Name = None,
-        task_list: List = None,
-        error_code: Code = None,
-        fingerprint: Fingerprint = None,
-        older_than: OlderThan = None,
-        newer_than: NewerThan = None,
         everything: Everything = False,
         dry_run: DryRun = False,
         limit: AtMost = BATCH,
         after: After = None,
+        **which: Unpack[LetterFilter],
     ) -> LettersChanged:
         """Take letters out of the dead letters: they end as canceled, and keep what they failed of. Calls as for `retry`."""

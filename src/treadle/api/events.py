@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, TypedDict, Unpack
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc
 from treadle.api.wire import Instant
 from treadle.model.values import Json
 
-Entity = Annotated[str | None, Doc("Only of this entity", "task")]
-EntityId = Annotated[str | None, Doc("Only of the task, run or other thing of this id")]
-RunId = Annotated[str | None, Doc("Only what belongs to this run")]
-RootId = Annotated[str | None, Doc("Only what belongs to this tree")]
-MoveName = Annotated[str | None, Doc("Only this move", "succeed")]
+
+class EventConditions(TypedDict, total=False):
+    """Conditions that an event must meet."""
+
+    entity: Annotated[str | None, Doc("Only this kind of entity", "task")]
+    entity_id: Annotated[str | None, Doc("Only the task, run or other entity with this id")]
+    run_id: Annotated[str | None, Doc("Only events of this run")]
+    root_id: Annotated[str | None, Doc("Only events of this tree")]
+    move: Annotated[str | None, Doc("Only this move", "succeed")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +67,10 @@ class EventsApi(Protocol):
         self,
         *,
         after_seq: Annotated[int | None, Doc("After the event of this number; without it, the last ones", 0)] = None,
-        entity: Entity = None,
-        entity_id: EntityId = None,
-        run_id: RunId = None,
-        root_id: RootId = None,
-        move: MoveName = None,
-        limit: Annotated[int, Doc("At most so many, up to 1000", 100)] = 100,
+        limit: Annotated[int, Doc("Page size, up to 1000", 100)] = 100,
+        **which: Unpack[EventConditions],
     ) -> EventPage:
         """What happened after an event, or last. To follow what happens, use `/v1/events/stream`."""
 
-    def follow(
-        self,
-        *,
-        after_seq: int | None = None,
-        entity: str | None = None,
-        entity_id: str | None = None,
-        run_id: str | None = None,
-        root_id: str | None = None,
-        move: str | None = None,
-    ) -> AsyncGenerator[Event, None]:
+    def follow(self, *, after_seq: int | None = None, **which: Unpack[EventConditions]) -> AsyncGenerator[Event, None]:
         """Events as they happen, each once, from now on or after the event of a number; goes on until it is closed."""

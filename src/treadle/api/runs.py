@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, TypedDict, Unpack
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc
@@ -237,6 +237,30 @@ class RunsActed(ApiRecord):
     """Pass it as `before` to go on; null at the end."""
 
 
+class RunFilter(TypedDict, total=False):
+    """Conditions that a run must meet."""
+
+    workflow: Annotated[str | None, Doc("Only this workflow (qualified name) or function", "shop.Checkout")]
+    flow: Annotated[str | None, Doc("Only this flow: a digest, or a name for all its versions", "shop")]
+    kind: Annotated[str | None, Doc("Only `workflow` or `function`", "workflow")]
+    task_list: Annotated[str | None, Doc("Only this task list", "default")]
+    root_id: Annotated[str | None, Doc("Only runs of this tree")]
+    since: Annotated[datetime | None, Doc("Only runs created at or after this time")]
+    until: Annotated[datetime | None, Doc("Only runs created before this time")]
+    search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the beginning of an id")]
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of a new run."""
+
+    lenient: Annotated[bool, Doc("Skip the check of the inputs against the workflow's parameters", default=False)]
+    idempotency_key: Annotated[str | None, Doc("A repeated start with this key returns the first run")]
+    task_list: Annotated[str, Doc("The task list that workers select tasks from", default=DEFAULT_LIST)]
+    priority: Annotated[int, Doc("Smaller numbers run first", default=0)]
+    trace_id: Annotated[str | None, Doc("Trace id, inherited unchanged by all work that follows from the run")]
+    budget: Annotated[float | None, Doc("Maximum cost of model requests, in dollars", 1.5)]
+
+
 class RunsApi(Protocol):
     """Runs of workflows and of durable functions."""
 
@@ -245,31 +269,16 @@ class RunsApi(Protocol):
         self,
         *,
         state: Annotated[Sequence[str], Doc("Only these states; may be repeated", ["failed"])] = (),
-        workflow: Annotated[str | None, Doc("Only of this workflow (qualified name) or function", "shop.Checkout")] = None,
-        flow: Annotated[str | None, Doc("Only of this flow: a digest, or a name with all its versions", "shop")] = None,
-        kind: Annotated[str | None, Doc("Only `workflow` or `function`", "workflow")] = None,
-        task_list: Annotated[str | None, Doc("Only of this task list", "default")] = None,
-        root_id: Annotated[str | None, Doc("Only of this tree")] = None,
-        since: Annotated[datetime | None, Doc("Only those made then or later")] = None,
-        until: Annotated[datetime | None, Doc("Only those made before then")] = None,
-        search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the start of an id")] = None,
         limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
         before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
+        **which: Unpack[RunFilter],
     ) -> RunPage:
         """Runs, newest first."""
 
     @contract.get("/runs/counts", lists=True)
     async def counts(
         self,
-        *,
-        workflow: Annotated[str | None, Doc("Only of this workflow (qualified name) or function", "shop.Checkout")] = None,
-        flow: Annotated[str | None, Doc("Only of this flow: a digest, or a name with all its versions", "shop")] = None,
-        kind: Annotated[str | None, Doc("Only `workflow` or `function`", "workflow")] = None,
-        task_list: Annotated[str | None, Doc("Only of this task list", "default")] = None,
-        root_id: Annotated[str | None, Doc("Only of this tree")] = None,
-        since: Annotated[datetime | None, Doc("Only those made then or later")] = None,
-        until: Annotated[datetime | None, Doc("Only those made before then")] = None,
-        search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the start of an id")] = None,
+        **which: Unpack[RunFilter],
     ) -> RunCounts:
         """How many runs there are, by state."""
 
@@ -281,12 +290,7 @@ class RunsApi(Protocol):
         inputs: Inputs = None,
         *,
         version: Annotated[int | None, Doc("A version of the flow; null: the newest", 1)] = None,
-        lenient: Annotated[bool, Doc("Do not check the inputs against the workflow's parameters")] = False,
-        idempotency_key: Annotated[str | None, Doc("A second start with it names the first run")] = None,
-        task_list: Annotated[str, Doc("The task list that workers choose")] = DEFAULT_LIST,
-        priority: Annotated[int, Doc("Smaller runs first")] = 0,
-        trace_id: Annotated[str | None, Doc("What it belongs to, carried unchanged by everything that follows")] = None,
-        budget: Annotated[float | None, Doc("What it may spend on models, in dollars", 1.5)] = None,
+        **options: Unpack[RunOptions],
     ) -> RunStarted:
         """Start a workflow of a published flow; when this answers, it is durable."""
 
@@ -296,13 +300,7 @@ class RunsApi(Protocol):
         sources: Sources,
         workflow: Annotated[str | None, Doc("Which workflow; may be left out if there is only one", "shop.Checkout")] = None,
         inputs: Inputs = None,
-        *,
-        lenient: Annotated[bool, Doc("Do not check the inputs against the workflow's parameters")] = False,
-        idempotency_key: Annotated[str | None, Doc("A second start with it names the first run")] = None,
-        task_list: Annotated[str, Doc("The task list that workers choose")] = DEFAULT_LIST,
-        priority: Annotated[int, Doc("Smaller runs first")] = 0,
-        trace_id: Annotated[str | None, Doc("What it belongs to, carried unchanged by everything that follows")] = None,
-        budget: Annotated[float | None, Doc("What it may spend on models, in dollars", 1.5)] = None,
+        **options: Unpack[RunOptions],
     ) -> RunStarted:
         """Start a workflow of AFL that is not published; when this answers, the flow and the run are durable."""
 
@@ -313,17 +311,10 @@ class RunsApi(Protocol):
         *,
         dry_run: Annotated[bool, Doc("Do nothing; only say to how many runs it would be done", True)] = False,
         state: Annotated[Sequence[str], Doc("Only these states, of those from which it is possible")] = (),
-        workflow: Annotated[str | None, Doc("Only of this workflow (qualified name) or function", "shop.Checkout")] = None,
-        flow: Annotated[str | None, Doc("Only of this flow: a digest, or a name with all its versions", "shop")] = None,
-        kind: Annotated[str | None, Doc("Only `workflow` or `function`", "workflow")] = None,
-        task_list: Annotated[str | None, Doc("Only of this task list", "default")] = None,
-        root_id: Annotated[str | None, Doc("Only of this tree")] = None,
-        since: Annotated[datetime | None, Doc("Only those made then or later")] = None,
-        until: Annotated[datetime | None, Doc("Only those made before then")] = None,
-        search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the start of an id")] = None,
         reason: Annotated[str | None, Doc("Why; kept with runs that are canceled")] = None,
         limit: Annotated[int, Doc("At most so many runs by this call, up to 1000", 100)] = 100,
         before: Annotated[str | None, Doc("The `next_before` of the answer before")] = None,
+        **which: Unpack[RunFilter],
     ) -> RunsActed:
         """Do something to the newest runs that fit; go on with `next_before` until it is null."""
 

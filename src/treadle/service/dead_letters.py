@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import replace
+from typing import Any, Unpack
 
 from treadle.api.dead_letters import (
     BATCH,
     DeadLettersApi,
     Letter,
     LetterDetail,
+    LetterFilter,
     LetterGroup,
     LetterGroups,
     LetterPage,
@@ -27,58 +29,32 @@ from treadle.service.task_records import task_detail, task_record
 _LAST_SEQ = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Filter:
-    """What a caller says about the letters that it means."""
-
-    name: str | None
-    task_list: str | None
-    error_code: str | None
-    fingerprint: str | None
-    older_than: float | None
-    newer_than: float | None
-
-    @property
-    def given(self) -> bool:
-        return any(getattr(self, each.name) is not None for each in fields(self))
-
-
 class DeadLetters(Group, DeadLettersApi):
     """See `DeadLettersApi`."""
 
     async def list(
         self,
         *,
-        name: str | None = None,
-        task_list: str | None = None,
-        error_code: str | None = None,
-        fingerprint: str | None = None,
-        older_than: float | None = None,
-        newer_than: float | None = None,
         limit: int = 50,
         before: int | None = None,
+        **which: Unpack[LetterFilter],
     ) -> LetterPage:
-        which = await self._which(_Filter(name, task_list, error_code, fingerprint, older_than, newer_than))
+        chosen = await self._filter(which)
         if before is not None:
             if not 0 <= before <= _LAST_SEQ:
                 raise InvalidInput(f"before must be the next_before of a page before, not {before}.")
-            which = replace(which, until_seq=before - 1)
-        found = await self.engine.dead_letters.list_letters(which, limit)
+            chosen = replace(chosen, until_seq=before - 1)
+        found = await self.engine.dead_letters.list_letters(chosen, limit)
         return LetterPage([task_record(Letter, task) for task in found], found[-1].seq if len(found) == limit else None)
 
     async def groups(
         self,
         *,
-        name: str | None = None,
-        task_list: str | None = None,
-        error_code: str | None = None,
-        fingerprint: str | None = None,
-        older_than: float | None = None,
-        newer_than: float | None = None,
         limit: int = 50,
+        **which: Unpack[LetterFilter],
     ) -> LetterGroups:
-        which = await self._which(_Filter(name, task_list, error_code, fingerprint, older_than, newer_than))
-        groups = await self.engine.dead_letters.list_groups(which, limit)
+        chosen = await self._filter(which)
+        groups = await self.engine.dead_letters.list_groups(chosen, limit)
         last = {task.id: task.error for task in await self.engine.dead_letters.list_last(groups)}
         return LetterGroups([record_of(LetterGroup, group, error=decode(last.get(group.last_id))) for group in groups])
 
@@ -92,53 +68,41 @@ class DeadLetters(Group, DeadLettersApi):
         self,
         *,
         ids: Sequence[str] = (),
-        name: str | None = None,
-        task_list: str | None = None,
-        error_code: str | None = None,
-        fingerprint: str | None = None,
-        older_than: float | None = None,
-        newer_than: float | None = None,
         everything: bool = False,
         payload: dict[str, Json] | None = None,
         dry_run: bool = False,
         limit: int = BATCH,
         after: str | None = None,
+        **which: Unpack[LetterFilter],
     ) -> LettersChanged:
-        given = _Filter(name, task_list, error_code, fingerprint, older_than, newer_than)
-        _check_choice(ids, given, everything)
+        _check_choice(ids, which, everything)
         letters = self.engine.dead_letters
         if ids:
             return await self._each(
                 ids, dry_run, lambda task_id: self.engine.kernel.queue.retry(task_id, actor=self.actor, payload=payload)
             )
         if dry_run:
-            return _changed(await letters.count_retry(await self._which(given)))
-        at, walk = await self._walk(given, after, letters.begin_retry)
+            return _changed(await letters.count_retry(await self._filter(which)))
+        at, walk = await self._walk(which, after, letters.begin_retry)
         return _page(at, walk, *await letters.retry_some(walk, actor=self.actor, payload=payload, limit=limit))
 
     async def discard(
         self,
         *,
         ids: Sequence[str] = (),
-        name: str | None = None,
-        task_list: str | None = None,
-        error_code: str | None = None,
-        fingerprint: str | None = None,
-        older_than: float | None = None,
-        newer_than: float | None = None,
         everything: bool = False,
         dry_run: bool = False,
         limit: int = BATCH,
         after: str | None = None,
+        **which: Unpack[LetterFilter],
     ) -> LettersChanged:
-        given = _Filter(name, task_list, error_code, fingerprint, older_than, newer_than)
-        _check_choice(ids, given, everything)
+        _check_choice(ids, which, everything)
         letters = self.engine.dead_letters
         if ids:
             return await self._each(ids, dry_run, lambda task_id: self.engine.kernel.queue.discard(task_id, actor=self.actor))
         if dry_run:
-            return _changed(await letters.count_discard(await self._which(given)))
-        at, walk = await self._walk(given, after, letters.begin_discard)
+            return _changed(await letters.count_discard(await self._filter(which)))
+        at, walk = await self._walk(which, after, letters.begin_discard)
         return _page(at, walk, *await letters.discard_some(walk, actor=self.actor, limit=limit))
 
     async def _each(self, ids: Sequence[str], dry_run: bool, act: Callable[[str], Awaitable[object]]) -> LettersChanged:
@@ -150,28 +114,30 @@ class DeadLetters(Group, DeadLettersApi):
             await act(task.id)
         return _changed(Bulk(len(tasks), len(tasks), dry_run=dry_run))
 
-    async def _walk(self, given: _Filter, after: str | None, begin: Callable[[DeadFilter], Awaitable[Walk]]) -> tuple[int, Walk]:
+    async def _walk(
+        self, which: LetterFilter, after: str | None, begin: Callable[[DeadFilter], Awaitable[Walk]]
+    ) -> tuple[int, Walk]:
         """Where the work stands, and the instant from which ages are counted: that of the first call."""
         if after is None:
             now = await self.engine.store.now()
-            return now, await begin(await self._which(given, now))
+            return now, await begin(await self._filter(which, now))
         at, after_seq, until_seq, matched = _read_cursor(after)
-        which = await self._which(given, at)
-        return at, Walk(replace(which, after_seq=after_seq, until_seq=until_seq), matched)
+        return at, Walk(replace(await self._filter(which, at), after_seq=after_seq, until_seq=until_seq), matched)
 
-    async def _which(self, given: _Filter, at: int | None = None) -> DeadFilter:
-        return await self.engine.dead_letters.filter(**asdict(given) | {"task_list": self.one_list(given.task_list)}, at=at)
+    async def _filter(self, which: LetterFilter, at: int | None = None) -> DeadFilter:
+        chosen: dict[str, Any] = {**which, "task_list": self.one_list(which.get("task_list"))}
+        return await self.engine.dead_letters.filter(**chosen, at=at)
 
 
-def _check_choice(ids: Sequence[str], given: _Filter, everything: bool) -> None:
-    if sum((bool(ids), given.given, everything)) != 1:
+def _check_choice(ids: Sequence[str], which: LetterFilter, everything: bool) -> None:
+    if sum((bool(ids), any(each is not None for each in which.values()), everything)) != 1:
         raise InvalidInput(
             "Say which: ids, or a filter (name, task_list, error_code, fingerprint, older_than, newer_than), or everything."
         )
 
 
 def _changed(done: Bulk, next_after: str | None = None) -> LettersChanged:
-    return LettersChanged(**asdict(done), next_after=next_after)
+    return record_of(LettersChanged, done, next_after=next_after)
 
 
 def _page(at: int, walk: Walk, done: Bulk, left: Walk | None) -> LettersChanged:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from typing import Unpack
 
-from treadle.api.events import Event, EventPage, EventsApi
+from treadle.api.events import Event, EventConditions, EventPage, EventsApi
 from treadle.api.wire import record_of
 from treadle.kernel.reads.event_pages import EventFilter
 from treadle.model.access import Scope
@@ -18,43 +19,29 @@ from treadle.service.group import Group
 class Events(Group, EventsApi):
     """See `EventsApi`."""
 
-    async def list(
-        self,
-        *,
-        after_seq: int | None = None,
-        entity: str | None = None,
-        entity_id: str | None = None,
-        run_id: str | None = None,
-        root_id: str | None = None,
-        move: str | None = None,
-        limit: int = 100,
-    ) -> EventPage:
-        which = filter_of(entity, entity_id, run_id, root_id, move)
-        page = await self.engine.kernel.reads.list_events(which, after_seq=after_seq, limit=limit)
+    async def list(self, *, after_seq: int | None = None, limit: int = 100, **which: Unpack[EventConditions]) -> EventPage:
+        page = await self.engine.kernel.reads.list_events(filter_of(**which), after_seq=after_seq, limit=limit)
         return EventPage([event_record(each) for each in page.moves], page.next_after, page.resume_after, page.more)
 
-    async def follow(
-        self,
-        *,
-        after_seq: int | None = None,
-        entity: str | None = None,
-        entity_id: str | None = None,
-        run_id: str | None = None,
-        root_id: str | None = None,
-        move: str | None = None,
-    ) -> AsyncGenerator[Event, None]:
+    async def follow(self, *, after_seq: int | None = None, **which: Unpack[EventConditions]) -> AsyncGenerator[Event, None]:
         self.access.check(Scope.READ)
         if self.access.task_lists:
             raise RestrictedToken()
-        which = filter_of(entity, entity_id, run_id, root_id, move)
+        wanted = filter_of(**which)
         async with self.engine.events(after_seq) as events:
             async for each in events:
-                if which.fits(each):
+                if wanted.fits(each):
                     yield event_record(each)
 
 
-def filter_of(entity: str | None, entity_id: str | None, run_id: str | None, root_id: str | None, move: str | None) -> EventFilter:
-    """The filter, its ids in their one spelling."""
+def filter_of(
+    entity: str | None = None,
+    entity_id: str | None = None,
+    run_id: str | None = None,
+    root_id: str | None = None,
+    move: str | None = None,
+) -> EventFilter:
+    """The filter, with its ids in canonical form."""
     return EventFilter(
         entity,
         None if entity_id is None else parse_id(entity_id),

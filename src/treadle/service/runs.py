@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from treadle.api.flows import SourceText
 from treadle.api.runs import (
@@ -12,8 +12,10 @@ from treadle.api.runs import (
     RunAction,
     RunCounts,
     RunDetail,
+    RunFilter,
     RunLinePage,
     RunMoves,
+    RunOptions,
     RunOutputs,
     RunPage,
     RunRefusal,
@@ -42,13 +44,15 @@ from treadle.service.task_records import move_record, task_record, why_run
 class Runs(RunGroup, RunsApi):
     """See `RunsApi`."""
 
-    async def list(self, *, state: Sequence[str] = (), limit: int = 50, before: str | None = None, **which: Any) -> RunPage:
-        chosen = await self._filter(**which)
+    async def list(
+        self, *, state: Sequence[str] = (), limit: int = 50, before: str | None = None, **which: Unpack[RunFilter]
+    ) -> RunPage:
+        chosen = await self._filter(which)
         found = await self.engine.run_reads.list_runs(states=tuple(state), before_id=before, limit=limit, **chosen)
         return RunPage([run_record(Run, run) for run in found], found[-1].id if len(found) == limit else None)
 
-    async def counts(self, **which: Any) -> RunCounts:
-        counts = await self.engine.run_reads.count_runs(**await self._filter(**which))
+    async def counts(self, **which: Unpack[RunFilter]) -> RunCounts:
+        counts = await self.engine.run_reads.count_runs(**await self._filter(which))
         return RunCounts(counts, sum(counts.values()))
 
     async def bulk(
@@ -60,7 +64,7 @@ class Runs(RunGroup, RunsApi):
         reason: str | None = None,
         limit: int = 100,
         before: str | None = None,
-        **which: Any,
+        **which: Unpack[RunFilter],
     ) -> RunsActed:
         page = await self.engine.kernel.run_services.bulk.act(
             action,
@@ -70,34 +74,20 @@ class Runs(RunGroup, RunsApi):
             limit=limit,
             dry_run=dry_run,
             reason=reason,
-            **await self._filter(**which),
+            **await self._filter(which),
         )
         refused = [RunRefusal(run_id, error.code, str(error)) for run_id, error in page.refused]
         return RunsActed(action, dry_run, page.matched, page.done, refused, page.next_before)
 
-    async def _filter(
-        self,
-        *,
-        workflow: str | None = None,
-        flow: str | None = None,
-        kind: str | None = None,
-        task_list: str | None = None,
-        root_id: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        search: str | None = None,
-    ) -> dict[str, Any]:
-        """What the kernel's reads take."""
-        flow_ids = () if flow is None else await self.engine.flows.list_ids(flow)
-        return {
-            "workflow": workflow,
-            "flow_ids": flow_ids,
-            "kind": kind,
-            "task_list": self.one_list(task_list),
-            "root_id": root_id,
+    async def _filter(self, which: RunFilter) -> dict[str, Any]:
+        """The filter as the kernel's reads take it."""
+        chosen: dict[str, Any] = dict(which)
+        flow, since, until = (chosen.pop(name, None) for name in ("flow", "since", "until"))
+        return chosen | {
+            "flow_ids": () if flow is None else await self.engine.flows.list_ids(flow),
+            "task_list": self.one_list(which.get("task_list")),
             "created_after": _ms(since, "since"),
             "created_before": _ms(until, "until"),
-            "search": search,
         }
 
     async def start(
@@ -107,27 +97,10 @@ class Runs(RunGroup, RunsApi):
         inputs: dict[str, Json] | None = None,
         *,
         version: int | None = None,
-        lenient: bool = False,
-        idempotency_key: str | None = None,
-        task_list: str = DEFAULT_LIST,
-        priority: int = 0,
-        trace_id: str | None = None,
-        budget: float | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunStarted:
-        self.access.check_list(task_list)
-        started = await self.engine.start_run(
-            flow,
-            workflow,
-            inputs,
-            version=version,
-            lenient=lenient,
-            idempotency_key=idempotency_key,
-            task_list=task_list,
-            priority=priority,
-            trace_id=trace_id,
-            budget=budget,
-            actor=self.actor,
-        )
+        self.access.check_list(options.get("task_list", DEFAULT_LIST))
+        started = await self.engine.start_run(flow, workflow, inputs, version=version, actor=self.actor, **options)
         return await self.started(started)
 
     async def start_from_source(
@@ -135,27 +108,10 @@ class Runs(RunGroup, RunsApi):
         sources: Sequence[SourceText],
         workflow: str | None = None,
         inputs: dict[str, Json] | None = None,
-        *,
-        lenient: bool = False,
-        idempotency_key: str | None = None,
-        task_list: str = DEFAULT_LIST,
-        priority: int = 0,
-        trace_id: str | None = None,
-        budget: float | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunStarted:
-        self.access.check_list(task_list)
-        started = await self.engine.start_run(
-            pairs(sources),
-            workflow,
-            inputs,
-            lenient=lenient,
-            idempotency_key=idempotency_key,
-            task_list=task_list,
-            priority=priority,
-            trace_id=trace_id,
-            budget=budget,
-            actor=self.actor,
-        )
+        self.access.check_list(options.get("task_list", DEFAULT_LIST))
+        started = await self.engine.start_run(pairs(sources), workflow, inputs, actor=self.actor, **options)
         return await self.started(started)
 
     async def get(self, run_id: str) -> RunDetail:

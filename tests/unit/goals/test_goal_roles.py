@@ -246,7 +246,7 @@ def test_an_objective_of_a_type_that_the_topology_does_not_have_is_blocked_and_s
     decision = schedule(objective(type="STANDING"))
     assert (after(decision).status, move(decision), decision.new, decision.tasks) == ("BLOCKED", "block", [], [])
     (blocker,) = after(decision).open_blockers
-    assert "nothing for objectives of type STANDING" in str(blocker.text)
+    assert "no rules for objectives of type STANDING" in str(blocker.text)
     assert decision.result["reason"] == "NO_TYPE_IN_TOPOLOGY"
 
 
