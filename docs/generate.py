@@ -241,6 +241,8 @@ def used_codes(call: str) -> set[str]:
 
 def settings_page() -> str:
     """Every variable of the environment, from the dataclass and its docstrings."""
+    from treadle.settings import variable_of
+
     parts = [
         "# Settings",
         _NOTE,
@@ -248,8 +250,7 @@ def settings_page() -> str:
         "that makes no sense is an error at start (`invalid_input`), not a surprise later.",
     ]
     for name, default, text in settings():
-        variable = name.upper() if name.startswith(("afl_", "anthropic_")) else f"TREADLE_{name.upper()}"
-        parts.append(f"## `{variable}`\n\n{_capital(text)}\n\nDefault: `{default}`.")
+        parts.append(f"## `{variable_of(name)}`\n\n{_capital(text)}\n\nDefault: `{default}`.")
     return _page(parts)
 
 

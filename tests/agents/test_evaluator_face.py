@@ -99,7 +99,7 @@ def test_continuing_or_failing_twice_is_a_logged_no_op(memory, evaluator, caplog
     with caplog.at_level("INFO", logger="treadle.agents"):
         evaluator.continue_step(step_id, {"id": "y", "status": ""})
         evaluator.fail_step(step_id, "late")
-    assert caplog.text.count("does not wait any more") == 2
+    assert caplog.text.count("no longer waits") == 2
     assert memory.get_step(step_id).returns["id"] == "x"
 
 

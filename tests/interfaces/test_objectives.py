@@ -667,7 +667,7 @@ async def test_a_reviewer_who_asks_somebody_else_is_no_reviewer(small: Engine, t
 async def test_a_type_that_the_topology_does_not_have_is_blocked(engine: Engine):
     trail = await worked(engine, await approved(engine, type="STANDING"))
     assert trail.objective.status == "BLOCKED"
-    assert "nothing for objectives of type STANDING" in trail.why
+    assert "no rules for objectives of type STANDING" in trail.why
     assert [event.processed_reason for event in trail.events] == ["NO_TYPE_IN_TOPOLOGY"]
 
 
