@@ -39,7 +39,7 @@ LOOK_EVERY = 0.25
 
 COUNTED_EVENTS = ("LeaseLost", "ResultDropped", "StoreTrouble", "ClockJumped")
 
-EXCUSED = ("could not report", "was not stored", "workers in a row lost this task")
+EXCUSED = ("could not report", "could not send", "was not stored", "workers in a row lost this task")
 """Loop errors that a store which is away explains, and what is said of the engine's own work that was lost too often: it rests."""
 
 

@@ -37,7 +37,7 @@ LONGEST = 900.0
 """Seconds of its own time after which a history that has no more faults must have come to an end."""
 
 
-EXPECTED = ("could not report", "was not stored", "workers in a row lost this task", "while starting a worker")
+EXPECTED = ("could not report", "could not send", "was not stored", "workers in a row lost this task", "while starting a worker")
 """What loops say of errors that they are made for: they go on."""
 
 

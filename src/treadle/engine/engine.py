@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from treadle.api.options import EnqueueOptions
+from treadle.engine.results import run_result, task_result
 from treadle.engine.sync import BlockingEngine
 from treadle.goals.extension import Goals
-from treadle.kernel.functions.rows import is_function
 from treadle.kernel.queue.service import Enqueued, TaskSpec
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.events import Events
 from treadle.kernel.store.system import SystemClock, SystemIds
 from treadle.kernel.store.verify import VerifyReport, verify
 from treadle.kernel.telemetry.events import Emit, log_event
-from treadle.kernel.telemetry.observer import Telemetry, telemetry_of
+from treadle.kernel.telemetry.observer import telemetry_of
 from treadle.model.clock import Clock, Duration, milliseconds
-from treadle.model.errors import RunCanceled, RunFailed, TaskCanceled, TaskFailed, TaskIgnored, TreadleError
+from treadle.model.errors import TreadleError
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER, PLAN, check_name
 from treadle.model.retry import RetryPolicy
-from treadle.model.states import RunState, TaskState
 from treadle.model.tasks import Task
 from treadle.model.usage import micros
-from treadle.model.values import Json, decode
+from treadle.model.values import Json
 from treadle.settings import Settings, load_settings
 from treadle.wiring.kernel import Kernel, StoreFactory
 from treadle.workers.functions.plans import plan_function
@@ -39,33 +37,33 @@ from treadle.workers.specialists import AT_ONCE, POLL_WITHIN, register
 if TYPE_CHECKING:
     from treadle.goals.service import Objectives
     from treadle.goals.topology import Topology
-    from treadle.kernel.access.sessions import Sessions
-    from treadle.kernel.access.tokens import Tokens
-    from treadle.kernel.approvals.service import Approvals
-    from treadle.kernel.external.service import ExternalJobs
-    from treadle.kernel.functions.service import Functions
-    from treadle.kernel.queue.dead_letters import DeadLetters
-    from treadle.kernel.queue.lists import Lists
     from treadle.kernel.reads.scaling import Scaling
-    from treadle.kernel.recovery import Recovery
-    from treadle.kernel.remote_workers.service import RemoteWorkers
-    from treadle.kernel.runs.flows import Flows, Source
-    from treadle.kernel.runs.reads import RunReads
-    from treadle.kernel.runs.service import Runs, StartedRun
-    from treadle.kernel.schedules.service import Schedules
-    from treadle.kernel.store.ports import Store
+    from treadle.kernel.runs.flows import Source
+    from treadle.kernel.runs.service import StartedRun
     from treadle.kernel.store.value_store import Codec
-    from treadle.kernel.watchers.service import Watchers
     from treadle.observability.metrics import Metrics
     from treadle.wiring.worker_host import WorkerHost
 
 H = TypeVar("H", bound=Callable[..., Any])
+S = TypeVar("S")
 
 
 class AlreadyOpen(TreadleError):
     """The engine is open, and the operation requires a closed one."""
 
     code = "already_open"
+
+
+class _Service(Generic[S]):
+    """An attribute of an engine that is a service of its kernel."""
+
+    def __init__(self, find: Callable[[Kernel], S]) -> None:
+        self._find = find
+
+    def __get__(self, engine: Engine | None, owner: type[Engine]) -> S:
+        if engine is None:
+            raise AttributeError("Services are attributes of an engine, not of the class.")
+        return self._find(engine.kernel)
 
 
 class Engine:
@@ -309,18 +307,7 @@ class Engine:
         `TimeoutError` after `timeout` (the task continues).
         """
         task_id = task.id if isinstance(task, Enqueued) else parse_id(task, "task id")
-        waiters, _ = self.kernel.results
-        found = await self.kernel.reads.get_task(task_id)
-        if not found.finished:
-            seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
-            try:
-                async with asyncio.timeout(seconds):
-                    found = await waiters.wait(task_id)
-            except TimeoutError:
-                raise TimeoutError(_still_running("Task", task_id, seconds)) from None
-        if found.state == TaskState.COMPLETED:
-            return await self.kernel.value_store.unpack(found.result)
-        raise error_of(found)
+        return await task_result(self.kernel, task_id, timeout)
 
     async def cancel(self, task: Enqueued | str, *, actor: str = "python", reason: str | None = None) -> None:
         """End the task now. Its handler is stopped: immediately in this process, elsewhere within about a second."""
@@ -435,27 +422,7 @@ class Engine:
 
         Raises `RunFailed` or `RunCanceled` if it ended that way, and `TimeoutError` after `timeout` (the run continues).
         """
-        run_id = parse_id(run if isinstance(run, str) else run.id, "run id")
-        _, waiters = self.kernel.results
-        found = await self.runs.get_run(run_id)
-        if not found.finished:
-            seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
-            try:
-                async with asyncio.timeout(seconds):
-                    found = await waiters.wait(run_id)
-            except TimeoutError:
-                raise TimeoutError(_still_running("Run", run_id, seconds)) from None
-        if found.state == RunState.COMPLETED:
-            outputs = await self.runs.outputs(found)
-            if not is_function(found.flow_id):
-                return outputs
-            if (successor := outputs.get("continued_as")) is not None:
-                return await self.run_result(str(successor), timeout=timeout)
-            return outputs.get("result")
-        message = (decode(found.error) or {}).get("message", "")
-        if found.state == RunState.CANCELED:
-            raise RunCanceled(f"Run {found.id} was canceled: {message}")
-        raise RunFailed(found.id, found.failed_step_id, message)
+        return await run_result(self.kernel, parse_id(run if isinstance(run, str) else run.id, "run id"), timeout)
 
     async def start_function(
         self,
@@ -520,80 +487,43 @@ class Engine:
 
     # services
 
-    @property
-    def runs(self) -> Runs:
-        """Runs: start, pause, resume, cancel, retry, fork."""
-        return self.kernel.run_services.runs
-
-    @property
-    def run_reads(self) -> RunReads:
-        """Reads of runs and their steps."""
-        return self.kernel.run_services.reads
-
-    @property
-    def flows(self) -> Flows:
-        """Compiled and published AFL."""
-        return self.kernel.run_services.flows
-
-    @property
-    def functions(self) -> Functions:
-        """Durable functions: start, signal, list."""
-        return self.kernel.run_services.functions
-
-    @property
-    def schedules(self) -> Schedules:
-        """Work triggered by time: create, edit, pause, run now, backfill, preview."""
-        return self.kernel.trigger_services.schedules
-
-    @property
-    def watchers(self) -> Watchers:
-        """Work triggered by changed files or URLs: create, edit, pause, scan now."""
-        return self.kernel.trigger_services.watchers
-
-    @property
-    def approvals(self) -> Approvals:
-        """Questions to people: list, show, decide."""
-        return self.kernel.approvals
-
-    @property
-    def external_jobs(self) -> ExternalJobs:
-        """Jobs in external services: list, show, poll now, cancel, resolve by callback."""
-        return self.kernel.external_jobs
-
-    @property
-    def remote_workers(self) -> RemoteWorkers:
-        """Programs in any language that claim and settle tasks over an interface: register, claim, heartbeat, complete."""
-        return self.kernel.remote_workers
-
-    @property
-    def dead_letters(self) -> DeadLetters:
-        """Permanently failed tasks: list, group, retry, discard."""
-        return self.kernel.dead_letters
-
-    @property
-    def lists(self) -> Lists:
-        """Task lists and limits: show, pause, drain, set policies."""
-        return self.kernel.lists
+    runs = _Service(lambda kernel: kernel.run_services.runs)
+    """Runs: start, pause, resume, cancel, retry, fork."""
+    run_reads = _Service(lambda kernel: kernel.run_services.reads)
+    """Reads of runs and their steps."""
+    flows = _Service(lambda kernel: kernel.run_services.flows)
+    """Compiled and published AFL."""
+    functions = _Service(lambda kernel: kernel.run_services.functions)
+    """Durable functions: start, signal, list."""
+    schedules = _Service(lambda kernel: kernel.trigger_services.schedules)
+    """Work triggered by time: create, edit, pause, run now, backfill, preview."""
+    watchers = _Service(lambda kernel: kernel.trigger_services.watchers)
+    """Work triggered by changed files or URLs: create, edit, pause, scan now."""
+    approvals = _Service(lambda kernel: kernel.approvals)
+    """Questions to people: list, show, decide."""
+    external_jobs = _Service(lambda kernel: kernel.external_jobs)
+    """Jobs in external services: list, show, poll now, cancel, resolve by callback."""
+    remote_workers = _Service(lambda kernel: kernel.remote_workers)
+    """Programs in any language that claim and settle tasks over an interface: register, claim, heartbeat, complete."""
+    dead_letters = _Service(lambda kernel: kernel.dead_letters)
+    """Permanently failed tasks: list, group, retry, discard."""
+    lists = _Service(lambda kernel: kernel.lists)
+    """Task lists and limits: show, pause, drain, set policies."""
+    recovery = _Service(lambda kernel: kernel.recovery)
+    """The clean-up after crashed processes that every worker runs when it starts."""
+    tokens = _Service(lambda kernel: kernel.tokens)
+    """API tokens and their scopes: create, list, revoke, check."""
+    sessions = _Service(lambda kernel: kernel.sessions)
+    """Browser sessions, opened with a token."""
+    telemetry = _Service(lambda kernel: kernel.telemetry)
+    """Events and measurements of this engine: add observers, continue traces."""
+    store = _Service(lambda kernel: kernel.store)
+    """The store, for reads that no service offers."""
 
     @property
     def objectives(self) -> Objectives:
         """Objectives of the goal pipeline: add, approve, block, show."""
         return self.goals.services.objectives
-
-    @property
-    def recovery(self) -> Recovery:
-        """The clean-up after crashed processes that every worker runs when it starts."""
-        return self.kernel.recovery
-
-    @property
-    def tokens(self) -> Tokens:
-        """API tokens and their scopes: create, list, revoke, check."""
-        return self.kernel.tokens
-
-    @property
-    def sessions(self) -> Sessions:
-        """Browser sessions, opened with a token."""
-        return self.kernel.sessions
 
     @property
     def metrics(self) -> Metrics:
@@ -603,32 +533,6 @@ class Engine:
 
             self._metrics = Metrics(self.telemetry, self.kernel.clock, lambda: self.kernel)
         return self._metrics
-
-    @property
-    def telemetry(self) -> Telemetry:
-        """Events and measurements of this engine: add observers, continue traces."""
-        return self.kernel.telemetry
-
-    @property
-    def store(self) -> Store:
-        """The store, for reads that no service offers."""
-        return self.kernel.store
-
-
-def error_of(task: Task) -> TreadleError:
-    """Return the error for a task that ended without completing."""
-    message = (decode(task.error) or {}).get("message", "")
-    match task.state:
-        case TaskState.FAILED:
-            return TaskFailed(task.id, task.error_code or "failed", message)
-        case TaskState.CANCELED:
-            return TaskCanceled(f"Task {task.id} was canceled: {message}")
-        case _:
-            return TaskIgnored(f"Task {task.id} ended as {task.state}.")
-
-
-def _still_running(entity: str, entity_id: str, seconds: float | None) -> str:
-    return f"{entity} {entity_id} has not ended after {seconds:g} s and continues; `why` explains its state."
 
 
 def _id(task: Enqueued | str) -> str:

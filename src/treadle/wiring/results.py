@@ -12,12 +12,14 @@ from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 
 
-class _Ended(Protocol):
+class Ended(Protocol):
+    """A task or a run."""
+
     @property
     def id(self) -> str: ...
 
 
-T = TypeVar("T", bound=_Ended)
+T = TypeVar("T", bound=Ended)
 
 _FIRST_LOOK, _SLOWEST_LOOK = 0.02, 0.5
 """Seconds between two polls: short at first, because many tasks end soon."""

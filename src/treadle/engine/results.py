@@ -1,0 +1,69 @@
+"""Results of tasks and runs: wait for the end, then return the value or raise the error."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from treadle.kernel.functions.rows import is_function
+from treadle.model.clock import Duration, milliseconds
+from treadle.model.errors import RunCanceled, RunFailed, TaskCanceled, TaskFailed, TaskIgnored, TreadleError
+from treadle.model.states import RunState, TaskState
+from treadle.model.tasks import Task
+from treadle.model.values import Json, decode
+from treadle.wiring.kernel import Kernel
+from treadle.wiring.results import Ended, Results
+
+T = TypeVar("T", bound=Ended)
+
+
+async def task_result(kernel: Kernel, task_id: str, timeout: Duration | None) -> dict[str, Json]:
+    """Wait for the task and return its result, or raise the error that it ended with."""
+    waiters, _ = kernel.results
+    found = await kernel.reads.get_task(task_id)
+    if not found.finished:
+        found = await _wait(waiters, "Task", task_id, timeout)
+    if found.state == TaskState.COMPLETED:
+        return await kernel.value_store.unpack(found.result)
+    raise _error_of(found)
+
+
+async def run_result(kernel: Kernel, run_id: str, timeout: Duration | None) -> Json:
+    """Wait for the run and return its outputs, or a function's return value, or raise the error that it ended with."""
+    _, waiters = kernel.results
+    runs = kernel.run_services.runs
+    found = await runs.get_run(run_id)
+    if not found.finished:
+        found = await _wait(waiters, "Run", run_id, timeout)
+    if found.state == RunState.COMPLETED:
+        outputs = await runs.outputs(found)
+        if not is_function(found.flow_id):
+            return outputs
+        if (successor := outputs.get("continued_as")) is not None:
+            return await run_result(kernel, str(successor), timeout)
+        return outputs.get("result")
+    message = (decode(found.error) or {}).get("message", "")
+    if found.state == RunState.CANCELED:
+        raise RunCanceled(f"Run {found.id} was canceled: {message}")
+    raise RunFailed(found.id, found.failed_step_id, message)
+
+
+async def _wait(waiters: Results[T], entity: str, entity_id: str, timeout: Duration | None) -> T:
+    seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
+    try:
+        async with asyncio.timeout(seconds):
+            return await waiters.wait(entity_id)
+    except TimeoutError:
+        message = f"{entity} {entity_id} has not ended after {seconds:g} s and continues; `why` explains its state."
+        raise TimeoutError(message) from None
+
+
+def _error_of(task: Task) -> TreadleError:
+    message = (decode(task.error) or {}).get("message", "")
+    match task.state:
+        case TaskState.FAILED:
+            return TaskFailed(task.id, task.error_code or "failed", message)
+        case TaskState.CANCELED:
+            return TaskCanceled(f"Task {task.id} was canceled: {message}")
+        case _:
+            return TaskIgnored(f"Task {task.id} ended as {task.state}.")
