@@ -18,7 +18,7 @@ async def refund(payload, ctx):
                 remind_every=3_600,
             )
         )
-    approved = ctx.approval_decision["context"]  # with what was edited
+    approved = ctx.approval_decision["context"]  # including edits
     return {"refunded": approved["amount"], "approved_by": ctx.approval_decision["by"]}
 
 

@@ -6,7 +6,7 @@ engine = Engine("memory://")
 
 
 class Printer:
-    """A 3D printing service, reduced to what matters: it has jobs, and they take their time."""
+    """A minimal 3D printing service with jobs that take time."""
 
     def __init__(self):
         self.jobs = {}

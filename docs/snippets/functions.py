@@ -22,7 +22,7 @@ async def pick(payload, ctx):
 async def order(payload, ctx):
     receipt = await ctx.step(charge, payload, retry=3)
     picked = await ctx.gather(*(ctx.call("warehouse.Pick", {"sku": sku}) for sku in payload["skus"]))
-    await ctx.sleep(0.1)  # or a month: no worker is held, and a restart does not matter
+    await ctx.sleep(0.1)  # or a month: no worker is occupied, and restarts do not matter
     address = await ctx.wait_for("address", timeout=86_400)
     return {"receipt": receipt["receipt"], "picked": len(picked), "label": await ctx.step(label, payload | address)}
 
