@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.contract.queueing import MINUTE, claim, claim_one, get, ids, moves_of, put_and_claim
 
-from treadle.kernel.approvals.service import Approvals, ShownApproval
+from treadle.kernel.approvals.records import ShownApproval
+from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.queue.decide import Ask, settlement
 from treadle.kernel.queue.service import Queue
 from treadle.kernel.store.committer import Committer
@@ -229,7 +230,7 @@ async def test_edits_that_are_not_allowed_or_make_no_sense_are_refused(desk):
     for wrong in ({"edits": [1]}, {"edits": {"x": object()}}, {"actor": ""}, {"reason": "x" * 5000}):
         with pytest.raises(InvalidInput):
             await desk.approvals.decide(shown.id, "approve", **{"actor": "ada"} | wrong)
-    with pytest.raises(InvalidInput, match="what is denied is not edited"):
+    with pytest.raises(InvalidInput, match="only possible when approving"):
         await desk.approvals.decide(shown.id, "deny", actor="ada", edits={"x": 1})
     with pytest.raises(InvalidInput, match="'approve' or 'deny'"):
         await desk.approvals.decide(shown.id, "maybe", actor="ada")

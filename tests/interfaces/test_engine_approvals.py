@@ -12,7 +12,7 @@ from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
 from tests.interfaces.receivers import Receiver
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, RunFailed, TaskFailed, TaskSpec, Waiting
-from treadle.kernel.approvals.service import ShownApproval
+from treadle.kernel.approvals.records import ShownApproval
 from treadle.kernel.queue.why import Reason
 from treadle.model.errors import AlreadyDecided, DecidedTooLate, StoreUnavailable
 from treadle.model.names import APPROVAL, NOTIFY

@@ -11,7 +11,7 @@ import pytest
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 
 from treadle import Engine, RunFailed
-from treadle.kernel.approvals.service import ShownApproval
+from treadle.kernel.approvals.records import ShownApproval
 from treadle.model.errors import ApprovalDenied, ApprovalExpired
 
 

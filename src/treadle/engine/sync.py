@@ -17,7 +17,7 @@ from treadle.wiring.kernel import NotOpen
 
 if TYPE_CHECKING:
     from treadle.engine import Engine
-    from treadle.kernel.approvals.service import ShownApproval
+    from treadle.kernel.approvals.records import ShownApproval
     from treadle.kernel.runs.flows import Source
     from treadle.kernel.runs.service import StartedRun
     from treadle.wiring.worker_host import WorkerHost

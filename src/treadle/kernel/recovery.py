@@ -15,8 +15,8 @@ from typing import Protocol
 
 import msgspec
 
-from treadle.kernel.approvals.decide import PENDING
-from treadle.kernel.approvals.service import ENTITY as APPROVAL
+from treadle.kernel.approvals.records import ENTITY as APPROVAL
+from treadle.kernel.approvals.records import PENDING
 from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter, Woken

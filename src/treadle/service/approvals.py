@@ -17,8 +17,7 @@ from treadle.api.approvals import (
 )
 from treadle.api.tasks import Why
 from treadle.api.wire import record_of
-from treadle.kernel.approvals.decide import PENDING
-from treadle.kernel.approvals.service import Decided, ShownApproval
+from treadle.kernel.approvals.records import PENDING, Decided, ShownApproval
 from treadle.model.approvals import APPROVE, DENY
 from treadle.model.errors import InvalidInput
 from treadle.model.values import Json

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from treadle.kernel.approvals.service import Approvals, ShownApproval
+from treadle.kernel.approvals.records import ShownApproval
+from treadle.kernel.approvals.service import Approvals
 from treadle.model.clock import as_text
 from treadle.model.errors import ApprovalNotFound, NonRetryable, TreadleError
 from treadle.model.retry import RetryPolicy

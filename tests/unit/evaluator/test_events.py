@@ -198,7 +198,7 @@ def test_a_step_reference_to_nothing_is_an_error() -> None:
     source = "workflow W(n: Json) => (x: Json) andThen { yield W(x = $.n.r) }"
     run = start(source, n={"$step": start(n=1).run.id, "facet": "F"})
     assert run.error is not None
-    assert run.error.message == "yield of `x`: `$.n` refers to a step that is not there"
+    assert run.error.message == "yield of `x`: `$.n` refers to a step that does not exist"
 
 
 def test_many_big_lists_are_asked_for_at_once_and_other_big_values_not_at_all() -> None:

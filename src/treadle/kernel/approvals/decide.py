@@ -1,29 +1,30 @@
-"""What a decision, or waiting on, makes of the task that waits for an approval; who may decide what; and the words for it. Pure."""
+"""Decisions on approvals: checks of votes, settlements of the waiting task, and explanations. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
+from treadle.kernel.approvals.records import BODY_LIMIT, PENDING
+from treadle.kernel.queue.decide import failure
 from treadle.kernel.queue.why import Reason
-from treadle.kernel.store.units import Park
+from treadle.kernel.store.units import Finish, Park
 from treadle.model.approvals import APPROVE, DENY, Approval, with_decision
 from treadle.model.clock import as_text
 from treadle.model.errors import AlreadyDecided, AlreadyVoted, DecidedTooLate, EditsNotAllowed, InvalidInput, MayNotDecide
 from treadle.model.names import check_key
+from treadle.model.outcomes import Problem
 from treadle.model.records import Record
-from treadle.model.states import APPROVAL as MACHINE
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
-from treadle.model.values import PAYLOAD_LIMIT, Json, decode, encode
-
-PENDING = MACHINE.initial
-BODY_LIMIT = 4 * PAYLOAD_LIMIT
+from treadle.model.values import Json, decode, encode
 
 _REASON_LIMIT = 4096
 
 
 def why_waiting(approval_id: str, approval: Approval) -> Reason:
-    """What is waited for, since when, by whom it can be decided and until when."""
+    """Explain the wait: the question, its deciders, the votes so far and the expiry."""
     request = approval.request
     votes = sum(each.decision == APPROVE for each in approval.votes)
     counted = f", {votes} of {request.quorum} votes" if request.quorum > 1 else ""
@@ -34,7 +35,7 @@ def why_waiting(approval_id: str, approval: Approval) -> Reason:
 
 
 def why_ended(state: str, approval: Approval) -> Reason:
-    """How an approval ended."""
+    """Explain how an approval ended."""
     by = f" by {approval.ended_by}" if approval.ended_by else ""
     said = f": {approval.reason}" if approval.reason else ""
     again = f"; it was asked again as {approval.next_id}" if approval.next_id else ""
@@ -42,7 +43,7 @@ def why_ended(state: str, approval: Approval) -> Reason:
 
 
 def approved(task: Task, decision: dict[str, Json], actor: str) -> Park:
-    """The task goes on at once, with the decision in its checkpoint."""
+    """Make the task due immediately, with the decision in its checkpoint."""
     checkpoint = encode(with_decision(decode(task.checkpoint), decision), "decision", BODY_LIMIT)
     return Park(
         APPROVE,
@@ -57,7 +58,20 @@ def approved(task: Task, decision: dict[str, Json], actor: str) -> Park:
     )
 
 
+def denied(actor: str, reason: str | None) -> Finish:
+    """Fail the task because its approval was denied."""
+    message = f"approval denied by {actor}: {reason}" if reason else f"approval denied by {actor}"
+    return msgspec.structs.replace(failure(Problem("approval_denied", message)), move=DENY, actor=actor)
+
+
+def expired(approval: Approval) -> Problem:
+    """Return the failure of a task whose approval expired."""
+    at = as_text(approval.expires_at)
+    return Problem("approval_expired", f"approval expired: nobody decided {approval.request.title!r} before {at}")
+
+
 def parked(task: Task, move: str, state: str, delay: int | None, what: str, approval_id: str | None = None) -> Park:
+    """Keep the task waiting for `delay` milliseconds; the log records `what` was done."""
     data = {"did": what} if approval_id is None else {"did": what, "approval_id": approval_id}
     return Park(
         move,
@@ -72,24 +86,26 @@ def parked(task: Task, move: str, state: str, delay: int | None, what: str, appr
 
 
 def check_decision(decision: str, actor: str, reason: str | None, edits: dict[str, Json] | None) -> None:
+    """Raise `InvalidInput` for a malformed decision."""
     if decision not in (APPROVE, DENY):
-        raise InvalidInput(f"A decision is {APPROVE!r} or {DENY!r}, not {decision!r}.")
+        raise InvalidInput(f"A decision must be {APPROVE!r} or {DENY!r}, not {decision!r}.")
     check_key(actor, "actor")
     if reason is not None:
         if not isinstance(reason, str) or len(reason) > _REASON_LIMIT:
-            raise InvalidInput(f"A reason is text of at most {_REASON_LIMIT} characters.")
+            raise InvalidInput(f"A reason must be text of at most {_REASON_LIMIT} characters.")
         encode(reason, "reason")
     if edits is not None:
         if not isinstance(edits, dict):
-            raise InvalidInput(f"Edits are a dict (a JSON object) that is laid over the context, not a {type(edits).__name__}.")
+            raise InvalidInput(f"Edits must be a dict (a JSON object) to merge into the context, not a {type(edits).__name__}.")
         if decision == DENY:
-            raise InvalidInput("Edits go with an approval; what is denied is not edited.")
+            raise InvalidInput("Edits are only possible when approving.")
         encode(edits, "edits")
 
 
 def check_vote(
     record: Record, approval: Approval, actor: str, groups: Sequence[str], edits: dict[str, Json] | None, now: int
 ) -> None:
+    """Raise the error that forbids this vote, if any."""
     if record.state == "expired" or (record.state == PENDING and approval.expires_at is not None and approval.expires_at <= now):
         raise DecidedTooLate(record.id, as_text(approval.expires_at) or "")
     if record.state != PENDING:

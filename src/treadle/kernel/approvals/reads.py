@@ -1,0 +1,119 @@
+"""Reads of approvals, and the reason for which one waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from treadle.kernel.approvals.decide import why_ended, why_waiting
+from treadle.kernel.approvals.records import ENTITY, PENDING, ShownApproval
+from treadle.kernel.queue.why import Reason
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.records import RecordFilter
+from treadle.kernel.store.value_store import ValueStore
+from treadle.model.approvals import Approval
+from treadle.model.errors import ApprovalNotFound, InvalidInput
+from treadle.model.ids import parse_id
+from treadle.model.records import Record
+from treadle.model.states import APPROVAL as MACHINE
+from treadle.model.states import TaskState
+from treadle.model.tasks import Task
+
+PAGE_LIMIT = 1000
+Page = list[ShownApproval]
+
+
+class ApprovalReads:
+    """The approvals of one namespace, without changing them."""
+
+    def __init__(self, store: Store, value_store: ValueStore, namespace: str) -> None:
+        self._store = store
+        self._value_store = value_store
+        self._namespace = namespace
+
+    async def list(
+        self,
+        *,
+        states: tuple[str, ...] = (PENDING,),
+        task_id: str | None = None,
+        run_id: str | None = None,
+        before_id: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """Return a page of approvals, newest first, by default the pending ones; `states=()` means all."""
+        if unknown := [state for state in states if state not in MACHINE.states]:
+            raise InvalidInput(f"Unknown state {unknown[0]!r}; approvals are {', '.join(MACHINE.states)}.")
+        if not 0 < limit <= PAGE_LIMIT:
+            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        which = RecordFilter(
+            ENTITY,
+            namespace=self._namespace,
+            states=states,
+            task_id=None if task_id is None else parse_id(task_id, "task id"),
+            run_id=None if run_id is None else parse_id(run_id, "run id"),
+            before_id=None if before_id is None else parse_id(before_id, "cursor"),
+        )
+        return [await self._shown(record) for record in await self._store.list_records(which, limit)]
+
+    async def show(self, approval_id: str) -> ShownApproval:
+        """Return one approval with its history, or raise `ApprovalNotFound`."""
+        record = await self._get(approval_id)
+        shown = await self._shown(record)
+        return replace(shown, moves=tuple(await self._store.list_moves(record.id)))
+
+    async def count(self) -> dict[str, int]:
+        """Return the number of approvals in each state."""
+        return dict.fromkeys(MACHINE.states, 0) | await self._store.count_records(self._namespace, ENTITY)
+
+    def explain(self, shown: ShownApproval) -> Reason:
+        """Explain in one line what the approval waits for, or how it ended."""
+        approval = shown.approval
+        return why_waiting(shown.id, approval) if shown.state == PENDING else why_ended(shown.state, approval)
+
+    async def why(self, task: Task) -> Reason | None:
+        """Explain in one line what a task that awaits an approval waits for."""
+        record = await self._find_pending(task)
+        return None if record is None else why_waiting(record.id, await self._approval(record))
+
+    async def find_orphans(self, limit: int = PAGE_LIMIT) -> tuple[Record, ...]:
+        """Return pending approvals whose task no longer waits for them."""
+        orphans = []
+        which = RecordFilter(ENTITY, namespace=self._namespace, states=(PENDING,))
+        while page := await self._store.list_records(which, limit):
+            for record in page:
+                task = await self._store.find_task(record.task_id or "")
+                if task is None or task.state != TaskState.AWAITING_APPROVAL:
+                    orphans.append(record)
+            which = replace(which, before_id=page[-1].id)
+        return tuple(orphans)
+
+    async def is_over(self, record: Record, now: int) -> bool:
+        """Return whether the time to decide it has passed."""
+        expires_at = (await self._approval(record)).expires_at
+        return expires_at is not None and expires_at <= now
+
+    async def _get(self, approval_id: str) -> Record:
+        record = await self._store.find_record(parse_id(approval_id, "approval id"))
+        if record is None or record.entity != ENTITY or record.namespace != self._namespace:
+            raise ApprovalNotFound(approval_id)
+        return record
+
+    async def _find_pending(self, task: Task) -> Record | None:
+        which = RecordFilter(ENTITY, namespace=self._namespace, states=(PENDING,), task_id=task.id)
+        found = await self._store.list_records(which, 1)
+        return found[0] if found else None
+
+    async def _approval(self, record: Record) -> Approval:
+        return msgspec.convert(await self._value_store.unpack(record.body), Approval)
+
+    async def _shown(self, record: Record) -> ShownApproval:
+        return ShownApproval(
+            id=record.id,
+            state=record.state,
+            task_id=record.task_id or "",
+            run_id=record.run_id,
+            approval=await self._approval(record),
+            created_at=record.created_at,
+            ended_at=record.ended_at,
+        )
