@@ -9,7 +9,7 @@ from typing import Any
 from tests.contract.databases import Database, SqliteMemory, StoreTime
 
 from treadle import Engine, ExternalPollingLoop
-from treadle.kernel.external.service import ShownJob
+from treadle.kernel.external.records import ShownJob
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.tasks import Task
 from treadle.settings import Settings

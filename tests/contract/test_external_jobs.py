@@ -135,7 +135,7 @@ async def test_a_call_back_with_another_token_changes_nothing(stage: Stage) -> N
         with pytest.raises(CallbackRefused):
             await stage.engine.external_jobs.resolve(str(wrong)[:-1] + "x", {"url": "x.png"})
     assert (await stage.task(task_id)).state == "awaiting_external"
-    with pytest.raises(InvalidInput, match="call-back brings"):
+    with pytest.raises(InvalidInput, match="callback carries"):
         await stage.engine.external_jobs.resolve(stub.callback_token, "done")  # type: ignore[arg-type]
     failed = await stage.engine.external_jobs.resolve(stub.callback_token, ExternalProductionFailure("melted"))
     assert (failed.state, failed.record.failure_detail, failed.record.error_code) == ("failed", "melted", None)
@@ -257,7 +257,7 @@ async def test_records_are_made_again_from_their_events(stage: Stage) -> None:
     wrong = encode(decode(stored.body) | {"progress_hint": "nonsense", "polls": 7})
     await stage.engine.store.commit([Unit(rows=(ChangeRecord(stored.id, stored.version, wrong),))])
     (problem,) = (await stage.engine.verify()).problems
-    assert "not what its events make of it" in problem
+    assert "differs from its events" in problem
     assert await stage.engine.kernel.external_upkeep.rebuild() == (1, 1)
     assert (await stage.job(task_id)).record.progress_hint == "half"
     assert await stage.engine.kernel.external_upkeep.rebuild() == (1, 0)

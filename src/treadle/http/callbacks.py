@@ -17,7 +17,7 @@ from treadle.http.access import bearer
 from treadle.http.app_state import AppState
 from treadle.http.problems import problem_responses
 from treadle.http.schemas import content_of
-from treadle.kernel.external.service import ShownJob
+from treadle.kernel.external.records import ShownJob
 from treadle.model.errors import InvalidInput
 from treadle.model.external import ExternalProductionFailure, ExternalProductionHandle
 from treadle.model.values import Json

@@ -11,7 +11,7 @@ from treadle.api.external_jobs import (
 )
 from treadle.api.tasks import Why
 from treadle.api.wire import record_of
-from treadle.kernel.external.service import ShownJob
+from treadle.kernel.external.records import ShownJob
 from treadle.service.group import Group
 
 

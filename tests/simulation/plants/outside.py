@@ -11,7 +11,8 @@ from treadle.dispatch import coordinator
 from treadle.dispatch.held_jobs import Holder
 from treadle.kernel.access import requests
 from treadle.kernel.access.requests import RequestBody
-from treadle.kernel.external.service import ExternalJobs, ShownJob
+from treadle.kernel.external.records import ShownJob
+from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.queue.claim_waiters import ClaimWaiters
 from treadle.kernel.remote_workers.held_work import HeldWork

@@ -1,6 +1,6 @@
-"""What becomes of the task and the record of an outside job: from what was said to what is stored. Pure.
+"""Decisions on external jobs: settlements of the task after polls and callbacks, and the search for a specialist. Pure.
 
-Also who can poll it: a job that no server offers a specialist for is given up after a while (D30).
+A job whose specialist no server has had for a while fails (D30).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from treadle.model.outcomes import Problem, Produced, StillWorking
 from treadle.model.retry import NO_RETRY
 from treadle.model.states import TaskState
 from treadle.model.tasks import Server, Task
-from treadle.model.values import Json, decode
+from treadle.model.values import Json, decode, encode
 
 GRACE_FOR = 600_000
-"""Milliseconds for which no server may have offered a specialist before its jobs are given up; none where only one server was
-heard of in that time."""
+"""Milliseconds without a server that has the specialist, after which its jobs fail; zero if only one server was seen in that
+time."""
 
 
 def poll_delay(task: Task, record: ExternalProductionRecord, now: int) -> int | None:
-    """Milliseconds until the job is due; the task's own deadline comes first."""
+    """Return the milliseconds until the job or the task's deadline is due."""
     due_at = record.due_at or now
     if task.deadline_at is not None:
         due_at = min(due_at, task.deadline_at)
@@ -43,7 +43,7 @@ def poll_delay(task: Task, record: ExternalProductionRecord, now: int) -> int | 
 def called_back(
     task: Task, outcome: Production | dict[str, Json] | ExternalProductionFailure | ExternalProductionHandle
 ) -> Finish | Park:
-    """What a call-back makes of its task."""
+    """Return the settlement of a callback's task."""
     match outcome:
         case Production():
             return settlement(task, Produced((outcome,)), NO_RETRY)
@@ -55,19 +55,19 @@ def called_back(
             return settlement(task, StillWorking(check_handle(outcome)), NO_RETRY)
         case _:
             raise InvalidInput(
-                f"A call-back brings a dict, a Production, an ExternalProductionFailure or an ExternalProductionHandle, "
+                f"A callback carries a dict, a Production, an ExternalProductionFailure or an ExternalProductionHandle, "
                 f"not a {type(outcome).__name__}."
             )
 
 
-def problem_of(said: ExternalProductionFailure) -> Problem:
-    """Why the task fails when a service says that its job has."""
-    said = check_failure(said)
-    return Problem(said.error_code or FAILED, said.failure_detail)
+def problem_of(reported: ExternalProductionFailure) -> Problem:
+    """Return the task's failure for a failure reported by the service."""
+    checked = check_failure(reported)
+    return Problem(checked.error_code or FAILED, checked.failure_detail)
 
 
 def failure_of(decided: Finish) -> ExternalProductionFailure | None:
-    """What the record says of a task that ended without a production; None for one that succeeded."""
+    """Return the record's failure for a task that ended without a production; None if it succeeded."""
     if decided.state == TaskState.COMPLETED:
         return None
     message = (decode(decided.error) or {}).get("message", "")
@@ -75,13 +75,14 @@ def failure_of(decided: Finish) -> ExternalProductionFailure | None:
 
 
 def plain(decided: Finish | Park) -> Finish | Park:
-    """As stores know it: without what was only for the settler."""
+    """Return the settlement without the parts that only the settler uses."""
     if not isinstance(decided, ProducedEnd):
         return decided
     return Finish(decided.move, decided.state, result=decided.result, actor=decided.actor)
 
 
 def plain_park(decided: HandOff | Polled) -> Park:
+    """Return the settlement without the parts that only the settler uses."""
     return Park(
         decided.move,
         decided.state,
@@ -95,20 +96,36 @@ def plain_park(decided: HandOff | Polled) -> Park:
     )
 
 
+def poll_now(task: Task, actor: str) -> Park:
+    """Make a waiting task due immediately."""
+    return Park(
+        "still_working",
+        task.state,
+        task.attempt,
+        task.failures,
+        task.takeovers,
+        hold=task.hold,
+        checkpoint=task.checkpoint,
+        actor=actor,
+        data=encode({"reason": "poll now"}),
+    )
+
+
 def is_offered(task: Task, servers: Sequence[Server], now: int) -> bool:
+    """Return whether a live or recently seen server has a specialist for the task."""
     live = [server for server in servers if shown_server_state(server, now) in ("starting", "running")]
     near = [server for server in servers if server.heartbeat_at > now - GRACE_FOR]
     return any(_offers(server, task) for server in (near if len(near) > 1 else live))
 
 
 def _offers(server: Server, task: Task) -> bool:
-    """Whether the server has a specialist for the task: `NAME@SCOPE`, or `NAME@` for all scopes, is among what it serves."""
+    """Return whether the server's handlers include `NAME@SCOPE`, or `NAME@` for all scopes."""
     names = (task.name, short_name(task.name))
     wanted = {f"{name}@{scope}" for name in names for scope in ("", task.scope or "")}
     return serves(server, task) and not wanted.isdisjoint(server.handlers)
 
 
 def unregistered_text(name: str, scope: str | None) -> str:
-    """Why a job is given up that nobody can poll."""
+    """Explain why a job without a specialist failed."""
     where = "" if scope is None else f" in the scope {scope}"
-    return f"Specialist for {name}{where} no longer registered: no live server has it, so that its job cannot be polled."
+    return f"Specialist for {name}{where} no longer registered: no live server has it, so its job cannot be polled."

@@ -1,4 +1,4 @@
-"""The records of outside jobs against their events: checked by `store verify`, made again by `external rebuild`."""
+"""Compares the records of external jobs with their events (`store verify`), and rebuilds them (`external rebuild`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from treadle.model.values import decode
 PAGE_LIMIT = 1000
 _PAGE = 500
 _LATE_FOR = 60_000
-"""Milliseconds by which a task may be due later than its record says: it was paused, or a commit took its time."""
+"""Milliseconds by which a task may be due later than its record: it was paused, or a commit was slow."""
 
 
 class ExternalUpkeep:
@@ -34,7 +34,7 @@ class ExternalUpkeep:
         self._namespace = namespace
 
     async def check(self) -> list[str]:
-        """What is wrong, a line each: records that their events do not explain, and tasks that do not fit their record."""
+        """Return problems, one line each: records that differ from their events, and tasks that do not fit their record."""
         problems, before_id = await self.check_page()
         while before_id is not None:
             more, before_id = await self.check_page(before_id)
@@ -42,26 +42,26 @@ class ExternalUpkeep:
         return problems
 
     async def check_page(self, before_id: str | None = None, limit: int = _PAGE) -> tuple[list[str], str | None]:
-        """The same for up to `limit` records, newest first, that are older than `before_id`; where to go on, or None."""
+        """Check up to `limit` records, newest first, older than `before_id`; return the problems and the next cursor, or None."""
         page = await self._store.list_records(RecordFilter(EXTERNAL.entity, self._namespace, before_id=before_id), limit)
         problems = [problem for stored in page for problem in await self._check(stored)]
         return problems, page[-1].id if len(page) == limit else None
 
     async def _check(self, stored: Record) -> list[str]:
         if _is_sealed(stored):
-            return []  # by a codec that this process does not have
+            return []  # sealed by a codec that this process does not have
         what = f"{stored.entity} {stored.id}"
         try:
             made = await self._project(stored)
         except (UnexpectedSpecialistResultError, msgspec.MsgspecError) as error:
-            return [f"{what}: its events make no record: {error}"]
+            return [f"{what}: its events do not form a record: {error}"]
         problems = [f"{what}: {problem}" for problem in await self._check_task(stored, made)]
         if await self._differs(stored, made):
-            problems.insert(0, f"{what}: it is not what its events make of it; `treadle external rebuild` makes it so")
+            problems.insert(0, f"{what}: it differs from its events; `treadle external rebuild` repairs it")
         return problems
 
     async def rebuild(self) -> tuple[int, int]:
-        """Make every record from its events again; how many there are, and how many were not as these say."""
+        """Rebuild every record from its events; return the numbers of records and of changed ones."""
         page = await self.rebuild_page()
         looked_at, changed = page.records, page.changed
         while page.next_before is not None:
@@ -70,7 +70,7 @@ class ExternalUpkeep:
         return looked_at, changed
 
     async def rebuild_page(self, before_id: str | None = None, limit: int = _PAGE) -> ExternalJobsRebuilt:
-        """The same for up to `limit` records, newest first, that are older than `before_id`."""
+        """Rebuild up to `limit` records, newest first, older than `before_id`."""
         if not 0 < limit <= PAGE_LIMIT:
             raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
         before_id = None if before_id is None else parse_id(before_id, "cursor")
@@ -79,7 +79,7 @@ class ExternalUpkeep:
         return ExternalJobsRebuilt(len(page), changed, page[-1].id if len(page) == limit else None)
 
     async def _rebuild(self, stored: Record) -> bool:
-        """Make the record from its events again; whether it was not as these say."""
+        """Rebuild one record from its events; return whether it changed."""
         if _is_sealed(stored):
             return False
         made = await self._project(stored)
@@ -87,14 +87,14 @@ class ExternalUpkeep:
             return False
         change = ChangeRecord(stored.id, stored.version, msgspec.json.encode(made).decode())
         answer = await self._committer.submit(Unit(rows=(change,)), PATIENCE)
-        return answer.verdict is Verdict.DONE  # else a poll was faster, and has written it anew
+        return answer.verdict is Verdict.DONE  # else a concurrent poll has rewritten it
 
     async def _project(self, stored: Record) -> ExternalProductionRecord:
         items = await self._store.list_items(stored.id, None, RING + 2)
         return project(msgspec.json.decode(value, type=ExternalEvent) for _, value in items)
 
     async def _differs(self, stored: Record, made: ExternalProductionRecord) -> bool:
-        """Whether the record is another than its events make; what changed while it was looked at is not."""
+        """Return whether the record differs from its events; one that changed concurrently does not count."""
         try:
             if msgspec.json.decode(stored.body, type=ExternalProductionRecord) == made:
                 return False
@@ -109,7 +109,7 @@ class ExternalUpkeep:
         if task is None or again is None or again.version != stored.version:
             return []
         if made.completed_at is None and task.state != TaskState.AWAITING_EXTERNAL:
-            return [f"it goes on, but its task is {task.state}"]
+            return [f"it is live, but its task is {task.state}"]
         waits = task.owner_id is None and task.wake_at is not None and made.due_at is not None
         if waits and (task.wake_at or 0) > (made.due_at or 0) + _LATE_FOR:
             return [f"it is due at {made.due_at}, but its task wakes at {task.wake_at}"]
@@ -117,5 +117,5 @@ class ExternalUpkeep:
 
 
 def _is_sealed(stored: Record) -> bool:
-    """Whether the body is what is shown in place of one that cannot be opened here."""
+    """Return whether the body is the placeholder of one that cannot be unsealed here."""
     return stored.body.startswith("@code:") or decode(stored.body).get("code") == UnreadableValue.code

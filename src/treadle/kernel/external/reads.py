@@ -1,0 +1,99 @@
+"""Reads of external jobs, and the reason for which one waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from treadle.kernel.external.intents import intent_of
+from treadle.kernel.external.records import ENTITY, Job, ShownJob, read_job, show_job
+from treadle.kernel.queue.why import Reason
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.records import RecordFilter
+from treadle.model.clock import as_text
+from treadle.model.errors import ExternalJobNotFound, InvalidInput
+from treadle.model.external import RING, ExternalEvent
+from treadle.model.ids import parse_id
+from treadle.model.runs import Run
+from treadle.model.tasks import Task
+
+PAGE_LIMIT = 1000
+Jobs = list[ShownJob]
+
+
+class ExternalJobReads:
+    """The external jobs of one namespace, without changing them."""
+
+    def __init__(self, store: Store, namespace: str) -> None:
+        self._store = store
+        self._namespace = namespace
+
+    async def list(
+        self, *, live: bool | None = True, run_id: str | None = None, before_id: str | None = None, limit: int = 50
+    ) -> Jobs:
+        """Return a page of jobs, newest first; by default the live ones, with `live=None` all."""
+        if not 0 < limit <= PAGE_LIMIT:
+            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        which = RecordFilter(
+            ENTITY,
+            namespace=self._namespace,
+            live=live,
+            run_id=None if run_id is None else parse_id(run_id, "run id"),
+            before_id=None if before_id is None else parse_id(before_id, "cursor"),
+        )
+        return [show_job(read_job(stored)) for stored in await self._store.list_records(which, limit)]
+
+    async def show(self, job_id: str) -> ShownJob:
+        """Return a job with its events, by its own id or its task's (its newest job); or raise `ExternalJobNotFound`."""
+        job = await self._get(job_id)
+        return replace(show_job(job), events=await self.events(job.stored.id))
+
+    async def events(self, record_id: str) -> tuple[ExternalEvent, ...]:
+        """Return the stored events of a job, in order of arrival."""
+        items = await self._store.list_items(record_id, None, RING + 2)
+        events = [msgspec.json.decode(value, type=ExternalEvent) for _, value in items]
+        return tuple(sorted(events, key=lambda event: (event.at, event.number, event.kind)))
+
+    async def why(self, task: Task) -> Reason | None:
+        """Explain in one line what a task that awaits a job waits for."""
+        job = await self._find_job(task)
+        if job is None or task.wake_at is None:
+            return None
+        record = job.record
+        text = f"the external job {record.external_job_id} is working"
+        text += f" ({record.progress_hint})" if record.progress_hint else ""
+        text += f"; next poll at {as_text(task.wake_at)}, {record.polls} poll(s) so far"
+        if record.raised_in_row:
+            text += f"; the last {record.raised_in_row} raised: {record.last_error}"
+        return Reason("next_poll", text)
+
+    async def _get(self, job_id: str) -> Job:
+        job_id = parse_id(job_id, "job id")
+        stored = await self._store.find_record(job_id)
+        if stored is None:
+            which = RecordFilter(ENTITY, namespace=self._namespace, task_id=job_id)
+            stored = next(iter(await self._store.list_records(which, 1)), None)
+        if stored is None or stored.entity != ENTITY or stored.namespace != self._namespace:
+            raise ExternalJobNotFound(job_id)
+        return read_job(stored)
+
+    async def _find_job(self, task: Task) -> Job | None:
+        """Return the live record of the task's job, by the id in the task's checkpoint."""
+        record_id = (intent_of(task) or {}).get("record_id")
+        stored = None if record_id is None else await self._store.find_record(record_id)
+        return None if stored is None or stored.ended_at is not None else read_job(stored)
+
+    async def _job_of(self, task: Task) -> Job:
+        job = await self._find_job(task)
+        if job is None:
+            raise ExternalJobNotFound(task.id)
+        return job
+
+    async def _jobs_of_run(self, run: Run) -> tuple[Job, ...]:
+        jobs: tuple[Job, ...] = ()
+        which = RecordFilter(ENTITY, namespace=self._namespace, live=True, run_id=run.id)
+        while page := await self._store.list_records(which, PAGE_LIMIT):
+            jobs += tuple(read_job(stored) for stored in page)
+            which = replace(which, before_id=page[-1].id)
+        return jobs

@@ -1,0 +1,127 @@
+"""The stored record of an external job: its displayed form, and the rows that create and change it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord
+from treadle.kernel.store.units import Row
+from treadle.kernel.store.value_store import UnreadableValue, ValueStore
+from treadle.model.external import (
+    CANCELED,
+    ExternalEvent,
+    ExternalProductionFailure,
+    ExternalProductionRecord,
+    Production,
+    apply,
+    resolved,
+)
+from treadle.model.ids import Ids
+from treadle.model.records import Record
+from treadle.model.states import EXTERNAL, PRODUCTION
+from treadle.model.tasks import Task
+from treadle.model.values import encode
+
+ENTITY = EXTERNAL.entity
+
+
+@dataclass(frozen=True, slots=True)
+class ShownJob:
+    """An external job for display; `id` is the id of its record."""
+
+    id: str
+    state: str
+    """The task's state: `awaiting_external`, or how it ended."""
+    run_id: str | None
+    record: ExternalProductionRecord
+    events: tuple[ExternalEvent, ...] = ()
+
+
+class Job(NamedTuple):
+    """A stored record, and its decoded body."""
+
+    stored: Record
+    record: ExternalProductionRecord
+
+
+def read_job(stored: Record) -> Job:
+    """Decode the record, or raise `UnreadableValue`."""
+    try:
+        return Job(stored, msgspec.json.decode(stored.body, type=ExternalProductionRecord))
+    except msgspec.MsgspecError as error:
+        raise UnreadableValue(f"The record {stored.id} of an external job cannot be read here: {stored.body[:200]}") from error
+
+
+def show_job(job: Job) -> ShownJob:
+    """Return the job for display, without its events."""
+    record = job.record
+    state = "awaiting_external"
+    if record.completed_at is not None:
+        state = "completed" if record.failure_detail is None else "canceled" if record.error_code == CANCELED else "failed"
+    return ShownJob(job.stored.id, state, job.stored.run_id, record)
+
+
+def new_job(ids: Ids, task: Task, record: ExternalProductionRecord, event: ExternalEvent) -> tuple[Record, tuple[Row, ...]]:
+    """Return the record of a job that was just dispatched, and its rows."""
+    stored = _record_for(task, ids.new_id(), ENTITY, EXTERNAL.initial, _body(record))
+    return stored, (PutRecord(stored), PutItems(stored.id, (_item(event),)))
+
+
+def change_job(job: Job, record: ExternalProductionRecord, event: ExternalEvent) -> tuple[Row, ...]:
+    """Return the rows of an event, guarded by the record's version."""
+    ended = record.completed_at is not None
+    change = ChangeRecord(
+        job.stored.id,
+        job.stored.version,
+        _body(record),
+        move="resolve" if ended else None,
+        from_state=EXTERNAL.initial if ended else None,
+        to_state="ended" if ended else None,
+        ended=ended,
+        data=encode({"error_code": record.error_code}) if record.error_code is not None else None,
+    )
+    return (change, PutItems(job.stored.id, (_item(event),)))
+
+
+def cancel_job(job: Job, now: int, why: str) -> tuple[Row, ...]:
+    """Return the rows that end the record of a job whose task or run was canceled."""
+    event = resolved(now, job.record, failure=ExternalProductionFailure(why, CANCELED))
+    return change_job(job, apply(job.record, event), event)
+
+
+def new_productions(
+    ids: Ids, value_store: ValueStore, task: Task, productions: tuple[Production, ...]
+) -> tuple[str | None, tuple[Row, ...]]:
+    """Assign ids to the productions; return the last one's id, and the rows of all of them."""
+    rows: tuple[Row, ...] = ()
+    object_id = None
+    for production in productions:
+        object_id = production.object_id = production.object_id or ids.new_id()
+        body, blobs = value_store.pack(production.content, task.root_id, "production", 2**31)
+        rows = (*rows, PutRecord(_record_for(task, object_id, PRODUCTION.entity, PRODUCTION.initial, body)), *blobs)
+    return object_id, rows
+
+
+def _record_for(task: Task, record_id: str, entity: str, state: str, body: str) -> Record:
+    return Record(
+        id=record_id,
+        namespace=task.namespace,
+        entity=entity,
+        state=state,
+        body=body,
+        task_id=task.id,
+        run_id=task.run_id,
+        root_id=task.root_id,
+        trace_id=task.trace_id,
+    )
+
+
+def _body(record: ExternalProductionRecord) -> str:
+    return msgspec.json.encode(record).decode()
+
+
+def _item(event: ExternalEvent) -> tuple[str, str]:
+    return event.key, msgspec.json.encode(event).decode()
