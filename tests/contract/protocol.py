@@ -77,7 +77,7 @@ class Bench:
 
     async def waits(self, count: int = 1) -> None:
         """Once so many claims wait, and there is nothing to look for."""
-        room = self.workers._room
+        room = self.workers._waiters
         await until(lambda: len(room) == count and self._waiting.sleeping > 0)
 
     async def task(self, task_id: str) -> Task:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.contract.databases import Database, SqliteMemory, StoreTime
-from tests.contract.outside import SECOND, Stage, open_stage
+from tests.contract.external import SECOND, Stage, open_stage
 
 from treadle import (
     ExternalJobLost,

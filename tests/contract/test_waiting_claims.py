@@ -266,7 +266,7 @@ async def test_what_a_canceled_caller_did_not_look_at_any_more_is_given_back(ben
     gone = await bench.worker("job")
     claiming = bench.waiting_claim(gone)
     await bench.waits()
-    room = bench.workers._room
+    room = bench.workers._waiters
     answer = room._answer
 
     def answered(*arguments: Any) -> None:

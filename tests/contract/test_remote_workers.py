@@ -418,7 +418,7 @@ async def test_a_worker_that_heartbeats_through_another_process_is_alive(bench: 
     worker_id = await bench.worker("job")
     task_id = await bench.put("job")
     await bench.one(worker_id)
-    bench.workers._known.clear()  # as in a process to which it has never come
+    bench.workers._presence._known.clear()  # as in a process to which it has never come
     for _ in range(4):
         await bench.pass_(10)
         await bench.workers.heartbeat(worker_id, task_id, 1)
@@ -427,9 +427,9 @@ async def test_a_worker_that_heartbeats_through_another_process_is_alive(bench: 
 
 
 async def test_workers_that_were_forgotten_are_looked_up_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.kernel.remote_workers.service._MOST_KNOWN", 2)
+    monkeypatch.setattr("treadle.kernel.remote_workers.presence._MOST_KNOWN", 2)
     workers = [await bench.worker("job", actor=f"actor-{number}") for number in range(4)]
-    assert list(bench.workers._known) == workers[2:]
+    assert list(bench.workers._presence._known) == workers[2:]
     assert [await bench.workers.registered_by(each) for each in workers] == [f"actor-{number}" for number in range(4)]
     assert await bench.workers.claim(workers[0]) == []
     await bench.workers.leave(workers[0])
