@@ -216,7 +216,7 @@ async def test_a_tick_is_skipped_while_the_last_one_goes_on(timing: Timing) -> N
     (only,) = await timing.started()
     schedule = await timing.schedules.get("report")
     assert schedule.body.skipped == 2
-    assert schedule.body.recent[-1].note == "skipped: what was started before goes on"
+    assert schedule.body.recent[-1].note == "skipped: earlier work is still live"
     await timing.finish([only.id])
     await timing.turns(MINUTE, MINUTE)
     assert len(await timing.started()) == 2
@@ -497,11 +497,11 @@ async def test_a_tick_fires_at_once_though_somebody_runs_the_schedule_meanwhile(
         ({"cron": "61 * * * *", "task": "job"}, InvalidSchedule, "minute"),
         ({"cron": "0 0 * * *", "zone": "Mars/Base", "task": "job"}, InvalidSchedule, "time zone"),
         ({"cron": "0 0 * * *", "every": 60, "task": "job"}, InvalidSchedule, "together"),
-        ({"task": "job"}, InvalidSchedule, "one of them is needed"),
+        ({"task": "job"}, InvalidSchedule, "needs one of them"),
         ({"every": 0.5, "task": "job"}, InvalidSchedule, "one second"),
         ({"every": -1, "task": "job"}, InvalidPolicy, "more than zero"),
         ({"at": datetime(2027, 1, 1), "task": "job"}, InvalidPolicy, "time zone"),
-        ({"every": 60}, InvalidInput, "Say what to start"),
+        ({"every": 60}, InvalidInput, "Name one target to start"),
         ({"every": 60, "task": "job", "workflow": "x"}, InvalidInput, "not task and workflow together"),
         ({"every": 60, "workflow": "x"}, InvalidInput, "published flow"),
         ({"every": 60, "task": "no good"}, InvalidName, "task name"),
@@ -509,7 +509,7 @@ async def test_a_tick_fires_at_once_though_somebody_runs_the_schedule_meanwhile(
         ({"every": 60, "task": "job", "catch_up": "window"}, InvalidSchedule, "catch_up_window"),
         ({"every": 60, "task": "job", "overlap": "maybe"}, InvalidSchedule, "allow, skip, queue, cancel"),
         ({"every": 60, "task": "job", "inputs": {"x": float("nan")}}, InvalidInput, "JSON"),
-        ({"every": 60, "task": "job", "nonsense": 1}, InvalidInput, "has no 'nonsense'"),
+        ({"every": 60, "task": "job", "nonsense": 1}, InvalidInput, "has no option 'nonsense'"),
         ({"cron": "0 0 1 1 *", "end": datetime(2027, 2, 1, tzinfo=UTC), "task": "job"}, InvalidSchedule, "never fire"),
     ],
 )

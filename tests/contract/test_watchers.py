@@ -567,7 +567,7 @@ async def test_edits_and_removal_take_effect_at_once(timing: Timing, inbox: Path
     (task,) = await timing.claim(WATCHER)
     await timing.watchers.remove("inbox")
     (inbox / "a").touch()
-    assert (await timing.looker.look(task)).verdict == "claim_lost"
+    assert (await timing.looker.scan(task)).verdict == "claim_lost"
     await again(timing, 2)
     assert await timing.started() == []
     assert [move.move for move in await timing.store.list_moves(made.id)] == ["edit", "remove"]
@@ -583,7 +583,7 @@ async def test_a_look_by_who_has_lost_the_claim_changes_nothing(timing: Timing, 
     await timing.pass_(11 * SECOND)
     other = Timing(timing.store, clock)
     await other.look()
-    assert (await timing.looker.look(late)).verdict == "claim_lost"
+    assert (await timing.looker.scan(late)).verdict == "claim_lost"
     assert await timing.changes() == [("created", "a")]
     await timing.check()
 
@@ -596,7 +596,7 @@ async def test_recovery_says_what_will_be_looked_at(timing: Timing, inbox: Path)
     await timing.pass_(HOUR)
     (found,) = await timing.watchers.describe_recovery()
     assert (found.name, found.missed) == ("inbox", 122)
-    assert found.text == "122 look(s) are due; one is made, and tells all that changed since the last (0 seen then)"
+    assert found.text == "122 scan(s) are due; one is made, and reports all changes since the last (0 item(s) seen then)"
     await timing.look()
     assert await timing.watchers.describe_recovery() == []
     await timing.queue.cancel((await timing.watchers.get("inbox")).task_id or "")
@@ -606,12 +606,12 @@ async def test_recovery_says_what_will_be_looked_at(timing: Timing, inbox: Path)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"task": "job"}, "Say what to watch"),
+        ({"task": "job"}, "Name one source to watch"),
         ({"directory": "/a", "file": "/b", "task": "job"}, "together"),
         ({"directory": "relative/path", "task": "job"}, "absolute path"),
         ({"directory": "/a/../b", "task": "job"}, "absolute path"),
-        ({"directory": "/a", "pattern": "../*", "task": "job"}, "not a pattern"),
-        ({"directory": "/a", "pattern": "", "task": "job"}, "not a pattern"),
+        ({"directory": "/a", "pattern": "../*", "task": "job"}, "not a valid pattern"),
+        ({"directory": "/a", "pattern": "", "task": "job"}, "not a valid pattern"),
         ({"file": "/a", "pattern": "*", "task": "job"}, "Only a directory"),
         ({"url": "ftp://example.org/x", "task": "job"}, "only http and https"),
         ({"url": "file:///etc/passwd", "task": "job"}, "only http and https"),
@@ -621,8 +621,8 @@ async def test_recovery_says_what_will_be_looked_at(timing: Timing, inbox: Path)
         ({"directory": "/a", "changes": ["moved"], "task": "job"}, "created, modified, deleted"),
         ({"directory": "/a", "every": 0.1, "task": "job"}, "one second"),
         ({"directory": "/a", "existing": "maybe", "task": "job"}, "seen, new"),
-        ({"directory": "/a"}, "Say what to start"),
-        ({"directory": "/a", "task": "job", "nonsense": 1}, "has no 'nonsense'"),
+        ({"directory": "/a"}, "Name one target to start"),
+        ({"directory": "/a", "task": "job", "nonsense": 1}, "has no option 'nonsense'"),
     ],
 )
 async def test_bad_input_is_refused_with_words_and_changes_nothing(timing: Timing, options: dict[str, object], words: str) -> None:

@@ -23,7 +23,7 @@ from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.store.verify import verify
 from treadle.kernel.telemetry.events import Event
 from treadle.kernel.triggers.target import Starters
-from treadle.kernel.watchers.scan import Looker, Looks
+from treadle.kernel.watchers.scan import SourceReader, WatcherScanner
 from treadle.kernel.watchers.service import Watchers
 from treadle.model.names import HANDLER, SCHEDULE, WATCHER
 from treadle.model.states import TaskState
@@ -68,7 +68,7 @@ class Timing:
         self.firer = Firer(store, self.committer, self.schedules, self.starters)
         self.watchers = Watchers(store, self.committer, ids, self.starters)
         self.events: list[Event] = []
-        self.looks: Looks = Scanner(InThisThread(), SystemClock())
+        self.looks: SourceReader = Scanner(InThisThread(), SystemClock())
         self._ids = ids
 
     # time
@@ -96,12 +96,12 @@ class Timing:
         return [await self.firer.fire(task) for task in await self.claim(SCHEDULE)]
 
     @property
-    def looker(self) -> Looker:
-        return Looker(self.store, self.committer, self.watchers, self.starters, self._ids, self.events.append, self.looks)
+    def looker(self) -> WatcherScanner:
+        return WatcherScanner(self.store, self.committer, self.watchers, self.starters, self._ids, self.events.append, self.looks)
 
     async def look(self) -> list[Answer]:
         """Look for all watchers that are due, each once."""
-        return [await self.looker.look(task) for task in await self.claim(WATCHER)]
+        return [await self.looker.scan(task) for task in await self.claim(WATCHER)]
 
     async def changes(self, name: str = "job") -> list[tuple[str, str]]:
         """The changes that tasks were started for: what happened, and to what."""

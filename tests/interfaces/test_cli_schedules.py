@@ -22,7 +22,7 @@ def test_a_schedule_is_added_shown_edited_paused_resumed_and_removed(treadle: Tr
     people = treadle("schedules", "list").out
     assert all(word in people for word in ("nightly", "30 2 * * * (Europe/Berlin)", "task greet"))
     shown = treadle("schedules", "show", "nightly").out
-    assert all(word in shown for word in ("nightly", "catch-up", "the newest fires once", '"n": 1'))
+    assert all(word in shown for word in ("nightly", "catch-up", "only the newest fires", '"n": 1'))
     edited = treadle.json("schedules", "edit", "nightly", "--every", "2h", "--overlap", "queue")
     assert (edited["when"]["every_for"], edited["overlap"]) == (7_200_000, "queue")
     assert treadle.json("schedules", "pause", "nightly")["state"] == "paused"

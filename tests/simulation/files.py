@@ -67,7 +67,7 @@ class Files:
 
 
 class FileLooks:
-    """Implements `treadle.kernel.watchers.scan.Looks` for one process: looking takes a moment, and may fail."""
+    """Implements `treadle.kernel.watchers.scan.SourceReader` for one process: looking takes a moment, and may fail."""
 
     def __init__(self, files: Files, process: Process) -> None:
         self._files = files

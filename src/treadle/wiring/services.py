@@ -16,7 +16,7 @@ from treadle.kernel.schedules.fire import Firer
 from treadle.kernel.schedules.service import Schedules
 from treadle.kernel.settler import Settler
 from treadle.kernel.triggers.target import FunctionStarter, Starters
-from treadle.kernel.watchers.scan import Looker, Looks
+from treadle.kernel.watchers.scan import SourceReader, WatcherScanner
 from treadle.kernel.watchers.service import Watchers
 from treadle.model.schedules import FUNCTION
 from treadle.workers.log_writer import LogWriter
@@ -92,7 +92,7 @@ class TriggerServices:
         self.watchers = Watchers(store, committer, ids, self.starters, namespace=namespace)
         self.firer = Firer(store, committer, self.schedules, self.starters)
 
-    def looker(self, looks: Looks) -> Looker:
+    def looker(self, looks: SourceReader) -> WatcherScanner:
         """Return the service that scans for watchers with the given file and network access."""
         kernel = self._kernel
-        return Looker(kernel.store, kernel.committer, self.watchers, self.starters, kernel.ids, kernel.emit, looks)
+        return WatcherScanner(kernel.store, kernel.committer, self.watchers, self.starters, kernel.ids, kernel.emit, looks)

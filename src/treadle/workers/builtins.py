@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from treadle.kernel.runs.rows import PARAM
 from treadle.kernel.schedules.fire import Firer
 from treadle.kernel.store.retention import PRUNE_EVERY_FOR, Retention
-from treadle.kernel.watchers.scan import Looker
+from treadle.kernel.watchers.scan import WatcherScanner
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import InvalidApproval
 from treadle.model.names import ADVANCE, APPROVAL, NOTIFY, PRUNE, SCHEDULE, SCRIPT, WATCHER
@@ -43,7 +43,7 @@ def builtin_handlers(
     retention: Retention | None = None,
     firer: Callable[[], Firer] | None = None,
     notifier: Notifier | None = None,
-    looker: Callable[[], Looker] | None = None,
+    looker: Callable[[], WatcherScanner] | None = None,
 ) -> dict[str, Handler]:
     """The handlers by kind; nothing is pruned here without `retention`, fired without `firer`, told without `notifier`, or
     looked at without `looker`.
@@ -99,10 +99,10 @@ async def _ask(payload: dict[str, Any], ctx: Context) -> dict[str, Json] | Await
         return Failed(Problem(error.code, str(error), type(error).__name__))
 
 
-def _looking(looker: Callable[[], Looker]) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:
+def _looking(looker: Callable[[], WatcherScanner]) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:
     async def look(_: dict[str, Any], ctx: Context) -> Settled:
         """Look, and start what the changes start."""
-        return Settled(await looker().look(ctx.task))
+        return Settled(await looker().scan(ctx.task))
 
     return look
 

@@ -18,7 +18,7 @@ from treadle.kernel.queue.claim_waiters import ClaimWaiters
 from treadle.kernel.remote_workers.held_work import HeldWork
 from treadle.kernel.store.records import PutItems
 from treadle.kernel.store.units import RunGuard, Unit
-from treadle.kernel.watchers.scan import Looker
+from treadle.kernel.watchers.scan import WatcherScanner
 from treadle.model.outcomes import Outcome
 from treadle.model.tasks import Claim
 from treadle.testing.simulation import Fault
@@ -44,14 +44,14 @@ def nobody_hears_in_the_waiting_room(patch: pytest.MonkeyPatch) -> None:
 
 def what_is_seen_is_stored_before_it_is_told(patch: pytest.MonkeyPatch) -> None:
     """What a look has seen is committed, and then what is started for it."""
-    real = Looker._write
+    real = WatcherScanner._write
 
-    async def write(self: Looker, look: Any, chunk: Any) -> None:
+    async def write(self: WatcherScanner, look: Any, chunk: Any) -> None:
         if chunk.puts:
             await self._commit(Unit(look.task.claim, rows=(PutItems(look.record.id, tuple(chunk.puts)),)))
         await real(self, look, chunk)
 
-    patch.setattr(Looker, "_write", write)
+    patch.setattr(WatcherScanner, "_write", write)
 
 
 def keys_of_signals_are_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
-"""Failed logins: who has failed too often has to wait. In memory of one process; what it knows is bounded.
+"""Throttling of failed logins, in the memory of one process, with bounded size.
 
-A secret of a token cannot be guessed, so this protects the store and the log from whoever tries. It counts by address
-(IPv6: by network of 64 bits, as one machine has all of it) and over all; from an address that has logged in before, the count
-over all keeps nobody out, so that strangers cannot lock people out.
+A token's secret cannot be guessed, so this protects the store and the log from floods. It counts failures per address (for
+IPv6, per network of 64 bits, all of which one machine has) and in total; the total does not block addresses that have logged in
+before, so strangers cannot lock users out.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from treadle.model.errors import TooManyAttempts
 PER_ADDRESS = 10
 OVERALL = 200
 WINDOW = 300.0
-"""So many failures within so many seconds are let pass; whoever fails more often is refused until the first is that old."""
+"""Failures allowed within a window of seconds; further logins are refused until the first failure leaves the window."""
 
 ADDRESSES = 10_000
-"""Addresses that are remembered at most, of each sort."""
+"""Maximum number of remembered addresses, of each sort."""
 
 
 class FailedLogins:
-    """Call `check` before a login is looked at, then `failed` or `succeeded`.
+    """Call `check` before processing a login, then `failed` or `succeeded`.
 
-    For tokens that come with every request, call `check` and `failed` only when one was refused: who shows a valid one need not
-    wait for what others at the same address have tried.
+    For tokens sent with every request, call `check` and `failed` only for refused ones: a valid token need not wait because of
+    failures from the same address.
     """
 
     def __init__(self, clock: Clock, *, per_address: int = PER_ADDRESS, overall: int = OVERALL, window: Duration = WINDOW) -> None:
@@ -38,7 +38,7 @@ class FailedLogins:
         self._welcome: dict[str, None] = {}
 
     def check(self, address: str) -> None:
-        """`TooManyAttempts` while that address, or everybody together, has failed too often of late."""
+        """Raise `TooManyAttempts` while that address, or all together, has too many recent failures."""
         key = _network(address)
         now = self._clock.monotonic()
         waits = [self._wait(self._failures.get(key), now)]
@@ -48,17 +48,17 @@ class FailedLogins:
             raise TooManyAttempts(max(round(wait * 1000), 1))
 
     def failed(self, address: str) -> None:
-        """A login from there has failed."""
+        """Record a failed login."""
         key = _network(address)
         now = self._clock.monotonic()
         times = self._failures.pop(key, None) or deque(maxlen=self._per_address)
         times.append(now)
-        self._failures[key] = times  # the one that failed last is the last to be forgotten
+        self._failures[key] = times  # the latest is forgotten last
         self._overall.append(now)
         _bound(self._failures)
 
     def succeeded(self, address: str) -> None:
-        """A login from there has succeeded: what failed before counts no more."""
+        """Record a successful login, and forget the failures of the address."""
         key = _network(address)
         self._failures.pop(key, None)
         self._welcome.pop(key, None)
@@ -66,7 +66,7 @@ class FailedLogins:
         _bound(self._welcome)
 
     def _wait(self, times: deque[float] | None, now: float) -> float:
-        """Seconds until another one is let pass: until the first of as many as are allowed is out of the window."""
+        """Return the seconds until the next login is allowed: until the oldest counted failure leaves the window."""
         if times is None or len(times) < (times.maxlen or 0):
             return 0.0
         return times[0] + self._window - now
@@ -78,7 +78,7 @@ def _bound(known: dict[str, deque[float]] | dict[str, None]) -> None:
 
 
 def _network(address: str) -> str:
-    """What counts as one address."""
+    """Return the key under which an address is counted."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,9 +1,9 @@
-"""Requests with an idempotency key: the first is carried out, and whoever sends it again gets the same answer.
+"""Requests with an idempotency key: the first is executed, and a repeated one gets the same response.
 
-For what has no key of its own in the kernel. That a request has begun is written before it is carried out, its answer after it:
-a server that dies between the two leaves it begun, and after `STUCK_FOR` whoever sends it again carries it out again. So
-this is at least once, and exactly once while no server dies. Only answers that made something are kept; where nothing was made,
-the key is free again. A key belongs to its caller and its route, for `KEPT_FOR`; pruning removes it later.
+For requests without a key of their own in the kernel. The start of a request is stored before its execution, its response
+afterwards: if a server dies in between, a repeated request is executed again after `STUCK_FOR`. So execution is at least once,
+and exactly once while no server dies. Only responses of requests that created something are stored; otherwise the key becomes
+free again. A key belongs to its caller and route, for `KEPT_FOR`; retention removes it later.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from treadle.model.values import PAYLOAD_LIMIT, encode
 
 ENTITY = MACHINE.entity
 KEPT_FOR = 7 * 86_400_000
-"""Milliseconds for which a key stands for its answer."""
+"""Milliseconds for which a key stands for its response."""
 
 STUCK_FOR = 60_000
-"""Milliseconds after which a request that has begun and not ended is taken to have died with its server."""
+"""Milliseconds after which an unfinished request counts as lost with its server."""
 
 ANSWER_LIMIT = PAYLOAD_LIMIT // 2
-"""Bytes of an answer that can be kept."""
+"""Maximum size in bytes of a stored response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A request that is to be carried out now, by whoever has this."""
+    """A request to execute now, by the holder of this object."""
 
     record_id: str
     version: int
@@ -49,22 +49,22 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the first one was answered with."""
+    """The response to the first request."""
 
     status: int
     body: bytes
 
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of a request."""
+    """The stored state of a request."""
 
     digest: str = ""
     begun_at: int = 0
     nonce: str = ""
-    """Whose it is, of several that began at the same moment; empty: nobody's, the key is free."""
+    """Identifies one of several concurrent beginnings; empty: the key is free."""
     status: int | None = None
     answer: str | None = None
-    """In base 64, as it may be anything."""
+    """In base 64, because it may be binary."""
 
 
 class Requests:
@@ -80,9 +80,9 @@ class Requests:
         self._patience = patience
 
     async def begin(self, actor: str, route: str, key: str, request: bytes) -> Begun | Answer:
-        """Begin the request, or the answer that it was given before.
+        """Begin the request, or return the response to the earlier one.
 
-        `IdempotencyKeyReused` where the key came with another request, `RequestInProgress` while somebody else carries it out.
+        Raises `IdempotencyKeyReused` if the key belongs to another request, `RequestInProgress` while the earlier one runs.
         """
         check_key(key, "idempotency key")
         digest = hashlib.sha256(request).hexdigest()
@@ -113,7 +113,7 @@ class Requests:
         return await self._committer.transact(attempt, f"begin the request with the key {key}")
 
     async def finish(self, begun: Begun, answer: Answer) -> None:
-        """Keep the answer; if somebody has begun it again meanwhile, theirs is kept. One that is too large frees the key."""
+        """Store the response, unless the request was begun again meanwhile. A response that is too large frees the key."""
         if len(answer.body) > ANSWER_LIMIT:
             await self.forget(begun)
             return
@@ -122,11 +122,11 @@ class Requests:
         await self._change(begun.record_id, begun.version, body)
 
     async def forget(self, begun: Begun) -> None:
-        """Nothing was made: the key is free again."""
+        """Free the key, because nothing was created."""
         await self._change(begun.record_id, begun.version, RequestBody())
 
     async def _put(self, record_id: str, body: RequestBody) -> None:
-        """A new record. It has ended already for whoever prunes: nothing but its time keeps it."""
+        """Store a new record. It counts as ended, so that only its age keeps it from being pruned."""
         text = _save(body)
         record = Record(id=record_id, namespace=self._namespace, entity=ENTITY, state=MACHINE.initial, body=text)
         reach("operate.before_commit")
@@ -140,7 +140,7 @@ class Requests:
 
 
 def _id(*parts: str) -> str:
-    """The same for the same caller, route and key."""
+    """Return the record id, derived from caller, route and key."""
     return uuid7(0, hashlib.sha256("\0".join(parts).encode()).digest())
 
 
@@ -151,7 +151,9 @@ def _load(record: Record) -> RequestBody:
     try:
         return _decode(record.body)
     except msgspec.MsgspecError:
-        raise InvalidInput("What is kept under this idempotency key was sealed with a codec that this server has not.") from None
+        raise InvalidInput(
+            "The response under this idempotency key is sealed with a codec that this server does not have."
+        ) from None
 
 
 def _save(body: RequestBody) -> str:

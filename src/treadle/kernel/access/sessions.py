@@ -1,8 +1,8 @@
-"""Sessions: a person shows a token once, and a cookie from then on. A session ends with its token, when it is closed, or by time.
+"""Sessions: a person presents a token once, and a cookie from then on. A session ends with its token, on logout, or by expiry.
 
-Like a token's, only the digest of a cookie's secret is stored. The CSRF token is derived from that secret, so it is the cookie's
-own and is stored nowhere. Sessions past their time are of no use at once; `open` notes the end of those it finds, a few
-each time, after which they are pruned like all records of no tree: there are never many more than were opened in a month.
+Like a token's, only the digest of a cookie's secret is stored. The CSRF token is derived from that secret and stored nowhere.
+Sessions are unusable as soon as they expire; `open` records the end of a few expired ones each time, and retention prunes them
+like all records without a tree: the table never has many more than a month's sessions.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ ENTITY = MACHINE.entity
 PREFIX = "tds"
 NEW, OPENED = "new", "open"
 SESSION_FOR = 12 * 3600
-"""Seconds that a session lasts at most, unless told otherwise."""
+"""Default maximum duration of a session in seconds."""
 
 _ENDED_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """A new session: its cookie, which nobody will be shown again, and what it grants."""
+    """A new session: its cookie, which is returned only once, and its access."""
 
     cookie: str = field(repr=False)
     csrf: str = field(repr=False)
@@ -49,18 +49,18 @@ class OpenedSession:
 
 @dataclass(frozen=True, slots=True)
 class SessionAccess:
-    """What a cookie grants, and the CSRF token that has to come with what changes something."""
+    """The access of a cookie, and the CSRF token that every change must carry."""
 
     access: Access
     csrf: str = field(repr=False)
 
     def accepts(self, csrf: str) -> bool:
-        """Whether that is the session's CSRF token; takes the same time whatever it is."""
+        """Return whether this is the session's CSRF token, in constant time."""
         return hmac.compare_digest(csrf.encode("utf-8", "surrogatepass"), self.csrf.encode())
 
 
 class SessionBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of a session; the digest goes when it ends."""
+    """The stored state of a session; the digest is removed when it ends."""
 
     token_id: str = ""
     actor: str = ""
@@ -96,7 +96,7 @@ class Sessions:
         self._recent = RecentRecords(store, clock, ENTITY, namespace)
 
     async def open(self, secret: str) -> OpenedSession:
-        """Open a session for who shows a token's secret, or `Unauthorized`."""
+        """Open a session for the bearer of a token's secret, or raise `Unauthorized`."""
         access = await self._tokens.find_access(secret)
         now = await self._store.now()
         await self._end_expired(now)
@@ -115,7 +115,7 @@ class Sessions:
         return OpenedSession(credential.text(PREFIX), _csrf(credential), access)
 
     async def find(self, cookie: str) -> SessionAccess:
-        """What whoever has that cookie may do now, or `Unauthorized`, in the same words whatever is wrong with it."""
+        """Return the current access of a cookie, or raise `Unauthorized` with a message that does not reveal the reason."""
         shown = await find_shown(PREFIX, cookie, self._recent, lambda record: _load(record).digest)
         record, body = shown.record, _load(shown.record)
         if record.state != OPENED:
@@ -128,13 +128,13 @@ class Sessions:
         return SessionAccess(replace(access, session_id=record.id, expires_at=body.expires_at), _csrf(shown.credential))
 
     async def check_open(self, session_id: str) -> None:
-        """`Unauthorized` unless that session has not ended, whatever was seen of it lately."""
+        """Raise `Unauthorized` if the session has ended, bypassing the cache."""
         found = await self._recent.find(session_id, afresh=True)
         if found is None or found[0].state != OPENED or _load(found[0]).expires_at <= found[1]:
             raise Unauthorized("closed")
 
     async def close(self, cookie: str) -> None:
-        """End the session of that cookie. Idempotent; to close what is no session is a no-op."""
+        """End the session of that cookie. Idempotent; an unknown cookie is a no-op."""
         shown = read_credential(PREFIX, cookie)
 
         async def attempt() -> None:
@@ -149,7 +149,7 @@ class Sessions:
         await self._committer.transact(attempt, "close the session")
 
     async def _end_expired(self, now: int) -> None:
-        """Note the end of some sessions that are past their time: those that began longer ago than a session lasts."""
+        """Record the end of some expired sessions: those that began longer ago than a session lasts."""
         oldest_live = uuid7(max(now - self._lasts_for, 0), bytes(10))
         which = RecordFilter(ENTITY, self._namespace, live=True, before_id=oldest_live)
         for record in await self._store.list_records(which, _ENDED_AT_ONCE):
@@ -157,7 +157,7 @@ class Sessions:
                 await self._end(record, "expire")
 
     async def _end(self, record: Record, move: str) -> bool:
-        """Whether it was done: not if the record has changed since it was read."""
+        """Return whether it was done: not if the record has changed since it was read."""
         body = _load(record)
         target = MACHINE.moves[(OPENED, move)]
         actor = body.actor if move == "close" else None
@@ -172,7 +172,7 @@ _decode = msgspec.json.Decoder(SessionBody).decode
 
 
 def _load(record: Record) -> SessionBody:
-    """The body; where it was sealed with a codec that this process has not, one that fits no cookie."""
+    """Decode the body; if it is sealed with an unknown codec, return one that fits no cookie."""
     try:
         return _decode(record.body)
     except msgspec.MsgspecError:

@@ -1,8 +1,8 @@
-"""Tokens: made, listed and revoked by operators, each a move in the log with its actor; and looked up by what callers show.
+"""Tokens: created, listed and revoked by operators, each a move in the log with its actor; and found by their secret.
 
-The secret is returned once, by `create`, and never stored; its digest stands in the record's body and nowhere else. Expiry is
-seen from the store's time whenever a token is used. A token revoked by this process is refused at once, one revoked by
-another within `RECENT_FOR` seconds. Tokens that have ended are kept for a month, like all records of no tree.
+`create` returns the secret once, and it is never stored; only the record's body has its digest. Expiry is checked against the
+store's time at each use. A token revoked by this process is refused immediately, one revoked by another process within
+`RECENT_FOR` seconds. Ended tokens are kept for a month, like all records without a tree.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class CreatedToken:
-    """A new token and its secret, which nobody will be shown again."""
+    """A new token and its secret, which is returned only once."""
 
     token: Token
     secret: str = field(repr=False)
 
 
 class TokenBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of a token beside its name; the digest goes when it ends."""
+    """The stored state of a token; the digest is removed when it ends."""
 
     scopes: tuple[Scope, ...] = ()
     task_lists: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Tokens:
         self._patience = patience
         self._recent = RecentRecords(store, clock, ENTITY, namespace)
 
-    # what operators do
+    # changes by operators
 
     async def create(
         self,
@@ -90,10 +90,10 @@ class Tokens:
         task_lists: Iterable[str] = (),
         actor: str = "operator",
     ) -> CreatedToken:
-        """Make a token; its name is who the log says did what is done with it. `TokenExists` where a live one has the name.
+        """Create a token; its name is the actor in the log. Raises `TokenExists` if a live token has the name.
 
-        `expires` says for how long it is valid (None: until revoked), `task_lists` which lists alone it is for. A token with
-        `admin` cannot be held to lists: it could make another one that is not.
+        It is valid for `expires` (None: until revoked) and only for `task_lists`, if given. A token with `admin` cannot be
+        restricted to lists: it could create another one that is not.
         """
         check_token_name(name)
         body = TokenBody(
@@ -102,7 +102,7 @@ class Tokens:
             created_by=check_key(actor, "actor"),
         )
         if body.task_lists and Scope.ADMIN in body.scopes:
-            raise InvalidInput("A token with the scope admin cannot be held to task lists: it could make one that is not.")
+            raise InvalidInput("A token with the scope admin cannot be restricted to task lists: it could create one that is not.")
         expires_for = None if expires is None else milliseconds(expires, "expires", positive=True)
         now = await self._store.now()
         await self._end_expired(now)
@@ -123,11 +123,11 @@ class Tokens:
         answer = await self._committer.submit(Unit(rows=(PutRecord(record), made)), self._patience)
         reach("operate.after_commit")
         if name in answer.existing:
-            raise TokenExists(f"There is a token {name} already; revoke it first, or choose another name.")
+            raise TokenExists(f"A token {name} already exists; revoke it first, or choose another name.")
         return CreatedToken(await self.get(record.id), credential.text(PREFIX))
 
     async def revoke(self, id_or_name: str, *, actor: str = "operator") -> Token:
-        """End the token, and with it the sessions that were opened with it; a token that has ended stays as it is."""
+        """Revoke the token and the sessions opened with it; an ended token does not change."""
         check_key(actor, "actor")
 
         async def attempt() -> Token:
@@ -141,27 +141,27 @@ class Tokens:
         return await self._committer.transact(attempt, f"revoke the token {id_or_name}")
 
     async def get(self, id_or_name: str) -> Token:
-        """The live token of that name, or the one of that id, or `TokenNotFound`."""
+        """Return the live token of that name, or the token of that id; or raise `TokenNotFound`."""
         return _shown(await self._get_record(id_or_name), await self._store.now())
 
     async def list(self, *, ended: bool = False) -> TokenList:
-        """The tokens that are valid, newest first; with `ended` those that have expired or were revoked as well."""
+        """Return the valid tokens, newest first; with `ended` also expired and revoked ones."""
         now = await self._store.now()
         found = [_shown(record, now) async for record in self._records(live=None if ended else True)]
         return [token for token in found if ended or token.state == ACTIVE]
 
     async def any_live(self) -> bool:
-        """Whether there is a valid token: a server that has none is open, and must not be reached from elsewhere."""
+        """Return whether a valid token exists: a server without one is open, and must not be reachable from elsewhere."""
         now = await self._store.now()
         async for record in self._records(live=True):
             if _shown(record, now).state == ACTIVE:
                 return True
         return False
 
-    # what callers show
+    # access by secret
 
     async def find_access(self, secret: str) -> Access:
-        """What whoever shows this may do, or `Unauthorized`, in the same words whatever is wrong with it."""
+        """Return the access of a secret, or raise `Unauthorized` with a message that does not reveal the reason."""
         shown = await find_shown(PREFIX, secret, self._recent, lambda record: _load(record).digest)
         access = _valid(shown.record, shown.now)
         if not shown.known:
@@ -169,7 +169,7 @@ class Tokens:
         return access
 
     async def find_access_of(self, token_id: str, *, afresh: bool = False) -> Access:
-        """What the token of that id grants now, for who has shown it before; or `Unauthorized`. `afresh`: as the store says."""
+        """Return the current access of a known token, or raise `Unauthorized`. `afresh` bypasses the cache."""
         found = await self._recent.find(token_id, afresh=afresh)
         if found is None:
             raise Unauthorized("unknown")
@@ -196,13 +196,13 @@ class Tokens:
             which = replace(which, before_id=page[-1].id)
 
     async def _end_expired(self, now: int) -> None:
-        """Note which tokens have expired: their names are free then, and they are pruned in time."""
+        """Record the expiry of tokens, so that their names become free and retention prunes them."""
         for record in [record async for record in self._records(live=True)]:
             if _shown(record, now).state == EXPIRED:
                 await self._end(record, "expire", None)
 
     async def _end(self, record: Record, move: str, actor: str | None) -> bool:
-        """Whether it was done: not if the record has changed since it was read."""
+        """Return whether it was done: not if the record has changed since it was read."""
         body = _save(msgspec.structs.replace(_load(record), digest=None))
         change = ChangeRecord(record.id, record.version, body, move, ACTIVE, MACHINE.moves[(ACTIVE, move)], ended=True, actor=actor)
         reach("operate.before_commit")
@@ -216,7 +216,7 @@ _decode = msgspec.json.Decoder(TokenBody).decode
 
 
 def _load(record: Record) -> TokenBody:
-    """The body; where it was sealed with a codec that this process has not, one that fits no secret and grants nothing."""
+    """Decode the body; if it is sealed with an unknown codec, return one that fits no secret and grants nothing."""
     try:
         return _decode(record.body)
     except msgspec.MsgspecError:
@@ -249,7 +249,7 @@ def _shown(record: Record, now: int) -> Token:
 
 
 def _valid(record: Record, now: int) -> Access:
-    """What the token grants, or `Unauthorized` unless it is active."""
+    """Return the token's access, or raise `Unauthorized` unless it is active."""
     token = _shown(record, now)
     if token.state != ACTIVE:
         raise Unauthorized(token.state)

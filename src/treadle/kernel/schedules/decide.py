@@ -1,8 +1,8 @@
-"""Which ticks fire: the one place where missed and overlapping ticks are decided. Pure.
+"""Decides which ticks fire: catch-up of missed ticks, and overlap with earlier work. Pure.
 
-`plan` is given the last tick that was considered and the store's time, and says which ticks fire, which is the last one
-considered now, and when there is something to do again. What it is given is all that it knows: asked again after a crash, it
-says the same; asked at any times, it considers each tick once, in order.
+`plan` takes the last considered tick and the store's time; it returns the ticks that fire, the new cursor, and the next tick.
+It depends on nothing else: after a crash it returns the same plan, and however often it is called, it considers each tick once,
+in order.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from treadle.kernel.schedules.ticks import Calendar, count_ticks, last_ticks
 from treadle.model.schedules import ALL, ALLOW, CANCEL, LATEST, QUEUE, SKIP, WINDOW, CatchUp
 
 BATCH = 50
-"""Ticks that one plan fires at most; what is left fires with the next one, at once."""
+"""Maximum number of ticks per plan; the rest fire with the next plan, immediately."""
 
 COUNTED = 1000
-"""Skipped ticks are counted up to so many."""
+"""Maximum count of skipped ticks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a schedule does now."""
+    """The due actions of a schedule."""
 
     fire: tuple[int, ...]
     skipped: int
-    """Ticks that do not fire, of those considered now; `COUNTED` means that many or more."""
+    """Considered ticks that do not fire; `COUNTED` means that many or more."""
     cursor: int
     next_at: int | None
-    """The tick for which there is something to do next, which may be due already; None: there is none any more."""
+    """The next tick, which may be due already; None if there are no more."""
 
 
 def plan(
@@ -42,7 +42,7 @@ def plan(
     end_at: int | None = None,
     batch: int = BATCH,
 ) -> Plan:
-    """Which of the ticks after `cursor` fire at `now`. A clock that went back fires nothing until it is past the cursor."""
+    """Plan the ticks after `cursor` that fire at `now`. After the clock went back, nothing fires until it passes the cursor."""
     first = _bounded(calendar.next_after(cursor), end_at)
     if first is None or first > now:
         return Plan((), 0, cursor, first)
@@ -58,7 +58,7 @@ def plan(
 
 
 def _chosen(calendar: Calendar, catch_up: CatchUp, cursor: int, upto: int, now: int) -> list[int]:
-    """The due ticks that fire. Those that are on time fire under every policy."""
+    """Return the due ticks that fire. Those on time fire under every policy."""
     limit = max(catch_up.limit, 1)
     if catch_up.policy == ALL:
         return last_ticks(calendar, cursor, upto, limit)
@@ -76,7 +76,7 @@ def _bounded(tick: int | None, end_at: int | None) -> int | None:
 
 
 def jitter_of(schedule_id: str, jitter_for: int) -> int:
-    """By how much the schedule is later than its ticks: always the same, and another for each schedule, up to `jitter_for`."""
+    """Return the delay of the schedule after its ticks: constant and different for each schedule, up to `jitter_for`."""
     if jitter_for <= 0:
         return 0
     return int.from_bytes(hashlib.sha256(f"jitter/{schedule_id}".encode()).digest()[:8], "big") % (jitter_for + 1)
@@ -84,17 +84,17 @@ def jitter_of(schedule_id: str, jitter_for: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What the overlap policy makes of ticks that fire."""
+    """The decision of the overlap policy on ticks that fire."""
 
     start: tuple[int, ...]
     skipped: tuple[int, ...] = ()
     waiting: int | None = None
     cancel: bool = False
-    """Whether what goes on is canceled first."""
+    """Whether to cancel the live work first."""
 
 
 def admit(ticks: Sequence[int], overlap: str, *, busy: bool, waiting: int | None) -> Admission:
-    """Which of the ticks start something now, while (`busy`) something that was started before goes on."""
+    """Decide which ticks start work now; `busy` is whether earlier work is still live."""
     due = [*([] if waiting is None else [waiting]), *ticks]
     if overlap == ALLOW or not due:
         return Admission(tuple(due))
@@ -109,15 +109,15 @@ def admit(ticks: Sequence[int], overlap: str, *, busy: bool, waiting: int | None
 
 
 def describe(catch_up: CatchUp) -> str:
-    """The policy in words."""
+    """Describe the policy."""
     late = f"{catch_up.grace_for / 1000:g} s"
     match catch_up.policy:
         case "skip":
             return f"missed ticks (over {late} late) are skipped"
         case "latest":
-            return f"of missed ticks (over {late} late) the newest fires once"
+            return f"of missed ticks (over {late} late) only the newest fires"
         case "all":
-            return f"missed ticks all fire, up to the newest {catch_up.limit}"
+            return f"all missed ticks fire, up to the newest {catch_up.limit}"
         case _:
             window = f"{(catch_up.window_for or 0) / 1000:g} s"
-            return f"missed ticks fire that are not over {window} late, up to the newest {catch_up.limit}"
+            return f"missed ticks up to {window} late fire, up to the newest {catch_up.limit}"

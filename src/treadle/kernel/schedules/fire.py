@@ -1,9 +1,9 @@
-"""What a schedule's task does when it is due: one unit, under its claim, that starts what is to be started, moves the cursor,
-and leaves a task for the next tick.
+"""Fires schedules: one unit, under the claim of the schedule's task, starts the work, moves the cursor, and inserts the task
+for the next tick.
 
-So a tick fires once, whoever crashes and however many processes there are: either all of that is there, or nothing. The time
-is that of the claim, by the store's clock. Each such task ends with what it did as its result; those ends are pruned like all
-others, so that a schedule that ticks for years stays small.
+So a tick fires exactly once, despite crashes and with any number of processes: the unit commits as a whole or not at all. The
+time is that of the claim, by the store's clock. Each task ends with its actions as the result and is pruned like any other, so
+a schedule that ticks for years stays small.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, decode, encode
 
 _FIRST_LOOK_FOR, _LONGEST_LOOK_FOR = 500, 15_000
-"""How long until it is looked again whether what a waiting tick waits for has ended: twice as long each time."""
+"""Delay until the next check whether the earlier work of a queued tick has ended; it doubles each time."""
 
 _FIRST_RETRY_FOR, _LONGEST_RETRY_FOR = 1000, 300_000
 
 
 @dataclass(slots=True)
 class _Turn:
-    """What one turn of a schedule comes to, as it is worked out."""
+    """One turn of a schedule in progress."""
 
     record: Record
     body: ScheduleBody
@@ -54,13 +54,13 @@ class _Turn:
     skipped: int = 0
 
     def note(self, tick: int, why: str) -> None:
-        """The tick starts nothing, and why."""
+        """Record that the tick starts nothing, and the reason."""
         self.firings.append(Firing(tick=tick, at=self.now, note=why))
         self.skipped += 1
 
 
 class Firer:
-    """Fires schedules. One of them is enough for all, and any number does no harm."""
+    """Fires schedules. One is enough for all of them, and any number may run concurrently."""
 
     def __init__(self, store: Store, committer: Committer, schedules: Schedules, starters: Starters) -> None:
         self._store = store
@@ -69,16 +69,16 @@ class Firer:
         self._starters = starters
 
     async def fire(self, task: Task) -> Answer:
-        """Do what is due for the schedule of a claimed task, and settle the task."""
+        """Perform the due actions for the schedule of a claimed task, and settle the task."""
         answer = await self._fire(task)
-        while answer.verdict is Verdict.DEFERRED:  # somebody ran it now, or backfilled it, meanwhile: look again
+        while answer.verdict is Verdict.DEFERRED:  # a concurrent run now or backfill changed the record
             answer = await self._fire(task)
         return answer
 
     async def _fire(self, task: Task) -> Answer:
         record = await self._store.find_record(decode(task.payload)["schedule_id"])
         if record is None or record.state != ACTIVE or record.task_id != task.id:
-            return await self._commit(Unit(task.claim, _finish({"note": "this is not the schedule's task any more"})))
+            return await self._commit(Unit(task.claim, _finish({"note": "the schedule has another task now"})))
         try:
             turn = await self._work_out(record, task.claimed_at or 0)
         except StoreError:
@@ -98,10 +98,10 @@ class Firer:
         if planned.skipped:
             turn.firings.append(Firing(tick=planned.cursor, at=now, note=f"{planned.skipped} missed tick(s) up to here skipped"))
         for tick in admitted.skipped:
-            turn.note(tick, "skipped: what was started before goes on")
+            turn.note(tick, "skipped: earlier work is still live")
         if admitted.cancel:
             for each in live:
-                await self._starters.cancel(each, f"The next tick of the schedule {record.name} has come.", "schedule")
+                await self._starters.cancel(each, f"The next tick of the schedule {record.name} is due.", "schedule")
             turn.live = []
         for tick in admitted.start:
             started, prepared = await prepare_tick(self._starters, record, body, tick)
@@ -148,7 +148,7 @@ class Firer:
         return answer
 
     def _next(self, turn: _Turn, body: ScheduleBody) -> NewTask:
-        """The task for the next tick, or sooner if one waits for the end of what was started before."""
+        """Return the task for the next tick, or for an earlier check if a tick is queued."""
         made = self._schedules.next_task(turn.record.id, body, turn.now, turn.plan.next_at)
         if turn.waiting is None:
             return made
@@ -157,7 +157,7 @@ class Firer:
         return msgspec.structs.replace(made, delay=delay)
 
     async def _put_off(self, record: Record, task: Task, error: TreadleError) -> Answer:
-        """It cannot be started now: the tick stays due, the record and the task say why, and it is tried again."""
+        """Retry later: the tick stays due, and the record and the task show the error."""
         problem: dict[str, Json] = {"code": error.code, "message": str(error)}
         body = msgspec.structs.replace(self._schedules.load(record), error=problem)
         delay = min(_FIRST_RETRY_FOR * 2 ** min(task.failures, 20), _LONGEST_RETRY_FOR)

@@ -1,4 +1,4 @@
-"""What people say about a schedule, and the body of its record that follows from it. Pure."""
+"""Options of a schedule, and the body of its record that follows from them. Pure."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from treadle.model.schedules import (
 )
 
 MOST_CAUGHT_UP = 10_000
-"""Ticks that a schedule can catch up with; what was missed beyond is a matter for `backfill`."""
+"""Maximum number of ticks to catch up with; use `backfill` for more."""
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """Refuse names that a schedule does not have, and an edit that says nothing."""
+    """Raise `InvalidInput` for unknown options, and for an edit without any."""
     known = ScheduleOptions.__annotations__
     if not given:
-        raise InvalidInput("Say what to change, e.g. cron='0 3 * * *'.")
+        raise InvalidInput("Give at least one option, e.g. cron='0 3 * * *'.")
     if unknown := [name for name in given if name not in known]:
-        raise InvalidInput(f"A schedule has no {unknown[0]!r}; it has {', '.join(known)}.")
+        raise InvalidInput(f"A schedule has no option {unknown[0]!r}; it has {', '.join(known)}.")
 
 
 def make_body(given: Mapping[str, Any], now: int) -> ScheduleBody:
-    """The body of a new schedule; what is wrong with its parts is raised, what is wrong with the whole is not seen here."""
+    """Return the body of a new schedule; checks each option, but not their combination."""
     check_options(given)
     target = _target(given, None)
     empty = ScheduleBody(when=When(), target=target, cursor=now)
@@ -46,7 +46,7 @@ def make_body(given: Mapping[str, Any], now: int) -> ScheduleBody:
 
 
 def edit_body(body: ScheduleBody, given: Mapping[str, Any], now: int) -> ScheduleBody:
-    """The body with the changes; a change of its times makes them count from now on."""
+    """Return the body with the changes; new times count from now on."""
     new = _rest(msgspec.structs.replace(body, target=_target(given, body.target)), given)
     return _times(new, given, now) if any(name in given for name in TimeOptions.__annotations__) else new
 
@@ -54,7 +54,7 @@ def edit_body(body: ScheduleBody, given: Mapping[str, Any], now: int) -> Schedul
 def _rest(body: ScheduleBody, given: Mapping[str, Any]) -> ScheduleBody:
     overlap = given.get("overlap", body.overlap)
     if overlap not in OVERLAP_POLICIES:
-        raise InvalidSchedule(f"overlap is one of {', '.join(OVERLAP_POLICIES)}, not {overlap!r}.")
+        raise InvalidSchedule(f"overlap must be one of {', '.join(OVERLAP_POLICIES)}, not {overlap!r}.")
     jitter_for = milliseconds(given["jitter"], "jitter") if "jitter" in given else body.jitter_for
     return msgspec.structs.replace(body, catch_up=_catch_up(given, body.catch_up), overlap=overlap, jitter_for=jitter_for)
 
@@ -113,16 +113,16 @@ def _catch_up(given: Mapping[str, Any], old: CatchUp) -> CatchUp:
         return old
     policy = given.get("catch_up", old.policy)
     if policy not in CATCH_UP_POLICIES:
-        raise InvalidSchedule(f"catch_up is one of {', '.join(CATCH_UP_POLICIES)}, not {policy!r}.")
+        raise InvalidSchedule(f"catch_up must be one of {', '.join(CATCH_UP_POLICIES)}, not {policy!r}.")
     window = given.get("catch_up_window")
     window_for = None if window is None else milliseconds(window, "catch_up_window", positive=True)
     if window_for is None and policy == WINDOW:
         window_for = old.window_for
     if (policy == WINDOW) != (window_for is not None):
-        raise InvalidSchedule("catch_up='window' and a catch_up_window go together: say how old a missed tick may be.")
+        raise InvalidSchedule("catch_up='window' and catch_up_window go together: the window is the maximum age of a missed tick.")
     limit = check_count(given.get("catch_up_limit", old.limit), "catch_up_limit")
     if "catch_up_limit" in given and limit > MOST_CAUGHT_UP:
-        raise InvalidSchedule(f"catch_up_limit is at most {MOST_CAUGHT_UP}, not {limit}: each plan looks at as many ticks.")
+        raise InvalidSchedule(f"catch_up_limit must be at most {MOST_CAUGHT_UP}, not {limit}: each plan reads that many ticks.")
     return CatchUp(
         policy=policy,
         limit=limit,
@@ -132,7 +132,7 @@ def _catch_up(given: Mapping[str, Any], old: CatchUp) -> CatchUp:
 
 
 def _instant(given: Mapping[str, Any], name: str, otherwise: int | None) -> int | None:
-    """The instant of that option, None where it is given as None, or else what there was."""
+    """Return the instant of that option (None if given as None), or the old value if it is not given."""
     if name not in given or (given[name] is None and name == "anchor"):
         return otherwise
     return None if given[name] is None else instant(given[name], name)

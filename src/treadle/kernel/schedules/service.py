@@ -1,8 +1,8 @@
-"""Schedules: create, edit, pause, resume, remove, run now, backfill, preview. Every change by people goes through here.
+"""Schedules: create, edit, pause, resume, remove, run now, backfill, preview. Every operator's change goes through here.
 
-A schedule is a record and, while it is active, one task of kind `schedule` whose `wake_at` is its next tick. Whatever changes
-the record replaces that task in the same unit, so that an edit takes effect at once and no old tick can fire any more. What a
-tick does is in `kernel.schedules.fire`.
+A schedule is a record and, while it is active, one task of kind `schedule` whose `wake_at` is its next tick. Every change of
+the record replaces that task in the same unit, so an edit takes effect immediately and no old tick can fire. `fire.py` fires
+ticks, `ticks.py` computes them, and `decide.py` decides on missed and overlapping ones.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from treadle.model.tasks import NewTask, Task
 from treadle.model.values import encode
 
 RECENT = 20
-"""What became of so many ticks is kept in the record."""
+"""Number of recent ticks kept in the record."""
 BACKFILL_LIMIT = 1000
-"""Ticks that one backfill takes at most."""
+"""Maximum number of ticks per backfill."""
 
 _BACKFILL = "backfill"
 _BACKFILL_BATCH = 50
@@ -48,7 +48,7 @@ _decoder = msgspec.json.Decoder(ScheduleBody)
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule as people see it."""
+    """A schedule for display."""
 
     id: str
     name: str
@@ -59,12 +59,12 @@ class Schedule:
     updated_at: int
     task_id: str | None
     next_at: int | None
-    """The tick that comes next; None when none comes by itself."""
+    """The next tick; None if there is none, or the schedule is paused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What a backfill did, or would do: the ticks of the range, and those of them for which something had been started."""
+    """The result of a backfill, or of its dry run: all ticks of the range, and those that had already started work."""
 
     ticks: tuple[int, ...]
     started: tuple[Started, ...]
@@ -74,7 +74,7 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a schedule will do: what was missed and is made up for now, and the ticks to come."""
+    """The upcoming actions of a schedule: missed ticks that fire now, and the next ticks."""
 
     ticks: tuple[int, ...]
     due: Plan
@@ -88,14 +88,14 @@ class Schedules(Timed[ScheduleBody]):
     not_found = ScheduleNotFound
     exists = ScheduleExists
 
-    # what people do
+    # changes by operators
 
     async def create(
         self, name: str, *, paused: bool = False, actor: str = "python", **options: Unpack[ScheduleOptions]
     ) -> Schedule:
-        """Start a task, a workflow or a function by time; see `ScheduleOptions` for when, what and how.
+        """Start a task, a workflow or a function at certain times; see `ScheduleOptions`.
 
-        `InvalidSchedule` says what is wrong with it, `ScheduleExists` that the name is taken.
+        Raises `InvalidSchedule` for invalid options, `ScheduleExists` if the name is taken.
         """
         check_name(name, "schedule name")
         now = await self._store.now()
@@ -104,22 +104,22 @@ class Schedules(Timed[ScheduleBody]):
         return await self.get(await self._put(name, body, paused=paused, actor=actor))
 
     def check(self, body: ScheduleBody) -> Calendar:
-        """Raise what is wrong with a schedule; its calendar if nothing is."""
+        """Return the calendar of a schedule, or raise the error of an invalid one."""
         calendar = make_calendar(body.when)
         if body.end_at is not None and body.start_at is not None and body.end_at < body.start_at:
             raise InvalidSchedule(f"The schedule would end ({as_text(body.end_at)}) before it starts ({as_text(body.start_at)}).")
         find_zone(body.when.zone)
         first = calendar.next_after(body.cursor)
         if first is None or (body.end_at is not None and first > body.end_at):
-            raise InvalidSchedule("The schedule would never fire: it has no tick before its end, or its time has passed already.")
+            raise InvalidSchedule("The schedule would never fire: it has no tick before its end, or its time has already passed.")
         self._starters.check(body.target)
         encode(body.target.inputs, "inputs")
         return calendar
 
     async def edit(self, name: str, *, actor: str = "python", **changes: Unpack[ScheduleOptions]) -> Schedule:
-        """Change anything that `create` takes; what is not given stays. Takes effect at once.
+        """Change any option of `create`; omitted options stay. Takes effect immediately.
 
-        A new time (cron, zone, every, at, start, end) counts from now on: ticks of the old one that were missed are gone.
+        A new time (cron, zone, every, at, start, end) counts from now on: missed ticks of the old one are dropped.
         """
         check_options(changes)
 
@@ -131,19 +131,19 @@ class Schedules(Timed[ScheduleBody]):
         return self._shown(await self._operate(name, "edit", actor, edited))
 
     async def pause(self, name: str, *, actor: str = "python") -> Schedule:
-        """From now on no tick fires; what was started goes on. Pausing a paused one is a no-op."""
+        """Stop firing ticks; started work continues. Pausing a paused schedule is a no-op."""
         return self._shown(await self._operate(name, "pause", actor, lambda body, _: body, unless=PAUSED))
 
     async def resume(self, name: str, *, actor: str = "python") -> Schedule:
-        """Let a paused schedule go on; what it missed is made up for as its catch-up policy says."""
+        """Resume a paused schedule; its catch-up policy applies to missed ticks."""
         return self._shown(await self._operate(name, "resume", actor, lambda body, _: body, unless=ACTIVE))
 
     async def remove(self, name: str, *, actor: str = "python") -> Schedule:
-        """End the schedule; what was started goes on, and its name is free."""
+        """End the schedule; started work continues, and the name becomes free."""
         return self._shown(await self._operate(name, "remove", actor, lambda body, _: body))
 
     async def run_now(self, name: str, *, actor: str = "python") -> Started:
-        """Start what the schedule starts, once, now, beside its ticks and whatever the overlap policy says."""
+        """Start the target once, now, independently of ticks and of the overlap policy."""
         schedule = await self.get(name)
         tick = await self._store.now()
         (started,) = await self._start(schedule.id, [(tick, self._ids.new_id())], actor, "run now")
@@ -152,22 +152,22 @@ class Schedules(Timed[ScheduleBody]):
     async def backfill(
         self, name: str, start: datetime, end: datetime, *, dry_run: bool = False, actor: str = "python"
     ) -> Backfill:
-        """Start what the schedule starts for each of its ticks from `start` to `end` for which that was not done.
+        """Start the target for each tick from `start` to `end` that has not started it yet.
 
-        Neither catch-up nor overlap policies apply, and the schedule's own ticks go on as before. Done twice, it starts nothing
-        the second time, unless what was started has been pruned.
+        Catch-up and overlap policies do not apply, and the schedule's own ticks are not affected. A second backfill of the same
+        range starts nothing, unless the work of the first has been pruned.
         """
         schedule = await self.get(name)
         since, until = instant(start, "start"), instant(end, "end")
         now = await self._store.now()
         if until > now:
-            raise InvalidInput(f"A backfill is for what is past: {as_text(until)} is still to come.")
+            raise InvalidInput(f"A backfill must be in the past: {as_text(until)} is still to come.")
         if since > until:
             raise InvalidInput(f"The range ends ({as_text(until)}) before it starts ({as_text(since)}).")
         calendar = make_calendar(schedule.body.when)
         ticks = ticks_after(calendar, since - 1, until, BACKFILL_LIMIT + 1)
         if len(ticks) > BACKFILL_LIMIT:
-            raise InvalidInput(f"There are more than {BACKFILL_LIMIT} ticks in that range; take it in parts.")
+            raise InvalidInput(f"There are more than {BACKFILL_LIMIT} ticks in that range; split it.")
         kind = self._starters.kind_of(schedule.body.target)
         ids = {tick: tick_id(schedule.id, tick) for tick in ticks}
         already = tuple([tick for tick in ticks if await self._starters.was_started(kind, ids[tick])])
@@ -224,23 +224,23 @@ class Schedules(Timed[ScheduleBody]):
 
         return await self._committer.transact(attempt, f"start the schedule {schedule_id}")
 
-    # looking
+    # reads
 
     async def get(self, name: str) -> Schedule:
-        """The live schedule of that name, or the one of that id, or `ScheduleNotFound`."""
+        """Return the live schedule of that name, or the schedule of that id; or raise `ScheduleNotFound`."""
         return self._shown(await self._get_record(name))
 
     async def list_schedules(self, *, ended: bool = False, limit: int = _PAGE, before_id: str | None = None) -> list[Schedule]:
-        """A page of schedules, newest first: the live ones, with `ended` those that have ended as well."""
+        """Return a page of schedules, newest first: the live ones, with `ended` also those that have ended."""
         return [self._shown(record) for record in await self._page(ended, limit, before_id)]
 
     async def preview(self, name: str, count: int = 10) -> Preview:
-        """What the schedule will do by itself: what is made up for now, and the next ticks."""
+        """Return the upcoming actions of the schedule: missed ticks that fire now, and the next ticks."""
         schedule = await self.get(name)
         return self.preview_body(schedule.body, await self._store.now(), count, schedule.id)
 
     def preview_body(self, body: ScheduleBody, now: int, count: int = 10, schedule_id: str = "") -> Preview:
-        """The same for a schedule that need not be stored."""
+        """Preview a schedule that need not be stored."""
         if not 0 < count <= _PREVIEW_LIMIT:
             raise InvalidInput(f"A preview has from 1 to {_PREVIEW_LIMIT} ticks, not {count}.")
         calendar = make_calendar(body.when)
@@ -250,7 +250,7 @@ class Schedules(Timed[ScheduleBody]):
         return Preview(tuple(ticks), due, catchup.describe(body.catch_up))
 
     async def describe_recovery(self) -> list[Recovery]:
-        """What a start-up finds: the active schedules that have missed something, and what their policies will do about it."""
+        """Return the active schedules that have missed ticks, and the effect of their policies, for start-up."""
         now = await self._store.now()
         found = []
         for schedule in map(self._shown, await self._list_active()):
@@ -280,25 +280,25 @@ class Schedules(Timed[ScheduleBody]):
             following,
         )
 
-    # changing
+    # records and tasks
 
     def load(self, record: Record) -> ScheduleBody:
-        """The body of a schedule's record."""
+        """Decode the body of a schedule's record."""
         return read_body(_decoder, record)
 
     def save(self, body: ScheduleBody) -> str:
-        """The body as it is stored."""
+        """Encode the body of a schedule's record."""
         return encode(msgspec.to_builtins(body), "schedule")
 
     def is_late(self, record_id: str, body: ScheduleBody, task: Task) -> bool:
-        """Whether its next tick comes before its task is due: the rules of its time zone have changed since."""
+        """Return whether its next tick is before its task is due: the rules of its time zone have changed."""
         if task.owner_id is not None or task.wake_at is None or task.failures or body.waiting is not None:
             return False
         following = make_calendar(body.when).next_after(body.cursor)
         return following is not None and following + jitter_of(record_id, body.jitter_for) + _LATE_FOR < task.wake_at
 
     def next_task(self, schedule_id: str, body: ScheduleBody, now: int, next_at: int | None = None) -> NewTask:
-        """The task that is due at the schedule's next tick (or at `next_at`), which may be now."""
+        """Return the task that is due at the schedule's next tick (or at `next_at`), possibly now."""
         due_at = next_at
         if due_at is None:
             due_at = make_calendar(body.when).next_after(body.cursor)
@@ -315,7 +315,7 @@ class Schedules(Timed[ScheduleBody]):
 async def prepare_tick(
     starters: Starters, record: Record, body: ScheduleBody, tick: int, start_id: str | None = None
 ) -> tuple[Started, Prepared]:
-    """What a tick starts, and what a unit needs for that."""
+    """Return the work that a tick starts, and its rows."""
     said = as_text(tick)
     start_id = start_id or tick_id(record.id, tick)
     key = f"schedule:{record.id}:{start_id}"
@@ -325,10 +325,10 @@ async def prepare_tick(
 
 
 def tick_id(schedule_id: str, tick: int) -> str:
-    """The id of what a tick starts: the same whoever starts it, sorted by its tick."""
+    """Return the id of the work that a tick starts: always the same, and sorted by tick."""
     return uuid7(tick, hashlib.sha256(f"{schedule_id}/tick:{tick}".encode()).digest())
 
 
 def plan_of(body: ScheduleBody, calendar: Calendar, now: int, **more: Any) -> Plan:
-    """The plan of a schedule at that time."""
+    """Return the plan of a schedule at that time."""
     return plan(calendar, body.catch_up, body.cursor, now, end_at=body.end_at, **more)

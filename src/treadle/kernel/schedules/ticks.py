@@ -1,12 +1,12 @@
-"""Ticks: from a cron line and a time zone, an interval or an instant to the instants at which a schedule is due. Pure.
+"""Ticks: the instants at which a schedule is due, computed from a cron line and time zone, an interval or an instant. Pure.
 
-Cron lines are read by cronsim, which also says which wall-clock times match. From wall-clock times to instants goes this
-module, by the rule of Debian's cron, so that changes of the clock lose and double nothing that people would miss:
+cronsim parses cron lines and finds the matching wall-clock times. This module converts those to instants, by the rule of
+Debian's cron, so that clock changes neither lose nor repeat daily work:
 
 - A line for fixed times (neither its minute nor its hour begins with `*`) fires once a day for each of its times. A time
-  that the clock skips fires right after the gap; one that comes twice fires the first time.
-- Any other line goes by real time: `0 * * * *` fires every real hour. Wall-clock times that are skipped do not fire, and
-  those that come twice fire twice.
+  that the clock skips fires right after the gap; one that occurs twice fires the first time.
+- Any other line follows real time: `0 * * * *` fires every real hour. Skipped wall-clock times do not fire, and repeated
+  ones fire twice.
 """
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ _LAST_AT = 253_000_000_000_000
 
 
 class Calendar(Protocol):
-    """Knows its ticks."""
+    """A sequence of ticks."""
 
     def next_after(self, at: int) -> int | None:
-        """The first tick after that instant, or None if there is none any more."""
+        """Return the first tick after that instant, or None if there are no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """One tick."""
+    """A single tick."""
 
     at: int
 
     def next_after(self, at: int) -> int | None:
-        """The tick, if it is still to come."""
+        """Return the tick, if it is after that instant."""
         return self.at if at < self.at else None
 
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """A tick every so often, counted from an anchor that is the first."""
+    """A tick every interval, starting with an anchor."""
 
     every_for: int
     anchor_at: int
 
     def next_after(self, at: int) -> int | None:
-        """The first multiple after it."""
+        """Return the first multiple of the interval after that instant."""
         if at < self.anchor_at:
             return self.anchor_at
         return self.anchor_at + ((at - self.anchor_at) // self.every_for + 1) * self.every_for
@@ -88,7 +88,7 @@ class Cron:
     _fixed: bool = field(repr=False, compare=False)
 
     def next_after(self, at: int) -> int | None:
-        """The first tick after it, by the rule above."""
+        """Return the first tick after that instant, by the rule above."""
         if not -_LAST_AT < at < _LAST_AT:
             return None
         moment = datetime.fromtimestamp(at // 1000, UTC)
@@ -96,7 +96,7 @@ class Cron:
         return None if found is None else round(found.timestamp()) * 1000
 
     def _walls_after(self, wall: datetime) -> Iterator[datetime]:
-        """The wall-clock times that match, from the first after `wall` on."""
+        """Yield the matching wall-clock times after `wall`."""
         times = copy.copy(self._times)
         times.dt = wall
         try:
@@ -112,14 +112,14 @@ class Cron:
         return None
 
     def _instant(self, wall: datetime) -> datetime:
-        """When the clock shows that for the first time, or jumps over it."""
+        """Return the first instant at which the clock shows that time, or skips it."""
         early, late = (wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in (1, 0))
         if late.astimezone(self.zone).replace(tzinfo=None) == wall:
             return late
         return self._change(early, late) or late
 
     def _real_after(self, moment: datetime) -> datetime | None:
-        """The first match in the time until the offset changes, else in the time after that, and so on."""
+        """Return the first match before the next change of the offset, else after that change, and so on."""
         start, offset = moment, self._offset(moment)
         while True:
             wall = next(self._walls_after((start + offset).replace(tzinfo=None)), None)
@@ -135,7 +135,7 @@ class Cron:
         return moment.astimezone(self.zone).utcoffset() or timedelta()
 
     def _change(self, after: datetime, until: datetime, offset: timedelta | None = None) -> datetime | None:
-        """The first instant in (after, until] at which the offset is another one."""
+        """Return the first instant in (after, until] with a different offset."""
         offset = self._offset(after) if offset is None else offset
         low = after
         while low < until:
@@ -150,11 +150,11 @@ class Cron:
 
 
 def make_calendar(when: When) -> Calendar:
-    """The calendar of a schedule, or `InvalidSchedule`, which says what is wrong and what would be right."""
+    """Return the calendar of a schedule, or raise `InvalidSchedule` with the problem and the remedy."""
     given = [name for name, value in (("cron", when.cron), ("every", when.every_for), ("at", when.at)) if value is not None]
     if len(given) != 1:
-        said = f"not {' and '.join(given)} together" if given else "and one of them is needed"
-        raise InvalidSchedule(f"A schedule fires by a cron line, every so often, or once (cron, every or at), {said}.")
+        wrong = f"not {' and '.join(given)} together" if given else "and needs one of them"
+        raise InvalidSchedule(f"A schedule fires by a cron line, at an interval, or once (cron, every or at), {wrong}.")
     if when.at is not None:
         return Once(when.at)
     if when.every_for is not None:
@@ -165,7 +165,7 @@ def make_calendar(when: When) -> Calendar:
 
 
 def make_cron(line: str, zone: str = "UTC") -> Cron:
-    """The calendar of a cron line, checked."""
+    """Return the calendar of a cron line, or raise `InvalidSchedule`."""
     plain = _plain(line)
     try:
         times = CronSim(plain, _NAIVE_START)
@@ -181,13 +181,13 @@ def make_cron(line: str, zone: str = "UTC") -> Cron:
 
 
 def _plain(line: str) -> str:
-    """The line with an alias written out."""
+    """Return the line with its alias expanded."""
     if not isinstance(line, str) or not line.strip():
-        raise InvalidSchedule(f"{line!r} is no cron line. {_HELP}")
+        raise InvalidSchedule(f"{line!r} is not a cron line. {_HELP}")
     plain = " ".join(line.split())
     if plain.startswith("@"):
         if plain.lower() not in ALIASES:
-            raise InvalidSchedule(f"There is no {plain}; there are {', '.join(ALIASES)}, and lines like '30 2 * * *'.")
+            raise InvalidSchedule(f"There is no {plain}; use {', '.join(ALIASES)}, or a line like '30 2 * * *'.")
         return ALIASES[plain.lower()]
     return plain
 
@@ -197,13 +197,13 @@ def _what_is_wrong(line: str, plain: str, error: str) -> str:
     if len(parts) not in (5, 6):
         return f"The cron line {line!r} has {len(parts)} field(s). {_HELP}"
     names = _FIELDS[6 - len(parts) :]
-    said = error.removeprefix("Bad ").replace("day-of-month", "day of the month").replace("day-of-week", "day of the week")
-    part = f", {parts[names.index(said)]!r}," if said in names else ""
-    return f"The {said}{part} of the cron line {line!r} makes no sense. {_HELP}"
+    field = error.removeprefix("Bad ").replace("day-of-month", "day of the month").replace("day-of-week", "day of the week")
+    part = f", {parts[names.index(field)]!r}," if field in names else ""
+    return f"The {field}{part} of the cron line {line!r} is invalid. {_HELP}"
 
 
 def find_zone(name: str) -> ZoneInfo:
-    """The time zone of that IANA name, or `InvalidSchedule`."""
+    """Return the time zone of that IANA name, or raise `InvalidSchedule`."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, TypeError, OSError):
@@ -211,15 +211,15 @@ def find_zone(name: str) -> ZoneInfo:
     import difflib
 
     near = difflib.get_close_matches(str(name), available_timezones(), 3)
-    hint = f"Did you mean {' or '.join(near)}?" if near else "Names are those of the IANA database, e.g. Europe/Berlin or UTC."
+    hint = f"Did you mean {' or '.join(near)}?" if near else "Use a name of the IANA database, e.g. Europe/Berlin or UTC."
     raise InvalidSchedule(f"There is no time zone {name!r}. {hint}")
 
 
-# --- many ticks ---
+# --- ranges of ticks ---
 
 
 def ticks_after(calendar: Calendar, after: int, upto: int, limit: int) -> list[int]:
-    """The first `limit` ticks after the one instant and up to the other."""
+    """Return the first `limit` ticks after one instant and up to another."""
     found: list[int] = []
     while len(found) < limit and (tick := calendar.next_after(found[-1] if found else after)) is not None and tick <= upto:
         found.append(tick)
@@ -227,7 +227,7 @@ def ticks_after(calendar: Calendar, after: int, upto: int, limit: int) -> list[i
 
 
 def last_ticks(calendar: Calendar, after: int, upto: int, limit: int) -> list[int]:
-    """The last `limit` ticks after the one instant and up to the other, in order; costs as much as these, not as all."""
+    """Return the last `limit` ticks after one instant and up to another, in order; the cost does not depend on the others."""
     if limit < 1 or upto <= after:
         return []
     if isinstance(calendar, Every):
@@ -246,7 +246,7 @@ def last_ticks(calendar: Calendar, after: int, upto: int, limit: int) -> list[in
 
 
 def count_ticks(calendar: Calendar, after: int, before: int, limit: int) -> int:
-    """How many ticks there are between the two, neither counted; `limit` means that many or more."""
+    """Count the ticks between two instants, both excluded; `limit` means that many or more."""
     if isinstance(calendar, Every):
         first = calendar.next_after(after)
         if first is None or first >= before:
@@ -256,7 +256,7 @@ def count_ticks(calendar: Calendar, after: int, before: int, limit: int) -> int:
 
 
 def describe(when: When) -> str:
-    """The schedule's times in words."""
+    """Describe the times of a schedule."""
     if when.cron is not None:
         return f"{when.cron} ({when.zone})"
     if when.every_for is not None:

@@ -1,7 +1,7 @@
-"""Records that have a task of their own while they are active: what schedules and watchers have in common.
+"""Base of schedules and watchers: records that have a task of their own while they are active.
 
-Whatever people change replaces that task in the same unit as the record: the change takes effect at once, and whoever holds
-the old task is fenced off.
+Every operator's change replaces that task in the same unit as the record: it takes effect immediately, and a worker that
+holds the old task is fenced off.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What a start-up finds of one schedule or watcher, and what will be done about it."""
+    """The state of one schedule or watcher at start-up, and the action that follows."""
 
     entity: str
     id: str
@@ -51,7 +51,7 @@ class Recovery:
 
 
 class Timed(ABC, Generic[B]):
-    """The live records of one entity in one namespace; `B` is what their bodies are."""
+    """The live records of one entity in one namespace; `B` is the type of their bodies."""
 
     machine: ClassVar[Machine]
     not_found: ClassVar[type[ScheduleNotFound | WatcherNotFound]]
@@ -76,22 +76,22 @@ class Timed(ABC, Generic[B]):
 
     @abstractmethod
     def next_task(self, record_id: str, body: B, now: int) -> NewTask:
-        """The task that does what is due next, due when that is."""
+        """Return the task for the next due action, with its delay."""
 
     @abstractmethod
     def load(self, record: Record) -> B:
-        """The body of a record."""
+        """Decode the body of a record."""
 
     @abstractmethod
     def save(self, body: B) -> str:
-        """The body as it is stored."""
+        """Encode the body of a record."""
 
     def is_late(self, record_id: str, body: B, task: Task) -> bool:
-        """Whether the live task is due later than it should be by what is known now."""
+        """Return whether the live task is due later than it should be."""
         return False
 
     async def repair(self) -> list[str]:
-        """Give active ones a task again whose task is gone (somebody canceled it) or due too late; their names. Idempotent."""
+        """Give a new task to active records whose task was canceled or is due too late; return their names. Idempotent."""
         repaired = []
         for record in await self._list_active():
             body = self.load(record)
@@ -115,7 +115,7 @@ class Timed(ABC, Generic[B]):
         return found
 
     def _readable(self, record: Record) -> bool:
-        """Whether this process can read the body; another one has the codec for it, and sees to it."""
+        """Return whether this process can read the body; if not, a process with its codec handles the record."""
         try:
             self.load(record)
         except UnreadableValue:
@@ -123,11 +123,11 @@ class Timed(ABC, Generic[B]):
         return True
 
     async def list_moves(self, name: str) -> list[Move]:
-        """What was done with it, oldest first."""
+        """Return its moves, oldest first."""
         return await self._store.list_moves((await self._get_record(name)).id)
 
     async def _page(self, ended: bool, limit: int, before_id: str | None) -> list[Record]:
-        """A page of records, newest first: the live ones, with `ended` those that have ended as well."""
+        """Return a page of records, newest first: the live ones, with `ended` also those that have ended."""
         if not 0 < limit <= _PAGE:
             raise InvalidInput(f"limit must be from 1 to {_PAGE}, not {limit}.")
         before_id = None if before_id is None else parse_id(before_id, "cursor")
@@ -135,8 +135,8 @@ class Timed(ABC, Generic[B]):
         return await self._store.list_records(which, limit)
 
     async def _get_record(self, name: str) -> Record:
-        """The live record of that name, or the one of that id."""
-        if not name.isprintable():  # no store could be asked for some of these
+        """Return the live record of that name, or the record of that id."""
+        if not name.isprintable():  # the stores reject some of these
             raise self.not_found(name)
         record = await self._store.find_record_named(self._namespace, self.machine.entity, name)
         if record is None:
@@ -149,7 +149,7 @@ class Timed(ABC, Generic[B]):
         return record
 
     async def _put(self, name: str, body: B, *, paused: bool, actor: str) -> str:
-        """Store a new one, with its task unless it begins paused; its id."""
+        """Store a new record, with its task unless it begins paused; return its id."""
         record_id, text = self._ids.new_id(), self.save(body)
         tasks = () if paused else (self.next_task(record_id, body, await self._store.now()),)
         record = Record(
@@ -168,7 +168,7 @@ class Timed(ABC, Generic[B]):
         answer = await self._committer.submit(Unit(tasks=tasks, rows=rows), self._patience)
         reach("operate.after_commit")
         if name in answer.existing:
-            raise self.exists(f"There is a {self.machine.entity} {name} already; edit it, or remove it first.")
+            raise self.exists(f"A {self.machine.entity} {name} already exists; edit it, or remove it first.")
         return record_id
 
     async def _operate(self, name: str, move: str, actor: str, decide: Callable[[B, int], B], unless: str | None = None) -> Record:
@@ -205,16 +205,16 @@ class Timed(ABC, Generic[B]):
 
 
 def read_body(decoder: msgspec.json.Decoder[B], record: Record) -> B:
-    """The body of a record, or `UnreadableValue`."""
+    """Decode the body of a record, or raise `UnreadableValue`."""
     try:
         return decoder.decode(record.body)
     except msgspec.MsgspecError:
         what = f"the {record.entity} {record.name or record.id}"
-        raise UnreadableValue(f"What is stored of {what} was written with a codec that this process does not have.") from None
+        raise UnreadableValue(f"The body of {what} was written with a codec that this process does not have.") from None
 
 
 def replacing(task: Task | None, actor: str, reason: str) -> tuple[Seen | None, Finish | None]:
-    """Guard and settlement of a unit that puts another task in the place of this one, or none."""
+    """Return the guard and settlement of a unit that replaces this task, if it is live."""
     if task is None or task.finished:
         return None, None
     error = encode({"code": "canceled", "message": reason})
@@ -223,14 +223,14 @@ def replacing(task: Task | None, actor: str, reason: str) -> tuple[Seen | None, 
 
 
 async def forget(store: Store, task: Task) -> None:
-    """Turns that found nothing to do are nothing to keep: remove the finished task and its moves now."""
+    """Remove the finished task of a turn without changes, and its moves, immediately."""
     try:
         await store.prune_trees(Rules(task.namespace, 0, 0), [task.root_id], _PAGE)
     except StoreError:
-        pass  # it will be pruned with the rest
+        pass  # retention prunes it later
 
 
 def unit_of(prepared: list[Prepared], rows: tuple[Row, ...], tasks: tuple[NewTask, ...] = (), **more: Any) -> Unit:
-    """A unit that starts what was prepared, beside what else it does."""
+    """Return a unit that starts the prepared work, with further rows and tasks."""
     new = (*(task for each in prepared for task in each.tasks), *tasks)
     return Unit(tasks=new, rows=(*(row for each in prepared for row in each.rows), *rows), **more)

@@ -1,7 +1,7 @@
-"""Starting work for a tick or a change: what is put into the unit that says that it happened, so that both happen, or neither.
+"""Targets: the work that a tick or a change starts, in the same unit that records the tick or change.
 
-A target is a task of a handler, a run of a workflow, or a run of a durable function. Each kind has a *starter*, which makes
-the rows; nothing is committed here.
+A target is a task of a handler, a run of a workflow, or a run of a durable function. Each kind has a *starter*, which builds
+the rows; the caller commits them.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from treadle.model.tasks import NewTask
 from treadle.model.values import Json
 
 RUN = "run"
-"""The kind of what was started, beside `task`."""
+"""The kind of started work that is not a `task`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a unit needs to start it."""
+    """The tasks and rows that start the work."""
 
     tasks: tuple[NewTask, ...] = ()
     rows: tuple[Row, ...] = ()
     committed: Callable[[], None] = lambda: None
-    """To be called once that unit is done."""
+    """Call it once the unit is committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """Why something is started: the id that it gets, a key that stands for it, and what it is told."""
+    """The reason of a start: the id for the new work, its deduplication key, and the value passed to it."""
 
     id: str
     trace_id: str
@@ -48,16 +48,16 @@ class Occasion:
 
 
 class Starter(Protocol):
-    """Makes the rows with which one kind of target begins."""
+    """Builds the rows that start one kind of target."""
 
     started: str
-    """`task` or `run`: what comes of it."""
+    """The kind of the started work: `task` or `run`."""
 
     def check(self, target: Target) -> None:
-        """Raise what is wrong with the target, as far as that can be known without the store."""
+        """Raise the error of an invalid target, as far as it is known without the store."""
 
     async def prepare(self, target: Target, inputs: dict[str, Json], occasion: Occasion) -> Prepared:
-        """The rows; raises what keeps it from being started now."""
+        """Return the rows; raise the error that prevents the start."""
 
 
 class TaskStarter:
@@ -69,11 +69,11 @@ class TaskStarter:
         self._queue = queue
 
     def check(self, target: Target) -> None:
-        """Name, list, priority and payload as for `enqueue`."""
+        """Check name, list, priority and payload like `enqueue`."""
         self._queue.check([self._spec(target, dict(target.inputs), None)])
 
     async def prepare(self, target: Target, inputs: dict[str, Json], occasion: Occasion) -> Prepared:
-        """One new task."""
+        """Return one new task."""
         task, blobs = self._queue.make(self._spec(target, inputs, occasion))
         return Prepared((task,), blobs)
 
@@ -99,16 +99,16 @@ class RunStarter:
 
     def __init__(self, runs: Callable[[], Any]) -> None:
         self._runs = runs
-        """The service of runs, loaded when there is one to start."""
+        """The service of runs, loaded on first use."""
 
     def check(self, target: Target) -> None:
-        """It needs a flow to be in; what that holds is looked at when it starts."""
+        """Require a flow; its content is checked at the start."""
         if not target.flow:
-            raise InvalidInput(f"Say which published flow the workflow {target.name} is in: flow='checkout'.")
+            raise InvalidInput(f"Name the published flow of the workflow {target.name}: flow='checkout'.")
         check_name(target.task_list, "task list")
 
     async def prepare(self, target: Target, inputs: dict[str, Json], occasion: Occasion) -> Prepared:
-        """The run with its first steps."""
+        """Return the run with its first steps."""
         made = await self._runs().prepare(
             target.flow,
             target.name,
@@ -129,15 +129,15 @@ class FunctionStarter:
 
     def __init__(self, functions: Callable[[], Any]) -> None:
         self._functions = functions
-        """The service of functions, loaded when there is one to start."""
+        """The service of functions, loaded on first use."""
 
     def check(self, target: Target) -> None:
-        """Its name and list; whether anybody has it is known only when it starts."""
+        """Check name and list; whether a worker has the function is known only at the start."""
         check_name(target.name, "function name")
         check_name(target.task_list, "task list")
 
     async def prepare(self, target: Target, inputs: dict[str, Json], occasion: Occasion) -> Prepared:
-        """The run and its task."""
+        """Return the run and its task."""
         _, task, rows = await self._functions().prepare(
             target.name,
             inputs,
@@ -151,7 +151,7 @@ class FunctionStarter:
 
 
 class Starters:
-    """The starters by kind of target, and what is asked of what they started."""
+    """The starters by kind of target, and queries about started work."""
 
     def __init__(self, store: Store, queue: Queue, runs: Callable[[], Any]) -> None:
         self._store = store
@@ -160,15 +160,15 @@ class Starters:
         self._by_kind: dict[str, Starter] = {TASK: TaskStarter(queue), WORKFLOW: RunStarter(runs)}
 
     def add(self, kind: str, starter: Starter) -> None:
-        """Serve another kind of target."""
+        """Add a kind of target."""
         self._by_kind[kind] = starter
 
     def check(self, target: Target) -> None:
-        """Raise what is wrong with the target."""
+        """Raise the error of an invalid target."""
         self._of(target).check(target)
 
     async def prepare(self, target: Target, occasion: Occasion) -> tuple[Started, Prepared]:
-        """What is started, and what a unit needs for that; nothing if it was started before under that id."""
+        """Return the started work and its rows; there are none if it was already started under that id."""
         starter = self._of(target)
         started = Started(kind=starter.started, id=occasion.id, tick=0)
         if starter.started == RUN and await self._store.find_run(occasion.id) is not None:
@@ -179,12 +179,12 @@ class Starters:
         return started, await starter.prepare(target, inputs, occasion)
 
     async def was_started(self, kind: str, start_id: str) -> bool:
-        """Whether there is such a task or run."""
+        """Return whether such a task or run exists."""
         find = self._store.find_run if kind == RUN else self._store.find_task
         return await find(start_id) is not None
 
     async def find_live(self, started: Started) -> Started | None:
-        """What of it still goes on: itself, or the run as which a function has gone on; None if it has ended."""
+        """Return the work if it is live, or the run as which a function continued; None if it has ended."""
         if started.kind != RUN:
             task = await self._store.find_task(started.id)
             return None if task is None or task.finished else started
@@ -194,7 +194,7 @@ class Starters:
         return None if run is None else msgspec.structs.replace(started, id=run.id)
 
     async def cancel(self, started: Started, reason: str, actor: str) -> None:
-        """End it, if it still goes on."""
+        """Cancel the work, if it is live."""
         left: Started | None = started
         while left is not None:
             try:
@@ -203,18 +203,18 @@ class Starters:
                 else:
                     await self._queue.cancel(left.id, actor=actor, reason=reason)
                 return
-            except (IllegalMove, NotFound):  # it has ended by itself, or gone on as another run
+            except (IllegalMove, NotFound):  # it has ended, or continued as another run
                 left = await self.find_live(left)
 
     def kind_of(self, target: Target) -> str:
-        """`task` or `run`: what comes of the target."""
+        """Return the kind of the started work: `task` or `run`."""
         return self._of(target).started
 
     def _of(self, target: Target) -> Starter:
         starter = self._by_kind.get(target.kind)
         if starter is None:
             known = ", ".join(sorted(self._by_kind))
-            raise InvalidInput(f"Nothing here starts a {target.kind}; there are {known}.")
+            raise InvalidInput(f"A {target.kind} cannot be started here; possible targets: {known}.")
         return starter
 
 
@@ -229,19 +229,19 @@ def make_target(
     given_as: str | None = None,
     **options: Any,
 ) -> Target:
-    """The one target that was given, or `InvalidInput`."""
+    """Return the single given target, or raise `InvalidInput`."""
     named = {TASK: task, WORKFLOW: workflow, FUNCTION: function}
     given = [(kind, name) for kind, name in named.items() if name is not None]
     if len(given) != 1:
-        said = f", not {' and '.join(kind for kind, _ in given)} together" if given else ""
-        raise InvalidInput(f"Say what to start: a task, a workflow or a function{said}.")
+        wrong = f", not {' and '.join(kind for kind, _ in given)} together" if given else ""
+        raise InvalidInput(f"Name one target to start: a task, a workflow or a function{wrong}.")
     ((kind, name),) = given
     if kind != WORKFLOW and flow is not None:
-        raise InvalidInput("Only a workflow is in a flow.")
+        raise InvalidInput("Only a workflow has a flow.")
     if inputs is not None and not isinstance(inputs, Mapping):
-        raise InvalidInput(f"Inputs are a dict (a JSON object), not {type(inputs).__name__}.")
+        raise InvalidInput(f"Inputs must be a dict (a JSON object), not {type(inputs).__name__}.")
     if version is not None and (isinstance(version, bool) or not isinstance(version, int) or not 0 < version <= MOST):
-        raise InvalidInput(f"version is a whole number from 1 to {MOST}, not {version!r}.")
+        raise InvalidInput(f"version must be a whole number from 1 to {MOST}, not {version!r}.")
     check_priority(options.get("priority", 0))
     if given_as is not None:
         check_key(given_as, "name of an input")

@@ -1,7 +1,7 @@
-"""What has changed: from what was seen and what is found now to changes, and to what has been seen then. Pure.
+"""Diffs of watched sources: from the items seen before and the current ones to changes and new items. Pure.
 
-A file that is new or different is first waited for: it is told of when it has had the same size and time at two looks that are
-`settle_for` apart, so that half of it is never taken for the whole. A file that cannot be looked at is not a file that is gone.
+A new or different file is reported when it has had the same size and time in two scans that are `settle_for` apart, so that a
+half-written file never counts as complete. A file that cannot be read does not count as deleted.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from treadle.model.watchers import CREATED, DELETED, MODIFIED, Item
 
 LONGEST_KEY = 1000
-"""Bytes; longer names are known by their beginning and a digest."""
+"""Bytes; longer names are identified by their beginning and a digest."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Found:
-    """A file as a look finds it; `key` names it among the items, in whose order they are sorted."""
+    """A file found by a scan; items are sorted by `key`."""
 
     key: str
     size: int
@@ -28,7 +28,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """All that a look found, in order of key; under the names `unreadable` nothing could be looked at."""
+    """The result of a scan, sorted by key; names under `unreadable` could not be scanned."""
 
     found: Sequence[Found]
     unreadable: tuple[str, ...] = ()
@@ -37,9 +37,9 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What becomes of one item: `item` is its new value (None: it is removed), unless `same`.
+    """The verdict on one item: `item` is its new value (None: remove it), unless `same`.
 
-    A `change` is told at once, or, for those that a file's content can settle, once that is known: `read`.
+    A `change` is reported immediately, or, if it depends on the file's content, once that is known: `read`.
     """
 
     key: str
@@ -48,11 +48,11 @@ class Judged:
     change: str | None = None
     read: Found | None = None
     delay: int | None = None
-    """Milliseconds after which it is worth looking again."""
+    """Milliseconds until the next useful scan."""
 
 
 def key_of(name: str) -> str:
-    """The key of a name: itself, unless it is longer than stores can sort."""
+    """Return the key of a name: the name itself, unless it is too long for the stores to sort."""
     raw = name.encode()
     if len(raw) <= LONGEST_KEY:
         return name
@@ -62,7 +62,7 @@ def key_of(name: str) -> str:
 def judge(
     key: str, item: Item | None, found: Found | None, *, now: int, settle_for: int, baseline: bool, hidden: bool = False
 ) -> Judged:
-    """What is to be said of one name; `baseline`: what is new counts as seen; `hidden`: it cannot be looked at now."""
+    """Compare one name; `baseline`: a new item counts as seen; `hidden`: it cannot be scanned now."""
     if found is None:
         if item is None or hidden:
             return Judged(key, same=True)
@@ -74,12 +74,12 @@ def judge(
     if (item.size, item.mtime) == (found.size, found.mtime):
         if item.pending is None:
             return Judged(key, same=True)
-        return Judged(key, item=Item(size=item.size, mtime=item.mtime, hash=item.hash))  # as it was before
+        return Judged(key, item=Item(size=item.size, mtime=item.mtime, hash=item.hash))  # unchanged after all
     return _settling(key, item, found, now, settle_for)
 
 
 def _settling(key: str, item: Item, found: Found, now: int, settle_for: int) -> Judged:
-    """A file that differs from what was seen: it is told of when it has stayed as it is for long enough."""
+    """Return the verdict on a changed file: it is reported once it has stopped changing."""
     change = CREATED if item.size is None else MODIFIED
     waited_for = 0
     if item.pending is not None and item.pending[:2] == (found.size, found.mtime) and item.pending[2] <= now:
@@ -94,22 +94,22 @@ def _settling(key: str, item: Item, found: Found, now: int, settle_for: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What reading a file said: its hash (None where it is not hashed), and its size and time afterwards."""
+    """The result of reading a file: its hash (None if it is not hashed), and its size and time afterwards."""
 
     size: int = 0
     mtime: int = 0
     hash: str | None = None
     gone: bool = False
     problem: str | None = None
-    """Why it cannot be read; it is tried again."""
+    """Why it cannot be read; it is retried."""
 
 
 def concluded(verdict: Judged, item: Item | None, content: Content, now: int, settle_for: int) -> Judged:
-    """The verdict on a file whose content has been looked at."""
+    """Return the verdict on a file after its content was read."""
     found = verdict.read
     assert found is not None
     seen = Item() if item is None else item
-    if content.gone or (content.size, content.mtime) != (found.size, found.mtime):  # it changed while it was read
+    if content.gone or (content.size, content.mtime) != (found.size, found.mtime):  # it changed during the read
         pending = (content.size, content.mtime, now)
         waiting = Item(size=seen.size, mtime=seen.mtime, hash=seen.hash, pending=pending)
         return Judged(verdict.key, same=content.gone, item=waiting, delay=settle_for)
@@ -119,7 +119,7 @@ def concluded(verdict: Judged, item: Item | None, content: Content, now: int, se
 
 
 def digest_of(found: Iterable[Found]) -> str:
-    """The same for the same files with the same sizes and times."""
+    """Return a digest that is equal for the same files with the same sizes and times."""
     digest = hashlib.sha256()
     for each in found:
         digest.update(f"{each.key}\0{each.size}\0{each.mtime}\n".encode("utf-8", "backslashreplace"))
@@ -127,7 +127,7 @@ def digest_of(found: Iterable[Found]) -> str:
 
 
 def is_under(name: str, places: Sequence[str]) -> bool:
-    """Whether a name is in one of those directories (`""` is the root)."""
+    """Return whether a name is in one of those directories (`""` is the root)."""
     return any(not place or name == place or name.startswith(f"{place}/") for place in places)
 
 
@@ -136,7 +136,7 @@ def is_under(name: str, places: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What an address answered. `same`: it has not changed since what was asked with; `gone`: there is nothing there."""
+    """The response of an address. `same`: unchanged since the request's validators; `gone`: there is nothing there."""
 
     same: bool = False
     gone: bool = False
@@ -147,7 +147,7 @@ class Fetched:
 
 
 def judge_answer(key: str, item: Item | None, fetched: Fetched, *, baseline: bool) -> Judged:
-    """What is to be said of an address. What its content says wins over what its headers say."""
+    """Compare the response of an address; its content takes precedence over its headers."""
     if fetched.gone:
         return Judged(key, same=True) if item is None else Judged(key, change=DELETED)
     if fetched.same:

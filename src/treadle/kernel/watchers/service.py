@@ -1,7 +1,7 @@
-"""Watchers: create, edit, pause, resume, remove, look now. Every change by people goes through here.
+"""Watchers: create, edit, pause, resume, remove, scan now. Every operator's change goes through here.
 
-A watcher is a record with what it has seen as its items and, while it is active, one task of kind `watcher` that looks. What a
-look does is in `kernel.watchers.scan`, what counts as a change in `kernel.watchers.decide`.
+A watcher is a record with the items it has seen and, while it is active, one task of kind `watcher` that scans. `scan.py` does
+the scans, and `decide.py` decides which differences are changes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from treadle.model.values import encode
 from treadle.model.watchers import CHANGES, DIRECTORY, EXISTING, FILE, HTTP, Item, Source, WatcherBody
 
 RECENT = 20
-"""So many changes are kept in the record."""
+"""Number of recent changes kept in the record."""
 
 SHORTEST_EVERY_FOR = 1000
 
@@ -44,7 +44,7 @@ _item = msgspec.json.Decoder(Item)
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """A watcher as people see it."""
+    """A watcher for display."""
 
     id: str
     name: str
@@ -63,12 +63,12 @@ class Watchers(Timed[WatcherBody]):
     not_found = WatcherNotFound
     exists = WatcherExists
 
-    # what people do
+    # changes by operators
 
     async def create(self, name: str, *, paused: bool = False, actor: str = "python", **options: Unpack[WatcherOptions]) -> Watcher:
         """Start a task, a workflow or a function for each change of files or of an address; see `WatcherOptions`.
 
-        Whether the path is there is seen by who looks, which may be another machine: until it is, the watcher says so.
+        Workers check whether the path exists, possibly on another machine: until it does, the watcher shows an error.
         """
         check_name(name, "watcher name")
         body = make_body(options)
@@ -76,15 +76,15 @@ class Watchers(Timed[WatcherBody]):
         return await self.get(await self._put(name, body, paused=paused, actor=actor))
 
     def check(self, body: WatcherBody) -> None:
-        """Raise what is wrong with a watcher."""
+        """Raise the error of an invalid watcher."""
         self._starters.check(body.target)
         encode(body.target.inputs, "inputs")
 
     async def edit(self, name: str, *, actor: str = "python", **changes: Unpack[WatcherOptions]) -> Watcher:
-        """Change how it looks and what it starts; takes effect at once. What it looks at stays: that is another watcher."""
+        """Change the interval, the options or the target; takes effect immediately. The source is fixed: create another watcher."""
         check_options(changes)
         if fixed := [each for each in SourceOptions.__annotations__ if each in changes]:
-            raise InvalidWatcher(f"What a watcher looks at does not change ({fixed[0]}): remove it, and create another.")
+            raise InvalidWatcher(f"The source of a watcher cannot change ({fixed[0]}): remove it, and create another.")
 
         def edited(body: WatcherBody, _: int) -> WatcherBody:
             new = _rest(body, changes)
@@ -94,19 +94,19 @@ class Watchers(Timed[WatcherBody]):
         return _shown(await self._operate(name, "edit", actor, edited), self.load)
 
     async def pause(self, name: str, *, actor: str = "python") -> Watcher:
-        """From now on it does not look; what was started goes on."""
+        """Stop scanning; started work continues."""
         return _shown(await self._operate(name, "pause", actor, lambda body, _: body, unless=PAUSED), self.load)
 
     async def resume(self, name: str, *, actor: str = "python") -> Watcher:
-        """Let a paused watcher go on, at once: what changed meanwhile is noticed now."""
+        """Resume a paused watcher immediately; it reports the changes made meanwhile."""
         return _shown(await self._operate(name, "resume", actor, lambda body, _: body, unless=ACTIVE), self.load)
 
     async def remove(self, name: str, *, actor: str = "python") -> Watcher:
-        """End the watcher; what was started goes on, and its name is free."""
+        """End the watcher; started work continues, and the name becomes free."""
         return _shown(await self._operate(name, "remove", actor, lambda body, _: body), self.load)
 
     async def look(self, name: str, *, actor: str = "python") -> Watcher:
-        """Let it look as soon as a worker can, instead of when it is due."""
+        """Scan as soon as a worker is free, instead of when it is due."""
 
         async def attempt() -> Watcher:
             record = await self._get_record(name)
@@ -114,36 +114,36 @@ class Watchers(Timed[WatcherBody]):
                 raise IllegalMove(WATCHER, record.name or record.id, record.state, "look", MACHINE.possible(record.state))
             task = None if record.task_id is None else await self._store.find_task(record.task_id)
             if task is not None and task.owner_id is not None:
-                return _shown(record, self.load)  # somebody is looking now
+                return _shown(record, self.load)  # a worker is scanning now
             new = self.next_task(record.id, self.load(record), await self._store.now())
-            guard, settlement = replacing(task, actor, f"The watcher {record.name} looks at once, as {actor} wished.")
+            guard, settlement = replacing(task, actor, f"The watcher {record.name} scans immediately, on request of {actor}.")
             change = ChangeRecord(record.id, record.version, record.body, task_id=new.id)
             await self._committer.commit(Unit(guard, settlement, (new,), rows=(change,)), self._patience)
             return await self.get(record.id)
 
         return await self._committer.transact(attempt, f"scan with the watcher {name}")
 
-    # looking
+    # reads
 
     async def get(self, name: str) -> Watcher:
-        """The live watcher of that name, or the one of that id, or `WatcherNotFound`."""
+        """Return the live watcher of that name, or the watcher of that id; or raise `WatcherNotFound`."""
         return _shown(await self._get_record(name), self.load)
 
     async def list_watchers(self, *, ended: bool = False, limit: int = _PAGE, before_id: str | None = None) -> list[Watcher]:
-        """A page of watchers, newest first: the live ones, with `ended` those that have ended as well."""
+        """Return a page of watchers, newest first: the live ones, with `ended` also those that have ended."""
         return [_shown(record, self.load) for record in await self._page(ended, limit, before_id)]
 
     async def list_seen(self, name: str, *, after: str | None = None, limit: int = 100) -> list[tuple[str, Item]]:
-        """A page of what the watcher has seen, in order of name."""
+        """Return a page of seen items, in order of name."""
         if not 0 < limit <= _PAGE:
             raise InvalidInput(f"limit must be from 1 to {_PAGE}, not {limit}.")
         if after is not None:
-            encode(after, "cursor")  # what is no text, no store can look for
+            encode(after, "cursor")  # refuses text that the stores cannot compare
         record = await self._get_record(name)
         return [(key, _item.decode(value)) for key, value in await self._store.list_items(record.id, after, limit)]
 
     async def describe_recovery(self) -> list[Recovery]:
-        """What a start-up finds: the watchers that should have looked some time ago; the next look tells all that changed."""
+        """Return the watchers with overdue scans, for start-up; their next scan reports all changes."""
         now = await self._store.now()
         found = []
         for record in await self._list_active():
@@ -153,22 +153,22 @@ class Watchers(Timed[WatcherBody]):
                 continue
             body = self.load(record)
             missed = (now - due_at) // body.every_for + 1
-            text = f"{missed} look(s) are due; one is made, and tells all that changed since the last ({body.items} seen then)"
+            text = f"{missed} scan(s) are due; one is made, and reports all changes since the last ({body.items} item(s) seen then)"
             found.append(Recovery(WATCHER, record.id, record.name or "", due_at, missed, (), text))
         return found
 
-    # changing
+    # records and tasks
 
     def load(self, record: Record) -> WatcherBody:
-        """The body of a watcher's record."""
+        """Decode the body of a watcher's record."""
         return read_body(_body, record)
 
     def save(self, body: WatcherBody) -> str:
-        """The body as it is stored."""
+        """Encode the body of a watcher's record."""
         return encode(msgspec.to_builtins(body), "watcher")
 
     def next_task(self, record_id: str, body: WatcherBody, now: int) -> NewTask:
-        """A task that looks at once."""
+        """Return a task that scans immediately."""
         return NewTask(
             id=self._ids.new_id(),
             lane=Lane(self._namespace, WATCHER, body.looked_by, WATCHER),
@@ -191,20 +191,20 @@ def _shown(record: Record, load: Any) -> Watcher:
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """Refuse names that a watcher does not have, and an edit that says nothing."""
+    """Raise `InvalidInput` for unknown options, and for an edit without any."""
     known = WatcherOptions.__annotations__
     if not given:
-        raise InvalidInput("Say what to change, e.g. every=60.")
+        raise InvalidInput("Give at least one option, e.g. every=60.")
     if unknown := [name for name in given if name not in known]:
-        raise InvalidInput(f"A watcher has no {unknown[0]!r}; it has {', '.join(known)}.")
+        raise InvalidInput(f"A watcher has no option {unknown[0]!r}; it has {', '.join(known)}.")
 
 
 def make_body(given: Mapping[str, Any]) -> WatcherBody:
-    """The body of a new watcher, checked in its parts."""
+    """Return the body of a new watcher; checks each option."""
     check_options(given)
     existing = given.get("existing", "seen")
     if existing not in EXISTING:
-        raise InvalidWatcher(f"existing is one of {', '.join(EXISTING)}, not {existing!r}.")
+        raise InvalidWatcher(f"existing must be one of {', '.join(EXISTING)}, not {existing!r}.")
     body = WatcherBody(source=_source(given), target=Target(kind="", name=""), existing=existing)
     return _rest(body, given)
 
@@ -212,14 +212,14 @@ def make_body(given: Mapping[str, Any]) -> WatcherBody:
 def _source(given: Mapping[str, Any]) -> Source:
     places = [(kind, given[name]) for kind, name in ((DIRECTORY, "directory"), (FILE, "file"), (HTTP, "url")) if given.get(name)]
     if len(places) != 1:
-        said = f", not {' and '.join(kind for kind, _ in places)} together" if places else ""
-        raise InvalidWatcher(f"Say what to watch: a directory, a file or a url{said}.")
+        wrong = f", not {' and '.join(kind for kind, _ in places)} together" if places else ""
+        raise InvalidWatcher(f"Name one source to watch: a directory, a file or a url{wrong}.")
     ((kind, place),) = places
     place = str(place)
     if kind == HTTP:
         _check_address(place)
     elif not place.startswith("/") or len(place) > _LONGEST_PATH or "\0" in place or ".." in place.split("/"):
-        raise InvalidWatcher(f"{place!r} is not an absolute path: whoever looks may be elsewhere. Give one like /srv/incoming.")
+        raise InvalidWatcher(f"{place!r} is not an absolute path; any worker may scan it. Use one like /srv/incoming.")
     if kind != DIRECTORY and ("pattern" in given or given.get("recursive")):
         raise InvalidWatcher("Only a directory has a pattern.")
     pattern = given.get("pattern", "*")
@@ -238,16 +238,16 @@ def _check_address(url: str) -> None:
             f"{url!r} is not an address: only http and https can be watched, e.g. https://example.org/prices.json."
         )
     if parts.username is not None or parts.password is not None:
-        raise InvalidWatcher("An address with a name or password in it would be shown to everybody who looks at the watcher.")
+        raise InvalidWatcher("An address with a user name or password would be visible to everybody who can see the watcher.")
 
 
 def _rest(body: WatcherBody, given: Mapping[str, Any]) -> WatcherBody:
     changes = tuple(given.get("changes", body.changes))
     if not changes or any(change not in CHANGES for change in changes):
-        raise InvalidWatcher(f"changes are some of {', '.join(CHANGES)}, not {', '.join(map(str, changes)) or 'none'}.")
+        raise InvalidWatcher(f"changes must be some of {', '.join(CHANGES)}, not {', '.join(map(str, changes)) or 'none'}.")
     every_for = milliseconds(given["every"], "every", positive=True) if "every" in given else body.every_for
     if every_for < SHORTEST_EVERY_FOR:
-        raise InvalidWatcher(f"The shortest time between two looks is one second, not {every_for} ms.")
+        raise InvalidWatcher(f"The shortest interval between two scans is one second, not {every_for} ms.")
     source = msgspec.structs.replace(
         body.source,
         hashing=bool(given.get("hashing", body.source.hashing)),

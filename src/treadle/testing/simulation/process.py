@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.telemetry.events import Emit, LoopError
-from treadle.kernel.watchers.scan import Looks
+from treadle.kernel.watchers.scan import SourceReader
 from treadle.model.clock import Clock
 from treadle.testing.clock import START_AT
 from treadle.testing.ids import SeededIds
@@ -148,7 +148,7 @@ class Process:
         """Return threads and processes that are coroutines."""
         return VirtualExecutor(self)
 
-    def looks(self, executor: Executor, clock: Clock) -> Looks:
+    def looks(self, executor: Executor, clock: Clock) -> SourceReader:
         """Return the simulated files."""
         return NoFiles() if self.simulation.looks is None else self.simulation.looks(self)
 

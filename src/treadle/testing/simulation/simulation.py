@@ -12,7 +12,7 @@ from treadle.kernel.store import crashpoints
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import Codec
 from treadle.kernel.telemetry.events import Event
-from treadle.kernel.watchers.scan import Looks
+from treadle.kernel.watchers.scan import SourceReader
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.model.names import DEFAULT_LIST
@@ -56,7 +56,7 @@ class Simulation:
         self.before: list[Callable[[Process, str, tuple[Any, ...]], Awaitable[None]]] = []
         self.after: list[Callable[[Process, str, tuple[Any, ...], Any], Awaitable[None]]] = []
         self.on_event: list[Callable[[Process, Event], None]] = []
-        self.looks: Callable[[Process], Looks] | None = None
+        self.looks: Callable[[Process], SourceReader] | None = None
         """The files that watchers of a process see, if there are any."""
         self._processes: list[Process] = []
         self.store = SqliteStore(None, clock=VirtualClock(self.loop))

@@ -210,7 +210,7 @@ def test_a_tick_is_never_its_own_next() -> None:
         ("99 0 0 * * *", "second, '99',"),
         ("*/0 * * * *", "minute, '*/0',"),
         ("0 0 30 2 *", "day of the month, '30',"),
-        ("@reboot", "There is no @reboot; there are @yearly"),
+        ("@reboot", "There is no @reboot; use @yearly"),
         ("every day", "2 field(s)"),
         ("5-1 * * * *", "minute, '5-1',"),
     ],
