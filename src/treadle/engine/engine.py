@@ -23,7 +23,6 @@ from treadle.model.clock import Clock, Duration, milliseconds
 from treadle.model.errors import TreadleError
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER, PLAN, check_name
-from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import Task
 from treadle.model.usage import micros
 from treadle.model.values import Json
@@ -31,12 +30,13 @@ from treadle.settings import Settings, load_settings
 from treadle.wiring.kernel import Kernel, StoreFactory
 from treadle.workers.functions.plans import plan_function
 from treadle.workers.functions.registry import MAX_STEPS, FunctionRegistry, make_function
-from treadle.workers.handlers import Isolation, Registry, make_handler
-from treadle.workers.specialists import AT_ONCE, POLL_WITHIN, register
+from treadle.workers.handlers import HandlerOptions, Registry, make_handler
+from treadle.workers.specialists import SpecialistOptions, register
 
 if TYPE_CHECKING:
     from treadle.goals.service import Objectives
     from treadle.goals.topology import Topology
+    from treadle.kernel.functions.service import FunctionOptions
     from treadle.kernel.reads.scaling import Scaling
     from treadle.kernel.runs.flows import Source
     from treadle.kernel.runs.service import StartedRun
@@ -181,16 +181,7 @@ class Engine:
 
     # registration
 
-    def handler(
-        self,
-        name: str,
-        *,
-        retry: RetryPolicy | int | None = None,
-        timeout: Duration | None = None,
-        progress_every: Duration | None = None,
-        concurrency: int | None = None,
-        isolation: Isolation | None = None,
-    ) -> Callable[[H], H]:
+    def handler(self, name: str, **options: Unpack[HandlerOptions]) -> Callable[[H], H]:
         """Register the decorated function for tasks of that name; it takes (payload), (payload, ctx) or nothing.
 
         It returns a dict (None means `{}`) or an outcome; exceptions are retried according to `retry` (default: no retries).
@@ -199,17 +190,7 @@ class Engine:
         """
 
         def add(call: H) -> H:
-            self.kernel.registry.add(
-                make_handler(
-                    name,
-                    call,
-                    retry=retry,
-                    timeout=timeout,
-                    progress_every=progress_every,
-                    concurrency=concurrency,
-                    isolation=isolation,
-                )
-            )
+            self.kernel.registry.add(make_handler(name, call, **options))
             return call
 
         return add
@@ -230,17 +211,7 @@ class Engine:
 
         return add
 
-    def specialist(
-        self,
-        name: str,
-        specialist: object = None,
-        *,
-        scope: str | None = None,
-        timeout: Duration | None = POLL_WITHIN,
-        concurrency: int = AT_ONCE,
-        deadline: Duration | None = None,
-        idempotent_start: bool | None = None,
-    ) -> Any:
+    def specialist(self, name: str, specialist: object = None, **options: Unpack[SpecialistOptions]) -> Any:
         """Register a specialist, an object or a class with `start` and `poll`, for tasks of that name; also as a decorator.
 
         `treadle.Specialist` documents its methods. With a `scope`, it serves only tasks enqueued with that scope. `timeout` bounds
@@ -249,16 +220,7 @@ class Engine:
         """
 
         def add(given: Any) -> Any:
-            register(
-                self.kernel.registry,
-                name,
-                given,
-                scope=scope,
-                timeout=timeout,
-                concurrency=concurrency,
-                deadline=deadline,
-                idempotent_start=idempotent_start,
-            )
+            register(self.kernel.registry, name, given, **options)
             return given
 
         return add if specialist is None else add(specialist)
@@ -425,16 +387,7 @@ class Engine:
         return await run_result(self.kernel, parse_id(run if isinstance(run, str) else run.id, "run id"), timeout)
 
     async def start_function(
-        self,
-        name: str,
-        payload: Mapping[str, Json] | None = None,
-        *,
-        version: int | None = None,
-        idempotency_key: str | None = None,
-        task_list: str = DEFAULT_LIST,
-        priority: int = 0,
-        trace_id: str | None = None,
-        actor: str | None = None,
+        self, name: str, payload: Mapping[str, Json] | None = None, **options: Unpack[FunctionOptions]
     ) -> StartedRun:
         """Start a durable function; the run is durable when this returns.
 
@@ -443,16 +396,7 @@ class Engine:
         """
         from treadle.kernel.runs.service import StartedRun
 
-        run_id, created = await self.functions.start(
-            name,
-            payload,
-            version=version,
-            idempotency_key=idempotency_key,
-            task_list=task_list,
-            priority=priority,
-            trace_id=trace_id,
-            actor=actor,
-        )
+        run_id, created = await self.functions.start(name, payload, **options)
         return StartedRun(run_id, created)
 
     async def start_plan(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypedDict
 
 from treadle.kernel.store.units import Answer
 from treadle.model.clock import Duration, milliseconds
@@ -41,6 +41,16 @@ class Handler:
     """For specialists: executes the task with (ctx, executor, handler), in place of a call."""
     cancels: Handler | None = None
     """For specialists: the handler of tasks that cancel jobs at the service."""
+
+
+class HandlerOptions(TypedDict, total=False):
+    """Options of a handler, as `Engine.handler` documents them."""
+
+    retry: RetryPolicy | int | None
+    timeout: Duration | None
+    progress_every: Duration | None
+    concurrency: int | None
+    isolation: Isolation | None
 
 
 def make_handler(

@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from treadle.kernel.external.decide import problem_of, unregistered_text
 from treadle.kernel.external.service import CANCEL_RETRY, ExternalJobs
@@ -405,6 +405,16 @@ def _answered(ctx: Context, returned: Any) -> Outcome:
                 f"Specialist returned unexpected type {type(returned).__name__}; expected a Production (RenderEvent), a dict, "
                 "ExternalProductionHandle, or ExternalProductionFailure."
             )
+
+
+class SpecialistOptions(TypedDict, total=False):
+    """Options of a specialist, as `Engine.specialist` documents them."""
+
+    scope: str | None
+    timeout: Duration | None
+    concurrency: int
+    deadline: Duration | None
+    idempotent_start: bool | None
 
 
 def register(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from treadle.kernel.functions.rows import (
     Recorded,
@@ -67,6 +68,17 @@ class ShownFunction:
     task_lists: tuple[str, ...]
 
 
+class FunctionOptions(TypedDict, total=False):
+    """Options of a function's start."""
+
+    version: int | None
+    idempotency_key: str | None
+    task_list: str
+    priority: int
+    trace_id: str | None
+    actor: str | None
+
+
 class Functions:
     """The function runs of one namespace."""
 
@@ -112,30 +124,15 @@ class Functions:
         name: str,
         payload: Mapping[str, Json] | None = None,
         *,
-        version: int | None = None,
-        idempotency_key: str | None = None,
-        task_list: str = DEFAULT_LIST,
-        priority: int = 0,
-        trace_id: str | None = None,
         run_id: str | None = None,
-        actor: str | None = None,
+        **options: Unpack[FunctionOptions],
     ) -> tuple[str, bool]:
         """Start a run; durable when this returns. Returns its id and whether it is new: an idempotency key returns its first
         run.
 
         The default version is the newest registered in this process, or else the newest known to the store.
         """
-        run, task, rows = await self.prepare(
-            name,
-            payload,
-            version=version,
-            idempotency_key=idempotency_key,
-            task_list=task_list,
-            priority=priority,
-            trace_id=trace_id,
-            run_id=run_id,
-            actor=actor,
-        )
+        run, task, rows = await self.prepare(name, payload, run_id=run_id, **options)
         reach("function.before_commit")
         answer = await self._committer.submit(Unit(tasks=(task,), rows=rows), self._patience)
         reach("function.after_commit")
