@@ -15,7 +15,7 @@ from treadle.agents.evaluator import Evaluator
 from treadle.agents.host import OWN_KINDS, AgentHost, Profile
 from treadle.agents.invoke import attempt
 from treadle.agents.persistence import Persistence
-from treadle.agents.settlement import Endings
+from treadle.agents.settlement import EvaluatorSettler
 from treadle.kernel.queue.decide import refusal
 from treadle.model.errors import InvalidPolicy, Refused, StoreError
 from treadle.model.names import HANDLER, check_name
@@ -65,7 +65,7 @@ class Agent:
         self._monotonic = persistence.engine.kernel.clock.monotonic
         self._profile = Profile(config.server_group, config.service_name, config.server_name, topics, config.max_concurrent)
         self._asts: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
-        self._endings = Endings(persistence, evaluator, self._asts)
+        self._endings = EvaluatorSettler(persistence, evaluator, self._asts)
         self._stop = threading.Event()
         self._state = threading.Lock()
         self._starting = False
@@ -125,7 +125,7 @@ class Agent:
             self.prepare()
             self._serve()
         except Exception as error:
-            self._say_error(error)
+            self._store_error(error)
             raise
         finally:
             self._starting = False
@@ -251,7 +251,7 @@ class Agent:
             self._host = None
             run(host.stop())
 
-    def _say_error(self, error: Exception) -> None:
+    def _store_error(self, error: Exception) -> None:
         """Store an unrecoverable error in the server registry, if the store is reachable."""
         from treadle.agents.entities import ServerDefinition, ServerState
 

@@ -11,7 +11,7 @@ from treadle.agents.agent import Agent
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.invoke import call_tool, payload_for
 from treadle.agents.persistence import Persistence
-from treadle.agents.step_log import narrated
+from treadle.agents.step_log import call_logged
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 from treadle.model.outcomes import Outcome
@@ -89,6 +89,6 @@ def agent_handler(
 
     def call(payload: dict[str, Any], ctx: Context) -> Outcome:
         limit = ctx.task.timeout_for if ctx.task.timeout_for is not None else timeout_for
-        return narrated(ctx, monotonic, limit, lambda: call_tool(callback, payload_for(payload, ctx, update, metadata), limit))
+        return call_logged(ctx, monotonic, limit, lambda: call_tool(callback, payload_for(payload, ctx, update, metadata), limit))
 
     return make_handler(name, call, timeout=None if timeout_for is None else timeout_for / 1000)

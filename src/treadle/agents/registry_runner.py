@@ -18,7 +18,7 @@ from treadle.agents.modules import IMPORT_LIMIT, Modules, OutsideRoots
 from treadle.agents.persistence import Persistence
 from treadle.agents.records import check_registration
 from treadle.agents.requirements import missing_requirements
-from treadle.agents.step_log import narrated
+from treadle.agents.step_log import call_logged
 from treadle.model.errors import InvalidInput, InvalidPolicy, StoreError
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.outcomes import Outcome
@@ -125,7 +125,7 @@ class RegistryRunner(Agent):
         self._registry.replace([self._handler(each) for each in found])
         self._registrations = found
         if (host := self._host) is not None:
-            self._persistence.run(_look_again(host))
+            self._persistence.run(_refresh_lanes(host))
 
     def prepare(self) -> None:
         """Read the registrations, and log unserved facets."""
@@ -161,11 +161,11 @@ class RegistryRunner(Agent):
                 given = payload_for(payload, ctx, self._evaluator.update_step, copy.deepcopy(registration.metadata))
                 return call_tool(function, given, timeout_for)
 
-            return narrated(ctx, self._monotonic, timeout_for, work)
+            return call_logged(ctx, self._monotonic, timeout_for, work)
 
         return make_handler(registration.facet_name, call, timeout=registration.timeout_ms / 1000)
 
 
-async def _look_again(host: Any) -> None:
+async def _refresh_lanes(host: Any) -> None:
     """Look up lanes again, on the engine's loop: names without a handler may have one now."""
     host.worker.wake(())

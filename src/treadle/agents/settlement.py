@@ -26,7 +26,7 @@ from treadle.model.values import decode
 _log = logging.getLogger("treadle.agents")
 
 
-class Endings:
+class EvaluatorSettler:
     """Ends an agent's tasks through its evaluator; `asts` are the programs that it was given for `resume`."""
 
     def __init__(self, persistence: Persistence, evaluator: Evaluator, asts: Mapping[str, Mapping[str, Any]]) -> None:
@@ -43,7 +43,7 @@ class Endings:
         task = held.task
         if _of_flow(task) and task.step_id is not None and isinstance(outcome, Succeeded | Failed | Retry):
             try:
-                self._tell(task.step_id, outcome)
+                self._call_evaluator(task.step_id, outcome)
             except StoreError:
                 raise
             except InvalidInput as error:
@@ -61,7 +61,7 @@ class Endings:
             persistence.claims.take(held.task.id)
             persistence.run(persistence.settle(held, _unstorable(error)))
 
-    def _tell(self, step_id: str, outcome: Succeeded | Failed | Retry) -> None:
+    def _call_evaluator(self, step_id: str, outcome: Succeeded | Failed | Retry) -> None:
         if isinstance(outcome, Succeeded):
             self._evaluator.continue_step(step_id, outcome.result)
             return

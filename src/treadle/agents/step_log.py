@@ -15,7 +15,7 @@ from treadle.workers.call import outcome_of, outcome_of_error
 from treadle.workers.context import Context
 
 
-class Narrator:
+class StepLog:
     """Writes log lines about one attempt at a step's task; a task without a step has none."""
 
     def __init__(self, context: Context, monotonic: Callable[[], float]) -> None:
@@ -26,8 +26,8 @@ class Narrator:
     def begin(self) -> None:
         """Log that the task was claimed and its handler is called."""
         task = self._context.task
-        self._say("Task claimed", "info", attempt=task.attempt, owner_id=task.owner_id)
-        self._say("Dispatching handler", "info", name=task.name)
+        self._write("Task claimed", "info", attempt=task.attempt, owner_id=task.owner_id)
+        self._write("Dispatching handler", "info", name=task.name)
         self._started = self._monotonic()
 
     def end(self, outcome: Outcome, timeout_for: int | None = None) -> Outcome:
@@ -36,21 +36,21 @@ class Narrator:
         if timeout_for is not None and took > timeout_for and not isinstance(outcome, Failed):
             outcome = Failed(Problem("timeout", f"The attempt took longer than {timeout_for / 1000:g} s."))
         if isinstance(outcome, Failed | Retry):
-            self._say(f"Handler error: {outcome.problem.message}", "error", code=outcome.problem.code, took_ms=round(took))
+            self._write(f"Handler error: {outcome.problem.message}", "error", code=outcome.problem.code, took_ms=round(took))
         elif self._context.cancelled:
-            self._say("Handler error: it ended after its timeout, so its outcome is dropped", "error", took_ms=round(took))
+            self._write("Handler error: it ended after its timeout, so its outcome is dropped", "error", took_ms=round(took))
         else:
-            self._say(f"Handler completed ({took:.0f} ms)", "success")
+            self._write(f"Handler completed ({took:.0f} ms)", "success")
         return outcome
 
-    def _say(self, message: str, level: str, **details: Json) -> None:
+    def _write(self, message: str, level: str, **details: Json) -> None:
         if self._context.task.step_id is not None:
             self._context.log(message, level, **{SOURCE: FRAMEWORK, **details})
 
 
-def narrated(context: Context, monotonic: Callable[[], float], timeout_for: int | None, work: Callable[[], Any]) -> Outcome:
+def call_logged(context: Context, monotonic: Callable[[], float], timeout_for: int | None, work: Callable[[], Any]) -> Outcome:
     """Call a handler's function in this thread, with log lines around it; every end but Ctrl-C is an outcome."""
-    narrator = Narrator(context, monotonic)
+    narrator = StepLog(context, monotonic)
     narrator.begin()
     try:
         outcome = outcome_of(work())

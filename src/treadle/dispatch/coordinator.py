@@ -10,13 +10,13 @@ from typing import Any, Self
 
 from treadle.dispatch.config import DispatchConfig
 from treadle.dispatch.errors import JobNotFound, MaxRetriesExceeded, StorageError, WorkerUnavailable
-from treadle.dispatch.held_jobs import Holder, Holding
+from treadle.dispatch.held_jobs import HeldJob, HeldJobs
 from treadle.dispatch.host import DispatchHost, JobHandler
 from treadle.dispatch.issues import GitHubIssue, InvalidIssue, issue_json, make_issue
 from treadle.dispatch.jobs import Jobs
 from treadle.dispatch.log_lines import done_line, error_line
 from treadle.dispatch.records import WORKER_ID, TaskState, TaskStatus, notes_of, status_of
-from treadle.dispatch.storage_retry import Patience
+from treadle.dispatch.storage_retry import StorageRetry
 from treadle.engine import Engine
 from treadle.kernel.queue.decide import failure, refusal, settlement
 from treadle.kernel.queue.service import Enqueued, Queue, TaskSpec, policy_of
@@ -64,9 +64,9 @@ class AgentCoordinator:
             payload_limit=settings.payload_limit,
             patience=0,
         )
-        self._stored = Patience(engine.kernel.clock, engine.kernel.emit)
+        self._stored = StorageRetry(engine.kernel.clock, engine.kernel.emit)
         self._jobs = Jobs(engine, self._lane, self._stored)
-        self._holder = Holder(engine, self.config, self._time_out, self._machine)
+        self._holder = HeldJobs(engine, self.config, self._time_out, self._machine)
         self._waker = Waker(
             engine.store, engine.kernel.clock, self._holder.lease_for, engine.kernel.committer.notify, engine.kernel.emit
         )
@@ -341,7 +341,7 @@ class AgentCoordinator:
 
     # internal
 
-    async def _take(self, worker_id: str) -> Holding | None:
+    async def _take(self, worker_id: str) -> HeldJob | None:
         """Claim and hold one executable job; wake due jobs first, because there may be no worker to do it."""
         store, clock = self.engine.store, self.engine.kernel.clock
         await self._holder.open(worker_id)
@@ -353,7 +353,7 @@ class AgentCoordinator:
             tasks = await store.claim([self._lane_id], self._holder.owner_id, self._holder.lease_for, 1)
             if tasks and (problem := refusal(tasks[0])) is not None:
                 await self.engine.kernel.run_services.settler.settle(tasks[0], tasks[0].claim, failure(problem), 0)
-                await self._say_error(tasks[0], problem)
+                await self._log_error(tasks[0], problem)
             elif tasks:
                 return self._holder.hold(tasks[0], sent_at)
             elif woken:
@@ -362,7 +362,7 @@ class AgentCoordinator:
                 woken = True
                 await self._waker.tick()
 
-    async def _assign(self, holding: Holding, worker_id: str) -> TaskState | None:
+    async def _assign(self, holding: HeldJob, worker_id: str) -> TaskState | None:
         """Store the worker of the job; None if the job is lost or invalid. A job whose assignment cannot be stored is left to
         its lease."""
         task = holding.task
@@ -386,7 +386,7 @@ class AgentCoordinator:
         limits = await self.engine.store.list_limits(self._lane.namespace)
         return any(limit.key == self.config.limit_key and limit.admitted >= limit.max_running for limit in limits)
 
-    async def _settle(self, holding: Holding, outcome: Outcome, *, forever: bool = False) -> None:
+    async def _settle(self, holding: HeldJob, outcome: Outcome, *, forever: bool = False) -> None:
         """Commit the outcome of a held job under its claim; after `StorageError` it is still held, and can be settled again."""
         task = holding.task
         decided = self._decide(task, outcome)
@@ -423,7 +423,7 @@ class AgentCoordinator:
         await self._stored("ending a job", lambda: self._queue.end(task.id, finish, lambda found: _check_worker(found, worker_id)))
         await self._note(task, outcome)
 
-    async def _time_out(self, holding: Holding) -> None:
+    async def _time_out(self, holding: HeldJob) -> None:
         """Fail an execution that took too long."""
         seconds = (holding.task.timeout_for or 0) / 1000
         problem = Problem("timeout", f"The attempt took longer than {seconds:g} s and was stopped.")
@@ -435,16 +435,16 @@ class AgentCoordinator:
         match outcome:
             case Succeeded():
                 self._holder.handled += 1
-                await self._say(done_line(task.id, self.engine.kernel.clock.now(), task.attempt, _worker_of(task)))
+                await self._log_line(done_line(task.id, self.engine.kernel.clock.now(), task.attempt, _worker_of(task)))
             case Failed(problem) | Retry(problem):
                 self._holder.handled += 1
                 self._holder.failed += 1
-                await self._say_error(task, problem)
+                await self._log_error(task, problem)
 
-    async def _say_error(self, task: Task, problem: Problem) -> None:
-        await self._say(error_line(task.id, self.engine.kernel.clock.now(), problem.message, task.attempt, _worker_of(task)))
+    async def _log_error(self, task: Task, problem: Problem) -> None:
+        await self._log_line(error_line(task.id, self.engine.kernel.clock.now(), problem.message, task.attempt, _worker_of(task)))
 
-    async def _say(self, line: LogLine) -> None:
+    async def _log_line(self, line: LogLine) -> None:
         """Write a log line about a job, if the store is reachable; the job does not depend on it."""
         try:
             await self.engine.store.append_lines([line])
@@ -466,3 +466,19 @@ def _checked_metadata(metadata: Mapping[str, Json] | None) -> dict[str, Json]:
     if metadata is not None and not isinstance(metadata, Mapping):
         raise InvalidInput(f"metadata is a JSON object, not {type(metadata).__name__}.")
     return dict(metadata or {})
+
+
+_coordinators: dict[int, AgentCoordinator] = {}
+
+
+def coordinator_of(engine: Engine) -> AgentCoordinator:
+    """Return the engine's coordinator, with the default configuration; created on first use."""
+    found = _coordinators.get(id(engine))
+    if found is None:
+        found = _coordinators[id(engine)] = AgentCoordinator(engine)
+
+        async def stop() -> None:
+            await _coordinators.pop(id(engine)).stop()
+
+        engine.kernel.before_close.append(stop)
+    return found

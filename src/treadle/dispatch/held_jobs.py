@@ -28,7 +28,7 @@ _LOOK_AGAIN = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class Holding:
+class HeldJob:
     """A claim held here."""
 
     task: Task
@@ -37,11 +37,11 @@ class Holding:
     settling: bool = False
 
 
-class Holder:
+class HeldJobs:
     """The claims of one coordinator; all methods run on the engine's loop."""
 
     def __init__(
-        self, engine: Engine, config: DispatchConfig, timed_out: Callable[[Holding], Awaitable[None]], machine: Machine
+        self, engine: Engine, config: DispatchConfig, timed_out: Callable[[HeldJob], Awaitable[None]], machine: Machine
     ) -> None:
         self._engine = engine
         self._machine = machine
@@ -52,7 +52,7 @@ class Holder:
         self.state = "starting"
         self.handled = self.failed = 0
         self._name = f"{machine.host}-{machine.pid}"
-        self._held: dict[str, Holding] = {}
+        self._held: dict[str, HeldJob] = {}
         self._lost: OrderedDict[str, Claim] = OrderedDict()
         self._lease_renewer: LeaseRenewer | None = None
         self._stop_renewing: Callable[[], Awaitable[None]] | None = None
@@ -72,7 +72,7 @@ class Holder:
             await engine.store.save_server(self.describe())
             self._loop = asyncio.get_running_loop()
             self._lease_renewer = LeaseRenewer(
-                engine.store, engine.kernel.clock, self.lease_for, self._tell_lost, self.describe, engine.kernel.emit
+                engine.store, engine.kernel.clock, self.lease_for, self._report_lost, self.describe, engine.kernel.emit
             )
             self._stop_renewing = self._machine.renew_leases(self._lease_renewer, engine.kernel.emit)
             engine.kernel.committer.on_fenced.append(self._fenced)
@@ -108,9 +108,9 @@ class Holder:
             service_name="dispatch",
         )
 
-    def hold(self, task: Task, claimed_at: float) -> Holding:
+    def hold(self, task: Task, claimed_at: float) -> HeldJob:
         """Renew the claim from now on; `claimed_at` is the monotonic time when it was requested."""
-        holding = Holding(task)
+        holding = HeldJob(task)
         self._held[task.id] = holding
         self._lost.pop(task.id, None)
         if self._lease_renewer is not None:
@@ -119,7 +119,7 @@ class Holder:
             holding.watch = asyncio.get_running_loop().create_task(self._watch(holding, task.timeout_for / 1000))
         return holding
 
-    def find(self, task_id: str) -> Holding | None:
+    def find(self, task_id: str) -> HeldJob | None:
         """Return the claim, if it is held here."""
         return self._held.get(task_id)
 
@@ -127,11 +127,11 @@ class Holder:
         """Return the claim that was held here and lost."""
         return self._lost.get(task_id)
 
-    def all(self) -> list[Holding]:
+    def all(self) -> list[HeldJob]:
         """Return all held claims."""
         return list(self._held.values())
 
-    def drop(self, holding: Holding) -> None:
+    def drop(self, holding: HeldJob) -> None:
         """Forget a settled claim."""
         if self._held.get(holding.task.id) is holding:
             del self._held[holding.task.id]
@@ -140,14 +140,14 @@ class Holder:
         if holding.watch is not None and holding.watch is not asyncio.current_task():
             holding.watch.cancel()
 
-    def lose(self, holding: Holding) -> None:
+    def lose(self, holding: HeldJob) -> None:
         """Forget a claim that is lost, but remember that it was."""
         self.drop(holding)
         self._lost[holding.task.id] = holding.task.claim
         while len(self._lost) > _LOST_KEPT:
             self._lost.popitem(last=False)
 
-    async def _watch(self, holding: Holding, seconds: float) -> None:
+    async def _watch(self, holding: HeldJob, seconds: float) -> None:
         await self._engine.kernel.clock.sleep(seconds)
         while holding.settling:  # the settlement in flight decides; if it fails, the timeout applies
             await self._engine.kernel.clock.sleep(_LOOK_AGAIN)
@@ -161,14 +161,14 @@ class Holder:
         """Lose tasks that an operator in this process took from their holder."""
         for task_id in task_ids:
             if (holding := self._held.get(task_id)) is not None and not holding.settling:
-                self._told_lost(holding.task.claim, "it was canceled, or settled by somebody else")
+                self._handle_lost(holding.task.claim, "it was canceled, or settled by somebody else")
 
-    def _tell_lost(self, claim: Claim, reason: str) -> None:
+    def _report_lost(self, claim: Claim, reason: str) -> None:
         """Called in the lease renewer's thread."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._told_lost, claim, reason)
+            self._loop.call_soon_threadsafe(self._handle_lost, claim, reason)
 
-    def _told_lost(self, claim: Claim, reason: str) -> None:
+    def _handle_lost(self, claim: Claim, reason: str) -> None:
         holding = self._held.get(claim.task_id)
         if holding is not None and holding.task.claim == claim and not holding.settling:
             self._engine.kernel.emit(LeaseLost(claim.task_id, holding.task.name, reason, holding.task.trace_id))

@@ -7,7 +7,7 @@ import logging
 from treadle.dispatch.errors import JobNotFound
 from treadle.dispatch.issues import InvalidIssue
 from treadle.dispatch.records import SHOWN_STATES, TaskState, TaskStatus, state_of
-from treadle.dispatch.storage_retry import Patience
+from treadle.dispatch.storage_retry import StorageRetry
 from treadle.engine import Engine
 from treadle.model.errors import InvalidInput, TaskNotFound
 from treadle.model.ids import parse_id
@@ -21,7 +21,7 @@ _log = logging.getLogger("treadle.dispatch")
 class Jobs:
     """The jobs of a lane."""
 
-    def __init__(self, engine: Engine, lane: Lane, stored: Patience) -> None:
+    def __init__(self, engine: Engine, lane: Lane, stored: StorageRetry) -> None:
         self._engine = engine
         self._lane = lane
         self._stored = stored

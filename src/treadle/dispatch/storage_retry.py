@@ -16,7 +16,7 @@ DELAYS = (1.0, 2.0, 4.0)
 T = TypeVar("T")
 
 
-class Patience:
+class StorageRetry:
     """Retries idempotent calls: a commit without a response may have been applied."""
 
     def __init__(self, clock: Clock, emit: Emit) -> None:

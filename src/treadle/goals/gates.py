@@ -19,7 +19,7 @@ from typing import Any
 from treadle.api.objectives import GateReport, Objective, OutputBundle, Workorder
 from treadle.goals.records import FAIL, PASS
 from treadle.goals.schemas import first_error
-from treadle.goals.topology import SHIPPED_GATES, GateSpec, InvalidTopology, Topology, Trouble, suggestion
+from treadle.goals.topology import SHIPPED_GATES, GateSpec, InvalidTopology, Topology, TopologyProblem, suggestion
 from treadle.model.errors import Refused, TreadleError
 from treadle.model.values import Json
 from treadle.workers.call import Executor
@@ -89,7 +89,7 @@ class Gates:
     def check(self, topology: Topology) -> None:
         """Raise `InvalidTopology` if the topology names a gate that is not registered here."""
         unknown = [
-            Trouble(
+            TopologyProblem(
                 f"types.{name}.gates[{number}]",
                 f"there is no gate {gate.use} here; there are {', '.join(self.names())}{suggestion(gate.use, self.names())}",
             )
@@ -173,7 +173,7 @@ async def _exit_code(bundle: dict[str, Json], ctx: GateContext) -> Judgement:
     except OSError as error:
         return Judgement(False, f"{argv[0]} could not be started: {error}")
     try:
-        _, said = await asyncio.gather(_tell(process, json.dumps(bundle).encode()), _listen(process))
+        _, said = await asyncio.gather(_write_input(process, json.dumps(bundle).encode()), _read_tail(process))
         code = await process.wait()
     finally:
         await _end(process)
@@ -182,7 +182,7 @@ async def _exit_code(bundle: dict[str, Json], ctx: GateContext) -> Judgement:
     return Judgement(code == wanted, f"{argv[0]} ended with {code}" + (f": {tail}" if tail else ""))
 
 
-async def _tell(process: asyncio.subprocess.Process, text: bytes) -> None:
+async def _write_input(process: asyncio.subprocess.Process, text: bytes) -> None:
     """Write the command's input; a command may ignore it."""
     if process.stdin is None:
         return
@@ -194,7 +194,7 @@ async def _tell(process: asyncio.subprocess.Process, text: bytes) -> None:
     process.stdin.close()
 
 
-async def _listen(process: asyncio.subprocess.Process) -> bytes:
+async def _read_tail(process: asyncio.subprocess.Process) -> bytes:
     """Return the end of the command's output, however long it is."""
     said = b""
     while process.stdout is not None and (more := await process.stdout.read(_CHUNK)):

@@ -27,7 +27,7 @@ class Monitor:
         self._artifacts = artifacts
         self._namespace = namespace
 
-    async def look(self, claim: Claim, topology: Topology) -> int:
+    async def scan(self, claim: Claim, topology: Topology) -> int:
         """Scan once under the claim of the monitor's task; return the number of newly overdue objectives.
 
         An objective that changes meanwhile is left for the next scan; when the claim is lost, another worker has taken over.

@@ -126,14 +126,14 @@ class GoalReads:
         if objective.status == Status.NEW:
             return f"waits for approval: treadle objectives approve {objective.objective_id}"
         if waits := objective.open_blockers:
-            return f"blocked: {'; '.join([await self._said(each) for each in waits])}"
+            return f"blocked: {'; '.join([await self._describe(each) for each in waits])}"
         for task_id, what in self._tasks_of(objective):
             task = await self._store.find_task(task_id)
             if task is not None and not task.finished:
                 return f"{what}: {(await self._reads.why(task_id)).text}"
         return "a role is processing it"
 
-    async def _said(self, blocker: Blocker) -> str:
+    async def _describe(self, blocker: Blocker) -> str:
         """Describe the blockers, with the status of blocking objectives: one that is BLOCKED itself waits for a person."""
         if blocker.objective_id is None:
             return str(blocker.text)

@@ -20,7 +20,7 @@ from treadle.goals.gates import Gates
 from treadle.goals.monitor import Monitor
 from treadle.goals.records import BUDGET_CODE, Status, bundle_id_of, run_record_id_of
 from treadle.goals.schemas import need_jsonschema
-from treadle.goals.topology import MONITOR_EVERY_FOR, InvalidTopology, Topology, Trouble, suggestion
+from treadle.goals.topology import MONITOR_EVERY_FOR, InvalidTopology, Topology, TopologyProblem, suggestion
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.model.ids import Ids
@@ -66,7 +66,7 @@ class Roles:
             GOAL_READINESS: make_handler(GOAL_READINESS, self._review, retry=_PERSISTENT),
             GOAL_SCHEDULE: make_handler(GOAL_SCHEDULE, _nothing),
             GOAL_GATE: make_handler(GOAL_GATE, self._judge, retry=_GATE_RETRY),
-            GOAL_DEADLINE: make_handler(GOAL_DEADLINE, self._look, retry=_PERSISTENT),
+            GOAL_DEADLINE: make_handler(GOAL_DEADLINE, self._scan, retry=_PERSISTENT),
         }
         self._runners: dict[str, Handler] = {}
         need_jsonschema()
@@ -88,14 +88,16 @@ class Roles:
         topology, registry = self._context.topology, self._context.registry
         for name, rules in topology.types.items():
             if (handler := registry.find(rules.handler)) is not None and handler.executes is not None:
-                raise InvalidTopology(topology.name, (Trouble(f"types.{name}.handler", _NO_SPECIALIST.format(rules.handler)),))
+                raise InvalidTopology(
+                    topology.name, (TopologyProblem(f"types.{name}.handler", _NO_SPECIALIST.format(rules.handler)),)
+                )
         if GOAL_GATE in self._kinds:
             self._context.gates.check(topology)
         reviewer = topology.reviewer
         if reviewer is not None and GOAL_READINESS in self._kinds and registry.find(reviewer) is None:
             names = registry.names()
             known = f"there are {', '.join(names) or 'none'}{suggestion(reviewer, names)}"
-            raise InvalidTopology(topology.name, (Trouble("reviewer", f"there is no handler {reviewer} here; {known}"),))
+            raise InvalidTopology(topology.name, (TopologyProblem("reviewer", f"there is no handler {reviewer} here; {known}"),))
 
     def find(self, kind: str, name: str) -> Handler | None:
         """Return the handler for tasks of that kind and name, if this process has that role."""
@@ -169,11 +171,11 @@ class Roles:
         )
         return Succeeded({"gates": [report.as_json() for report in reports]})
 
-    async def _look(self, _: dict[str, Any], ctx: Context) -> Outcome:
+    async def _scan(self, _: dict[str, Any], ctx: Context) -> Outcome:
         """Scan all objectives, and again after the interval."""
         topology = self._context.topology
         try:
-            await self._context.monitor.look(ctx.token, topology)
+            await self._context.monitor.scan(ctx.token, topology)
         except StoreError as error:
             return Released(f"objectives could not be read: {error}")
         role = topology.roles.get("deadline")

@@ -120,7 +120,7 @@ class Objectives:
 
     async def get(self, objective_id: str) -> Objective:
         """Return the objective, or raise `ObjectiveNotFound`."""
-        return (await self._see(objective_id)).objective
+        return (await self._find(objective_id)).objective
 
     async def show(self, objective_id: str) -> ObjectiveTrail:
         """Return the objective, everything that followed from it, and the reason for its state."""
@@ -171,7 +171,7 @@ class Objectives:
             raise InvalidInput("Give either a reason, or the objective that blocks it.")
         waited_for: builtins.list[Seen] = []
         if on is not None:
-            other = await self._see(on)
+            other = await self._find(on)
             if other.objective.objective_id == parse_id(objective_id, "objective id"):
                 raise InvalidInput("An objective cannot wait for itself.")
             await self._check_no_cycle(parse_id(objective_id, "objective id"), other)
@@ -249,7 +249,7 @@ class Objectives:
         """Make an operator's move on the objective, with the readiness task that follows, guarded by the version that was read."""
 
         async def attempt() -> Objective:
-            seen = await self._see(objective_id)
+            seen = await self._find(objective_id)
             now = await self._now()
             decided = decide(seen.objective, now)
             if decided is None:
@@ -263,7 +263,7 @@ class Objectives:
                 if made != "edit" or after.status == Status.NEW
                 else []
             )
-            others = [await self._see(each.objective.objective_id) for each in waited_for]
+            others = [await self._find(each.objective.objective_id) for each in waited_for]
             if any(other.objective.status == Status.DONE for other in others):
                 raise InvalidInput(f"The objective {others[0].objective.objective_id} is already DONE and blocks nothing.")
             answer = await self._commit(Decision({}, changed=changed, tasks=tasks), _waits(after.objective_id, others))
@@ -281,7 +281,7 @@ class Objectives:
         reach("operate.after_commit")
         return answer
 
-    async def _see(self, objective_id: str) -> Seen:
+    async def _find(self, objective_id: str) -> Seen:
         seen = await self._artifacts.find_objective(parse_id(objective_id, "objective id"))
         if seen is None:
             raise ObjectiveNotFound(objective_id)
@@ -296,7 +296,7 @@ class Objectives:
         waited_for: builtins.list[Seen] = []
         for number, text in enumerate(given, 1):
             try:
-                other = await self._see(text)
+                other = await self._find(text)
             except InvalidInput:
                 blockers.append(Blocker(blocker_id=f"b{number}", kind="TEXT", text=_text(text, "blocker", 2000)))
                 continue

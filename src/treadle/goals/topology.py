@@ -42,7 +42,7 @@ class InvalidTopology(InvalidInput):
 
     code = "invalid_topology"
 
-    def __init__(self, name: str, problems: tuple[Trouble, ...]) -> None:
+    def __init__(self, name: str, problems: tuple[TopologyProblem, ...]) -> None:
         lines = "".join(f"\n  {problem.render()}" for problem in problems)
         many = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         super().__init__(f"The topology {name} cannot be used, {many}:{lines}")
@@ -50,7 +50,7 @@ class InvalidTopology(InvalidInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class TopologyProblem:
     """One problem: the path in the file, and the correction."""
 
     path: str
@@ -143,10 +143,10 @@ class _Reader:
 
     def __init__(self, line_of: Callable[[str], int | None]) -> None:
         self._line_of = line_of
-        self.troubles: list[Trouble] = []
+        self.troubles: list[TopologyProblem] = []
 
     def _wrong(self, path: str, message: str) -> None:
-        self.troubles.append(Trouble(path, message, self._line_of(path)))
+        self.troubles.append(TopologyProblem(path, message, self._line_of(path)))
 
     def _mapping(self, value: Json, path: str, known: Iterable[str], required: Iterable[str] = ()) -> dict[str, Any]:
         if not isinstance(value, dict):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from treadle.goals.schemas import check_schema
-from treadle.goals.topology import InvalidTopology, Topology, Trouble, read_topology, suggestion
+from treadle.goals.topology import InvalidTopology, Topology, TopologyProblem, read_topology, suggestion
 from treadle.model.errors import InvalidInput, MissingDependency
 
 _MOST_PLACES = 10_000
@@ -25,27 +25,27 @@ def load_topology(path: str | Path) -> Topology:
     try:
         text = place.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidTopology(str(path), (Trouble("", f"cannot be read: {error}"),)) from None
+        raise InvalidTopology(str(path), (TopologyProblem("", f"cannot be read: {error}"),)) from None
     try:
         tree = yaml.compose(text, yaml.SafeLoader)
         places = list(islice(_places(yaml, tree, ""), _MOST_PLACES + 1))
         document = yaml.safe_load(text)
     except RecursionError:
-        raise InvalidTopology(place.name, (Trouble("", "is nested too deeply, or contains itself"),)) from None
+        raise InvalidTopology(place.name, (TopologyProblem("", "is nested too deeply, or contains itself"),)) from None
     except _ODD_VALUES as error:
-        raise InvalidTopology(place.name, (Trouble("", f"has a value that YAML does not allow: {error}"),)) from None
+        raise InvalidTopology(place.name, (TopologyProblem("", f"has a value that YAML does not allow: {error}"),)) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
         message = f"is not YAML: {getattr(error, 'problem', None) or error}"
-        raise InvalidTopology(place.name, (Trouble("", message, line),)) from None
+        raise InvalidTopology(place.name, (TopologyProblem("", message, line),)) from None
     if len(places) > _MOST_PLACES:
-        raise InvalidTopology(place.name, (Trouble("", f"has more than {_MOST_PLACES} nodes; check its aliases"),))
+        raise InvalidTopology(place.name, (TopologyProblem("", f"has more than {_MOST_PLACES} nodes; check its aliases"),))
     lines: dict[str, int] = {}
-    twice: list[Trouble] = []
+    twice: list[TopologyProblem] = []
     for where, line in places:
         if where in lines:
-            twice.append(Trouble(where, f"is a duplicate of line {lines[where]}", line))
+            twice.append(TopologyProblem(where, f"is a duplicate of line {lines[where]}", line))
         lines[where] = line
     if twice:
         raise InvalidTopology(place.name, tuple(twice))
@@ -91,9 +91,9 @@ def _places(yaml: Any, node: Any, path: str) -> Iterator[tuple[str, int]]:
             yield from _places(yaml, value, f"{path}[{number}]")
 
 
-def _wrong_schemas(topology: Topology, lines: dict[str, int]) -> Iterator[Trouble]:
+def _wrong_schemas(topology: Topology, lines: dict[str, int]) -> Iterator[TopologyProblem]:
     for name, rules in topology.types.items():
         for number, gate in enumerate(rules.gates):
             if gate.use == "json_schema" and (wrong := check_schema(gate.options["schema"])) is not None:
                 path = f"types.{name}.gates[{number}].schema"
-                yield Trouble(path, f"is not a JSON Schema: {wrong}", lines.get(path))
+                yield TopologyProblem(path, f"is not a JSON Schema: {wrong}", lines.get(path))

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from treadle.llm.answers import Answer, ToolUse
 from treadle.llm.config import LLMConfig
 from treadle.llm.errors import LLMError
-from treadle.llm.exchange import Exchange, Said, SendFailed
-from treadle.llm.schemas import check_object, say
+from treadle.llm.exchange import Exchange, OnText, SendFailed
+from treadle.llm.schemas import check_object, summary
 from treadle.llm.tools import Toolbox
 from treadle.model.errors import InvalidInput
 from treadle.model.usage import Usage
@@ -47,7 +47,7 @@ class Conversation:
     meter: Meter
     model: str
     system: str
-    said: Said | None = None
+    said: OnText | None = None
     messages: list[dict[str, Any]] = field(default_factory=list)
 
     async def run(self, prompt: str) -> dict[str, Json]:
@@ -118,7 +118,7 @@ class Conversation:
         if problems and answer.stop_reason == "max_tokens":
             return {}, _Wrong("answer_cut_off", _cut_off(self.config))
         if problems:
-            return {}, _Wrong("answer_mismatch", f"The answer does not fit the declared returns: {say(problems)}.")
+            return {}, _Wrong("answer_mismatch", f"The answer does not fit the declared returns: {summary(problems)}.")
         try:
             encode(result, "answer")
         except InvalidInput as error:

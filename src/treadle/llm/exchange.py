@@ -17,7 +17,7 @@ from treadle.llm.answers import Answer, Assembler, Malformed
 from treadle.llm.config import LLMConfig, scrubbed
 from treadle.llm.errors import LLMError
 
-Said = Callable[[str], Awaitable[None]]
+OnText = Callable[[str], Awaitable[None]]
 """Receives the text of the current response so far."""
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
@@ -29,7 +29,7 @@ _MALFORMED = (Malformed, ValueError, AttributeError, KeyError, TypeError, IndexE
 
 
 @dataclass(frozen=True, slots=True)
-class _Trouble:
+class _Failure:
     code: str
     message: str
     again: bool = True
@@ -63,7 +63,7 @@ class Exchange:
         self._random = random
         self._secrets = secrets
 
-    async def send(self, request: dict[str, Any], said: Said | None = None) -> Answer:
+    async def send(self, request: dict[str, Any], said: OnText | None = None) -> Answer:
         """Return the response, or raise `SendFailed`. Service errors raise nothing else."""
         waited, unknown, malformed = 0.0, False, 0
         for number in range(1, self._config.max_sends + 1):
@@ -86,12 +86,12 @@ class Exchange:
             await self._sleep(wait)
         raise AssertionError("unreachable")
 
-    def _wait(self, number: int, trouble: _Trouble) -> float:
+    def _wait(self, number: int, trouble: _Failure) -> float:
         if trouble.after is not None:
             return max(trouble.after, 0.0)
         return min(_FIRST_WAIT * 2.0 ** (number - 1), _LONGEST_WAIT) * (1 - 0.25 * self._random())
 
-    async def _send(self, request: dict[str, Any], said: Said | None) -> Answer:
+    async def _send(self, request: dict[str, Any], said: OnText | None) -> Answer:
         assembler = Assembler()
         text = ""
         async for event in self._events(request):
@@ -117,29 +117,29 @@ class Exchange:
         finally:
             await stream.close()
 
-    def _trouble(self, error: Exception) -> _Trouble | None:
+    def _trouble(self, error: Exception) -> _Failure | None:
         """Classify an error; None if it does not come from the service."""
         kinds = {kind.__name__ for kind in type(error).__mro__}
         if "APIStatusError" in kinds:
             return self._status_trouble(error)
         if "APITimeoutError" in kinds or "TimeoutException" in kinds:
-            return _Trouble("llm_timeout", "The model's service did not answer in time.", unknown=True)
+            return _Failure("llm_timeout", "The model's service did not answer in time.", unknown=True)
         if "APIConnectionError" in kinds or "TransportError" in kinds:
-            return _Trouble("llm_timeout", "The connection to the model's service broke, or could not be opened.", unknown=True)
+            return _Failure("llm_timeout", "The connection to the model's service broke, or could not be opened.", unknown=True)
         if isinstance(error, _MALFORMED) or "APIResponseValidationError" in kinds or "APIError" in kinds:
             told = self._words(str(error) or type(error).__name__)
-            return _Trouble("llm_malformed", f"The model's service sent an invalid message: {told}.", unknown=True)
+            return _Failure("llm_malformed", f"The model's service sent an invalid message: {told}.", unknown=True)
         return None
 
-    def _status_trouble(self, error: Any) -> _Trouble:
+    def _status_trouble(self, error: Any) -> _Failure:
         status, kind = error.status_code, getattr(error, "type", None)
         told = self._words(getattr(error, "api_message", None) or kind or "no reason given")
         after = _seconds(error.response.headers)
         if status == 429 or kind == "rate_limit_error":
-            return _Trouble("llm_rate_limited", f"The model's service limits the rate: {told}.", after=after)
+            return _Failure("llm_rate_limited", f"The model's service limits the rate: {told}.", after=after)
         if status >= 500 or status in _BUSY_STATES or kind in _BUSY_TYPES:
-            return _Trouble("llm_overloaded", f"The model's service is overloaded or failing ({status}): {told}.", after=after)
-        return _Trouble("llm_rejected", f"The model's service rejects the request ({status}): {told}.", again=False)
+            return _Failure("llm_overloaded", f"The model's service is overloaded or failing ({status}): {told}.", after=after)
+        return _Failure("llm_rejected", f"The model's service rejects the request ({status}): {told}.", again=False)
 
     def _words(self, text: str) -> str:
         return scrubbed(text, self._secrets)[:_LONGEST_MESSAGE].rstrip(". ")

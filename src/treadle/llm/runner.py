@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from treadle.agents.step_log import Narrator
+from treadle.agents.step_log import StepLog
 from treadle.kernel.queue.decide import settlement
 from treadle.kernel.store.queries import Renewal, TaskFilter
 from treadle.kernel.store.units import Park
@@ -116,7 +116,7 @@ class ClaudeAgentRunner:
                 run(self._do(task, task_description))
                 result = self._evaluator.resume(result.workflow_id)
         finally:
-            run(self._let_go(result.workflow_id, keeping))
+            run(self._release(result.workflow_id, keeping))
         return result
 
     async def _take(self, run_id: str, held: list[Claim]) -> Task | None:
@@ -144,7 +144,7 @@ class ClaudeAgentRunner:
     async def _do(self, task: Task, description: str | None) -> None:
         engine = self._persistence.engine
         lines: list[LogLine] = []
-        narrator = Narrator(Context(task, engine.kernel.clock.now, lines.append), engine.kernel.clock.monotonic)
+        narrator = StepLog(Context(task, engine.kernel.clock.now, lines.append), engine.kernel.clock.monotonic)
         narrator.begin()
         try:
             outcome = narrator.end(await self._outcome(task, description))
@@ -197,7 +197,7 @@ class ClaudeAgentRunner:
             finally:
                 await asyncio.shield(loop.run_in_executor(thread, line.close))
 
-    async def _let_go(self, run_id: str, keeping: asyncio.Task[None]) -> None:
+    async def _release(self, run_id: str, keeping: asyncio.Task[None]) -> None:
         """Release the tasks that were not started, so that other workers can continue immediately."""
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)

@@ -79,7 +79,7 @@ def check_object(program: Program, members: Sequence[Param], value: Json, at: st
     return result, problems
 
 
-def say(problems: Sequence[str]) -> str:
+def summary(problems: Sequence[str]) -> str:
     """Return the first problems in one line."""
     more = len(problems) - _SHOWN
     return "; ".join(problems[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")

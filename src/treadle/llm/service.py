@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from treadle.agents.step_log import Narrator
+from treadle.agents.step_log import StepLog
 from treadle.kernel.store.queries import TaskFilter
 from treadle.lang.program import Facet, Program, Prompt
 from treadle.llm.config import LLMConfig, config_of, load_sdk, make_client, secrets_of
 from treadle.llm.conversation import Conversation, Meter
 from treadle.llm.errors import LLMError
-from treadle.llm.exchange import Exchange, Said
+from treadle.llm.exchange import Exchange, OnText
 from treadle.llm.ledger import TaskMeter
 from treadle.llm.prices import Prices, parse_prices
 from treadle.llm.prompts import as_text, fill
@@ -99,7 +99,7 @@ class LLMService:
         if found is None or found[1].prompt is None:
             ctx.log(f"{ctx.task.name} has no prompt in this flow, and no handler here", "warning")
             return Waiting(_ELSEWHERE_FOR)
-        narrator = Narrator(ctx, self._engine.kernel.clock.monotonic)
+        narrator = StepLog(ctx, self._engine.kernel.clock.monotonic)
         narrator.begin()
         try:
             outcome = outcome_of(await self.answer(*found, payload, ctx.task))
@@ -132,7 +132,7 @@ class LLMService:
         facet: Facet,
         payload: Mapping[str, Json],
         meter: Meter,
-        said: Said | None = None,
+        said: OnText | None = None,
         *,
         description: str | None = None,
     ) -> dict[str, Json]:
@@ -148,7 +148,7 @@ class LLMService:
             "\n\n".join(part for part in parts if part),
             said,
         )
-        return await conversation.run(fill(prompt.template or "", payload) if facet.prompt else _spelled(prompt, payload))
+        return await conversation.run(fill(prompt.template or "", payload) if facet.prompt else _plain_prompt(prompt, payload))
 
     def _sender(self) -> Exchange:
         """Return the exchange for the running event loop, to which a client created here belongs."""
@@ -176,7 +176,7 @@ def _default_template(facet: Facet, description: str | None) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _spelled(prompt: Prompt, payload: Mapping[str, Json]) -> str:
+def _plain_prompt(prompt: Prompt, payload: Mapping[str, Json]) -> str:
     """Return the prompt of a facet without a prompt block: its purpose, and its arguments."""
     return f"{prompt.template}\n{as_text(dict(payload))}"
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from treadle.lang.program import Doc, Facet, Program, Type
 from treadle.lang.program import ListType as _ListType
 from treadle.llm.schemas import object_schema
-from treadle.llm.toolnames import ToolNames
+from treadle.llm.tool_names import ToolNames
 from treadle.model.names import short_name
 from treadle.model.values import Json
 

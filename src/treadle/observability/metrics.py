@@ -54,7 +54,7 @@ FRESH_FOR = 2.0
 """Seconds for which gauges are cached."""
 SHARE = 10
 """Gauges that took long to read are cached this many times as long, so that reading takes at most a tenth of the time."""
-LOOK_WITHIN = 5.0
+READ_WITHIN = 5.0
 """Seconds that the store gets to answer; most scrapers give up later than that."""
 
 _STOPPED = "stopped"
@@ -62,7 +62,7 @@ _DEPTHS = ("ready", "running", "waiting", "held")
 
 
 @dataclass(slots=True)
-class _Look:
+class _Gauges:
     """Gauges as last read: for each metric, the values by labels."""
 
     values: dict[str, dict[tuple[str, ...], float]] = field(default_factory=dict)
@@ -106,8 +106,8 @@ class Metrics:
                     metric.name, metric.help, metric.labels, registry=self.registry, buckets=metric.buckets
                 )
         self._bounds = {label: BoundedLabel() for label in ("kind", "task_list", "name", "operation", "loop")}
-        self._look = _Look()
-        self._looking = asyncio.Lock()
+        self._gauges = _Gauges()
+        self._reading = asyncio.Lock()
         self.registry.register(self)
         telemetry.add(self.observe)
 
@@ -182,7 +182,7 @@ class Metrics:
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Return the gauges as last read; called by the registry."""
         for metric in METRICS:
-            if metric.kind == GAUGE and (values := self._look.values.get(metric.name)):
+            if metric.kind == GAUGE and (values := self._gauges.values.get(metric.name)):
                 family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
                 for labels, value in values.items():
                     family.add_metric(labels, value)
@@ -190,44 +190,44 @@ class Metrics:
 
     async def _refresh(self) -> None:
         """Read the gauges unless they are cached; concurrent callers share one read."""
-        async with self._looking:
+        async with self._reading:
             began = self._clock.monotonic()
-            if began < self._look.until:
+            if began < self._gauges.until:
                 return
-            look = _Look()
+            gauges = _Gauges()
             try:
-                async with asyncio.timeout(LOOK_WITHIN):
-                    await self._read(look)
+                async with asyncio.timeout(READ_WITHIN):
+                    await self._read(gauges)
             except (StoreError, TimeoutError):
-                look = _Look()
-            look.add("treadle_store_up", (), 1 if look.values else 0)
-            look.add("treadle_info", (package_version(),), 1)
+                gauges = _Gauges()
+            gauges.add("treadle_store_up", (), 1 if gauges.values else 0)
+            gauges.add("treadle_info", (package_version(),), 1)
             now = self._clock.monotonic()
-            look.until = now + max(FRESH_FOR, (now - began) * SHARE)
-            self._look = look
+            gauges.until = now + max(FRESH_FOR, (now - began) * SHARE)
+            self._gauges = gauges
 
-    async def _read(self, look: _Look) -> None:
+    async def _read(self, gauges: _Gauges) -> None:
         source = self._source()
         namespace = source.settings.namespace
         bounded = BoundedLabel()
         now = await source.store.now()
         for task_list, scaling in (await source.reads.desired_by_list()).items():
             place = (namespace, bounded(task_list))
-            look.add("treadle_desired_workers", place, scaling.desired)
-            look.at_least("treadle_oldest_ready_age_seconds", place, 0)
+            gauges.add("treadle_desired_workers", place, scaling.desired)
+            gauges.at_least("treadle_oldest_ready_age_seconds", place, 0)
             for state in _DEPTHS:
-                look.add("treadle_queue_depth", (*place, state), 0)
+                gauges.add("treadle_queue_depth", (*place, state), 0)
         for depth in await source.store.list_depths():
             if depth.lane.namespace == namespace:
                 place = (namespace, bounded(depth.lane.task_list))
                 for state in _DEPTHS:
-                    look.add("treadle_queue_depth", (*place, state), getattr(depth, state))
+                    gauges.add("treadle_queue_depth", (*place, state), getattr(depth, state))
                 oldest_for = 0 if depth.oldest_due_at is None else max(now - depth.oldest_due_at, 0)
-                look.at_least("treadle_oldest_ready_age_seconds", place, oldest_for / 1000)
+                gauges.at_least("treadle_oldest_ready_age_seconds", place, oldest_for / 1000)
         dead, _, _ = await source.store.count_dead(DeadFilter(namespace=namespace))
-        look.add("treadle_dead_letters", (namespace,), dead)
+        gauges.add("treadle_dead_letters", (namespace,), dead)
         for state, count in (await source.store.count_runs(namespace)).items():
-            look.add("treadle_runs", (namespace, state), count)
+            gauges.add("treadle_runs", (namespace, state), count)
         for server in await source.reads.list_servers():
             if server.state != _STOPPED:
-                look.add("treadle_servers", (server.state,), 1)
+                gauges.add("treadle_servers", (server.state,), 1)

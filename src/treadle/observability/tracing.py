@@ -58,11 +58,11 @@ class _Ids(IdGenerator):
         self._others = others
         self._next = threading.local()
 
-    def say(self, trace_id: int, span_id: int) -> None:
+    def preset(self, trace_id: int, span_id: int) -> None:
         """Set the ids of the next span in this thread."""
         self._next.ids = (trace_id, span_id)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Clear the preset ids."""
         self._next.ids = None
 
@@ -173,7 +173,7 @@ class Tracing:
                 )
                 settle.end(now)
             case TaskSettled() if (span := self._live.get(event.task_id)) is not None:
-                _tell_outcome(span, event)
+                _set_outcome(span, event)
             case TaskSettled():
                 self._settled_outside(event)
             case ResultDropped(task_id) if (span := self._live.get(task_id)) is not None:
@@ -193,7 +193,7 @@ class Tracing:
             number = trace_of(task)
             below = origin.is_valid and origin.trace_id == number
             links = [api.Link(origin)] if origin.is_valid and not below else None
-            self._ids.say(number, span_number(task.id))
+            self._ids.preset(number, span_number(task.id))
             try:
                 span = self._tracer.start_span(
                     f"enqueue {task.lane.name}",
@@ -204,7 +204,7 @@ class Tracing:
                     start_time=now - int(took * 1e9),
                 )
             finally:
-                self._ids.forget()
+                self._ids.clear()
             span.end(now)
 
     def _settled_outside(self, event: TaskSettled) -> None:
@@ -219,7 +219,7 @@ class Tracing:
             | {"treadle.attempt": event.attempt, "treadle.outside": True},
             start_time=now - int(event.took_ms * 1e6),
         )
-        _tell_outcome(span, event)
+        _set_outcome(span, event)
         span.end(now)
 
     @staticmethod
@@ -253,7 +253,7 @@ class Tracing:
         return _flush(self.provider)
 
 
-def _tell_outcome(span: api.Span, event: TaskSettled) -> None:
+def _set_outcome(span: api.Span, event: TaskSettled) -> None:
     span.set_attribute("treadle.outcome", outcome_of(event.move))
     if event.error is not None and event.move in ("fail", "retry"):
         code = str((decode(event.error) or {}).get("code", "failed"))

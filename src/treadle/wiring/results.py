@@ -21,9 +21,9 @@ class Ended(Protocol):
 
 T = TypeVar("T", bound=Ended)
 
-_FIRST_LOOK, _SLOWEST_LOOK = 0.02, 0.5
+_FIRST_POLL, _SLOWEST_POLL = 0.02, 0.5
 """Seconds between two polls: short at first, because many tasks end soon."""
-_LOOK_LIMIT = 1000
+_POLL_LIMIT = 1000
 
 
 @dataclass(slots=True)
@@ -40,8 +40,8 @@ class Results(Generic[T]):
         self._clock = clock
         self._emit = emit
         self._awaited: dict[str, _Awaited[T]] = {}
-        self._looker: asyncio.Task[None] | None = None
-        self._told = asyncio.Event()
+        self._poller: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
         self._hints: set[str] = set()
         """Ids that may have ended: polled immediately, the others at intervals."""
 
@@ -52,8 +52,8 @@ class Results(Generic[T]):
         if awaited is None:
             awaited = self._awaited[task_id] = _Awaited(loop.create_future())
             self._hint([task_id])  # it may have ended since the caller read it
-        if self._looker is None or self._looker.done():
-            self._looker = loop.create_task(self._look())
+        if self._poller is None or self._poller.done():
+            self._poller = loop.create_task(self._poll())
         awaited.callers += 1
         try:
             return await asyncio.shield(awaited.ended)
@@ -69,46 +69,46 @@ class Results(Generic[T]):
 
     def _hint(self, task_ids: Iterable[str]) -> None:
         self._hints.update(task_ids)
-        self._told.set()
+        self._woken.set()
 
     async def close(self) -> None:
         """Stop polling and cancel the callers that still wait."""
-        if self._looker is not None:
-            self._looker.cancel()
-            await asyncio.gather(self._looker, return_exceptions=True)
+        if self._poller is not None:
+            self._poller.cancel()
+            await asyncio.gather(self._poller, return_exceptions=True)
         for awaited in self._awaited.values():
             awaited.ended.cancel()
 
-    async def _look(self) -> None:
-        pause, all_at = _FIRST_LOOK, self._clock.monotonic() + _FIRST_LOOK
+    async def _poll(self) -> None:
+        pause, all_at = _FIRST_POLL, self._clock.monotonic() + _FIRST_POLL
         while self._awaited:
-            look_at_all = self._clock.monotonic() >= all_at
-            task_ids = list(self._awaited) if look_at_all else [each for each in self._hints if each in self._awaited]
+            poll_all = self._clock.monotonic() >= all_at
+            task_ids = list(self._awaited) if poll_all else [each for each in self._hints if each in self._awaited]
             self._hints.clear()
-            self._told.clear()
+            self._woken.clear()
             try:
                 found = await self._answer(task_ids)
-                if look_at_all:
-                    pause = _FIRST_LOOK if found else min(pause * 1.5, _SLOWEST_LOOK)
+                if poll_all:
+                    pause = _FIRST_POLL if found else min(pause * 1.5, _SLOWEST_POLL)
             except StoreError as error:
-                self._emit(StoreTrouble("waiting for results", str(error), _SLOWEST_LOOK))
-                look_at_all, pause = True, _SLOWEST_LOOK
+                self._emit(StoreTrouble("waiting for results", str(error), _SLOWEST_POLL))
+                poll_all, pause = True, _SLOWEST_POLL
             except Exception as error:
                 self._emit(LoopError("results", repr(error)))
-                look_at_all, pause = True, _SLOWEST_LOOK
-            if look_at_all:
+                poll_all, pause = True, _SLOWEST_POLL
+            if poll_all:
                 all_at = self._clock.monotonic() + pause
             try:
                 async with asyncio.timeout(max(all_at - self._clock.monotonic(), 0)):
-                    await self._told.wait()
+                    await self._woken.wait()
             except TimeoutError:
                 continue
 
     async def _answer(self, task_ids: Sequence[str]) -> int:
         """Resolve the waiters of the tasks that have ended; return their number."""
         count = 0
-        for start in range(0, len(task_ids), _LOOK_LIMIT):
-            for task in await self._find(task_ids[start : start + _LOOK_LIMIT]):
+        for start in range(0, len(task_ids), _POLL_LIMIT):
+            for task in await self._find(task_ids[start : start + _POLL_LIMIT]):
                 count += 1
                 awaited = self._awaited.pop(task.id, None)
                 if awaited is not None and not awaited.ended.done():

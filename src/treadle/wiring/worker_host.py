@@ -208,7 +208,7 @@ class WorkerHost:
             await kernel.store.save_server(self.describe())
         except BaseException:
             self._state = "stopped"
-            await self._let_go()
+            await self._release_all()
             raise
         kernel.committer.on_parked.append(self._waker.expect)
         runs = (self.worker.run(), self._waker.run(), self._lines.run())
@@ -242,7 +242,7 @@ class WorkerHost:
         await self._lines.flush()
         await kernel.run_services.log_lines.flush()
         self._state = "stopped"
-        await self._let_go()
+        await self._release_all()
         if self._registry.specialists:
             self._emit(PollingStopped())
         kernel.emit(WorkerStopped(self.owner_id, self.worker.handled, self.worker.released))
@@ -255,7 +255,7 @@ class WorkerHost:
                 raise came
 
     async def _listen(self) -> None:
-        self._unsubscribe = await self._kernel.store.subscribe(self._stirred)
+        self._unsubscribe = await self._kernel.store.subscribe(self._on_signal)
 
     async def _recover(self) -> None:
         """Clean up after crashed processes before anything is claimed."""
@@ -296,7 +296,7 @@ class WorkerHost:
             kernel.store, kernel.clock, self._options.lease_for, self._lost, self.describe, kernel.emit, beat_every=self._beat_every
         )
 
-    async def _let_go(self) -> None:
+    async def _release_all(self) -> None:
         """Undo as much of `start` as was done; the lease renewer's last heartbeat stores the state."""
         committer = self._kernel.committer
         if self._unsubscribe is not None:
@@ -312,7 +312,7 @@ class WorkerHost:
         self._executor.close()
         self._looking.close()
 
-    def _stirred(self, lane_ids: tuple[int, ...]) -> None:
+    def _on_signal(self, lane_ids: tuple[int, ...]) -> None:
         self._waker.stir()
         if lane_ids != (LATER,):
             self.worker.wake(lane_ids)

@@ -8,7 +8,7 @@ import pytest
 from tests.simulation.plants.plant import Plants
 
 from treadle.dispatch import coordinator
-from treadle.dispatch.held_jobs import Holder
+from treadle.dispatch.held_jobs import HeldJobs
 from treadle.kernel.access import requests
 from treadle.kernel.access.requests import RequestBody
 from treadle.kernel.external.records import ShownJob
@@ -85,7 +85,7 @@ def call_backs_are_acknowledged_and_dropped(patch: pytest.MonkeyPatch) -> None:
 
 def agents_forget_what_they_lost(patch: pytest.MonkeyPatch) -> None:
     """An agent that lost a job ends it all the same, whoever has it now."""
-    patch.setattr(Holder, "find_lost", lambda self, task_id: None)
+    patch.setattr(HeldJobs, "find_lost", lambda self, task_id: None)
     patch.setattr(coordinator, "_check_worker", lambda task, worker_id: None)
 
 

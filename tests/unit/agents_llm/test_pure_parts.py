@@ -15,7 +15,7 @@ from treadle.llm.config import HIDDEN, scrubbed
 from treadle.llm.prices import LIST_PRICES, LIST_PRICES_AS_OF, Price, Prices, most_tokens, parse_prices
 from treadle.llm.prompts import fill
 from treadle.llm.schemas import check_object, object_schema
-from treadle.llm.toolnames import ToolNames
+from treadle.llm.tool_names import ToolNames
 from treadle.llm.tools import make_toolbox
 from treadle.model.errors import InvalidInput
 from treadle.model.usage import micros

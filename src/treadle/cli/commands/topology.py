@@ -13,7 +13,7 @@ from treadle.cli.output.format import facts, plain
 from treadle.cli.process.engines import load_engines
 from treadle.cli.session import Session
 from treadle.engine import Engine
-from treadle.goals.topology import InvalidTopology, Topology, Trouble, suggestion
+from treadle.goals.topology import InvalidTopology, Topology, TopologyProblem, suggestion
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ def _check_names(topology: Topology, engine: Engine) -> None:
     wanted = {f"types.{name}.handler": rules.handler for name, rules in topology.types.items()}
     wanted |= {} if topology.reviewer is None else {"reviewer": topology.reviewer}
     missing = [
-        Trouble(path, f"there is no handler {name} in the modules; there are {', '.join(names) or 'none'}{suggestion(name, names)}")
+        TopologyProblem(
+            path, f"there is no handler {name} in the modules; there are {', '.join(names) or 'none'}{suggestion(name, names)}"
+        )
         for path, name in wanted.items()
         if engine.kernel.registry.find(name) is None
     ]
@@ -109,7 +111,7 @@ def _topology(path: str, topology: Topology, warnings: list[str]) -> RenderableT
     return Group(plain(f"{path}: ok", "green"), facts(rows))
 
 
-def _problems(path: str, problems: tuple[Trouble, ...]) -> RenderableType:
+def _problems(path: str, problems: tuple[TopologyProblem, ...]) -> RenderableType:
     from rich.console import Group
 
     return Group(plain(f"{path}: {len(problems)} problem(s)", "bold red"), *(plain(f"  {each.render()}") for each in problems))
