@@ -1,7 +1,7 @@
-"""Approvals: what waits for a person, and deciding it.
+"""Approvals: questions that wait for people, and their decisions.
 
-Who decides is never said in a request: it is whoever the token (or the session) names. A server takes nobody's word for the
-groups that they are in either: where an approval names a group, it is decided at the command line, on the store.
+The decider is the caller that the token or session names, never a field of a request. A server does not accept a caller's claim to
+be in a group: an approval that names a group is decided on the command line, on the store.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from treadle.model.access import Scope
 from treadle.model.values import Json
 
 ApprovalId = Annotated[str, Doc("The approval's id", "01935b8e-7c3a-7000-8000-000000000000")]
-Reason = Annotated[str | None, Doc("Kept with the approval, and told to the work", "within the budget")]
+Reason = Annotated[str | None, Doc("Stored with the approval and passed to the work", "within the budget")]
 
 
 @dataclass(frozen=True, slots=True)
 class Vote(ApiRecord):
-    """What one decider said."""
+    """The vote of one decider."""
 
     actor: str
     decision: str
@@ -34,15 +34,15 @@ class Vote(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class Approval(ApiRecord):
-    """A question to people, and what has become of it so far."""
+    """A question to people and its state."""
 
     id: str
     state: str
     """`pending`, `approved`, `denied`, `expired` or `canceled`."""
     title: str
-    """What is asked."""
+    """The question."""
     context: dict[str, Json]
-    """What one needs to know to decide, with what was edited."""
+    """Information for the decision, including edits."""
     edited_by: str | None
     task_id: str
     """The task that waits for it."""
@@ -50,13 +50,13 @@ class Approval(ApiRecord):
     run_id: str | None
     requested_by: str | None
     deciders: list[str]
-    """Names and groups of those who may decide now; empty: anyone."""
+    """Names and groups of current deciders; empty: anyone."""
     quorum: int
-    """Votes that approve it."""
+    """Votes needed to approve it."""
     denials: int
-    """Votes that deny it."""
+    """Votes needed to deny it."""
     edits: bool
-    """Whether who approves may change the context."""
+    """Whether an approver may edit the context."""
     votes: list[Vote]
     ended_by: str | None
     reason: str | None
@@ -64,21 +64,21 @@ class Approval(ApiRecord):
     """`fail`, or `ask_again`."""
     requested_at: Instant
     expires_at: Instant | None
-    """When the time to decide has passed; null: never."""
+    """End of the time to decide; null: never."""
     remind_at: Instant | None
     escalate_at: Instant | None
     escalated_at: Instant | None
     reminders: int
     round: int
-    """How often it was asked, this time included."""
+    """Number of times it was requested, including this one."""
     previous_id: str | None
     next_id: str | None
-    """The approval that was asked for when this one expired."""
+    """The approval that was requested when this one expired."""
     ended_at: Instant | None
 
     @property
     def standing(self) -> str:
-        """How it stands now, in one line."""
+        """Its state, in one line."""
         votes = sum(each.decision == "approve" for each in self.votes)
         more = f", {votes} of {self.quorum} votes" if self.state == "pending" else ""
         return f"{self.title} ({self.id}) is {self.state} now{more}"
@@ -90,7 +90,7 @@ class ApprovalDetail(Approval):
 
     moves: list[MoveMade]
     why: Why
-    """What it waits for, or how it ended."""
+    """The pending condition, or how it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +99,12 @@ class ApprovalPage(ApiRecord):
 
     approvals: list[Approval]
     next_before: str | None
-    """Pass it as `before` for the next page; null on the last one."""
+    """Pass it as `before` for the next page; null on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalCounts(ApiRecord):
-    """How many approvals there are in each state."""
+    """Number of approvals by state."""
 
     pending: int
     approved: int
@@ -115,55 +115,55 @@ class ApprovalCounts(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class Mistake(ApiRecord):
-    """Why nothing came of one of several."""
+    """The error of one of several decisions."""
 
     code: str
-    """As of the problem that the single call answers with."""
+    """The code of the problem that the single call returns."""
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAnswer(ApiRecord):
-    """What came of one decision of several."""
+    """The result of one of several decisions."""
 
     id: str
     state: str | None
-    """The approval's state now; null where nothing was changed."""
+    """The approval's current state; null if nothing was changed."""
     error: Mistake | None
     text: str
-    """The same in one line, for people."""
+    """The result in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAnswers(ApiRecord):
-    """What came of each, in the order given."""
+    """The results, in the order given."""
 
     answers: list[ApprovalAnswer]
 
 
 class ApprovalsApi(Protocol):
-    """Approvals: questions to people. Who decides is the name of the token that is shown."""
+    """Approvals: questions to people. The decider is the name of the caller's token."""
 
     @contract.get("/approvals")
     async def list(
         self,
         *,
-        state: Annotated[Sequence[str], Doc("Only these states; may be repeated; none: those that are pending")] = (),
-        every: Annotated[bool, Doc("All states: those that are decided, expired or canceled too")] = False,
-        task_id: Annotated[str | None, Doc("Only of this task")] = None,
-        run_id: Annotated[str | None, Doc("Only of this run")] = None,
-        limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
-        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
+        state: Annotated[Sequence[str], Doc("Only these states; may be repeated; default: `pending`")] = (),
+        every: Annotated[bool, Doc("All states, including decided, expired and canceled")] = False,
+        task_id: Annotated[str | None, Doc("Only this task")] = None,
+        run_id: Annotated[str | None, Doc("Only this run")] = None,
+        limit: Annotated[int, Doc("Page size, up to 1000", 50)] = 50,
+        before: Annotated[str | None, Doc("`next_before` of the previous page")] = None,
     ) -> ApprovalPage:
-        """Approvals that wait for a decision, newest first, with their context, age and expiry."""
+        """Pending approvals, newest first, with their context, age and expiry."""
 
     @contract.get("/approvals/counts")
     async def counts(self) -> ApprovalCounts:
-        """How many approvals there are in each state."""
+        """Number of approvals by state."""
 
     @contract.get("/approvals/{approval_id}")
     async def get(self, approval_id: ApprovalId) -> ApprovalDetail:
-        """Everything about one approval: the question, its context, votes, moves, and what it waits for."""
+        """One approval: the question, its context, votes, moves, and the pending condition."""
 
     @contract.post("/approvals/{approval_id}/approve", Scope.OPERATE)
     async def approve(
@@ -171,22 +171,20 @@ class ApprovalsApi(Protocol):
         approval_id: ApprovalId,
         *,
         reason: Reason = None,
-        edits: Annotated[
-            dict[str, Json] | None, Doc("Laid over the context first, where the request allows it", {"amount": 3})
-        ] = None,
+        edits: Annotated[dict[str, Json] | None, Doc("Changes to the context, if the request allows them", {"amount": 3})] = None,
     ) -> Approval:
-        """Approve as whoever the token names; with the vote that decides, the work that waits goes on at once."""
+        """Approve as the caller; the deciding vote resumes the waiting work immediately."""
 
     @contract.post("/approvals/{approval_id}/deny", Scope.OPERATE)
     async def deny(self, approval_id: ApprovalId, *, reason: Reason = None) -> Approval:
-        """Deny as whoever the token names; with the vote that decides, the task that waits fails at once."""
+        """Deny as the caller; the deciding vote fails the waiting task immediately."""
 
     @contract.post("/approvals/decide", Scope.OPERATE)
     async def decide_many(
         self,
-        approval_ids: Annotated[Sequence[str], Doc("The approvals' ids, at most 100", ["01935b8e-7c3a-7000-8000-000000000000"])],
+        approval_ids: Annotated[Sequence[str], Doc("Ids of the approvals, at most 100", ["01935b8e-7c3a-7000-8000-000000000000"])],
         decision: Annotated[Literal["approve", "deny"], Doc("`approve` or `deny`", "approve")],
         *,
         reason: Reason = None,
     ) -> ApprovalAnswers:
-        """The same decision on several approvals, each by itself: one that fails keeps no other from being decided."""
+        """Apply one decision to several approvals independently; one failure does not affect the others."""

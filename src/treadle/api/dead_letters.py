@@ -1,4 +1,4 @@
-"""Dead letters: what failed for good, grouped by what it failed of; retried and discarded by id, by filter, or all."""
+"""Dead letters: permanently failed tasks, grouped by cause; retry or discard them by id, by filter, or all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.model.access import Scope
 from treadle.model.values import Json
 
 BATCH = 500
-"""Letters that one call changes at most."""
+"""Maximum number of dead letters that one call changes."""
 
 
 class LetterFilter(TypedDict, total=False):
@@ -28,11 +28,11 @@ class LetterFilter(TypedDict, total=False):
     newer_than: Annotated[float | None, Doc("Only tasks that failed within the last seconds", 900, unit="seconds")]
 
 
-Ids = Annotated[Sequence[str], Doc("These tasks, up to 500, instead of a filter")]
-Everything = Annotated[bool, Doc("Yes, all dead letters, instead of a filter")]
-DryRun = Annotated[bool, Doc("Only say how many; change nothing")]
-AtMost = Annotated[int, Doc("Change so many with this call, up to 500", 500)]
-After = Annotated[str | None, Doc("The `next_after` of the call before, with the same filter")]
+Ids = Annotated[Sequence[str], Doc("Ids of tasks, up to 500, instead of a filter")]
+Everything = Annotated[bool, Doc("All dead letters, instead of a filter")]
+DryRun = Annotated[bool, Doc("Return only the counts; change nothing")]
+AtMost = Annotated[int, Doc("Maximum number to change in this call, up to 500", 500)]
+After = Annotated[str | None, Doc("`next_after` of the previous call with the same filter")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class Letter(Task):
     """A dead letter."""
 
     seq: int | None
-    """When it failed, among all moves of the store."""
+    """Position of the failure among all moves of the store."""
     fingerprint: str | None
-    """What it failed of: the same for errors of one cause."""
+    """Identifies the cause: equal for errors with the same cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class LetterPage(ApiRecord):
-    """Dead letters, the last to fail first."""
+    """Dead letters, latest failure first."""
 
     letters: list[Letter]
     next_before: int | None
-    """Pass it as `before` for the next page; null on the last one."""
+    """Pass it as `before` for the next page; null on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,63 +71,63 @@ class LetterGroup(ApiRecord):
     name: str
     count: int
     of_runs: int
-    """How many of them belong to runs, and are retried there."""
+    """Number that belong to runs and are retried there."""
     first_at: Instant
     last_at: Instant
     last_id: str
-    """The one that failed last."""
+    """The latest failure."""
     error: Json
     """Its error."""
 
 
 @dataclass(frozen=True, slots=True)
 class LetterGroups(ApiRecord):
-    """Groups, the biggest first."""
+    """Groups, largest first."""
 
     groups: list[LetterGroup]
 
 
 @dataclass(frozen=True, slots=True)
 class LettersChanged(ApiRecord):
-    """What this call came to; on a dry run, what all calls together would."""
+    """The result of this call; for a dry run, of all calls together."""
 
     matched: int
-    """Letters that there were when the work began."""
+    """Dead letters when the first call was made."""
     done: int
     of_runs: int
-    """Left alone, as they belong to runs, which are retried themselves."""
+    """Skipped because they belong to runs, which are retried as a whole."""
     passed_over: int
-    """Changed by somebody else meanwhile."""
+    """Skipped because another caller changed them in the meantime."""
     dry_run: bool
     next_after: str | None
-    """Not all could be done in one call: pass it as `after`, with the same filter; null: that was all."""
+    """Pass it as `after` with the same filter to continue; null: nothing is left."""
 
 
 class DeadLettersApi(Protocol):
-    """Dead letters: tasks that failed for good."""
+    """Dead letters: permanently failed tasks."""
 
     @contract.get("/dead-letters", lists=True)
     async def list(
         self,
         *,
-        limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
-        before: Annotated[int | None, Doc("The `next_before` of the page before")] = None,
+        limit: Annotated[int, Doc("Page size, up to 1000", 50)] = 50,
+        before: Annotated[int | None, Doc("`next_before` of the previous page")] = None,
         **which: Unpack[LetterFilter],
     ) -> LetterPage:
-        """Dead letters, the last to fail first."""
+        """Dead letters, latest failure first."""
 
     @contract.get("/dead-letters/groups", lists=True)
     async def groups(
         self,
         *,
-        limit: Annotated[int, Doc("At most so many groups, up to 1000", 50)] = 50,
+        limit: Annotated[int, Doc("Maximum number of groups, up to 1000", 50)] = 50,
         **which: Unpack[LetterFilter],
     ) -> LetterGroups:
-        """Dead letters grouped by what they failed of, the biggest group first, with the last error of each."""
+        """Dead letters grouped by cause, largest group first, with the latest error of each."""
 
     @contract.get("/dead-letters/{task_id}", lists=True)
     async def get(self, task_id: TaskId) -> LetterDetail:
-        """Everything about one dead letter; a task that is none is not found."""
+        """One dead letter; a task that is not a dead letter is not found."""
 
     @contract.post("/dead-letters/retry", Scope.OPERATE, lists=True)
     async def retry(
@@ -135,16 +135,16 @@ class DeadLettersApi(Protocol):
         *,
         ids: Ids = (),
         everything: Everything = False,
-        payload: Annotated[dict[str, Json] | None, Doc("A new payload for all of them; null: as it was")] = None,
+        payload: Annotated[dict[str, Json] | None, Doc("A new payload for all of them; null: keep theirs")] = None,
         dry_run: DryRun = False,
         limit: AtMost = BATCH,
         after: After = None,
         **which: Unpack[LetterFilter],
     ) -> LettersChanged:
-        """Make dead letters live again: those of the ids, those that fit the filter, or all.
+        """Requeue dead letters by id, by filter, or all.
 
-        By filter, one call changes at most `limit` of the letters that there were when the first call was made; call again
-        with `after` until `next_after` is null. Those of runs are left alone: their runs are retried instead.
+        With a filter, one call changes at most `limit` of the dead letters that existed when the first call was made; repeat with
+        `after` until `next_after` is null. Dead letters of runs are skipped: retry their runs instead.
         """
 
     @contract.post("/dead-letters/discard", Scope.OPERATE, lists=True)
@@ -158,4 +158,4 @@ class DeadLettersApi(Protocol):
         after: After = None,
         **which: Unpack[LetterFilter],
     ) -> LettersChanged:
-        """Take letters out of the dead letters: they end as canceled, and keep what they failed of. Calls as for `retry`."""
+        """Discard dead letters: they become canceled and keep their error. Parameters as for `retry`."""

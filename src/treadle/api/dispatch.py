@@ -1,4 +1,4 @@
-"""Dispatch: GitHub issues as jobs for agents; handed out one by one, tried up to four times. See docs/reference/dispatch.md."""
+"""Dispatch: GitHub issues as jobs for agents, handed out one at a time with up to four attempts. See docs/reference/dispatch.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.model.values import Json
 DispatchedId = Annotated[str, Doc("The job's id", "01935b8e-7c3a-7000-8000-000000000000")]
 
 STORAGE_ERROR = 500
-"""What the specification of dispatch answers when the store has failed four times; all other calls answer 503, and at once."""
+"""The status required by the dispatch specification after the store has failed four times; other calls return 503 immediately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class IssueLabel(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class IssueOwner(ApiRecord):
-    """Whose repository it is."""
+    """The owner of the repository."""
 
     login: str
 
 
 @dataclass(frozen=True, slots=True)
 class IssueRepository(ApiRecord):
-    """The repository that an issue is about."""
+    """The repository of an issue."""
 
     id: int
     name: str
@@ -46,14 +46,14 @@ class IssueRepository(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class IssueInstallation(ApiRecord):
-    """The installation of the GitHub app through which an issue came."""
+    """The installation of the GitHub app that delivered an issue."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Issue(ApiRecord):
-    """A GitHub issue. What GitHub has beside these fields is not kept."""
+    """A GitHub issue. Other fields of GitHub are not stored."""
 
     id: int
     number: int
@@ -66,20 +66,20 @@ class Issue(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class DispatchedJob(ApiRecord):
-    """A job as it is now."""
+    """A job and its state."""
 
     id: str
     status: Literal["pending", "running", "completed", "failed", "canceled"]
     issue: Issue
     attempts: int
-    """Retries so far: 0 before and during the first execution."""
+    """Retries so far: 0 before and during the first attempt."""
     last_attempt_at: Instant | None
     completed_at: Instant | None
-    """When it completed or failed for good."""
+    """Time at which it completed or failed permanently."""
     error: str | None
-    """The last error; of a job that waits or runs again, why it does."""
+    """The last error; for a pending or running retry, the cause of the retry."""
     metadata: dict[str, Json]
-    """What it was enqueued with, and `worker_id`: who had it last."""
+    """The metadata it was enqueued with, and `worker_id`, its last worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class DispatchedJobPage(ApiRecord):
 
     jobs: list[DispatchedJob]
     next_before: str | None
-    """Pass it as `before` for the next page; null on the last one."""
+    """Pass it as `before` for the next page; null on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +115,15 @@ _EXAMPLE = {
 
 
 class DispatchApi(Protocol):
-    """Jobs of dispatch. Its four errors have the codes and statuses of its specification."""
+    """Dispatch jobs. The four errors have the codes and status codes of the dispatch specification."""
 
     @contract.get("/dispatch/jobs", lists=True, problems=(STORAGE_ERROR,))
     async def list(
         self,
         *,
-        status: Annotated[str | None, Doc("Only these: pending, running, completed, failed or canceled")] = None,
-        limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
-        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
+        status: Annotated[str | None, Doc("Only this status: pending, running, completed, failed or canceled")] = None,
+        limit: Annotated[int, Doc("Page size, up to 1000", 50)] = 50,
+        before: Annotated[str | None, Doc("`next_before` of the previous page")] = None,
     ) -> DispatchedJobPage:
         """Jobs, newest first."""
 
@@ -132,44 +132,46 @@ class DispatchApi(Protocol):
         self,
         issue: Annotated[Issue, Doc("The issue", _EXAMPLE)],
         *,
-        priority: Annotated[int, Doc("Smaller ones run first")] = 0,
-        delay: Annotated[float | None, Doc("Not before so many seconds from now")] = None,
-        metadata: Annotated[dict[str, Json] | None, Doc("Kept with the job")] = None,
-        unique_key: Annotated[str | None, Doc("While a job with this key has not ended, it stands for this one too")] = None,
+        priority: Annotated[int, Doc("Smaller numbers run first")] = 0,
+        delay: Annotated[float | None, Doc("Earliest start, in seconds from now")] = None,
+        metadata: Annotated[dict[str, Json] | None, Doc("Stored with the job")] = None,
+        unique_key: Annotated[str | None, Doc("If a live job already has this key, return it instead of creating another")] = None,
         idempotency_key: str | None = None,
     ) -> DispatchedJob:
         """Store a job for an issue."""
 
     @contract.get("/dispatch/jobs/{job_id}", lists=True, problems=(STORAGE_ERROR,))
     async def get(self, job_id: DispatchedId) -> DispatchedJob:
-        """A job, whatever has become of it. `TASK_NOT_FOUND` (404) if there is none."""
+        """A job in any state; `TASK_NOT_FOUND` (404) if there is none."""
 
     @contract.post("/dispatch/dequeue", Scope.WORK, lists=True, problems=(STORAGE_ERROR,))
-    async def dequeue(self, worker_id: Annotated[str, Doc("Who asks", "worker-1")]) -> Dequeued:
-        """The next job, which this server holds for the worker until it says what became of it, an hour at most.
+    async def dequeue(self, worker_id: Annotated[str, Doc("The worker's id", "worker-1")]) -> Dequeued:
+        """Take the next job. The server holds it for the worker until the worker reports the result, at most one hour.
 
-        `WORKER_UNAVAILABLE` (503) when the server drains, and when as many jobs run as may: ask again later.
+        `WORKER_UNAVAILABLE` (503) while the server drains or the maximum number of jobs is running: retry later.
         """
 
     @contract.post("/dispatch/jobs/{job_id}/status", Scope.WORK, lists=True, problems=(STORAGE_ERROR,))
     async def update_status(
         self,
         job_id: DispatchedId,
-        worker_id: Annotated[str, Doc("Who has it; if another has it by now, it is refused with `claim_lost`", "worker-1")],
-        status: Annotated[str, Doc("completed, failed or pending (given back)", "completed")],
+        worker_id: Annotated[
+            str, Doc("The worker that holds the job; refused with `claim_lost` if another worker holds it now", "worker-1")
+        ],
+        status: Annotated[str, Doc("completed, failed or pending (returned)", "completed")],
         *,
-        error: Annotated[str | None, Doc("Why it failed")] = None,
-        result: Annotated[dict[str, Json] | None, Doc("What came of it", {"branch": "fix-17"})] = None,
-        retry: Annotated[bool, Doc("Whether a failed one is tried again by its policy")] = False,
+        error: Annotated[str | None, Doc("Reason of the failure")] = None,
+        result: Annotated[dict[str, Json] | None, Doc("The result", {"branch": "fix-17"})] = None,
+        retry: Annotated[bool, Doc("Whether the job's policy retries the failure")] = False,
     ) -> DispatchedJob:
-        """Say what became of a job."""
+        """Report the result of a job."""
 
     @contract.post("/dispatch/jobs/{job_id}/retry", Scope.OPERATE, lists=True, problems=(STORAGE_ERROR,))
     async def retry(self, job_id: DispatchedId) -> DispatchedJob:
-        """Make a failed job pending again, due after 1, 2 or 4 seconds; `MAX_RETRIES_EXCEEDED` (400) after the third time."""
+        """Make a failed job pending again, due after 1, 2 or 4 seconds; `MAX_RETRIES_EXCEEDED` (400) after the third retry."""
 
     @contract.post("/dispatch/jobs/{job_id}/cancel", Scope.OPERATE, lists=True, problems=(STORAGE_ERROR,))
     async def cancel(
-        self, job_id: DispatchedId, *, reason: Annotated[str | None, Doc("Kept with the job")] = None
+        self, job_id: DispatchedId, *, reason: Annotated[str | None, Doc("Stored with the job")] = None
     ) -> DispatchedJob:
-        """End a job that has not ended, whoever holds it."""
+        """Cancel a live job, even if a worker holds it."""

@@ -1,4 +1,4 @@
-"""Events: every move of every task, run and other durable thing, as pages or as they happen."""
+"""Events: every move of every task, run and other durable entity, in pages or as a stream."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class EventConditions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Event(ApiRecord):
-    """A move, as it stands in the log."""
+    """A move, as recorded in the log."""
 
     seq: int
-    """Its number: readers tell by it what they have seen."""
+    """Its number in the log."""
     at: Instant
     entity: str
-    """`task`, `run`, `approval`, `token` or another thing that has states."""
+    """`task`, `run`, `approval`, `token` or another entity with states."""
     entity_id: str
     version: int
-    """It is the entity's so-manieth move."""
+    """The number of the move among the entity's moves."""
     move: str
     from_state: str
     to_state: str
     actor: str | None
-    """Who did it, if a person or a program outside did."""
+    """The person or external program that made the move, if any."""
     claim_version: int | None
     run_id: str | None
     root_id: str | None
@@ -48,29 +48,29 @@ class Event(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class EventPage(ApiRecord):
-    """Events in the order of seq."""
+    """Events, ordered by seq."""
 
     events: list[Event]
     next_after: int
     """Pass it as `after_seq` for the next page."""
     resume_after: int
-    """Pass it as `after_seq` later to miss nothing: what is on its way may still come before `next_after`."""
+    """Pass it as `after_seq` later to miss nothing: uncommitted events may still appear before `next_after`."""
     more: bool
-    """Whether there is more now. A page looks through 10,000 moves at most, so it may be empty and not the last."""
+    """Whether more events exist now. A page scans at most 10,000 moves, so it can be empty without being the last."""
 
 
 class EventsApi(Protocol):
-    """What happened."""
+    """The log of all moves."""
 
     @contract.get("/events")
     async def list(
         self,
         *,
-        after_seq: Annotated[int | None, Doc("After the event of this number; without it, the last ones", 0)] = None,
+        after_seq: Annotated[int | None, Doc("Events after this number; default: the latest events", 0)] = None,
         limit: Annotated[int, Doc("Page size, up to 1000", 100)] = 100,
         **which: Unpack[EventConditions],
     ) -> EventPage:
-        """What happened after an event, or last. To follow what happens, use `/v1/events/stream`."""
+        """Events after a number, or the latest ones. Use `/v1/events/stream` to follow new events."""
 
     def follow(self, *, after_seq: int | None = None, **which: Unpack[EventConditions]) -> AsyncGenerator[Event, None]:
-        """Events as they happen, each once, from now on or after the event of a number; goes on until it is closed."""
+        """Yield new events, each once, from now on or after a number, until the generator is closed."""

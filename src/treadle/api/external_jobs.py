@@ -1,4 +1,4 @@
-"""Outside jobs: work in outside services that tasks wait for; look, poll now, cancel, and make the records again."""
+"""External jobs: work in external services that tasks wait for; list, poll now, cancel, and rebuild records."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
-JobId = Annotated[str, Doc("The job's id, or that of its task", "01935b8e-7c3a-7000-8000-000000000000")]
+JobId = Annotated[str, Doc("The job's id, or the id of its task", "01935b8e-7c3a-7000-8000-000000000000")]
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalJob(ApiRecord):
-    """A job in an outside service, as its events tell of it."""
+    """A job in an external service, projected from its events."""
 
     id: str
     state: str
-    """The task's: `awaiting_external`, or how it ended: `completed`, `failed` or `canceled`."""
+    """State of the task: `awaiting_external`, `completed`, `failed` or `canceled`."""
     run_id: str | None
     render_job_id: str
     """The task that waits for it."""
@@ -30,25 +30,25 @@ class ExternalJob(ApiRecord):
     specialist_ref: str
     scope: str | None
     external_job_id: str
-    """The service's name of the job."""
+    """The service's id of the job."""
     polling_interval_seconds: float
     progress_hint: str | None
-    """What the service said last, for people."""
+    """The service's last progress message."""
     progress: float | None
     """A fraction from 0 to 1."""
     dispatched_at: Instant
     last_polled_at: Instant | None
     completed_at: Instant | None
     due_at: Instant | None
-    """The next poll."""
+    """Time of the next poll."""
     deadline_at: Instant | None
     render_event_object_id: str | None
-    """What it produced."""
+    """The produced object."""
     failure_detail: str | None
     error_code: str | None
     polls: int
     raised: int
-    """Polls that raised."""
+    """Number of polls that raised."""
     raised_in_row: int
     last_error: str | None
 
@@ -60,7 +60,7 @@ class ExternalJobEvent(ApiRecord):
     kind: str
     """`external_production_dispatched`, `external_production_polled` or `external_production_resolved`."""
     number: int
-    """Polls so far."""
+    """Number of the poll."""
     at: Instant
     payload: dict[str, Json]
 
@@ -70,9 +70,9 @@ class ExternalJobDetail(ExternalJob):
     """Everything about one job."""
 
     events: list[ExternalJobEvent]
-    """The dispatch, the last 16 polls, the end."""
+    """The dispatch, the last 16 polls, and the end."""
     why: Why
-    """Why its task is where it is."""
+    """The reason for its task's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class ExternalJobPage(ApiRecord):
 
     jobs: list[ExternalJob]
     next_before: str | None
-    """Pass it as `before` for the next page; null on the last one."""
+    """Pass it as `before` for the next page; null on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,42 +90,42 @@ class ExternalJobsRebuilt(ApiRecord):
 
     records: int
     changed: int
-    """Those that were not as their events say, and are now."""
+    """Records that differed from their events and were rebuilt."""
     next_before: str | None
-    """Pass it as `before` to go on; null at the end."""
+    """Pass it as `before` to continue; null at the end."""
 
 
 class ExternalJobsApi(Protocol):
-    """Jobs in outside services."""
+    """Jobs in external services."""
 
     @contract.get("/external-jobs")
     async def list(
         self,
         *,
-        every: Annotated[bool, Doc("Those that have ended too")] = False,
-        run_id: Annotated[str | None, Doc("Only of this run")] = None,
-        limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
-        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
+        every: Annotated[bool, Doc("Include ended ones")] = False,
+        run_id: Annotated[str | None, Doc("Only this run")] = None,
+        limit: Annotated[int, Doc("Page size, up to 1000", 50)] = 50,
+        before: Annotated[str | None, Doc("`next_before` of the previous page")] = None,
     ) -> ExternalJobPage:
-        """Jobs that outside services work on, newest first."""
+        """Running external jobs, newest first."""
 
     @contract.post("/external-jobs/rebuild", Scope.ADMIN)
     async def rebuild(
         self,
         *,
-        limit: Annotated[int, Doc("So many records at a time, up to 1000", 500)] = 500,
-        before: Annotated[str | None, Doc("The `next_before` of the answer before")] = None,
+        limit: Annotated[int, Doc("Records per call, up to 1000", 500)] = 500,
+        before: Annotated[str | None, Doc("`next_before` of the previous response")] = None,
     ) -> ExternalJobsRebuilt:
-        """Make records of jobs from their events again, a page at a time."""
+        """Rebuild records of jobs from their events, one page per call."""
 
     @contract.get("/external-jobs/{job_id}")
     async def get(self, job_id: JobId) -> ExternalJobDetail:
-        """Everything about one job: its record, the events that are kept, and what it waits for."""
+        """One job: its record, its kept events, and the reason for its state."""
 
     @contract.post("/external-jobs/{job_id}/poll", Scope.OPERATE)
     async def poll_now(self, job_id: JobId) -> ExternalJob:
-        """Make the job due now, whatever its interval says; a worker polls it."""
+        """Make the job due now, regardless of its interval; a worker polls it."""
 
     @contract.post("/external-jobs/{job_id}/cancel", Scope.OPERATE)
-    async def cancel(self, job_id: JobId, *, reason: Annotated[str | None, Doc("Kept with the task")] = None) -> ExternalJob:
-        """End the task, and have the service told that the job is not wanted any more."""
+    async def cancel(self, job_id: JobId, *, reason: Annotated[str | None, Doc("Stored with the task")] = None) -> ExternalJob:
+        """Cancel the task and tell the service to cancel the job."""

@@ -1,4 +1,4 @@
-"""Flows: AFL sources that are compiled together, and published under names, version by version."""
+"""Flows: AFL sources that are compiled together and published under a name, in versions."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class SourceText(ApiRecord):
     """One AFL source."""
 
     name: str
-    """What diagnostics call it; usually a file's name."""
+    """Its name in diagnostics; usually a file name."""
     text: str
 
 
 FlowName = Annotated[str, Doc("The flow's name, or its digest", "shop")]
 Sources = Annotated[
     Sequence[SourceText],
-    Doc("AFL, compiled together; up to 512 Ki characters in all", [{"name": "shop.afl", "text": "namespace shop {}"}]),
+    Doc("AFL sources, compiled together; up to 512 Ki characters in total", [{"name": "shop.afl", "text": "namespace shop {}"}]),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class FlowDiagnostic(ApiRecord):
-    """Something about AFL sources; lines and columns count from 1, the end is exclusive."""
+    """A diagnostic about AFL sources; lines and columns count from 1, the end is exclusive."""
 
     rule: str
-    """Stable."""
+    """A stable code."""
     severity: str
     """`error` or `warning`."""
     source: str
@@ -44,38 +44,38 @@ class FlowDiagnostic(ApiRecord):
     end_column: int
     message: str
     valid: list[str]
-    """What would be valid there."""
+    """Valid alternatives at that place."""
     suggestion: str | None
     help: str | None
     rendered: str
-    """All of it in a few lines of text, with the line itself."""
+    """The diagnostic as text, with the source line."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowChecked(ApiRecord):
-    """Whether sources are a program."""
+    """The result of a check of sources."""
 
     valid: bool
     digest: str | None
-    """Equal for sources that mean the same; null if they are not valid."""
+    """Equal for sources with the same meaning; null if they are invalid."""
     diagnostics: list[FlowDiagnostic]
-    """Errors and warnings, in the order of the sources."""
+    """Errors and warnings, in source order."""
     workflows: list[str]
     event_facets: list[str]
-    """The handlers that it needs."""
+    """Handlers that the flow needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowCompiled(FlowChecked):
-    """What sources compile to."""
+    """The result of compiling sources."""
 
     program: Json
-    """Null if they are not valid."""
+    """Null if the sources are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormattedSource(ApiRecord):
-    """A source in the one layout."""
+    """A formatted source."""
 
     name: str
     text: str
@@ -84,7 +84,7 @@ class FormattedSource(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class FlowFormatted(ApiRecord):
-    """Sources in the one layout; those with syntax errors are not among them."""
+    """Formatted sources, without those that have syntax errors."""
 
     valid: bool
     sources: list[FormattedSource]
@@ -93,12 +93,12 @@ class FlowFormatted(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class FlowVersion(ApiRecord):
-    """A flow that is published under a name; versions count from 1."""
+    """A published version of a flow; versions count from 1."""
 
     name: str
     version: int
     flow_id: str
-    """The digest of what it means."""
+    """Digest of the flow's meaning."""
     actor: str | None
     published_at: Instant
 
@@ -116,18 +116,18 @@ class FlowParam(ApiRecord):
 
     name: str
     type: str
-    """As it is written in AFL: `String`, `Long`, `Int`, `Double`, `Boolean`, `Json`, a schema, or a list of these: `[Order]`."""
+    """The type as written in AFL: `String`, `Long`, `Int`, `Double`, `Boolean`, `Json`, a schema, or a list such as `[Order]`."""
     required: bool
     default: Json
-    """Null where there is none, or where it is worked out when the run starts."""
+    """Null if there is none, or if it is computed when the run starts."""
     computed: bool
-    """Whether the default is worked out when the run starts."""
+    """Whether the default is computed when the run starts."""
     doc: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class FlowReturn(ApiRecord):
-    """What a workflow comes to."""
+    """An output of a workflow."""
 
     name: str
     type: str
@@ -136,7 +136,7 @@ class FlowReturn(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class FlowSchema(ApiRecord):
-    """What a value of that type is made of."""
+    """A schema and its fields."""
 
     name: str
     fields: list[FlowParam]
@@ -145,50 +145,50 @@ class FlowSchema(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class WorkflowSignature(ApiRecord):
-    """What a workflow takes and returns: enough for a form to start it."""
+    """Parameters and outputs of a workflow, sufficient for a start form."""
 
     name: str
-    """Qualified."""
+    """Qualified name."""
     params: list[FlowParam]
     returns: list[FlowReturn]
     schemas: list[FlowSchema]
-    """Those that its parameters are made of."""
+    """Schemas used by its parameters."""
     open: bool
-    """Whether it takes inputs that are no parameters too: its script reads them."""
+    """Whether its script accepts inputs that are not parameters."""
     doc: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class FlowDetail(ApiRecord):
-    """A flow: what it was compiled from, and what it offers."""
+    """A flow: its sources and workflows."""
 
     id: str
-    """The digest of what it means."""
+    """Digest of the flow's meaning."""
     created_at: Instant
     versions: list[FlowVersion]
-    """Of the name that it was asked for by, newest first; none if that was its digest."""
+    """Versions of the requested name, newest first; empty if it was requested by digest."""
     workflows: list[WorkflowSignature]
     event_facets: list[str]
-    """The handlers that it needs."""
+    """Handlers that the flow needs."""
     sources: list[SourceText]
 
 
 @dataclass(frozen=True, slots=True)
 class FlowNode(ApiRecord):
-    """A statement, or a workflow itself."""
+    """A statement or a workflow."""
 
     id: str
     label: str
     kind: str
     """`workflow`, `facet`, `event`, `schema`, `external`, `yield`, `script` or `sys`."""
     group: str | None
-    """The block that holds it."""
+    """The block that contains it."""
     mermaid_id: str
-    """What the Mermaid text calls it."""
+    """Its id in the Mermaid text."""
     states: dict[str, int]
-    """Of a run: how many of its steps are in which state."""
+    """For a run: number of its steps by state."""
     source: str | None
-    """The source that it stands in, and from which line to which."""
+    """The source that contains it, with first and last line."""
     line: int | None
     end_line: int | None
 
@@ -204,27 +204,27 @@ class FlowEdge(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class FlowBlock(ApiRecord):
-    """A block, and the one around it."""
+    """A block and its enclosing block."""
 
     id: str
     label: str
     parent: str | None
     mermaid_id: str
     states: dict[str, int]
-    """Of a run: how many of its blocks are in which state."""
+    """For a run: number of its blocks by state."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowGraph(ApiRecord):
-    """Steps of workflows and what they wait for."""
+    """Steps of workflows and their dependencies."""
 
     nodes: list[FlowNode]
     edges: list[FlowEdge]
     groups: list[FlowBlock]
     mermaid: str
-    """The same as a Mermaid flowchart."""
+    """The graph as a Mermaid flowchart."""
     dot: str
-    """The same for Graphviz."""
+    """The graph for Graphviz."""
 
 
 class FlowsApi(Protocol):
@@ -232,50 +232,52 @@ class FlowsApi(Protocol):
 
     @contract.get("/flows")
     async def list(
-        self, *, name: Annotated[str | None, Doc("All versions of this flow; null: the newest of each", "shop")] = None
+        self,
+        *,
+        name: Annotated[str | None, Doc("All versions of this flow; null: the newest version of every flow", "shop")] = None,
     ) -> FlowList:
-        """What is published."""
+        """Published flows."""
 
     @contract.post("/flows/validate", Scope.READ)
     async def validate(self, sources: Sources) -> FlowChecked:
-        """Whether sources are a program; what is wrong with them is the answer, and no error."""
+        """Check sources; diagnostics are part of the response, not an error."""
 
     @contract.post("/flows/compile", Scope.READ)
     async def compile(self, sources: Sources) -> FlowCompiled:
-        """What sources compile to; what is wrong with them is the answer, and no error."""
+        """Compile sources; diagnostics are part of the response, not an error."""
 
     @contract.post("/flows/format", Scope.READ)
     async def format(self, sources: Sources) -> FlowFormatted:
-        """Sources in the one layout; comments stay, meaning too."""
+        """Format sources; comments and meaning are preserved."""
 
     @contract.post("/flows/graph", Scope.READ)
     async def draw(
         self,
         sources: Sources,
         *,
-        workflow: Annotated[str | None, Doc("Only this one; null: all workflows", "shop.Checkout")] = None,
+        workflow: Annotated[str | None, Doc("Only this workflow; null: all", "shop.Checkout")] = None,
     ) -> FlowGraph:
-        """The graph of sources that are not published."""
+        """The graph of unpublished sources."""
 
     @contract.get("/flows/{name}")
     async def get(
-        self, name: FlowName, *, version: Annotated[int | None, Doc("This version; null: the newest", 1)] = None
+        self, name: FlowName, *, version: Annotated[int | None, Doc("The version; null: the newest", 1)] = None
     ) -> FlowDetail:
-        """What a flow offers: its workflows, what they take and return, the handlers it needs, and its sources."""
+        """A flow: its workflows with parameters and outputs, the handlers it needs, and its sources."""
 
     @contract.get("/flows/{name}/graph")
     async def graph(
         self,
         name: FlowName,
         *,
-        version: Annotated[int | None, Doc("This version; null: the newest", 1)] = None,
-        workflow: Annotated[str | None, Doc("Only this one; null: all workflows", "shop.Checkout")] = None,
+        version: Annotated[int | None, Doc("The version; null: the newest", 1)] = None,
+        workflow: Annotated[str | None, Doc("Only this workflow; null: all", "shop.Checkout")] = None,
     ) -> FlowGraph:
         """The graph of a flow."""
 
     @contract.post("/flows/{name}/versions", Scope.OPERATE, status=201, creates=True)
-    async def publish(self, name: Annotated[str, Doc("The name to publish under", "shop")], sources: Sources) -> FlowVersion:
-        """Store a flow as the next version of a name; runs in flight keep theirs, and the same flow twice is one version."""
+    async def publish(self, name: Annotated[str, Doc("The name of the flow", "shop")], sources: Sources) -> FlowVersion:
+        """Publish a flow as the next version of a name; publishing it again adds no version. Live runs keep their version."""
 
     @contract.get("/runs/{run_id}/graph", lists=True)
     async def run_graph(self, run_id: Annotated[str, Doc("The run's id", "01935b8e-7c3a-7000-8000-000000000000")]) -> FlowGraph:

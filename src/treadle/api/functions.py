@@ -1,4 +1,4 @@
-"""Durable functions: what is known, started and adopted."""
+"""Durable functions: list, start, and move runs to another version."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Function(ApiRecord):
     name: str
     version: int
     servers: int
-    """Live servers that have it."""
+    """Live servers that have this version."""
     runs: int
-    """Runs of it that go on."""
+    """Live runs of this version."""
     task_lists: list[str]
-    """Where runs of it were started."""
+    """Task lists in which its runs were started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class FunctionList(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class RunAdopted(Run):
-    """A run that another version of its function goes on with."""
+    """A run that continues with another version of its function."""
 
     servers: int
     """Live servers that have that version; with none, the run waits."""
@@ -47,22 +47,22 @@ class FunctionsApi(Protocol):
 
     @contract.get("/functions")
     async def list(self) -> FunctionList:
-        """The functions that are known, by version: how many live servers have them, and how many of their runs go on."""
+        """Known functions by version, with the number of live servers and live runs of each."""
 
     @contract.post("/functions/runs", Scope.WORK, status=201, lists=True, creates=True)
     async def start(
         self,
         name: Annotated[str, Doc("The function's name", "order")],
-        payload: Annotated[dict[str, Json] | None, Doc("What it is given", {"id": 12})] = None,
+        payload: Annotated[dict[str, Json] | None, Doc("Input of the function", {"id": 12})] = None,
         *,
-        version: Annotated[int | None, Doc("That version; null: the newest that is known", 1)] = None,
-        idempotency_key: Annotated[str | None, Doc("Stands for the run that it is first given with")] = None,
-        task_list: Annotated[str, Doc("The task list that workers choose")] = DEFAULT_LIST,
-        priority: Annotated[int, Doc("Smaller runs first")] = 0,
-        trace_id: Annotated[str | None, Doc("What it belongs to, carried unchanged by everything that follows")] = None,
+        version: Annotated[int | None, Doc("The version; null: the newest known", 1)] = None,
+        idempotency_key: Annotated[str | None, Doc("A repeated start with this key returns the first run")] = None,
+        task_list: Annotated[str, Doc("The task list that workers select tasks from")] = DEFAULT_LIST,
+        priority: Annotated[int, Doc("Smaller numbers run first")] = 0,
+        trace_id: Annotated[str | None, Doc("Trace id, inherited unchanged by all work that follows from it")] = None,
     ) -> RunStarted:
-        """Start a durable function; when this answers, its run is durable."""
+        """Start a durable function; when this returns, its run is durable."""
 
     @contract.post("/runs/{run_id}/adopt", Scope.OPERATE)
-    async def adopt(self, run_id: RunId, version: Annotated[int, Doc("The version that is to go on with it", 2)]) -> RunAdopted:
-        """Let another version of its function go on with a run: you say that its code fits what the run has recorded."""
+    async def adopt(self, run_id: RunId, version: Annotated[int, Doc("The version that continues the run", 2)]) -> RunAdopted:
+        """Continue a run with another version of its function. The caller asserts that its code fits the recorded history."""

@@ -1,4 +1,4 @@
-"""Handler registrations: which function of which module handles the tasks of a facet, for runners that load it themselves."""
+"""Handler registrations: the function and module that handle the tasks of a facet, for runners that load handlers themselves."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Handler(ApiRecord):
     module_uri: str
     """`package.module`, or `file:///path/to/module.py`."""
     entrypoint: str
-    """The function in it."""
+    """The function in the module."""
     version: str
     checksum: str
-    """Changing it makes runners load the module anew."""
+    """A change makes runners reload the module."""
     timeout_ms: int
     requirements: list[str]
     metadata: dict[str, Json]
-    """What the function is given beside the payload."""
+    """Data passed to the function in addition to the payload."""
     missing_requirements: list[str]
-    """Those that are not met where this was answered."""
+    """Requirements that are not met on the responding server."""
     missing_module: str | None
-    """Why the module cannot be found where this was answered; null: it is there."""
+    """Why the responding server cannot find the module; null: it can."""
     created_at: Instant
     updated_at: Instant
 
@@ -51,30 +51,30 @@ class HandlerList(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class HandlerRemoved(ApiRecord):
-    """A registration that is gone."""
+    """A removed registration."""
 
     removed: str
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerTrial(ApiRecord):
-    """What a trial came to: a result, or what a task would fail with."""
+    """The result of a trial, or the error that a task would fail with."""
 
     result: dict[str, Json] | None
     error_code: str | None
-    """`import_failed`, `entrypoint_missing`, `handler_error`, `timeout`, or the handler's own; null: it succeeded."""
+    """`import_failed`, `entrypoint_missing`, `handler_error`, `timeout`, or the handler's own code; null: it succeeded."""
     error: str | None
     output: str
-    """What it printed, the end of it."""
+    """The end of its output."""
     missing_requirements: list[str]
 
 
 class HandlersApi(Protocol):
-    """Handler registrations. What loads code needs the scope `admin`."""
+    """Handler registrations. Calls that load code need the scope `admin`."""
 
     @contract.get("/handlers")
     async def list(self) -> HandlerList:
-        """The registrations, and what of their requirements is missing where this is answered."""
+        """Registrations, with the requirements that are missing on the responding server."""
 
     @contract.get("/handlers/{facet_name}")
     async def get(self, facet_name: FacetName) -> Handler:
@@ -86,16 +86,16 @@ class HandlersApi(Protocol):
         facet_name: FacetName,
         module_uri: Annotated[str, Doc(_MODULE, "handlers.billing")],
         *,
-        entrypoint: Annotated[str, Doc("The function in it")] = "handle",
+        entrypoint: Annotated[str, Doc("The function in the module")] = "handle",
         version: Annotated[str, Doc("For people")] = "1.0.0",
-        checksum: Annotated[str, Doc("Changing it makes runners load the module anew")] = "",
-        timeout: Annotated[float, Doc("Longest time for one attempt in seconds, up to a day", 30)] = 30.0,
-        requirements: Annotated[Sequence[str], Doc("As pip has them", ["requests>=2.31"])] = (),
-        metadata: Annotated[dict[str, Json] | None, Doc("What the function is given beside the payload")] = None,
+        checksum: Annotated[str, Doc("A change makes runners reload the module")] = "",
+        timeout: Annotated[float, Doc("Longest time for one attempt in seconds, up to one day", 30)] = 30.0,
+        requirements: Annotated[Sequence[str], Doc("Requirements in pip syntax", ["requests>=2.31"])] = (),
+        metadata: Annotated[dict[str, Json] | None, Doc("Data passed to the function in addition to the payload")] = None,
     ) -> Handler:
-        """Register a handler, or replace the facet's; running runners see it with their next refresh.
+        """Register a handler, or replace the facet's handler; runners see it with their next refresh.
 
-        A module that is not there yet is looked for when a task comes; one outside the allowed folders is refused.
+        A missing module is looked up again when a task arrives; a module outside the allowed folders is refused.
         """
 
     @contract.post("/handlers/{facet_name}", Scope.ADMIN)
@@ -103,29 +103,29 @@ class HandlersApi(Protocol):
         self,
         facet_name: FacetName,
         *,
-        module_uri: Annotated[str | None, Doc(f"{_MODULE}; null: as it was")] = None,
-        entrypoint: Annotated[str | None, Doc("The function in it; null: as it was")] = None,
-        version: Annotated[str | None, Doc("For people; null: as it was")] = None,
-        checksum: Annotated[str | None, Doc("Changing it makes runners load the module anew; null: as it was")] = None,
-        timeout: Annotated[float | None, Doc("Longest time for one attempt in seconds; null: as it was")] = None,
-        requirements: Annotated[Sequence[str] | None, Doc("As pip has them; null: as they were")] = None,
-        metadata: Annotated[dict[str, Json] | None, Doc("In place of what it was; null: as it was")] = None,
+        module_uri: Annotated[str | None, Doc(f"{_MODULE}; null: unchanged")] = None,
+        entrypoint: Annotated[str | None, Doc("The function in the module; null: unchanged")] = None,
+        version: Annotated[str | None, Doc("For people; null: unchanged")] = None,
+        checksum: Annotated[str | None, Doc("A change makes runners reload the module; null: unchanged")] = None,
+        timeout: Annotated[float | None, Doc("Longest time for one attempt in seconds; null: unchanged")] = None,
+        requirements: Annotated[Sequence[str] | None, Doc("Requirements in pip syntax; null: unchanged")] = None,
+        metadata: Annotated[dict[str, Json] | None, Doc("Replaces the metadata; null: unchanged")] = None,
     ) -> Handler:
-        """Change what is given of a registration."""
+        """Edit a registration."""
 
     @contract.delete("/handlers/{facet_name}", Scope.ADMIN)
     async def remove(self, facet_name: FacetName) -> HandlerRemoved:
-        """Remove a registration; tasks of the facet wait until there is another."""
+        """Remove a registration; tasks of the facet wait until another is registered."""
 
     @contract.post("/handlers/{facet_name}/test", Scope.ADMIN)
     async def test(
         self,
         facet_name: FacetName,
-        payload: Annotated[dict[str, Json] | None, Doc("What the handler is given", {"amount": 12})] = None,
+        payload: Annotated[dict[str, Json] | None, Doc("Input of the handler", {"amount": 12})] = None,
         *,
-        wait_for: Annotated[float, Doc("Stop it after so many seconds, up to 60", 30)] = WAIT_LIMIT,
+        wait_for: Annotated[float, Doc("Stop it after this many seconds, up to 60", 30)] = WAIT_LIMIT,
     ) -> HandlerTrial:
-        """Load a registered handler where this is answered and call it with a payload; nothing is stored.
+        """Load a registered handler on the responding server and call it with a payload; nothing is stored.
 
-        It runs in a process of its own, from the allowed folders alone, and with what it does to the world: it is no simulation.
+        It runs in a separate process and from the allowed folders only. It is not a simulation: the handler's side effects happen.
         """

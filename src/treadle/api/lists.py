@@ -1,4 +1,4 @@
-"""Task lists: what is in their lanes, and what holds work back: pausing, draining, policies, limits, rates and caps."""
+"""Task lists: their lanes, and everything that holds work back: pausing, draining, policies, limits, rates and caps."""
 
 from __future__ import annotations
 
@@ -17,54 +17,54 @@ HandlerName = Annotated[str, Doc("The handler's name", "billing.Charge")]
 
 @dataclass(frozen=True, slots=True)
 class LaneShown(ApiRecord):
-    """The tasks of one kind and name in a list: how many there are, and what was said about them."""
+    """The tasks of one kind and name in a list: counts and settings."""
 
     kind: str
     name: str
     ready: int
     running: int
     waiting: int
-    """Those that sleep: a delay, a backoff, a poll, an approval."""
+    """Waiting for a delay, a backoff, a poll or an approval."""
     held: int
-    """Those that a pause or a limit holds back."""
+    """Held back by a pause or a limit."""
     oldest_due_at: Instant | None
-    """Since when the longest ready one is due."""
+    """Due time of the oldest ready task."""
     rate: float | None
-    """Tasks that may be taken in a second."""
+    """Maximum tasks started per second."""
     burst: int | None
-    """Tasks that may be taken at once after a quiet time."""
+    """Maximum burst size."""
     backlog_limit: int | None
-    """New tasks are refused over so many ready ones."""
+    """New tasks are refused while this many are ready."""
     limit_key: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskListShown(ApiRecord):
-    """A task list, what was said about it, and its lanes."""
+    """A task list, its settings and its lanes."""
 
     task_list: str
     namespace: str
     paused: bool
-    """Nothing of it is taken; what runs goes on."""
+    """Workers take no tasks from it; running tasks continue."""
     accepting: bool
-    """False while it drains: it takes no new work."""
+    """False while it drains: it accepts no new tasks."""
     no_handler: str
-    """What becomes of tasks of a name that no live server serves: they `wait`, or `ignore` ends them as ignored."""
+    """Policy for tasks that no live server has a handler for: they `wait`, or `ignore` ends them as ignored."""
     lanes: list[LaneShown]
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLimit(ApiRecord):
-    """A limit on a key, and how it stands."""
+    """A concurrency limit of a key, and its usage."""
 
     key: str
-    """One that begins with `handler:` is that of a handler's tasks without a key of their own."""
+    """A key that begins with `handler:` limits a handler's tasks that have no key of their own."""
     max_running: int
     by_operator: bool
-    """Then what callers of `enqueue` say does not change it."""
+    """Whether an operator set it; then callers of `enqueue` cannot change it."""
     admitted: int
     waiting: int
-    """Tasks that would be ready but for the limit."""
+    """Ready tasks that the limit holds back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,38 +76,38 @@ class TaskLists(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits(ApiRecord):
-    """All limits on keys."""
+    """All concurrency limits."""
 
     limits: list[KeyLimit]
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredWorkers(ApiRecord):
-    """How many workers a list could use, and what that was made from; durations are milliseconds."""
+    """The recommended number of workers of a list, and its basis; durations are milliseconds."""
 
     task_list: str
     name: str | None
     desired: int
     workers: int
-    """Live servers that serve it now."""
+    """Live servers that serve it."""
     concurrency: int
-    """Slots of one worker."""
+    """Concurrency of one worker."""
     ready: int
     running: int
     oldest_for: int
     service_for: float | None
-    """How long a task takes; null: none has ended lately."""
+    """Average duration of a task; null: none has ended recently."""
     target_for: int
     text: str
     """The reason, in one line."""
 
 
 class ListsApi(Protocol):
-    """Task lists, and what holds their work back."""
+    """Task lists and everything that holds their work back."""
 
     @contract.get("/lists", lists=True)
     async def list(self) -> TaskLists:
-        """All task lists with their lanes; with a token that is restricted to some, those."""
+        """All task lists with their lanes; only the allowed ones for a token that is restricted to task lists."""
 
     @contract.get("/lists/{task_list}", lists=True)
     async def get(self, task_list: ListName) -> TaskListShown:
@@ -115,74 +115,76 @@ class ListsApi(Protocol):
 
     @contract.post("/lists/{task_list}/pause", Scope.OPERATE, lists=True)
     async def pause(self, task_list: ListName) -> TaskListShown:
-        """Take nothing more from a list; what runs goes on."""
+        """Stop taking tasks from a list; running tasks continue."""
 
     @contract.post("/lists/{task_list}/resume", Scope.OPERATE, lists=True)
     async def resume(self, task_list: ListName) -> TaskListShown:
-        """Let a paused list go on, and a draining one take new work again."""
+        """Resume a paused list, and make a draining list accept new tasks again."""
 
     @contract.post("/lists/{task_list}/drain", Scope.OPERATE, lists=True)
     async def drain(self, task_list: ListName) -> TaskListShown:
-        """Let a list take no new work; what is there goes on."""
+        """Drain a list: it accepts no new tasks; existing ones continue."""
 
     @contract.put("/lists/{task_list}/policy", Scope.OPERATE, lists=True)
     async def set_policy(
         self, task_list: ListName, no_handler: Annotated[str, Doc("`wait`, or `ignore`, which ends them as ignored", "ignore")]
     ) -> TaskListShown:
-        """Say what becomes of tasks that no live server has a handler for."""
+        """Set the policy for tasks that no live server has a handler for."""
 
     @contract.put("/lists/{task_list}/rates/{name}", Scope.OPERATE, lists=True)
     async def limit_rate(
         self,
         task_list: ListName,
         name: HandlerName,
-        rate: Annotated[float | None, Doc("Tasks a second, from one a day to a million a second; null takes it away", 2.5)],
+        rate: Annotated[
+            float | None, Doc("Tasks per second, from one per day to a million per second; null removes the limit", 2.5)
+        ],
         *,
-        burst: Annotated[int | None, Doc("So many at once after a quiet time; null: what comes in a second")] = None,
+        burst: Annotated[int | None, Doc("Maximum burst size; null: one second's worth of the rate")] = None,
     ) -> TaskListShown:
-        """Take at most so many tasks of a handler a second from a list."""
+        """Limit the number of tasks of a handler that start per second in a list."""
 
     @contract.put("/lists/{task_list}/backlogs/{name}", Scope.OPERATE, lists=True)
     async def limit_backlog(
         self,
         task_list: ListName,
         name: HandlerName,
-        backlog_limit: Annotated[int | None, Doc("At most so many ready ones, from 1; null takes the cap away", 10_000)],
+        backlog_limit: Annotated[int | None, Doc("Maximum number of ready tasks, at least 1; null removes the cap", 10_000)],
     ) -> TaskListShown:
-        """Refuse new tasks of a handler in a list over so many ready ones."""
+        """Refuse new tasks of a handler in a list while this many are ready."""
 
     @contract.get("/lists/{task_list}/desired", lists=True)
     async def desired(
         self,
         task_list: ListName,
         *,
-        name: Annotated[str | None, Doc("Only tasks of this handler")] = None,
+        name: Annotated[str | None, Doc("Only this handler")] = None,
         target: Annotated[float, Doc("Seconds within which a ready task should start", 30)] = TARGET_LATENCY,
-        concurrency: Annotated[int | None, Doc("Tasks that one worker runs at once; null: as those that are there")] = None,
-        least: Annotated[int, Doc("Never fewer")] = 0,
-        most: Annotated[int, Doc("Never more")] = MOST_WORKERS,
+        concurrency: Annotated[int | None, Doc("Concurrency of one worker; null: that of the live workers")] = None,
+        least: Annotated[int, Doc("Minimum number of workers")] = 0,
+        most: Annotated[int, Doc("Maximum number of workers")] = MOST_WORKERS,
     ) -> DesiredWorkers:
-        """How many workers a list could use, from its depth, its age and how long its tasks take."""
+        """The number of workers that a list could use, from its depth, its age and the duration of its tasks."""
 
     @contract.get("/limits", lists=True)
     async def limits(self) -> KeyLimits:
-        """All limits on keys, with how many tasks are admitted and wait.
+        """All concurrency limits, with the number of admitted and waiting tasks.
 
-        They hold across task lists: a token that is restricted to some is shown none.
+        They apply across task lists: a token that is restricted to task lists sees none.
         """
 
     @contract.put("/limits/key", Scope.OPERATE)
     async def limit_key(
         self,
         key: Annotated[str, Doc("The limit key", "customer:42")],
-        max_running: Annotated[int | None, Doc("At most so many run at once, from 1; null takes the limit away", 3)],
+        max_running: Annotated[int | None, Doc("Maximum concurrently running tasks, at least 1; null removes the limit", 3)],
     ) -> KeyLimits:
-        """Limit how many tasks with the key run at once; wins over what `enqueue` says."""
+        """Limit the concurrently running tasks with a key; overrides the limit given to `enqueue`."""
 
     @contract.put("/limits/handler", Scope.OPERATE)
     async def limit_handler(
         self,
         name: HandlerName,
-        max_running: Annotated[int | None, Doc("At most so many run at once, from 1; null takes the limit away", 3)],
+        max_running: Annotated[int | None, Doc("Maximum concurrently running tasks, at least 1; null removes the limit", 3)],
     ) -> KeyLimits:
-        """Limit how many tasks of a handler run at once, in all processes and lists together."""
+        """Limit the concurrently running tasks of a handler, across all processes and lists."""

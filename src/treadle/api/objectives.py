@@ -284,7 +284,7 @@ class ObjectivePage(ApiRecord):
 
     objectives: list[Objective]
     next_before: str | None
-    """Pass it as `before` for the next page; null on the last one."""
+    """Pass it as `before` for the next page; null on the last page."""
 
 
 @dataclass(frozen=True, slots=True)

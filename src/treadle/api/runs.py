@@ -1,4 +1,4 @@
-"""Runs: start, look, wait, tell, and what operators do with one or with many."""
+"""Runs: start, read, wait, signal, and operate on one or many."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from treadle.model.values import Json
 
 RunId = Annotated[str, Doc("The run's id", "01935b8e-7c3a-7000-8000-000000000000")]
 StepName = Annotated[str, Doc("A step's id, or its path: Checkout.orders[3].pay", "Checkout.pay")]
-Inputs = Annotated[dict[str, Json] | None, Doc("What the workflow is given", {"order": 12})]
+Inputs = Annotated[dict[str, Json] | None, Doc("Inputs of the workflow", {"order": 12})]
 RunAction = Literal["pause", "resume", "cancel", "retry"]
 
 
@@ -35,18 +35,18 @@ class Run(ApiRecord):
     """`pending`, `running`, `paused`, `completed`, `failed` or `canceled`."""
     namespace: str
     flow_id: str
-    """The digest of the flow that it is pinned to; of a function its name and version."""
+    """Digest of the flow that it is pinned to; for a function, its name and version."""
     task_list: str
     priority: int
     version: int
-    """Rises with every commit that advances it."""
+    """Increases with every commit that advances the run."""
     steps: int
-    """How many steps and blocks it has so far."""
+    """Number of steps and blocks so far."""
     error: Json
     failed_step_id: str | None
     idempotency_key: str | None
     parent_id: str | None
-    """The run that it was forked from, rerun for or started by."""
+    """The run from which it was forked, rerun or started."""
     root_id: str
     trace_id: str | None
     created_at: Instant
@@ -59,21 +59,21 @@ class RunPage(ApiRecord):
 
     runs: list[Run]
     next_before: str | None
-    """Pass it as `before` for the next page; null on the last one."""
+    """Pass it as `before` for the next page; null on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunCounts(ApiRecord):
-    """How many runs fit."""
+    """Number of matching runs."""
 
     counts: dict[str, int]
-    """By state, every state among them."""
+    """By state, including states without runs."""
     total: int
 
 
 @dataclass(frozen=True, slots=True)
 class UsageSums(ApiRecord):
-    """Sums over requests to models; money in millionths of a dollar."""
+    """Sums over model requests; money in millionths of a dollar."""
 
     requests: int
     input_tokens: int
@@ -82,12 +82,12 @@ class UsageSums(ApiRecord):
     cache_read_tokens: int
     cost_micros: int
     unsettled: int
-    """Requests whose end nobody saw: counted with all that was set aside for them."""
+    """Requests whose end was not recorded; counted with their full reservation."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRequest(ApiRecord):
-    """One request to a model; money in millionths of a dollar."""
+    """One model request; money in millionths of a dollar."""
 
     id: str
     run_id: str
@@ -97,7 +97,7 @@ class UsageRequest(ApiRecord):
     request_no: int
     model: str
     state: str
-    """`reserved` while it is on its way, then `settled`."""
+    """`reserved` while it is in progress, then `settled`."""
     reserved_micros: int
     cost_micros: int
     input_tokens: int
@@ -112,18 +112,18 @@ class UsageRequest(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class RunUsage(ApiRecord):
-    """What a run spent on models, and what it may; money in millionths of a dollar."""
+    """Cost of a run's model requests, and its budget; money in millionths of a dollar."""
 
     run_id: str
     budget_micros: int | None
     total: UsageSums
     requests: list[UsageRequest]
-    """The oldest first."""
+    """Oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunDetail(Run):
-    """One run with its values, and why it is where it is; its steps are in a list of their own."""
+    """One run with its values and the reason for its state; its steps are a separate list."""
 
     inputs: Json
     outputs: Json
@@ -131,40 +131,40 @@ class RunDetail(Run):
     why: Why
     usage: UsageSums
     budget_micros: int | None
-    """What it may spend on models; null: no limit."""
+    """Budget for model requests; null: no limit."""
     awaited_signals: list[str]
-    """Names of the signals that its function waits for now."""
+    """Names of the signals that its function currently waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarted(Run):
-    """A run that is durable now."""
+    """A durable run."""
 
     created: bool
-    """False: a run had that idempotency key already, and this is that one."""
+    """False: a run with this idempotency key already existed; this is that run."""
     missing_handlers: list[str]
-    """Handlers that it will need and no live worker of its task list has: it will wait there."""
+    """Needed handlers that no live worker of its task list has: the run will wait for them."""
     workers: int
     """Live workers of its task list."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutputs(ApiRecord):
-    """What a run came to; `outputs` only where it completed, `error` only where it failed or was canceled."""
+    """The result of a run: `outputs` if it completed, `error` if it failed or was canceled."""
 
     id: str
     workflow: str
     state: str
     finished: bool
-    """False: it has not ended within the time that was waited."""
+    """False: it has not ended within the waiting time."""
     ended_as: str
-    """The run that ended: another one where a function went on as a new run."""
+    """The run that ended; another id if a function continued as a new run."""
     outputs: Json
-    """By name; what a function returned is `result`."""
+    """Outputs by name; a function's return value is `result`."""
     error: Json
     failed_step_id: str | None
     why: str
-    """One line."""
+    """The reason for its state, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +177,10 @@ class RunMoves(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class RunLine(Line):
-    """A line that the flow, a handler or an agent wrote about a run."""
+    """A log line of the flow, a handler or an agent of a run."""
 
     number: int
-    """Rises with every line."""
+    """Increases with every line."""
     task_id: str
     step_id: str | None
     path: str | None
@@ -189,33 +189,33 @@ class RunLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class RunLinePage(ApiRecord):
-    """Lines in the order of writing."""
+    """Log lines, in the order of writing."""
 
     run_id: str
     lines: list[RunLine]
     next_before: int | None
-    """Pass it as `before` for the lines before these; null if there are none."""
+    """Pass it as `before` for earlier lines; null if there are none."""
     next_after: int
-    """Pass it as `after` for the lines that come after these."""
+    """Pass it as `after` for later lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignalTold(ApiRecord):
-    """A signal that is kept until the function waits for it."""
+    """A stored signal, kept until the function waits for it."""
 
     run_id: str
     name: str
     told: bool
-    """False: the key stands for a signal that it was told already."""
+    """False: a signal with this key was stored before."""
     awaited: bool
     """Whether the function was waiting for it."""
     awaited_signals: list[str]
-    """The signals that it was waiting for."""
+    """The signals that the function was waiting for."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRefusal(ApiRecord):
-    """A run to which it could not be done."""
+    """A run that refused the action."""
 
     id: str
     code: str
@@ -224,17 +224,17 @@ class RunRefusal(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class RunsActed(ApiRecord):
-    """What was done to a page of runs."""
+    """The result of an action on a page of runs."""
 
     action: str
     dry_run: bool
     matched: int
-    """Runs that fitted when this was asked for, those of this page among them."""
+    """Runs that matched at the time of the call, including those of this page."""
     done: list[str]
-    """Ids."""
+    """Ids of the runs."""
     refused: list[RunRefusal]
     next_before: str | None
-    """Pass it as `before` to go on; null at the end."""
+    """Pass it as `before` to continue; null at the end."""
 
 
 class RunFilter(TypedDict, total=False):
@@ -269,8 +269,8 @@ class RunsApi(Protocol):
         self,
         *,
         state: Annotated[Sequence[str], Doc("Only these states; may be repeated", ["failed"])] = (),
-        limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
-        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
+        limit: Annotated[int, Doc("Page size, up to 1000", 50)] = 50,
+        before: Annotated[str | None, Doc("`next_before` of the previous page")] = None,
         **which: Unpack[RunFilter],
     ) -> RunPage:
         """Runs, newest first."""
@@ -280,121 +280,121 @@ class RunsApi(Protocol):
         self,
         **which: Unpack[RunFilter],
     ) -> RunCounts:
-        """How many runs there are, by state."""
+        """Number of runs, by state."""
 
     @contract.post("/runs", Scope.WORK, status=201, lists=True, creates=True)
     async def start(
         self,
-        flow: Annotated[str, Doc("A published flow's name, or a digest", "shop")],
-        workflow: Annotated[str | None, Doc("Which workflow; may be left out if there is only one", "shop.Checkout")] = None,
+        flow: Annotated[str, Doc("Name or digest of a published flow", "shop")],
+        workflow: Annotated[str | None, Doc("The workflow; optional if the flow has only one", "shop.Checkout")] = None,
         inputs: Inputs = None,
         *,
-        version: Annotated[int | None, Doc("A version of the flow; null: the newest", 1)] = None,
+        version: Annotated[int | None, Doc("Version of the flow; null: the newest", 1)] = None,
         **options: Unpack[RunOptions],
     ) -> RunStarted:
-        """Start a workflow of a published flow; when this answers, it is durable."""
+        """Start a workflow of a published flow; when this returns, the run is durable."""
 
     @contract.post("/runs/from-source", Scope.OPERATE, status=201, lists=True, creates=True)
     async def start_from_source(
         self,
         sources: Sources,
-        workflow: Annotated[str | None, Doc("Which workflow; may be left out if there is only one", "shop.Checkout")] = None,
+        workflow: Annotated[str | None, Doc("The workflow; optional if the flow has only one", "shop.Checkout")] = None,
         inputs: Inputs = None,
         **options: Unpack[RunOptions],
     ) -> RunStarted:
-        """Start a workflow of AFL that is not published; when this answers, the flow and the run are durable."""
+        """Start a workflow of unpublished AFL; when this returns, the flow and the run are durable."""
 
     @contract.post("/runs/bulk", Scope.OPERATE)
     async def bulk(
         self,
-        action: Annotated[RunAction, Doc("What to do", "cancel")],
+        action: Annotated[RunAction, Doc("The action", "cancel")],
         *,
-        dry_run: Annotated[bool, Doc("Do nothing; only say to how many runs it would be done", True)] = False,
-        state: Annotated[Sequence[str], Doc("Only these states, of those from which it is possible")] = (),
-        reason: Annotated[str | None, Doc("Why; kept with runs that are canceled")] = None,
-        limit: Annotated[int, Doc("At most so many runs by this call, up to 1000", 100)] = 100,
-        before: Annotated[str | None, Doc("The `next_before` of the answer before")] = None,
+        dry_run: Annotated[bool, Doc("Return only the number of matching runs; change nothing", True)] = False,
+        state: Annotated[Sequence[str], Doc("Only these states, out of those that allow the action")] = (),
+        reason: Annotated[str | None, Doc("Reason; stored with canceled runs")] = None,
+        limit: Annotated[int, Doc("Maximum number of runs in this call, up to 1000", 100)] = 100,
+        before: Annotated[str | None, Doc("`next_before` of the previous response")] = None,
         **which: Unpack[RunFilter],
     ) -> RunsActed:
-        """Do something to the newest runs that fit; go on with `next_before` until it is null."""
+        """Apply an action to the newest matching runs; continue with `next_before` until it is null."""
 
     @contract.get("/runs/{run_id}", lists=True)
     async def get(self, run_id: RunId) -> RunDetail:
-        """One run: facts, inputs, outputs, what it spent, and why it is where it is."""
+        """One run: its facts, inputs, outputs and cost, and the reason for its state."""
 
     @contract.get("/runs/{run_id}/outputs", lists=True)
     async def outputs(
         self,
         run_id: RunId,
         *,
-        wait_for: Annotated[float, Doc("Wait so many seconds for its end, up to 60", 10)] = 0.0,
+        wait_for: Annotated[float, Doc("Seconds to wait for its end, up to 60", 10)] = 0.0,
     ) -> RunOutputs:
-        """What the run came to; waits for its end if asked to."""
+        """The result of a run; optionally waits for its end."""
 
     @contract.get("/runs/{run_id}/moves", lists=True)
     async def moves(self, run_id: RunId) -> RunMoves:
-        """What happened to the run itself: started, paused, resumed, ended, and by whom; its tasks have moves of their own."""
+        """Moves of the run itself (started, paused, resumed, ended) with their actors; its tasks have moves of their own."""
 
     @contract.get("/runs/{run_id}/logs", lists=True)
     async def logs(
         self,
         run_id: RunId,
         *,
-        limit: Annotated[int, Doc("At most so many, up to 1000", 200)] = 200,
+        limit: Annotated[int, Doc("Page size, up to 1000", 200)] = 200,
         before: Annotated[int | None, Doc("Only lines before this number")] = None,
-        after: Annotated[int | None, Doc("Only lines after this number: those that came since")] = None,
+        after: Annotated[int | None, Doc("Only lines after this number")] = None,
     ) -> RunLinePage:
-        """The last lines about the run, or the first after a number: what the flow, its handlers and agents wrote."""
+        """The latest log lines of a run, or the first ones after a number."""
 
     @contract.get("/runs/{run_id}/tasks", lists=True)
-    async def tasks(self, run_id: RunId, *, limit: Annotated[int, Doc("At most so many, up to 1000", 100)] = 100) -> TaskPage:
-        """Tasks of the run that have not ended, newest first."""
+    async def tasks(self, run_id: RunId, *, limit: Annotated[int, Doc("Page size, up to 1000", 100)] = 100) -> TaskPage:
+        """Live tasks of a run, newest first."""
 
     @contract.get("/runs/{run_id}/usage", lists=True)
     async def usage(self, run_id: RunId) -> RunUsage:
-        """What the run spent on models, request by request, against its budget."""
+        """Model requests of a run with their cost, and the budget."""
 
     @contract.post("/runs/{run_id}/signals", Scope.WORK, lists=True)
     async def signal(
         self,
         run_id: RunId,
-        name: Annotated[str, Doc("The signal's name, as the function waits for it", "approved")],
-        payload: Annotated[Json, Doc("What it is told", {"by": "Ada"})] = None,
+        name: Annotated[str, Doc("The signal's name, as awaited by the function", "approved")],
+        payload: Annotated[Json, Doc("Payload of the signal", {"by": "Ada"})] = None,
         *,
-        idempotency_key: Annotated[str | None, Doc("The same signal with the same key is told once")] = None,
+        idempotency_key: Annotated[str | None, Doc("A repeated signal with this key is stored once")] = None,
     ) -> SignalTold:
-        """Tell a run of a durable function something; it is kept until the function waits for it."""
+        """Send a signal to a run of a durable function; it is kept until the function waits for it."""
 
     @contract.post("/runs/{run_id}/pause", Scope.OPERATE)
     async def pause(self, run_id: RunId) -> Run:
-        """Hold a run: nothing of it is taken from now on; what is being worked on finishes, and counts."""
+        """Pause a run: no further tasks of it start; running tasks finish and count."""
 
     @contract.post("/runs/{run_id}/resume", Scope.OPERATE)
     async def resume(self, run_id: RunId) -> Run:
-        """Let a paused run go on, and repair one that cannot."""
+        """Resume a paused run, and repair one that is stuck."""
 
     @contract.post("/runs/{run_id}/cancel", Scope.OPERATE)
-    async def cancel(self, run_id: RunId, *, reason: Annotated[str | None, Doc("Why; kept with the run")] = None) -> Run:
-        """End a run and all its live tasks now; canceling twice is no error."""
+    async def cancel(self, run_id: RunId, *, reason: Annotated[str | None, Doc("Reason; stored with the run")] = None) -> Run:
+        """Cancel a run and all its live tasks; canceling twice is not an error."""
 
     @contract.post("/runs/{run_id}/retry", Scope.OPERATE)
     async def retry(
         self,
         run_id: RunId,
         *,
-        step: Annotated[str | None, Doc("A failed step's id or path; null: the one that failed the run", "Checkout.pay")] = None,
+        step: Annotated[str | None, Doc("Id or path of a failed step; null: the step that failed the run", "Checkout.pay")] = None,
     ) -> Run:
-        """Do a failed step again, and let the run go on from there; what has completed is not done again."""
+        """Retry a failed step and continue the run; completed steps are not repeated."""
 
     @contract.post("/runs/{run_id}/rerun", Scope.OPERATE, status=201, creates=True)
     async def rerun(
         self,
         run_id: RunId,
         *,
-        inputs: Annotated[dict[str, Json] | None, Doc("Laid over those of the old run", {"order": 13})] = None,
-        lenient: Annotated[bool, Doc("Do not check the inputs against the workflow's parameters")] = False,
+        inputs: Annotated[dict[str, Json] | None, Doc("Override inputs of the old run", {"order": 13})] = None,
+        lenient: Annotated[bool, Doc("Skip the check of the inputs against the workflow's parameters")] = False,
     ) -> RunStarted:
-        """Start the same workflow of the same flow again as a new run."""
+        """Start the same workflow of the same flow as a new run."""
 
     @contract.post("/runs/{run_id}/fork", Scope.OPERATE, status=201, creates=True)
     async def fork(
@@ -402,6 +402,6 @@ class RunsApi(Protocol):
         run_id: RunId,
         step: StepName,
         *,
-        inputs: Annotated[dict[str, Json] | None, Doc("Laid over those of the old run", {"order": 13})] = None,
+        inputs: Annotated[dict[str, Json] | None, Doc("Override inputs of the old run", {"order": 13})] = None,
     ) -> RunStarted:
-        """Start a new run that keeps what was finished without a step, and does that step and the rest again."""
+        """Start a new run that keeps the results that do not depend on a step, and repeats that step and everything after it."""

@@ -1,4 +1,4 @@
-"""Schedules: work that is started by time: create, edit, look, preview, pause, run now, backfill."""
+"""Schedules: work started by time; create, edit, read, preview, pause, run now, backfill."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ScheduleName = Annotated[str, Doc("The schedule's name, or its id", "nightly-rep
 
 @dataclass(frozen=True, slots=True)
 class ScheduleTime(ApiRecord):
-    """When a schedule fires: by a cron line in a zone, every so often, or once. What does not apply is null."""
+    """The times at which a schedule fires: a cron expression, an interval, or once. Fields that do not apply are null."""
 
     cron: str | None = None
     zone: str | None = None
@@ -31,7 +31,7 @@ class ScheduleTime(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class Target(ApiRecord):
-    """What is started."""
+    """The work that is started."""
 
     kind: str
     """`task`, `workflow` or `function`."""
@@ -40,7 +40,7 @@ class Target(ApiRecord):
     version: int | None
     inputs: dict[str, Json]
     given_as: str | None
-    """The field of the inputs that gets the tick or the change; null: none."""
+    """The input field that receives the tick or the change; null: none."""
     task_list: str
     priority: int
     timeout_for: int | None
@@ -48,7 +48,7 @@ class Target(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class CatchUp(ApiRecord):
-    """What becomes of missed ticks."""
+    """Treatment of missed ticks."""
 
     policy: str
     """`skip`, `latest`, `all` or `window`."""
@@ -59,12 +59,12 @@ class CatchUp(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class Firing(ApiRecord):
-    """What became of a tick."""
+    """The outcome of a tick."""
 
     tick: Instant
     at: Instant
     kind: str | None
-    """`task` or `run`; null: nothing was started, and `note` says why."""
+    """`task` or `run`; null: nothing was started, and `note` has the reason."""
     id: str | None
     note: str | None
 
@@ -79,10 +79,10 @@ class Schedule(ApiRecord):
     """`active`, `paused`, `finished` or `removed`."""
     version: int
     next_at: Instant | None
-    """The tick that comes next; null when none comes by itself."""
+    """The next tick; null if there is none."""
     when: ScheduleTime
     zone: str
-    """The time zone that its times are said in."""
+    """The time zone of its times."""
     target: Target
     catch_up: CatchUp
     overlap: str
@@ -91,15 +91,15 @@ class Schedule(ApiRecord):
     start_at: Instant | None
     end_at: Instant | None
     cursor: Instant
-    """The last tick that was considered."""
+    """The last processed tick."""
     waiting: Instant | None
-    """The tick that waits for the end of what was started before."""
+    """The tick that waits for the end of the previous work."""
     fired: int
     skipped: int
     recent: list[Firing]
-    """What became of the last 20 ticks."""
+    """Outcomes of the last 20 ticks."""
     error: Json
-    """Why a tick could not be started; it is tried again."""
+    """Why a tick could not start its work; it is retried."""
     task_id: str | None
     created_at: Instant
     updated_at: Instant
@@ -111,19 +111,19 @@ class SchedulePage(ApiRecord):
 
     schedules: list[Schedule]
     next_before: str | None
-    """Pass it as `before` for the next page; null on the last one."""
+    """Pass it as `before` for the next page; null on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleMoves(ApiRecord):
-    """What was done with a schedule, oldest first."""
+    """Operations on a schedule, oldest first."""
 
     moves: list[MoveMade]
 
 
 @dataclass(frozen=True, slots=True)
 class DueTicks(ApiRecord):
-    """What was missed: what fires for it now, and how many ticks are skipped."""
+    """Missed ticks: those that fire now, and the number of skipped ones."""
 
     fire: list[Instant]
     skipped: int
@@ -131,20 +131,20 @@ class DueTicks(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class SchedulePreview(ApiRecord):
-    """What a schedule will do."""
+    """The upcoming ticks of a schedule."""
 
     when: ScheduleTime
     zone: str
     ticks: list[Instant]
-    """Those to come."""
+    """Upcoming ticks."""
     due: DueTicks
     policy: str
-    """What becomes of missed ticks, in words."""
+    """The catch-up policy, as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started(ApiRecord):
-    """What was started for a tick."""
+    """The work started for a tick."""
 
     kind: str
     """`task` or `run`."""
@@ -154,38 +154,38 @@ class Started(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class Backfilled(ApiRecord):
-    """What a backfill did, or would do."""
+    """The result of a backfill, or of its dry run."""
 
     dry_run: bool
     ticks: list[Instant]
-    """All of the range."""
+    """All ticks of the range."""
     started: list[Started]
     already: list[Instant]
-    """Those for which something had been started before."""
+    """Ticks whose work had been started before."""
 
 
 class SchedulesApi(Protocol):
-    """Schedules: work that is started by time."""
+    """Schedules: work started by time."""
 
     @contract.get("/schedules")
     async def list(
         self,
         *,
-        every: Annotated[bool, Doc("Those that have ended too")] = False,
-        limit: Annotated[int, Doc("At most so many, up to 1000", 100)] = 100,
-        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
+        every: Annotated[bool, Doc("Include ended ones")] = False,
+        limit: Annotated[int, Doc("Page size, up to 1000", 100)] = 100,
+        before: Annotated[str | None, Doc("`next_before` of the previous page")] = None,
     ) -> SchedulePage:
         """Schedules, newest first."""
 
     @contract.post("/schedules", Scope.OPERATE, status=201, creates=True)
     async def create(
         self,
-        name: Annotated[str, Doc("A name for it", "nightly-report")],
+        name: Annotated[str, Doc("The name", "nightly-report")],
         *,
-        paused: Annotated[bool, Doc("Begin paused")] = False,
+        paused: Annotated[bool, Doc("Create it paused")] = False,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
-        """Start a task, a workflow or a function by time: by a cron line, at an interval, or once."""
+        """Create a schedule that starts a task, a workflow or a function: by a cron expression, at an interval, or once."""
 
     @contract.post("/schedules/preview", Scope.READ)
     async def preview_new(
@@ -194,21 +194,21 @@ class SchedulesApi(Protocol):
         count: Annotated[int, Doc("Number of ticks, up to 1000", 10)] = 10,
         **options: Unpack[ScheduleOptions],
     ) -> SchedulePreview:
-        """What a schedule would do that is not stored; what it starts need not be said. Changes nothing."""
+        """Preview a schedule without storing it; the target is optional. Changes nothing."""
 
     @contract.get("/schedules/{name}")
     async def get(self, name: ScheduleName) -> Schedule:
-        """One schedule: when, what, how, what became of its last ticks, and why if it cannot go on."""
+        """One schedule: times, target, policies, outcomes of its last ticks, and its error, if any."""
 
     @contract.get("/schedules/{name}/moves")
     async def moves(self, name: ScheduleName) -> ScheduleMoves:
-        """What was done with a schedule, and by whom."""
+        """Operations on a schedule, with their actors."""
 
     @contract.get("/schedules/{name}/preview")
     async def preview(
-        self, name: ScheduleName, *, count: Annotated[int, Doc("So many ticks, up to 1000", 10)] = 10
+        self, name: ScheduleName, *, count: Annotated[int, Doc("Number of ticks, up to 1000", 10)] = 10
     ) -> SchedulePreview:
-        """What a schedule will do: which missed ticks fire now, and when the next ones come. Changes nothing."""
+        """Preview a schedule: the missed ticks that fire now, and the next ones. Changes nothing."""
 
     @contract.post("/schedules/{name}/edit", Scope.OPERATE)
     async def edit(
@@ -218,31 +218,31 @@ class SchedulesApi(Protocol):
         clear: Annotated[Sequence[Literal["start", "end", "version", "retry"]], Doc("Options to remove", ["end"])] = (),
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
-        """Change a schedule, at once; what is not given, or null, stays. A new time counts from now on."""
+        """Edit a schedule, effective immediately; omitted or null options stay. New times apply from now on."""
 
     @contract.post("/schedules/{name}/pause", Scope.OPERATE)
     async def pause(self, name: ScheduleName) -> Schedule:
-        """Let no tick fire until it is resumed; what was started goes on."""
+        """Pause a schedule: no tick fires until it is resumed; started work continues."""
 
     @contract.post("/schedules/{name}/resume", Scope.OPERATE)
     async def resume(self, name: ScheduleName) -> Schedule:
-        """Let a paused schedule go on; what it missed is made up for as its catch-up policy says."""
+        """Resume a paused schedule; its catch-up policy applies to missed ticks."""
 
     @contract.delete("/schedules/{name}", Scope.OPERATE)
     async def remove(self, name: ScheduleName) -> Schedule:
-        """End a schedule; what it started goes on, and its name is free."""
+        """Remove a schedule; started work continues, and its name becomes free."""
 
     @contract.post("/schedules/{name}/run", Scope.OPERATE, status=201, creates=True)
     async def run_now(self, name: ScheduleName) -> Started:
-        """Start what the schedule starts, once more, now; its ticks are left alone."""
+        """Start the schedule's work once, now; its ticks are not affected."""
 
     @contract.post("/schedules/{name}/backfill", Scope.OPERATE)
     async def backfill(
         self,
         name: ScheduleName,
-        start: Annotated[datetime, Doc("The first tick from then on", "2026-01-01T00:00:00Z")],
-        end: Annotated[datetime, Doc("The last tick up to then, which is past", "2026-01-31T00:00:00Z")],
+        start: Annotated[datetime, Doc("Ticks at or after this time", "2026-01-01T00:00:00Z")],
+        end: Annotated[datetime, Doc("Ticks at or before this time, which must be in the past", "2026-01-31T00:00:00Z")],
         *,
-        dry_run: Annotated[bool, Doc("Say what would be done, and do nothing")] = False,
+        dry_run: Annotated[bool, Doc("Return the result without changing anything")] = False,
     ) -> Backfilled:
-        """Start what a schedule starts for past ticks of a range, at most 1000; those that were started already are left alone."""
+        """Start the schedule's work for past ticks of a range, at most 1000; ticks that fired already are skipped."""

@@ -1,4 +1,4 @@
-"""Servers: the processes that host workers, one by one and all together."""
+"""Servers: the processes that host workers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Server(ApiRecord):
     """A process that hosts workers."""
 
     id: str
-    """New for each process start; the owner of all its claims."""
+    """New for each start of the process; the owner of all its claims."""
     name: str
     state: str
-    """`starting`, `running`, `draining`, `stopped`, `error`, or `lost`: it has missed three heartbeats."""
+    """`starting`, `running`, `draining`, `stopped`, `error`, or `lost` (three missed heartbeats)."""
     host: str
     pid: int
     version: str
     handlers: list[str]
-    """The names that it serves; roles of the goal pipeline among them."""
+    """The handlers it serves, including roles of the goal pipeline."""
     task_lists: list[str]
     concurrency: int
     running: int
@@ -36,7 +36,7 @@ class Server(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class HandledCount(ApiRecord):
-    """What a server has done for one name."""
+    """Counters of a server for one handler."""
 
     name: str
     completed: int
@@ -52,10 +52,10 @@ class ServerDetail(Server):
     service_name: str
     topics: list[str]
     roles: list[str]
-    """Of the goal pipeline."""
+    """Roles in the goal pipeline."""
     counts: list[HandledCount]
     error: Json
-    """What it could not recover from."""
+    """The error that stopped it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ServerList(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class Served(ApiRecord):
-    """Something that live servers have, and how many of them."""
+    """A value and the number of live servers that have it."""
 
     name: str
     servers: int
@@ -75,35 +75,35 @@ class Served(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class Fleet(ApiRecord):
-    """All servers together; all but `states` is of those that are alive."""
+    """All servers together; everything except `states` covers live servers only."""
 
     states: dict[str, int]
-    """Servers by shown state."""
+    """Number of servers by state."""
     slots: int
-    """Tasks that they can run at once."""
+    """Tasks that they can run concurrently."""
     running: int
     handled: int
     failed: int
     oldest_heartbeat_at: Instant | None
-    """The sign of life that was longest ago."""
+    """The oldest heartbeat."""
     versions: list[Served]
     task_lists: list[Served]
     handlers: list[Served]
     roles: list[Served]
-    """Of the goal pipeline."""
+    """Roles in the goal pipeline."""
 
 
 class ServersApi(Protocol):
     """The processes that host workers."""
 
     @contract.get("/servers")
-    async def list(self, *, live: Annotated[bool, Doc("Leave out those that have stopped")] = False) -> ServerList:
-        """The servers, newest first; one that missed three heartbeats is shown as lost. Stopped ones are kept for a week."""
+    async def list(self, *, live: Annotated[bool, Doc("Exclude stopped servers")] = False) -> ServerList:
+        """Servers, newest first; a server with three missed heartbeats is `lost`. Stopped servers are kept for a week."""
 
     @contract.get("/servers/{server_id}")
     async def get(self, server_id: Annotated[str, Doc("The server's id")]) -> ServerDetail:
-        """One server, with what it has done for each name."""
+        """One server, with its counters by handler."""
 
     @contract.get("/fleet")
     async def fleet(self) -> Fleet:
-        """All servers together: how many in which state, what they serve, what they have done."""
+        """All servers together: states, handlers and counters."""

@@ -1,4 +1,4 @@
-"""Steps of runs: pages of them, one in full, what their time went into, and what agents say about one that waits."""
+"""Steps of runs: pages, details, timelines, and results set by operators and agents."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ SpanKind = Literal["waiting", "running", "outside", "approval", "mixed"]
 
 @dataclass(frozen=True, slots=True)
 class StepFailure(ApiRecord):
-    """Why a step failed; of a completed one: what was caught."""
+    """The failure of a step; for a completed step, the caught failure."""
 
     type: str
     message: str
-    """The whole story in one line."""
+    """The failure in one line, with its origin."""
     step_id: str
-    """Where it arose."""
+    """The step where it arose."""
     cause: str
     """The message alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step(ApiRecord):
-    """A step or block of a run; a value that is stored apart is shown by its size: `{"@size": characters}`."""
+    """A step or block of a run; a large value is shown by its size: `{"@size": characters}`."""
 
     id: str
     path: str
-    """For people: `Checkout.orders[3].pay`."""
+    """A readable path: `Checkout.orders[3].pay`."""
     place: str
     statement_id: str
-    """The node of the graph that it is of."""
+    """Its node in the graph."""
     name: str
     kind: str
-    """Of steps `workflow`, `step`, `schema` or `mixin`; of blocks `block`, `item`, `case` or `catch`."""
+    """For steps: `workflow`, `step`, `schema` or `mixin`; for blocks: `block`, `item`, `case` or `catch`."""
     is_step: bool
-    """Whether it is a step, and not a block."""
+    """Whether it is a step rather than a block."""
     facet: str | None
-    """Of a function's step: its kind, such as `step`, `sleep`, `call`, `wait` or `approval`."""
+    """For a function's step: its kind, such as `step`, `sleep`, `call`, `wait` or `approval`."""
     state: str
     """`pending`, `running`, `paused`, `completed` or `failed`."""
     language_state: str
-    """The state as the language names it."""
+    """The state in the terms of the language."""
     folds: bool
-    """Whether there may be something below it."""
+    """Whether it can have children."""
     parent_id: str | None
     ordinal: int
-    """Its place among its siblings."""
+    """Its position among its siblings."""
     depth: int
-    """How many steps it stands below."""
+    """Number of steps above it."""
     task_id: str | None
-    """The task whose result it waits for, or waited for."""
+    """The task whose result it waits or waited for."""
     params: Json
     returns: Json
     error: StepFailure | None
@@ -70,9 +70,9 @@ class Step(ApiRecord):
     failed: int
     """Children that failed."""
     total: int | None
-    """Of a foreach: how many items there will be."""
+    """For a foreach: the number of items."""
     took_for: int | None
-    """Null while it goes on, and where nobody knows."""
+    """Its duration; null while it runs, or if unknown."""
     created_at: Instant
     updated_at: Instant
 
@@ -84,36 +84,36 @@ class StepPage(ApiRecord):
     run_id: str
     steps: list[Step]
     next_after: str | None
-    """Pass it as `after` for the next page; null on the last one."""
+    """Pass it as `after` for the next page; null on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepDetail(Step):
-    """One step in full."""
+    """All details of one step."""
 
     loop: Json
-    """Of an item: the variable and its value."""
+    """For an item: the variable and its value."""
     task: TaskDetail | None
-    """The task with its attempts, payload, result, moves and lines, while it is kept."""
+    """The task with its attempts, payload, result, moves and log lines, while it is kept."""
     lines: list[RunLine]
-    """The last lines about the step, those of its task among them."""
+    """The last log lines of the step and its task."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan(ApiRecord):
-    """What a step was in for a while."""
+    """A span of a step's time."""
 
     kind: SpanKind
-    """`waiting` for a worker, a backoff or an operator, `running`, `outside` in an outside job, `approval`: waiting for a person;
-    `mixed`: it waited, then ran, and the log does not know when it was taken."""
+    """`waiting` for a worker, a backoff or an operator; `running`; `outside`: in an external job; `approval`: by a person;
+    `mixed`: it waited and then ran, and the log does not contain the boundary."""
     began_at: Instant
     ended_at: Instant | None
-    """Null while it goes on."""
+    """Null while it continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime(ApiRecord):
-    """When a step was there, and what its time went into as far as the log knows."""
+    """Lifetime of a step, divided into spans as far as the log allows."""
 
     id: str
     path: str
@@ -124,34 +124,34 @@ class StepTime(ApiRecord):
     began_at: Instant
     ended_at: Instant | None
     spans: list[TimeSpan]
-    """Those of its task."""
+    """Spans of its task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline(ApiRecord):
-    """Steps in the order of the program with their times."""
+    """Steps in program order, with their times."""
 
     run_id: str
     now: Instant
-    """Where what goes on has got to."""
+    """The current time, at which open spans end."""
     steps: list[StepTime]
     next_after: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class StepAnswered(ApiRecord):
-    """What was said about a step."""
+    """The result of completing or failing a step."""
 
     run_id: str
     step_id: str
     path: str
     done: bool
-    """False: it had its result already, and nothing was changed."""
+    """False: it already had its result; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepFound(ApiRecord):
-    """Where a step is."""
+    """The location of a step."""
 
     run_id: str
     step_id: str
@@ -163,24 +163,24 @@ class StepsApi(Protocol):
 
     @contract.get("/steps/{step_id}", lists=True)
     async def find(self, step_id: Annotated[str, Doc("The step's id", "01935b8e-7c3a-7000-8000-000000000000")]) -> StepFound:
-        """Which run a step is of, for who knows its id alone."""
+        """Find the run of a step by the step's id."""
 
     @contract.get("/runs/{run_id}/steps", lists=True)
     async def list(
         self,
         run_id: RunId,
         *,
-        below: Annotated[str | None, Doc("Only the children of this step or block; the run's id: what is at the top")] = None,
+        below: Annotated[str | None, Doc("Only the children of this step or block; the run's id: the top level")] = None,
         state: Annotated[Sequence[str], Doc("Only these states; may be repeated", ["failed"])] = (),
-        blocks: Annotated[bool, Doc("Blocks, items and cases too; without them, only where something happens in them")] = True,
-        values: Annotated[bool, Doc("With params and returns")] = True,
-        order: Annotated[Order, Doc("That of the program, or as they are stored: cheaper for runs with many steps")] = "program",
-        limit: Annotated[int, Doc("At most so many, up to 1000", 100)] = 100,
-        after: Annotated[str | None, Doc("The `next_after` of the page before")] = None,
+        blocks: Annotated[bool, Doc("Include blocks, items and cases")] = True,
+        values: Annotated[bool, Doc("Include params and returns")] = True,
+        order: Annotated[Order, Doc("Program order, or storage order, which is cheaper for runs with many steps")] = "program",
+        limit: Annotated[int, Doc("Page size, up to 1000", 100)] = 100,
+        after: Annotated[str | None, Doc("`next_after` of the previous page")] = None,
     ) -> StepPage:
-        """Steps and blocks of a run, each below what it belongs to; children alone if asked for, so that a view can fold.
+        """Steps and blocks of a run, each below its parent; optionally only the children of one, for views that fold.
 
-        In the order `stored` a page may be shorter than `limit` though there are more.
+        In the order `stored`, a page can be shorter than `limit` although there are more.
         """
 
     @contract.get("/runs/{run_id}/timeline", lists=True)
@@ -188,12 +188,12 @@ class StepsApi(Protocol):
         self,
         run_id: RunId,
         *,
-        below: Annotated[str | None, Doc("Only the children of this step or block; the run's id: what is at the top")] = None,
-        blocks: Annotated[bool, Doc("Blocks, items and cases too")] = False,
-        limit: Annotated[int, Doc("At most so many, up to 1000", 100)] = 100,
-        after: Annotated[str | None, Doc("The `next_after` of the page before")] = None,
+        below: Annotated[str | None, Doc("Only the children of this step or block; the run's id: the top level")] = None,
+        blocks: Annotated[bool, Doc("Include blocks, items and cases")] = False,
+        limit: Annotated[int, Doc("Page size, up to 1000", 100)] = 100,
+        after: Annotated[str | None, Doc("`next_after` of the previous page")] = None,
     ) -> Timeline:
-        """When each step was there: waiting, running, outside; as far as the log knows."""
+        """Timeline of the steps: waiting, running, external; as far as the log allows."""
 
     @contract.get("/runs/{run_id}/steps/{step}", lists=True)
     async def get(
@@ -201,33 +201,33 @@ class StepsApi(Protocol):
         run_id: RunId,
         step: StepName,
         *,
-        whole: Annotated[bool, Doc("With big values, which are else shown by their size")] = False,
+        whole: Annotated[bool, Doc("Include large values, which are otherwise shown by their size")] = False,
     ) -> StepDetail:
-        """One step: values, error, its task with attempts and moves, and the lines about it."""
+        """One step: values, error, its task with attempts and moves, and its log lines."""
 
     @contract.post("/runs/{run_id}/steps/{step}/continue", Scope.OPERATE)
     async def continue_step(
         self,
         run_id: RunId,
         step: StepName,
-        result: Annotated[dict[str, Json] | None, Doc("What its handler would have returned", {"receipt": "r-1"})] = None,
+        result: Annotated[dict[str, Json] | None, Doc("The result in place of the handler's", {"receipt": "r-1"})] = None,
     ) -> StepAnswered:
-        """Give a step that waits for its handler its result, whoever holds its task."""
+        """Complete a step that waits for its handler, even if a worker holds its task."""
 
     @contract.post("/runs/{run_id}/steps/{step}/fail", Scope.OPERATE)
     async def fail_step(
         self,
         run_id: RunId,
         step: StepName,
-        message: Annotated[str, Doc("Why", "out of stock")],
+        message: Annotated[str, Doc("Reason", "out of stock")],
         *,
-        code: Annotated[str, Doc("The stable code of the failure", "failed")] = "failed",
+        code: Annotated[str, Doc("A stable error code", "failed")] = "failed",
     ) -> StepAnswered:
         """Fail a step that waits for its handler."""
 
 
 def in_order(steps: Sequence[Step]) -> Iterator[Step]:
-    """Steps as a tree, depth first, as the program has them; for those that came as they are stored."""
+    """Steps as a tree in program order, depth first; input is in storage order."""
     return depth_first(
         steps, lambda step: step.id, lambda step: step.parent_id, lambda step: (step.ordinal, step.created_at, step.place)
     )

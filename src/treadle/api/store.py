@@ -1,4 +1,4 @@
-"""The store: what it is, how it is doing, whether its log holds, and how long what has ended is kept."""
+"""The store: description, health, verification of the log, and retention."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.model.values import Json
 
 @dataclass(frozen=True, slots=True)
 class LaneDepths(ApiRecord):
-    """How much is in a lane."""
+    """Number of tasks in a lane."""
 
     namespace: str
     kind: str
@@ -29,7 +29,7 @@ class LaneDepths(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class StoreTable(ApiRecord):
-    """A table: bytes with its indexes, about how many rows and dead rows it has, and when it was last vacuumed."""
+    """A table: size in bytes with its indexes, approximate live and dead rows, and the last vacuum."""
 
     name: str
     bytes: int
@@ -40,22 +40,22 @@ class StoreTable(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class StoreFinding(ApiRecord):
-    """One thing that was looked at."""
+    """One health check."""
 
     name: str
     verdict: str
     """`ok`, `warn` or `fail`."""
     found: str
     do: str
-    """What to do about it."""
+    """The recommended action."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreHealth(ApiRecord):
-    """How a store is doing; null where it has no such thing. Durations are milliseconds."""
+    """Health of a store; null for values that the store does not have. Durations are milliseconds."""
 
     tables: list[StoreTable]
-    """The biggest first; none where measuring would take long."""
+    """Largest first; empty if measuring would be slow."""
     overdue_for: int
     versions: dict[str, str]
     settings: dict[str, str]
@@ -69,43 +69,43 @@ class StoreHealth(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class StoreInfo(ApiRecord):
-    """What a store is, what is in it, and how it is doing."""
+    """Description, content and health of a store."""
 
     store: str
     """Its URL, without a password."""
     described: dict[str, Json]
-    """Its kind, versions and sizes; which there are depends on the kind."""
+    """Kind, versions and sizes; the keys depend on the kind."""
     finished: dict[str, int]
-    """Finished tasks by state, of all namespaces."""
+    """Finished tasks by state, in all namespaces."""
     lanes: list[LaneDepths]
     health: StoreHealth
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyPage(ApiRecord):
-    """Histories that were checked against the state tables, and outside jobs' records against their events."""
+    """Histories checked against the state tables, and external jobs' records checked against their events."""
 
     holds: bool
-    """Whether nothing is wrong with these."""
+    """Whether they are all consistent."""
     checked: int
     problems: list[str]
     next_after: str | None
-    """Pass it as `after` to check the next ones; null: that was all."""
+    """Pass it as `after` to check the next page; null: finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepRule(ApiRecord):
-    """How long what ends in a list is kept, in milliseconds."""
+    """Retention of finished work in a list, in milliseconds."""
 
     task_list: str
     keep_completed_for: int
-    """Completed, canceled and ignored ends."""
+    """Completed, canceled and ignored work."""
     keep_failed_for: int
 
 
 @dataclass(frozen=True, slots=True)
 class KeepRules(ApiRecord):
-    """How long what has ended is kept, in milliseconds: by default, and where a list has rules of its own."""
+    """Retention of finished work, in milliseconds: the default, and the rules of individual lists."""
 
     keep_completed_for: int
     keep_failed_for: int
@@ -114,7 +114,7 @@ class KeepRules(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class PruneStep(ApiRecord):
-    """What this call removed; on a dry run, what it would. `freed` are bytes given back to the file system."""
+    """The removed rows; for a dry run, those that would be removed. `freed` is the number of bytes returned to the file system."""
 
     trees: int
     tasks: int
@@ -130,19 +130,19 @@ class PruneStep(ApiRecord):
     freed: int
     dry_run: bool
     next_after: str | None
-    """Not all could be done in one call: pass it as `after`, with the same options; null: that was all."""
+    """Pass it as `after` with the same options to continue; null: nothing is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCallTimes(ApiRecord):
-    """Calls of one operation of the store; durations are milliseconds."""
+    """Calls of one store operation; durations are milliseconds."""
 
     operation: str
     """`claim`, `commit`, `renew` or `wake`."""
     calls: int
     failed: int
     slow: int
-    """Those that took 100 ms or longer."""
+    """Calls that took 100 ms or longer."""
     mean_for: float
     longest_for: float
     longest_at: Instant | None
@@ -150,36 +150,36 @@ class StoreCallTimes(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class StoreCallsTimed(ApiRecord):
-    """How long calls of the store took in the process that answers, the operation with the longest call first."""
+    """Duration of store calls in the responding process, the operation with the longest call first."""
 
     since_at: Instant
-    """When it began to measure: with the first question for it."""
+    """Start of the measurement: the first request for it."""
     operations: list[StoreCallTimes]
 
 
 class StoreApi(Protocol):
-    """The store, and what keeps it small and safe."""
+    """The store, its retention and its verification."""
 
     @contract.get("/store", Scope.OPERATE)
     async def info(self) -> StoreInfo:
-        """What the store is, what is in it, how it is doing, and what is risky about it. May take seconds on a big one."""
+        """Description, content, health and risks of the store. Can take seconds for a large store."""
 
     @contract.get("/store/calls", Scope.OPERATE)
     async def calls(self) -> StoreCallsTimed:
-        """How long calls of the store take in the process that answers; other processes have numbers of their own."""
+        """Duration of store calls in the responding process; other processes have their own measurements."""
 
     @contract.post("/store/verify", Scope.ADMIN)
     async def verify(
         self,
         *,
-        after: Annotated[str | None, Doc("The `next_after` of the call before")] = None,
-        limit: Annotated[int, Doc("So many histories, up to 1000", 1000)] = 1000,
+        after: Annotated[str | None, Doc("`next_after` of the previous call")] = None,
+        limit: Annotated[int, Doc("Histories per call, up to 1000", 1000)] = 1000,
     ) -> VerifyPage:
-        """Check that the log explains the rows, a page of histories with each call."""
+        """Check that the log explains the rows, one page of histories per call."""
 
     @contract.get("/store/keep")
     async def keeps(self) -> KeepRules:
-        """How long what has ended is kept."""
+        """Retention of finished work."""
 
     @contract.put("/store/keep/{task_list}", Scope.ADMIN)
     async def keep(
@@ -187,24 +187,24 @@ class StoreApi(Protocol):
         task_list: Annotated[str, Doc("The task list's name", "default")],
         *,
         completed: Annotated[
-            float | None, Doc("Seconds that completed, canceled and ignored ends are kept; null: as by default", 604_800)
+            float | None, Doc("Retention of completed, canceled and ignored work in seconds; null: the default", 604_800)
         ] = None,
-        failed: Annotated[float | None, Doc("Seconds that failed ends are kept; null: as by default", 7_776_000)] = None,
+        failed: Annotated[float | None, Doc("Retention of failed work in seconds; null: the default", 7_776_000)] = None,
     ) -> KeepRule:
-        """Say how long what ends in a list is kept."""
+        """Set the retention of a list."""
 
     @contract.post("/store/prune", Scope.ADMIN)
     async def prune(
         self,
         *,
         older_than: Annotated[
-            float | None, Doc("By this age in seconds instead of the default rules; lists' own rules still win", 604_800)
+            float | None, Doc("Age in seconds instead of the default rules; rules of lists take precedence", 604_800)
         ] = None,
-        dry_run: Annotated[bool, Doc("Only say how much; change nothing")] = False,
-        after: Annotated[str | None, Doc("The `next_after` of the call before, with the same options")] = None,
+        dry_run: Annotated[bool, Doc("Return only the counts; change nothing")] = False,
+        after: Annotated[str | None, Doc("`next_after` of the previous call with the same options")] = None,
     ) -> PruneStep:
-        """Remove finished trees that are past their time, a bounded step with each call; nothing of an active tree ever goes."""
+        """Remove finished trees past their retention, one bounded step per call; active trees are never touched."""
 
     @contract.post("/store/prune/{member_id}", Scope.ADMIN)
-    async def prune_tree(self, member_id: Annotated[str, Doc("The id of a task or run of the tree")]) -> PruneStep:
-        """Remove the whole tree of a task or run, however young; refused while anything in it is live."""
+    async def prune_tree(self, member_id: Annotated[str, Doc("Id of a task or run of the tree")]) -> PruneStep:
+        """Remove the whole tree of a task or run, regardless of its age; refused while any part of it is live."""

@@ -1,4 +1,4 @@
-"""The system as a whole: its clock, how it is, and why anything is where it is."""
+"""The system as a whole: clock, status, throughput, and reasons for states."""
 
 from __future__ import annotations
 
@@ -13,67 +13,67 @@ from treadle.api.wire import Instant
 
 @dataclass(frozen=True, slots=True)
 class Time(ApiRecord):
-    """The store's clock, by which all instants are."""
+    """The store's clock, the reference of all instants."""
 
     now: Instant
 
 
 @dataclass(frozen=True, slots=True)
 class PaceMinute(ApiRecord):
-    """What tasks came to in one minute; those of the engine's own kinds are not counted."""
+    """Outcomes of tasks in one minute; the engine's own tasks are not counted."""
 
     at: Instant
-    """When it began."""
+    """Start of the minute."""
     completed: int
     failed: int
-    """For good; those that somebody has retried or discarded since are among them."""
+    """Permanently failed, including those that were retried or discarded since."""
     retried: int
-    """Attempts that failed and are tried again."""
+    """Failed attempts that are retried."""
     taken_over: int
-    """Attempts whose lease ran out."""
+    """Attempts whose lease expired."""
     waited_for: int
-    """Milliseconds: the longest that a task had been due when it was first taken, of those that ended in this minute."""
+    """Longest delay between due time and first start among the tasks that ended in this minute, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace(ApiRecord):
-    """How fast work got done in the last hour, in the whole store, whoever did it."""
+    """Throughput of the whole store in the last hour."""
 
     minutes: list[PaceMinute]
-    """Oldest first; the last one still runs."""
+    """Oldest first; the last one is the current minute."""
     since_at: Instant
-    """What came before has not been counted yet: a later call reaches further back."""
+    """Earlier minutes have not been counted yet; a later call reaches further back."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreState(ApiRecord):
-    """The store, as far as a moment's look tells; durations are milliseconds."""
+    """A quick measurement of the store; durations are milliseconds."""
 
     kind: str
     """`sqlite`, `postgresql` or `memory`."""
     latency_for: int
-    """How long it took for a small read."""
+    """Duration of a small read."""
     overdue_for: int
-    """For how long the first thing that is due has been due."""
+    """How long the most overdue work has been due."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCounts(ApiRecord):
-    """Live tasks, without those of the engine itself."""
+    """Live tasks, without the engine's own."""
 
     ready: int
     running: int
     waiting: int
-    """Those that sleep: a delay, a backoff, a poll, an approval."""
+    """Waiting for a delay, a backoff, a poll or an approval."""
     held: int
-    """Those that a pause or a limit holds back."""
+    """Held back by a pause or a limit."""
     oldest_due_at: Instant | None
-    """Since when the longest ready one is due."""
+    """Due time of the oldest ready task."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFiring(ApiRecord):
-    """A schedule, and when it fires next."""
+    """A schedule and its next tick."""
 
     schedule: str
     at: Instant
@@ -81,28 +81,28 @@ class ScheduleFiring(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class Status(ApiRecord):
-    """How the system is."""
+    """Status of the system."""
 
     health: str
     """`ok` or `degraded`."""
     reasons: list[str]
-    """Why it is degraded, a line each."""
+    """Reasons for `degraded`, one line each."""
     version: str
-    """Of who answers."""
+    """Version of the responding process."""
     namespace: str
     now: Instant
     store: StoreState
     tasks: TaskCounts
     engine_tasks: int
-    """Live tasks of the engine itself, in its own list: it prunes, fires schedules, looks at what is watched, sends notices."""
+    """Live tasks of the engine itself: pruning, schedules, watchers, notifications."""
     runs: dict[str, int]
     """Runs by state: `pending`, `running`, `paused`, `completed`, `failed`, `canceled`."""
     dead_letters: int
     approvals: int
-    """Those that wait for a decision."""
+    """Pending approvals."""
     blocked_objectives: int
     servers: dict[str, int]
-    """Servers by shown state: `starting`, `running`, `draining`, `stopped`, `error`, `lost`."""
+    """Servers by state: `starting`, `running`, `draining`, `stopped`, `error`, `lost`."""
     live_servers: int
     lost_servers: int
     next_firings: list[ScheduleFiring]
@@ -114,23 +114,19 @@ class SystemApi(Protocol):
 
     @contract.get("/time", lists=True)
     async def time(self) -> Time:
-        """What time it is by the store's clock."""
+        """The time of the store's clock."""
 
     @contract.get("/status")
     async def status(self) -> Status:
-        """How the system is: whether something is wrong, and what there is to do.
-
-        Finished tasks are not counted, so that it stays cheap however long the history is.
-        """
+        """Status of the system. Finished tasks are not counted, so the cost does not grow with the history."""
 
     @contract.get("/why/{any_id}")
-    async def why(self, any_id: Annotated[str, Doc("The id of a task, a run, an objective, an approval or an outside job")]) -> Why:
-        """Why a task, a run or an objective is where it is, in one line; of an approval or an outside job: its task."""
+    async def why(self, any_id: Annotated[str, Doc("Id of a task, run, objective, approval or external job")]) -> Why:
+        """The reason for the state of a task, run or objective, in one line; for an approval or external job, that of its task."""
 
     @contract.get("/pace")
     async def pace(self) -> Pace:
-        """What tasks came to in each minute of the last hour, counted from the moves themselves.
+        """Outcomes of tasks in each minute of the last hour, counted from the log.
 
-        What was counted is remembered by the process that answers; a call takes no longer than a moment, whatever the history,
-        and says how far back it reaches.
+        The responding process caches its counts. A call is always short, and `since_at` tells how far back the counts reach.
         """

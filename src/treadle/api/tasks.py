@@ -1,4 +1,4 @@
-"""Tasks: enqueue, look, wait, cancel, retry, pause."""
+"""Tasks: enqueue, read, wait, cancel, retry, pause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from treadle.model.values import Json
 
 TaskId = Annotated[str, Doc("The task's id", "01935b8e-7c3a-7000-8000-000000000000")]
 WAIT_LIMIT = 60.0
-"""Seconds that a call may wait for something to happen."""
+"""Maximum number of seconds that a call may wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +33,18 @@ class Task(ApiRecord):
     kind: str
     task_list: str
     priority: int
-    """Smaller runs first."""
+    """Smaller numbers run first."""
     attempt: int
     failures: int
     takeovers: int
     claim_version: int
     version: int
     owner_id: str | None
-    """The server that holds it."""
+    """The server that holds the lease."""
     created_at: Instant
     due_at: Instant
     wake_at: Instant | None
-    """When it is looked at again: a backoff, a poll, an expiry, or the end of the lease."""
+    """Time of the next wake-up: a backoff, a poll, an expiry, or the end of the lease."""
     claimed_at: Instant | None
     heartbeat_at: Instant | None
     progress_at: Instant | None
@@ -60,14 +60,14 @@ class Task(ApiRecord):
     root_id: str | None
     trace_id: str | None
     policy: Json
-    """How it is retried; null: as its handler says."""
+    """Retry policy; null: the handler's policy."""
     progress: Json
-    """What its handler said last of how far it is."""
+    """The handler's last progress report."""
     error: Json
-    """The last error: its message, code and place."""
+    """The last error: message, code and location."""
     error_code: str | None
     actor: str | None
-    """Who ended it, if a person did."""
+    """The person who ended it, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ class TaskPage(ApiRecord):
 
     tasks: list[Task]
     next_before: str | None
-    """Pass it as `before` for the next page; null on the last one."""
+    """Pass it as `before` for the next page; null on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Why(ApiRecord):
-    """Why something is where it is."""
+    """The reason for a state."""
 
     id: str
     name: str
@@ -106,7 +106,7 @@ class MoveMade(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class Line(ApiRecord):
-    """A line that was written about a task."""
+    """A log line of a task."""
 
     at: Instant
     level: str
@@ -129,87 +129,87 @@ class TaskDetail(Task):
 
 @dataclass(frozen=True, slots=True)
 class TaskMade(ApiRecord):
-    """A task that is durable now."""
+    """A durable task."""
 
     id: str
     name: str
     created: bool
-    """False: a task had the same key already, and this is that one."""
+    """False: a task with this key already existed; this is that task."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult(ApiRecord):
-    """What a task came to; `result` only where it completed, `error` only where it failed."""
+    """The result of a task: `result` if it completed, `error` if it failed."""
 
     id: str
     name: str
     state: str
     finished: bool
-    """False: it has not ended within the time that was waited."""
+    """False: it has not ended within the waiting time."""
     result: Json
     error: Json
     error_code: str | None
     why: str
-    """One line."""
+    """The reason for its state, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskWish(ApiRecord):
-    """A task to be stored. Durations are seconds."""
+    """A task to enqueue. Durations are seconds."""
 
     name: str
     """The handler's name, e.g. `billing.Charge`."""
     payload: dict[str, Json] | None = None
     delay: float | None = None
-    """Not before that."""
+    """Earliest start, in seconds from now."""
     at: datetime | None = None
-    """Not before then."""
+    """Earliest start."""
     priority: int = 0
-    """Smaller runs first."""
+    """Smaller numbers run first."""
     task_list: str = DEFAULT_LIST
     unique_key: str | None = None
-    """While a task with it is live, that one is meant."""
+    """If a live task already has this key, return it instead of creating another."""
     idempotency_key: str | None = None
-    """For a week it stands for this task, also when that has ended."""
+    """For seven days, a repeated call with this key returns the same task, even after that task has ended."""
     limit_key: str | None = None
-    """Counts against the limit of this key."""
+    """Count the task against the concurrency limit of this key."""
     limit: int | None = None
-    """At most so many with the key run at once, unless an operator said otherwise."""
+    """Maximum concurrently running tasks with the limit key, unless an operator has set another."""
     retry: int | None = None
-    """Retries after a failure; null: what the handler says."""
+    """Retries after a failure; null: the handler's policy."""
     timeout: float | None = None
     """Longest time for one attempt."""
     progress_every: float | None = None
-    """Longest time without a sign of progress."""
+    """Longest time without a progress report."""
     deadline: float | None = None
-    """Not worth doing after that."""
+    """Fail the task instead of starting it after this many seconds."""
     trace_id: str | None = None
     scope: str | None = None
-    """Chooses among specialists of one name."""
+    """Selects among specialists of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TasksMade(ApiRecord):
-    """Tasks that are durable now, in the order in which they were asked for."""
+    """Durable tasks, in the order of the request."""
 
     tasks: list[TaskMade]
 
 
 class TasksApi(Protocol):
-    """Tasks: the claimable units of work."""
+    """Tasks: the units of work that workers claim."""
 
     @contract.get("/tasks", lists=True)
     async def list(
         self,
         *,
         state: Annotated[Sequence[str], Doc("Only these states; may be repeated", ["failed"])] = (),
-        name: Annotated[str | None, Doc("Only of this handler name", "billing.Charge")] = None,
-        task_list: Annotated[str | None, Doc("Only of this task list", "default")] = None,
-        kind: Annotated[str | None, Doc("Only of this kind; without it, those of handlers", "handler")] = None,
-        every: Annotated[bool, Doc("The engine's own too: scripts, advances of runs, pruning")] = False,
-        run_id: Annotated[str | None, Doc("Only of this run")] = None,
-        limit: Annotated[int, Doc("At most so many, up to 1000", 50)] = 50,
-        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
+        name: Annotated[str | None, Doc("Only this handler", "billing.Charge")] = None,
+        task_list: Annotated[str | None, Doc("Only this task list", "default")] = None,
+        kind: Annotated[str | None, Doc("Only this kind; default: tasks of handlers", "handler")] = None,
+        every: Annotated[bool, Doc("Include the engine's own tasks: scripts, run advances, pruning")] = False,
+        run_id: Annotated[str | None, Doc("Only this run")] = None,
+        limit: Annotated[int, Doc("Page size, up to 1000", 50)] = 50,
+        before: Annotated[str | None, Doc("`next_before` of the previous page")] = None,
     ) -> TaskPage:
         """Tasks, newest first."""
 
@@ -220,7 +220,7 @@ class TasksApi(Protocol):
         payload: Annotated[dict[str, Json] | None, Doc("Input of the handler", {"amount": 12})] = None,
         **options: Unpack[EnqueueOptions],
     ) -> TaskMade:
-        """Store a task; when this answers, it is durable."""
+        """Enqueue a task; when this returns, the task is durable."""
 
     @contract.post("/tasks/batch", Scope.WORK, status=201, lists=True, creates=True)
     async def enqueue_many(
@@ -229,39 +229,39 @@ class TasksApi(Protocol):
             Sequence[TaskWish], Doc("At most 1000; all are checked before the first is stored", [{"name": "billing.Charge"}])
         ],
     ) -> TasksMade:
-        """Store many tasks; what makes it repeatable is the `idempotency_key` of each."""
+        """Enqueue many tasks; use an `idempotency_key` for each to make the call repeatable."""
 
     @contract.get("/tasks/{task_id}", lists=True)
     async def get(self, task_id: TaskId) -> TaskDetail:
-        """Everything about one task: facts, clocks, payload, result, moves, lines, and why it is where it is."""
+        """One task: state, times, payload, result, moves, log lines, and the reason for its state."""
 
     @contract.get("/tasks/{task_id}/why", lists=True)
     async def why(self, task_id: TaskId) -> Why:
-        """Why the task is where it is, in one line."""
+        """The reason for the task's state, in one line."""
 
     @contract.get("/tasks/{task_id}/result", lists=True)
     async def result(
         self,
         task_id: TaskId,
         *,
-        wait_for: Annotated[float, Doc("Wait so many seconds for its end, up to 60", 10)] = 0.0,
+        wait_for: Annotated[float, Doc("Seconds to wait for its end, up to 60", 10)] = 0.0,
     ) -> TaskResult:
-        """What the task came to; waits for its end if asked to."""
+        """The result of a task; optionally waits for its end."""
 
     @contract.post("/tasks/{task_id}/cancel", Scope.OPERATE, lists=True)
-    async def cancel(self, task_id: TaskId, *, reason: Annotated[str | None, Doc("Kept with the task")] = None) -> Task:
-        """End a task now, whoever holds it; canceling twice is no error."""
+    async def cancel(self, task_id: TaskId, *, reason: Annotated[str | None, Doc("Stored with the task")] = None) -> Task:
+        """Cancel a task, even if a worker holds it; canceling twice is not an error."""
 
     @contract.post("/tasks/{task_id}/retry", Scope.OPERATE, lists=True)
     async def retry(
-        self, task_id: TaskId, *, payload: Annotated[dict[str, Json] | None, Doc("A new payload; null: as it was")] = None
+        self, task_id: TaskId, *, payload: Annotated[dict[str, Json] | None, Doc("A new payload; null: keep the old one")] = None
     ) -> Task:
-        """Make a failed, canceled or ignored task live again, with new counters."""
+        """Requeue a failed, canceled or ignored task with new counters."""
 
     @contract.post("/tasks/{task_id}/pause", Scope.OPERATE, lists=True)
     async def pause(self, task_id: TaskId) -> Task:
-        """Hold a task that is not running, until it is resumed."""
+        """Pause a task that is not running."""
 
     @contract.post("/tasks/{task_id}/resume", Scope.OPERATE, lists=True)
     async def resume(self, task_id: TaskId) -> Task:
-        """Let a paused task go on."""
+        """Resume a paused task."""

@@ -1,4 +1,4 @@
-"""Tokens: who may use the server, and for what."""
+"""Tokens: callers of the server and their scopes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Token(ApiRecord):
 
     id: str
     name: str
-    """Who the log says did what is done with it."""
+    """The actor recorded in the log."""
     state: str
     """`active`, `expired` or `revoked`."""
     scopes: list[str]
-    """`read`, `work`, `operate`, `admin`, as they were given."""
+    """`read`, `work`, `operate`, `admin`, as given on creation."""
     task_lists: list[str]
-    """The only task lists that it is for; empty: all."""
+    """The task lists that it is restricted to; empty: all."""
     created_by: str
     created_at: Instant
     expires_at: Instant | None
@@ -33,7 +33,7 @@ class Token(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class TokenMade(Token):
-    """A new token with its secret, which is shown this once."""
+    """A new token with its secret, which is shown only once."""
 
     secret: str
 
@@ -49,25 +49,27 @@ class TokenList(ApiRecord):
 
 
 class TokensApi(Protocol):
-    """Tokens. Making one takes no `Idempotency-Key`: no answer with a secret is kept, and a name is taken only once."""
+    """Tokens. Creating one takes no `Idempotency-Key`: responses with a secret are not stored, and names are unique."""
 
     @contract.get("/tokens", Scope.ADMIN)
-    async def list(self, *, every: Annotated[bool, Doc("Those that have expired or were revoked too")] = False) -> TokenList:
-        """Tokens, newest first; never their secrets."""
+    async def list(self, *, every: Annotated[bool, Doc("Include expired and revoked tokens")] = False) -> TokenList:
+        """Tokens, newest first, without secrets."""
 
     @contract.post("/tokens", Scope.ADMIN, status=201)
     async def create(
         self,
-        name: Annotated[str, Doc("Who the log says did it: 1 to 100 printable characters without spaces", "ci")],
-        scopes: Annotated[Sequence[str], Doc("What it is for: `read`, `work`, `operate` or `admin`, at least one", ["read"])],
+        name: Annotated[str, Doc("The actor recorded in the log: 1 to 100 printable characters without spaces", "ci")],
+        scopes: Annotated[Sequence[str], Doc("Scopes: `read`, `work`, `operate` or `admin`, at least one", ["read"])],
         *,
-        expires: Annotated[float | None, Doc("Valid for so many seconds; null: until it is revoked", 86_400)] = None,
-        task_lists: Annotated[Sequence[str], Doc("Only for these task lists; empty: all. Not with the scope `admin`")] = (),
+        expires: Annotated[float | None, Doc("Lifetime in seconds; null: until it is revoked", 86_400)] = None,
+        task_lists: Annotated[
+            Sequence[str], Doc("Restrict the token to these task lists; empty: all. Not with the scope `admin`")
+        ] = (),
     ) -> TokenMade:
-        """Make a token; the answer has its secret, which cannot be shown again."""
+        """Create a token; the response contains its secret, which cannot be shown again."""
 
     @contract.delete("/tokens/{token}", Scope.ADMIN)
     async def revoke(
         self, token: Annotated[str, Doc("The token's id, or its name", "01935b8e-7c3a-7000-8000-000000000000")]
     ) -> Token:
-        """Revoke a token, and with it the sessions that were opened with it; running servers know within 5 seconds."""
+        """Revoke a token and the sessions opened with it; running servers follow within 5 seconds."""

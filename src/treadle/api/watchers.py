@@ -1,7 +1,7 @@
-"""Watchers: work that is started when files or addresses change: create, edit, look at what was seen, pause, look now.
+"""Watchers: work started by changes of files or URLs; create, edit, list seen items, pause, scan now.
 
-A watcher makes workers look at files of their machines, and ask addresses that they can reach. So whoever is not an
-administrator may watch only what `TREADLE_WATCH_ALLOW` of the server lists: nothing by default.
+A watcher makes workers read files on their machines and request URLs that they can reach. Callers without the scope `admin` may
+therefore watch only the sources that the server's `TREADLE_WATCH_ALLOW` lists: none by default.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ WatcherName = Annotated[str, Doc("The watcher's name, or its id", "incoming")]
 
 @dataclass(frozen=True, slots=True)
 class WatchedSource(ApiRecord):
-    """What is looked at."""
+    """The source that is scanned."""
 
     kind: str
     """`directory`, `file` or `http`."""
     place: str
-    """An absolute path on the machines that look, or an address."""
+    """An absolute path on the workers' machines, or a URL."""
     pattern: str | None
-    """Of a directory: which files."""
+    """For a directory: the matching files."""
     recursive: bool
     hashing: bool
     hash_limit: int
     timeout_for: int | None
-    """Of an address."""
+    """For a URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noticed(ApiRecord):
-    """A change, and what it started."""
+    """A change and the work it started."""
 
     at: Instant
     change: str
@@ -66,15 +66,15 @@ class Watcher(ApiRecord):
     every_for: int
     settle_for: int
     existing: str
-    """Whether what the first look found counted as `seen` or as `new`."""
+    """Whether items of the first scan counted as `seen` or as `new`."""
     looked_by: str
     items: int
-    """How many were there at the last look."""
+    """Number of items in the last scan."""
     fired: int
     recent: list[Noticed]
     """The last 20 changes."""
     error: Json
-    """Why it cannot look, or not everywhere; it is tried again."""
+    """Why it cannot scan all or part of the source; it is retried."""
     error_at: Instant | None
     task_id: str | None
     created_at: Instant
@@ -87,69 +87,69 @@ class WatcherPage(ApiRecord):
 
     watchers: list[Watcher]
     next_before: str | None
-    """Pass it as `before` for the next page; null on the last one."""
+    """Pass it as `before` for the next page; null on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenItem(ApiRecord):
-    """What was seen of one file or address."""
+    """A known file or URL."""
 
     name: str
     size: int | None
     hash: str | None
     etag: str | None
     settling: bool
-    """It has changed, and is waited for until it stays the same."""
+    """It has changed recently and must stay unchanged before it counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenPage(ApiRecord):
-    """What a watcher has seen, in order of name."""
+    """Known items of a watcher, ordered by name."""
 
     seen: list[SeenItem]
     next_after: str | None
-    """Pass it as `after` for the next page; null on the last one."""
+    """Pass it as `after` for the next page; null on the last page."""
 
 
 class WatchersApi(Protocol):
-    """Watchers: work that is started when files or addresses change."""
+    """Watchers: work started by changes of files or URLs."""
 
     @contract.get("/watchers")
     async def list(
         self,
         *,
-        every: Annotated[bool, Doc("Those that have ended too")] = False,
-        limit: Annotated[int, Doc("At most so many, up to 1000", 100)] = 100,
-        before: Annotated[str | None, Doc("The `next_before` of the page before")] = None,
+        every: Annotated[bool, Doc("Include ended ones")] = False,
+        limit: Annotated[int, Doc("Page size, up to 1000", 100)] = 100,
+        before: Annotated[str | None, Doc("`next_before` of the previous page")] = None,
     ) -> WatcherPage:
         """Watchers, newest first."""
 
     @contract.post("/watchers", Scope.OPERATE, status=201, creates=True)
     async def create(
         self,
-        name: Annotated[str, Doc("A name for it", "incoming")],
+        name: Annotated[str, Doc("The name", "incoming")],
         *,
-        paused: Annotated[bool, Doc("Begin paused")] = False,
+        paused: Annotated[bool, Doc("Create it paused")] = False,
         **options: Unpack[WatcherOptions],
     ) -> Watcher:
-        """Start a task, a workflow or a function when files or an address change.
+        """Create a watcher that starts a task, a workflow or a function when files or a URL change.
 
-        What may be watched without the scope `admin` is listed by `TREADLE_WATCH_ALLOW` of the server.
+        Sources allowed without the scope `admin` are listed in the server's `TREADLE_WATCH_ALLOW`.
         """
 
     @contract.get("/watchers/{name}")
     async def get(self, name: WatcherName) -> Watcher:
-        """One watcher: what it looks at, what it told of last, and why if it cannot look."""
+        """One watcher: its source, last changes, and its error, if any."""
 
     @contract.get("/watchers/{name}/seen")
     async def seen(
         self,
         name: WatcherName,
         *,
-        after: Annotated[str | None, Doc("The `next_after` of the page before")] = None,
-        limit: Annotated[int, Doc("At most so many, up to 1000", 100)] = 100,
+        after: Annotated[str | None, Doc("`next_after` of the previous page")] = None,
+        limit: Annotated[int, Doc("Page size, up to 1000", 100)] = 100,
     ) -> SeenPage:
-        """What a watcher has seen, in order of name."""
+        """Known items of a watcher, ordered by name."""
 
     @contract.post("/watchers/{name}/edit", Scope.OPERATE)
     async def edit(
@@ -159,20 +159,20 @@ class WatchersApi(Protocol):
         clear: Annotated[Sequence[Literal["version", "retry"]], Doc("Options to remove", ["retry"])] = (),
         **options: Unpack[WatcherChanges],
     ) -> Watcher:
-        """Change how a watcher looks and what it starts, at once; what is not given, or null, stays; what it looks at does, too."""
+        """Edit a watcher, effective immediately; omitted or null options stay. The source cannot be changed."""
 
     @contract.post("/watchers/{name}/pause", Scope.OPERATE)
     async def pause(self, name: WatcherName) -> Watcher:
-        """Let it not look until it is resumed; what was started goes on."""
+        """Pause a watcher: it does not scan until it is resumed; started work continues."""
 
     @contract.post("/watchers/{name}/resume", Scope.OPERATE)
     async def resume(self, name: WatcherName) -> Watcher:
-        """Let a paused watcher go on, at once: what changed meanwhile is told of now."""
+        """Resume a paused watcher; it scans immediately and reports changes made in the meantime."""
 
     @contract.delete("/watchers/{name}", Scope.OPERATE)
     async def remove(self, name: WatcherName) -> Watcher:
-        """End a watcher; what it started goes on, and its name is free."""
+        """Remove a watcher; started work continues, and its name becomes free."""
 
     @contract.post("/watchers/{name}/look", Scope.OPERATE)
     async def look(self, name: WatcherName) -> Watcher:
-        """Let it look as soon as a worker can, instead of when it is due."""
+        """Scan as soon as a worker is free, instead of at the next due time."""
