@@ -24,8 +24,9 @@ from treadle.settings import Settings
 from treadle.testing import ManualClock
 from treadle.workers.context import Context
 from treadle.workers.executor import SystemExecutor
-from treadle.workers.functions.runtime import Runtime, Settled
-from treadle.workers.functions.warm import FunctionRunner
+from treadle.workers.functions.driver import Settled
+from treadle.workers.functions.execution import Runtime
+from treadle.workers.functions.runner import FunctionRunner
 
 LEASE_FOR = 60_000
 LIVE = ("pending", "running", "paused", "awaiting_external", "awaiting_approval")

@@ -364,7 +364,7 @@ async def test_a_result_that_is_not_json_fails_the_run(scene: Scene):
 
     started = await scene.engine.start_function("odd")
     await scene.process().quiet()
-    with pytest.raises(RunFailed, match="cannot be kept"):
+    with pytest.raises(RunFailed, match="cannot be stored"):
         await scene.engine.run_result(started, timeout=1)
 
 

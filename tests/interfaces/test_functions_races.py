@@ -144,7 +144,7 @@ async def test_mail_that_two_looks_bring_is_taken_in_once(scene: Scene):
     await until(lambda: _sleeps(scene))
     await scene.engine.signal(started, "go", 1)
     store.slow = True
-    look = asyncio.create_task(drivers[0]._refresh())
+    look = asyncio.create_task(drivers[0].inbox.refresh())
     await store.asked.wait()
     store.slow = False
     scene.clock.advance(1)

@@ -27,8 +27,8 @@ from treadle.wiring.machine import Machine, SystemMachine
 from treadle.workers.builtins import LOOKS, builtin_handlers
 from treadle.workers.dependencies import POLL_EVERY, Resources, Services, Settle, WorkerOptions
 from treadle.workers.effects import EffectKernel
-from treadle.workers.functions.runtime import Runtime
-from treadle.workers.functions.warm import FunctionRunner
+from treadle.workers.functions.execution import Runtime
+from treadle.workers.functions.runner import FunctionRunner
 from treadle.workers.handlers import Catalog, Handler, Registry
 from treadle.workers.lease_renewer import LeaseRenewer
 from treadle.workers.log_writer import LineWriter

@@ -38,7 +38,7 @@ from treadle.workers.call import attempt_handler
 from treadle.workers.claimer import LaneGroup
 from treadle.workers.context import Context
 from treadle.workers.dependencies import Resources, Services, WorkerOptions
-from treadle.workers.functions.warm import FunctionRunner
+from treadle.workers.functions.runner import FunctionRunner
 from treadle.workers.handlers import Handler, Settled
 from treadle.workers.lease_renewer import LeaseRenewer
 

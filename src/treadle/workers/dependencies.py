@@ -21,7 +21,7 @@ from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import PAYLOAD_LIMIT
 from treadle.workers.call import Executor
 from treadle.workers.effects import EffectKernel
-from treadle.workers.functions.warm import FunctionRunner
+from treadle.workers.functions.runner import FunctionRunner
 
 POLL_EVERY = 5.0
 """Seconds after which a worker polls the store even if no signal arrived."""

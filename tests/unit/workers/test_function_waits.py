@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from treadle.kernel.functions.rows import Recorded
 from treadle.workers.functions.branches import Branch
-from treadle.workers.functions.waits import NEVER, NO_MAIL, Group, Need, Wait, need_of
+from treadle.workers.functions.waits import NEVER, NO_MESSAGES, Group, Need, Wait, need_of
 
 
 def child(group: Group | None = None) -> Wait:
-    return _in(Wait(Branch(), Recorded(), mail_key="child"), group)
+    return _in(Wait(Branch(), Recorded(), child_step_id="child"), group)
 
 
 def timer(at: int, group: Group | None = None) -> Wait:
@@ -26,7 +26,7 @@ def _in(wait: Wait, group: Group | None) -> Wait:
 
 def test_one_wait_needs_what_it_waits_for():
     assert need_of([child()]) == Need(1, NEVER)
-    assert need_of([timer(5)]) == Need(NO_MAIL, 5)
+    assert need_of([timer(5)]) == Need(NO_MESSAGES, 5)
     assert need_of([signal(None)]) == Need(1, NEVER)
     assert need_of([signal(7)]) == Need(1, 7)
 
@@ -38,7 +38,7 @@ def test_a_gather_of_children_needs_all_of_them():
 
 def test_a_gather_of_timers_needs_the_last():
     group = Group(3)
-    assert need_of([timer(5, group), timer(9, group), timer(7, group)]) == Need(NO_MAIL, 9)
+    assert need_of([timer(5, group), timer(9, group), timer(7, group)]) == Need(NO_MESSAGES, 9)
 
 
 def test_a_gather_of_both_needs_its_mail_first():
@@ -59,5 +59,5 @@ def test_of_several_groups_the_first_that_could_go_on_counts():
 def test_while_a_branch_with_code_of_its_own_is_open_the_rest_of_its_gather_lets_nothing_go_on():
     group = Group(3)
     group.coded = 1
-    assert need_of([child(group), child(group), timer(30)]) == Need(NO_MAIL, 30)
+    assert need_of([child(group), child(group), timer(30)]) == Need(NO_MESSAGES, 30)
     assert need_of([child(group), child(group), child()]) == Need(1, NEVER)

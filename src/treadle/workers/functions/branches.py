@@ -1,46 +1,58 @@
-"""A branch of a function: where it is, and what it has decided that is not committed yet."""
+"""The branches of a function: the function itself and the arguments of its gathers, each an asyncio task of the driver."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
 from treadle.kernel.store.units import Row
+from treadle.model.errors import MisusedContext
 from treadle.model.runs import Step
 from treadle.model.tasks import NewTask
 
+if TYPE_CHECKING:
+    from treadle.workers.functions.execution import Execution
+    from treadle.workers.functions.journal import Journal
+    from treadle.workers.functions.waits import Group
 
-class Pending:
-    """Rows that go with the next commit: steps by id (the last word counts), tasks, others, and mail that was taken in."""
 
-    __slots__ = ("doubt", "guarded", "rows", "starts", "steps", "taken", "tasks")
+class PendingUnit:
+    """Rows that branches have decided and that the next unit commits."""
+
+    __slots__ = ("consumed", "doubt", "guarded", "rows", "starts", "steps", "tasks")
 
     def __init__(self) -> None:
         self.steps: dict[str, Step] = {}
+        """By id; the last version of a step counts."""
         self.tasks: list[NewTask] = []
         self.rows: list[Row] = []
-        self.taken: list[str] = []
+        self.consumed: list[str] = []
+        """Ids of messages that ended waits."""
         self.starts: list[tuple[NewTask, tuple[Row, ...], Step]] = []
-        """Child runs, with the steps that say so: they start only while this run is where it was seen, so that whoever pauses or
-        cancels it reaches them."""
+        """Child runs with the steps that start them. They start only if the run has not changed since it was last read, so
+        that a pause or a cancellation reaches them."""
         self.doubt: str | None = None
-        """What the log is to say of an effect that is made although nobody knows whether it was made before."""
+        """The log entry for an effect that is repeated although its outcome is unknown."""
         self.guarded = False
-        """The run's version must rise with this."""
+        """Whether the unit must raise the run's version."""
 
     def __bool__(self) -> bool:
-        return bool(self.steps or self.tasks or self.rows or self.taken or self.starts)
+        return bool(self.steps or self.tasks or self.rows or self.consumed or self.starts)
 
-    def take(self, other: Pending) -> None:
-        """Add what another has."""
+    def take(self, other: PendingUnit) -> None:
+        """Add all rows of another unit."""
         self.steps.update(other.steps)
         self.tasks += other.tasks
         self.rows += other.rows
-        self.taken += other.taken
+        self.consumed += other.consumed
         self.starts += other.starts
         self.guarded = self.guarded or other.guarded
         self.doubt = self.doubt or other.doubt
 
 
 class Branch:
-    """A line of execution: the function itself, or an argument of a gather. `scope` is where its places begin."""
+    """The position of one branch, and the rows that it has decided. Its places begin with `scope`."""
 
     __slots__ = ("busy", "names", "parent", "pending", "position", "randoms", "scope")
 
@@ -50,18 +62,99 @@ class Branch:
         self.position = 0
         self.randoms = 0
         self.names: dict[str, int] = {}
-        self.pending: Pending | None = None
+        self.pending: PendingUnit | None = None
         self.busy: str | None = None
         """The step whose code it executes, in which `ctx` cannot be used."""
 
-    def later(self) -> Pending:
-        """What goes with its next commit."""
+    def next_unit(self) -> PendingUnit:
+        """Return the unit that collects its rows until its next commit."""
         if self.pending is None:
-            self.pending = Pending()
+            self.pending = PendingUnit()
         return self.pending
 
     def number(self, name: str) -> str:
-        """The name, numbered where this branch has used it before."""
+        """Return the name, with a number from the second use in this branch."""
         count = self.names.get(name, 0) + 1
         self.names[name] = count
         return name if count == 1 else f"{name}#{count}"
+
+
+class Branches:
+    """The branches of one run that have not ended."""
+
+    def __init__(self, execution: Execution, journal: Journal) -> None:
+        self._execution = execution
+        self._journal = journal
+        self._branches: dict[asyncio.Task[Any], Branch] = {}
+
+    def enter(self) -> Branch:
+        """Return the branch of the caller; raises `MisusedContext` where `ctx` cannot be used."""
+        task = asyncio.current_task()
+        branch = self._branches.get(task) if task is not None else None
+        if self._execution.closed:
+            raise asyncio.CancelledError
+        if branch is None:
+            raise MisusedContext(
+                f"An operation of ctx was awaited outside the function {self._execution.function.lane_name}, e.g. in a separate "
+                "asyncio task. Use `ctx.gather(...)` to do things concurrently."
+            )
+        if branch.busy is not None:
+            raise MisusedContext(f"ctx cannot be used inside the step {branch.busy}; a step is one unit of work.")
+        return branch
+
+    def start(self, branch: Branch, code: Coroutine[Any, Any, None]) -> None:
+        """Execute the code as that branch; the code calls `ended` at its end."""
+        self._execution.active += 1
+        self._branches[asyncio.get_running_loop().create_task(code)] = branch
+
+    def ended(self) -> None:
+        """Count the calling branch as ended."""
+        self._execution.active -= 1
+        self._execution.schedule()
+
+    def fork(self, group: Group, index: int, branch: Branch, awaitable: Any) -> None:
+        """Execute an argument of a gather as its own branch."""
+        group.coded += 1
+        self.start(branch, self._run(group, index, branch, awaitable))
+
+    async def _run(self, group: Group, index: int, branch: Branch, awaitable: Any) -> None:
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            value = await awaitable
+        except asyncio.CancelledError as canceled:
+            if self._execution.closed:
+                raise
+            error = canceled
+        except (Exception, SystemExit) as raised:
+            error = raised
+        self._journal.reach_end(branch)
+        task = asyncio.current_task()
+        if task is not None:
+            self._branches.pop(task, None)
+        if branch.pending is not None and branch.parent is not None:
+            branch.parent.next_unit().take(branch.pending)
+        group.coded -= 1
+        group.end(index, value, error, self._execution)
+        self.ended()
+
+    async def join(self, group: Group) -> None:
+        """Wait for all branches of a gather."""
+        if group.left:
+            group.future = self._execution.suspend()
+            await group.future
+
+    def collect(self, unit: PendingUnit) -> PendingUnit:
+        """Move the rows of all branches to the unit."""
+        for branch in self._branches.values():
+            if branch.pending is not None:
+                unit.take(branch.pending)
+                branch.pending = None
+        return unit
+
+    def close(self) -> None:
+        """Cancel all branches."""
+        for task in self._branches:
+            if not task.done():
+                task.cancel()
+        self._branches.clear()

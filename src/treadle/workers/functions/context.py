@@ -1,4 +1,4 @@
-"""What a durable function is given: everything that it may do to the world, each recorded, so that it survives anything."""
+"""The context of a durable function: its operations, each of which is recorded and survives restarts."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from treadle.kernel.functions.rows import ASK, NOW, PATCH
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.errors import InvalidApproval, InvalidInput, MisusedContext
-from treadle.model.names import APPROVAL, HANDLER, check_key, check_name
+from treadle.model.names import APPROVAL, HANDLER, Lane, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import StepState
+from treadle.model.tasks import Task
 from treadle.model.values import Json
 from treadle.workers.functions.effects import EffectOperation
 from treadle.workers.functions.operations import (
+    CallOperation,
     ChildRun,
     SignalOperation,
-    Sleeping,
+    SleepOperation,
     StartOperation,
-    StepOperation,
-    call_operation,
     gather,
 )
+from treadle.workers.functions.steps import StepOperation
 
 if TYPE_CHECKING:
     from treadle.workers.functions.driver import Driver
@@ -34,10 +35,10 @@ _NO_KWARGS: dict[str, Any] = {}
 
 
 class FunctionContext:
-    """One run of a durable function, as its code sees it.
+    """One run of a durable function.
 
-    The code between two operations must come to the same each time it is executed: use `now` and `random` from here, and do
-    everything else that may differ in a `step`.
+    The code between two operations must be deterministic, as a replay executes it again: use `now` and `random` of this class,
+    and do everything else that may differ between executions in a `step`.
     """
 
     __slots__ = ("_driver",)
@@ -48,17 +49,17 @@ class FunctionContext:
     @property
     def run_id(self) -> str:
         """The run's id."""
-        return self._driver.run_id
+        return self._driver.execution.run_id
 
     @property
     def trace_id(self) -> str | None:
         """The trace that the run belongs to."""
-        return self._driver.task.trace_id
+        return self._driver.execution.task.trace_id
 
     @property
     def version(self) -> int:
         """The version of the function that executes the run."""
-        return self._driver.function.version
+        return self._driver.execution.function.version
 
     # work
 
@@ -72,10 +73,10 @@ class FunctionContext:
         timeout: Duration | None = None,
         **kwargs: Any,
     ) -> Awaitable[Any]:
-        """Call `fn` (async on the event loop, sync in a thread), once: what it returned (any JSON) is given back ever after.
+        """Call `fn` once (async on the event loop, sync in a thread); replays return its recorded result (any JSON).
 
-        A failed attempt is repeated by `retry` (default: not at all), without holding a worker in between; then `StepFailed`
-        is raised. `timeout` bounds one attempt. `key` names a step that must not come twice.
+        `retry` repeats a failed attempt (default: no retries), without occupying a worker in between; after the last attempt
+        `StepFailed` is raised. `timeout` bounds one attempt. `key` names a step that must be unique in the run.
         """
         if name is None and key is None:
             name = getattr(fn, "__name__", None) or type(fn).__name__
@@ -88,8 +89,8 @@ class FunctionContext:
             kwargs or _NO_KWARGS,
             name or "step",
             None if key is None else check_key(key, "step key"),
-            None if retry is None else as_policy(retry),
-            None if timeout is None else milliseconds(timeout, "timeout", positive=True),
+            _policy(retry),
+            _milliseconds(timeout, "timeout"),
         )
 
     def effect(
@@ -103,12 +104,12 @@ class FunctionContext:
         timeout: Duration | None = None,
         unknown: tuple[type[BaseException], ...] = (),
     ) -> Awaitable[Any]:
-        """A step that does something to the outside world, once as far as that can be known: `fn` is called without arguments.
+        """Call `fn()`, which changes an external system, once as far as can be known, and return its response.
 
-        Before it is made, its row is `unknown`; after it, what it came to. While `fn` runs, `ctx.idempotency_key` is new for each
-        attempt and `ctx.dedupe_key` the same for all, for services that deduplicate. `request` (any JSON) is what is asked for.
-        An exception that leaves open whether it was made (all but `EffectFailed`, `NonRetryable` and HTTP answers below 500) fails
-        the attempt, but not the effect: with `retry` it is made again, and the log says `tool_call.unknown`.
+        The effect's row is `unknown` before the call and holds the outcome after it. While `fn` runs, `ctx.idempotency_key` is
+        new for each attempt and `ctx.dedupe_key` the same for all, for services that deduplicate. `request` (any JSON) describes
+        the effect. `EffectFailed`, `NonRetryable` and HTTP responses below 500 mean that the effect did not happen. After any
+        other exception its outcome is unknown: `retry` repeats it, and the log records `tool_call.unknown`.
         """
         return EffectOperation(
             self._driver,
@@ -116,19 +117,19 @@ class FunctionContext:
             fn,
             request,
             None if key is None else check_key(key, "step key"),
-            None if retry is None else as_policy(retry),
-            None if timeout is None else milliseconds(timeout, "timeout", positive=True),
+            _policy(retry),
+            _milliseconds(timeout, "timeout"),
             unknown,
         )
 
     @property
     def idempotency_key(self) -> str:
-        """The key of the effect that is being made, new for each attempt."""
+        """The key of the effect in progress, new for each attempt."""
         return current_keys().idempotency_key
 
     @property
     def dedupe_key(self) -> str:
-        """The key of the effect that is being made, the same for all attempts: what a service can deduplicate on."""
+        """The key of the effect in progress, the same for all attempts, for services that deduplicate."""
         return current_keys().dedupe_key
 
     def call(
@@ -146,26 +147,30 @@ class FunctionContext:
         limit_key: str | None = None,
         limit: int | None = None,
     ) -> Awaitable[dict[str, Json]]:
-        """A task of another handler, wherever it runs; its result. Raises `TaskFailed`, `TaskCanceled` or `TaskIgnored`."""
-        task = self._driver.task
-        return call_operation(
+        """Enqueue a task for a handler on any worker and return its result.
+
+        Raises `TaskFailed`, `TaskCanceled` or `TaskIgnored`.
+        """
+        task = self._driver.execution.task
+        template = {
+            "priority": task.priority if priority is None else priority,
+            "timeout_for": _milliseconds(timeout, "timeout"),
+            "deadline_for": _milliseconds(deadline, "deadline"),
+            "limit_key": None if limit_key is None else check_key(limit_key, "limit key"),
+            "limit": limit,
+        }
+        return CallOperation(
             self._driver,
-            check_name(handler),
+            Lane(self._driver.execution.runtime.namespace, HANDLER, _task_list(task, task_list), check_name(handler)),
             _payload(payload),
-            kind=HANDLER,
-            task_list=task.task_list if task_list is None else check_name(task_list, "task list"),
-            step_name=name,
+            template,
+            name=name,
             key=key,
-            retry=None if retry is None else as_policy(retry),
-            priority=task.priority if priority is None else priority,
-            timeout_for=None if timeout is None else milliseconds(timeout, "timeout", positive=True),
-            deadline_for=None if deadline is None else milliseconds(deadline, "deadline", positive=True),
-            limit_key=None if limit_key is None else check_key(limit_key, "limit key"),
-            limit=limit,
+            retry=_policy(retry),
         )
 
     def external(self, specialist: str, payload: Mapping[str, Json] | None = None, **options: Any) -> Awaitable[dict[str, Json]]:
-        """Work of an outside service, through its specialist; options as for `call`."""
+        """Run a job at an external service through its specialist and return its result; options as for `call`."""
         return self.call(specialist, payload, **options)
 
     def start(
@@ -178,129 +183,131 @@ class FunctionContext:
         task_list: str | None = None,
         priority: int | None = None,
     ) -> Awaitable[ChildRun]:
-        """Start a function as a run of its own; `await handle.result()` waits for what it returns."""
-        task = self._driver.task
+        """Start a function as a child run and return its handle; `await handle.result()` returns the child's result."""
+        task = self._driver.execution.task
         options = {
-            "task_list": task.task_list if task_list is None else check_name(task_list, "task list"),
+            "task_list": _task_list(task, task_list),
             "priority": task.priority if priority is None else priority,
         }
         return StartOperation(self._driver, check_name(function, "function name"), _payload(payload), version, key, options)
 
     def gather(self, *awaitables: Any) -> Coroutine[Any, Any, list[Any]]:
-        """Do operations and coroutines at once; their results in order.
+        """Run operations and coroutines concurrently, and return their results in order.
 
-        Waits for ALL of them, and then raises the first failure in the order of the arguments, so that it is the same each time.
+        It waits for ALL of them, then raises the first failure in the order of the arguments, so that a replay raises the same.
         """
         return gather(self._driver, awaitables)
 
     # waiting
 
     def sleep(self, duration: Duration) -> Awaitable[None]:
-        """Wait so long, without holding a worker, through restarts."""
-        return Sleeping(self._driver, milliseconds(duration, "duration"))
+        """Wait for the duration, through restarts, without occupying a worker."""
+        return SleepOperation(self._driver, milliseconds(duration, "duration"))
 
     def sleep_until(self, at: datetime) -> Awaitable[None]:
-        """Wait until that instant (with a time zone)."""
-        return Sleeping(self._driver, None, instant(at))
+        """Wait until an instant (with a time zone)."""
+        return SleepOperation(self._driver, None, instant(at))
 
     def wait_for(self, signal: str, timeout: Duration | None = None) -> Awaitable[Json]:
-        """The payload of the next signal of that name; those that came before are taken first, in order.
+        """Wait for the next signal of that name and return its payload; earlier signals are consumed first, in order.
 
-        Raises `SignalTimeout` when none comes in time.
+        Raises `SignalTimeout` if none arrives in time.
         """
         timeout_for = None if timeout is None else milliseconds(timeout, "timeout")
         return SignalOperation(self._driver, check_name(signal, "signal name"), timeout_for)
 
     def approval(self, question: str, *, key: str | None = None, **request: Any) -> Awaitable[dict[str, Json]]:
-        """Ask a person; the decision: who (`by`), why (`reason`), and the `context` as it was approved.
+        """Request an approval and return the decision: the decider (`by`), the `reason`, and the approved `context`.
 
         Options are those of `ApprovalRequest.of`. Raises `ApprovalDenied` or `ApprovalExpired`.
         """
-        task = self._driver.task
+        task = self._driver.execution.task
         try:
             asked = ApprovalRequest.of(question, **request)
         except TypeError as error:
             raise InvalidApproval(f"The approval cannot be asked for: {error}.") from None
-        return call_operation(
-            self._driver,
-            APPROVAL,
-            asked.as_json(),
-            kind=APPROVAL,
-            step_kind=ASK,
-            task_list=task.task_list,
-            key=key,
-            priority=task.priority,
-        )
+        lane = Lane(self._driver.execution.runtime.namespace, APPROVAL, task.task_list, APPROVAL)
+        return CallOperation(self._driver, lane, asked.as_json(), {"priority": task.priority}, kind=ASK, key=key)
 
     def continue_as_new(self, payload: Mapping[str, Json] | None = None) -> Coroutine[Any, Any, None]:
-        """End this run, and go on as a new one with that payload and no steps behind it; never returns.
+        """End this run and continue as a new run with that payload and an empty history; never returns.
 
-        Whoever waits for this run waits for the new one. It takes the newest version, as every start does.
+        The new run uses the newest version of the function. A caller that waits for this run gets the new run's result.
         """
         return self._continue(_payload(payload))
 
     async def _continue(self, payload: dict[str, Json]) -> None:
         driver = self._driver
-        if driver.enter().scope:
-            raise MisusedContext("ctx.continue_as_new cannot be used inside a gather: the rest of it would be lost.")
-        if driver.held:
-            await driver.stop()
+        if driver.branches.enter().scope:
+            raise MisusedContext("ctx.continue_as_new cannot be used inside a gather: its other branches would be lost.")
+        if driver.execution.held:
+            await driver.execution.wait_while_held()
         driver.successor = payload
-        await driver.end_here()
+        await driver.execution.suspend()
 
     # values
 
     def now(self) -> datetime:
-        """The time (UTC), the same in every replay."""
-        driver = self._driver
-        branch = driver.enter()
+        """Return the time (UTC), the same in every replay."""
+        journal, branch = self._driver.journal, self._driver.branches.enter()
         name = branch.number("now")
-        place, recorded = driver.reach(branch, NOW, name)
+        place, recorded = journal.reach(branch, NOW, name)
         if recorded is None:
-            recorded = driver.make(place, NOW, name, StepState.COMPLETED)
-            recorded.value = driver.now()
-            driver.record(recorded, branch.later())
+            recorded = journal.new_step(place, NOW, name, StepState.COMPLETED)
+            recorded.value = self._driver.execution.now()
+            journal.write(recorded, branch.next_unit())
         return datetime.fromtimestamp(recorded.value / 1000, UTC)
 
     def random(self) -> float:
-        """A number in [0, 1), the same in every replay."""
-        driver = self._driver
-        branch = driver.enter()
+        """Return a number in [0, 1), the same in every replay."""
+        branch = self._driver.branches.enter()
         branch.randoms += 1
-        seed = hashlib.sha256(f"{driver.run_id}/{branch.scope}random/{branch.randoms}".encode()).digest()
+        seed = hashlib.sha256(f"{self.run_id}/{branch.scope}random/{branch.randoms}".encode()).digest()
         return int.from_bytes(seed[:7], "big") / 2**56
 
     def patched(self, name: str) -> bool:
-        """Whether to take the new way: True for runs that get here first with this code, False for those that went past before.
+        """Return whether to use new code: True for runs that reach it for the first time, False for runs already past it.
 
         if ctx.patched("fraud-check"):
             await ctx.step(check_fraud, order)
         """
-        driver = self._driver
-        branch = driver.enter()
+        journal, branch = self._driver.journal, self._driver.branches.enter()
         check_key(name, "name of a patch")
-        if driver.replaying:
-            recorded = driver.history.look(f"{branch.scope}{branch.position}")
+        if journal.replaying:
+            recorded = journal.history.peek(f"{branch.scope}{branch.position}")
             same = recorded is not None and recorded.kind == PATCH and recorded.name == name
-            if not same and driver.history.went_past(branch.scope, branch.position):
+            if not same and journal.history.went_past(branch.scope, branch.position):
                 return False
-        place, recorded = driver.reach(branch, PATCH, name)
+        place, recorded = journal.reach(branch, PATCH, name)
         if recorded is None:
-            driver.record(driver.make(place, PATCH, name, StepState.COMPLETED), branch.later())
+            journal.write(journal.new_step(place, PATCH, name, StepState.COMPLETED), branch.next_unit())
         return True
 
-    # for people
+    # reports
 
     def log(self, message: str, level: str = "info", **details: Json) -> None:
-        """Write a line about this run; not again while the run is replayed."""
-        driver = self._driver
-        if driver.context is not None and not driver.replaying:
-            driver.context.log(message, level, **details)
+        """Write a log line about this run; a replay does not repeat it."""
+        context = self._driver.execution.context
+        if context is not None and not self._driver.journal.replaying:
+            context.log(message, level, **details)
 
     def progress(self, fraction: float | None = None, message: str | None = None) -> None:
-        """Say how far the run is, for people."""
-        if self._driver.context is not None:
-            self._driver.context.progress(fraction, message)
+        """Report the progress of the run: a fraction (0 to 1) and a text."""
+        context = self._driver.execution.context
+        if context is not None:
+            context.progress(fraction, message)
+
+
+def _policy(retry: RetryPolicy | int | None) -> RetryPolicy | None:
+    return None if retry is None else as_policy(retry)
+
+
+def _milliseconds(duration: Duration | None, name: str) -> int | None:
+    return None if duration is None else milliseconds(duration, name, positive=True)
+
+
+def _task_list(task: Task, chosen: str | None) -> str:
+    return task.task_list if chosen is None else check_name(chosen, "task list")
 
 
 def _payload(payload: Mapping[str, Json] | None) -> dict[str, Json]:

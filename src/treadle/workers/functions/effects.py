@@ -1,7 +1,7 @@
-"""Effects of functions: steps that are announced before they are made, so that a takeover knows what nobody knows (D22).
+"""Effects of functions: steps that are recorded before they happen, so that a takeover knows which outcomes are unknown (D22).
 
-The outcome is committed with the step, so a step that was begun and has not ended is one that a process died over, or that ended
-without an answer: it is made again under the key of the next attempt, and the log says so.
+The outcome is committed with the step. A step that began and has not ended therefore belongs to a process that died, or ended
+without an answer: it is repeated under the key of the next attempt, and the log records `tool_call.unknown`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.states import StepState
 from treadle.model.values import Json, decode, encode
 from treadle.workers.functions.branches import Branch
-from treadle.workers.functions.inbox import error_of
-from treadle.workers.functions.operations import StepOperation, is_stopped
+from treadle.workers.functions.errors import error_of
+from treadle.workers.functions.steps import StepOperation
 
 if TYPE_CHECKING:
     from treadle.workers.functions.driver import Driver
@@ -56,81 +56,79 @@ class EffectOperation(StepOperation):
         self.action, self.request, self.unknown = action, request, unknown
 
     async def run(self, branch: Branch) -> Any:
-        driver = self.driver
-        if driver.held:
-            await driver.stop()
-        name = branch.number(self.name) if self.key is None else driver.check_key(self.key)
-        place, recorded = driver.reach(branch, EFFECT, name)
+        execution, journal = self.driver.execution, self.driver.journal
+        if execution.held:
+            await execution.wait_while_held()
+        name = journal.step_name(branch, self.name, self.key)
+        place, recorded = journal.reach(branch, EFFECT, name)
         if recorded is not None:
             if recorded.state == StepState.COMPLETED:
                 return recorded.value
             if (error := error_of(recorded)) is not None:
                 raise error
             if recorded.state == StepState.PENDING:
-                await self._wait_again(branch, recorded)
+                await self._wait_for_retry(branch, recorded)
             else:
                 recorded.doubtful = True
-        value_store = driver.runtime.value_store
-        effect = Effect.of(driver.run_id, driver.ids.at(place), driver.root_id, self.action, self.request)
+        effect = Effect.of(execution.run_id, journal.ids.at(place), execution.root_id, self.action, self.request)
         while True:
-            begin = await self._begin(branch, place, name, recorded, effect)
-            recorded = begin[1]
+            begin, recorded = await self._begin(branch, place, name, recorded, effect)
             branch.busy = name
             try:
-                with making(begin[0].keys):
+                with making(begin.keys):
                     value = await self._call()
             except (Exception, SystemExit, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and is_stopped(driver):
+                if isinstance(error, asyncio.CancelledError) and self._is_stopped():
                     raise
                 recorded.doubtful = not is_definite(error, self.unknown)
                 if not recorded.doubtful:
-                    branch.later().rows.append(failed(begin[0], error, value_store))
+                    branch.next_unit().rows.append(failed(begin, error, execution.runtime.value_store))
                 recorded = await self._failed(branch, place, name, recorded, error)
                 continue
             finally:
                 branch.busy = None
             reach("effect.made")
-            return await self._made(branch, begin[0], recorded, value)
+            return await self._succeeded(branch, begin, recorded, value)
 
     async def _begin(
         self, branch: Branch, place: str, name: str, recorded: Recorded | None, effect: Effect
     ) -> tuple[Begin, Recorded]:
-        """Commit that the effect is about to be made."""
-        driver = self.driver
+        """Commit that the effect is about to happen."""
+        journal = self.driver.journal
         if recorded is None:
-            recorded = driver.make(place, EFFECT, name, StepState.RUNNING)
-            recorded.attempt, recorded.doubtful = driver.history.attempts(place), driver.history.doubted(place)
+            recorded = journal.new_step(place, EFFECT, name, StepState.RUNNING)
+            recorded.attempt, recorded.doubtful = journal.history.attempts(place), journal.history.doubted(place)
         begin = Begin(effect, recorded.attempt + 1, UNRESOLVED if recorded.doubtful else None)
         recorded.attempt, recorded.state, recorded.doubtful = begin.attempt, StepState.RUNNING, False
         recorded.wake_at = None
-        later = branch.later()
-        later.rows.append(begin.row)
-        later.doubt = begin.data if begin.doubt else None
-        driver.record(recorded, later)
+        unit = branch.next_unit()
+        unit.rows.append(begin.row)
+        unit.doubt = begin.data if begin.doubt else None
+        journal.write(recorded, unit)
         reach("effect.before_begin")
-        await driver.commit_decided(branch)
+        await self.driver.recorder.commit_decided(branch)
         reach("effect.begun")
         return begin, recorded
 
-    async def _made(self, branch: Branch, begin: Begin, recorded: Recorded, value: Any) -> Any:
-        """Commit the outcome with the step; what comes back is what a replay would give."""
-        driver = self.driver
-        later = branch.later()
+    async def _succeeded(self, branch: Branch, begin: Begin, recorded: Recorded, value: Any) -> Any:
+        """Commit the outcome with the step, and return the value as a replay would."""
+        driver, runtime = self.driver, self.driver.execution.runtime
+        unit = branch.next_unit()
         try:
-            rows = succeeded(begin, value, driver.runtime.value_store)
-            text = encode(value, "response", driver.runtime.payload_limit)
+            rows = succeeded(begin, value, runtime.value_store)
+            text = encode(value, "response", runtime.payload_limit)
         except InvalidInput as error:
-            later.rows.append(succeeded_without_response(begin))
+            unit.rows.append(succeeded_without_response(begin))
             recorded.state = StepState.FAILED
             recorded.error = {"code": no_response().error_code, "message": str(no_response())}
-            driver.record(recorded, later)
-            await driver.commit_decided(branch)
+            driver.journal.write(recorded, unit)
+            await driver.recorder.commit_decided(branch)
             raised = error_of(recorded)
             assert raised is not None
             raise raised from error
-        later.rows += rows
+        unit.rows += rows
         recorded.state, recorded.value, recorded.error = StepState.COMPLETED, decode(text), None
-        driver.record(recorded, later)
-        await driver.commit_decided(branch)
+        driver.journal.write(recorded, unit)
+        await driver.recorder.commit_decided(branch)
         reach("effect.recorded")
         return recorded.value

@@ -1,24 +1,25 @@
-"""Executes functions' tasks for a worker, and keeps suspended functions warm: a bounded number, the least used go first."""
+"""Runs the tasks of functions for a worker, and keeps a bounded number of suspended functions in memory (warm)."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Coroutine
+from typing import Any
 
 from treadle.model.tasks import Task
 from treadle.workers.context import Context
 from treadle.workers.functions.context import FunctionContext
-from treadle.workers.functions.driver import Driver
-from treadle.workers.functions.registry import Function, FunctionRegistry
-from treadle.workers.functions.runtime import Runtime, Settled
+from treadle.workers.functions.driver import Driver, SetSettling, Settled
+from treadle.workers.functions.execution import Runtime
+from treadle.workers.functions.registry import FunctionRegistry
 from treadle.workers.handlers import Handler
 
 WARM_LIMIT = 1000
-"""Suspended functions that a process keeps warm; all others are replayed when they go on."""
+"""Suspended functions that a process keeps warm; it replays all others when they continue."""
 
 
 class FunctionRunner:
-    """The functions of one worker."""
+    """Runs the functions of one worker; the least recently used warm ones are evicted first."""
 
     def __init__(self, registry: FunctionRegistry, runtime: Runtime, warm_limit: int = WARM_LIMIT) -> None:
         self._registry = registry
@@ -27,46 +28,47 @@ class FunctionRunner:
         self._warm: OrderedDict[str, Driver] = OrderedDict()
 
     def find(self, lane_name: str) -> Handler | None:
-        """What a worker needs to know of the function of a lane."""
+        """Return the handler of the function of a lane."""
         function = self._registry.find(lane_name)
         return None if function is None else function.handler
 
     @property
     def warm(self) -> int:
-        """How many suspended functions are warm."""
+        """Number of warm functions."""
         return len(self._warm)
 
-    async def execute(self, task: Task, context: Context, settling: Callable[[bool], None]) -> Settled | None:
+    async def execute(self, task: Task, context: Context, set_settling: SetSettling) -> Settled | None:
         """Execute the function until it parks or ends; None if the claim was lost."""
         function = self._registry.find(task.name)
         assert function is not None
-        driver = self._take(task) or self._make(function, task)
-        settled = await driver.execute(task, context, settling)
+        driver = self._take(task) or Driver(self._runtime, function, task)
+
+        def start(payload: Any) -> Coroutine[Any, Any, Any]:
+            handler = function.handler
+            code: Coroutine[Any, Any, Any] = handler.call(*(payload, FunctionContext(driver))[: handler.arguments])
+            return code
+
+        settled = await driver.execute(task, context, start, set_settling)
         if settled is not None and driver.parked:
             self._keep(task.id, driver)
         return settled
 
-    def _make(self, function: Function, task: Task) -> Driver:
-        driver = Driver(self._runtime, function, task)
-        driver.ctx = FunctionContext(driver)
-        return driver
-
     def _take(self, task: Task) -> Driver | None:
-        """The warm coroutine, if nobody else had the task since."""
+        """Return the warm function, unless another process has had the task since."""
         driver = self._warm.pop(task.id, None)
-        if driver is None or driver.token.version + 1 == task.claim_version:
+        if driver is None or driver.execution.token.version + 1 == task.claim_version:
             return driver
         driver.close()
         return None
 
     def _keep(self, task_id: str, driver: Driver) -> None:
-        driver.context = None
+        driver.execution.context = None
         self._warm[task_id] = driver
         while len(self._warm) > self._warm_limit:
             self._warm.popitem(last=False)[1].close()
 
     def close(self) -> None:
-        """Let all of them go; the store has everything."""
+        """Evict all warm functions; the store has everything."""
         for driver in self._warm.values():
             driver.close()
         self._warm.clear()

@@ -1,0 +1,195 @@
+"""The journal of a run: the steps that it has recorded, by place, and the places of its next steps.
+
+A replay takes recorded steps from the journal as the function reaches their places again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from treadle.kernel.functions.rows import NOW, SIGNAL, START, VOID, Recorded, StepIds, fold_text, make_step, read_step, step_id
+from treadle.model.errors import RepeatedKey, TooManySteps
+from treadle.model.states import StepState
+from treadle.model.values import BlobRef, encode
+from treadle.workers.functions.branches import Branch, PendingUnit
+from treadle.workers.functions.execution import Execution
+
+_PAGE = 1000
+
+
+class History:
+    """Recorded steps that the function has not reached in this replay; empty for a new run."""
+
+    __slots__ = ("_attempts", "_doubts", "_furthest", "_redone", "_steps", "_widest", "count")
+
+    def __init__(self, recorded: Iterable[Recorded] = ()) -> None:
+        self._steps: dict[str, Recorded] = {}
+        self._redone: dict[str, int] = {}
+        self._attempts: dict[str, int] = {}
+        self._doubts: dict[str, bool] = {}
+        self._furthest: dict[str, int] = {}
+        self._widest: dict[str, int] = {}
+        self.count = 0
+        """Number of rows."""
+        for each in recorded:
+            self.count += 1
+            if each.kind == VOID:
+                self._redone[each.place] = max(self._redone.get(each.place, 0), each.redo + 1)
+                if each.attempt > self._attempts.get(each.place, 0):
+                    self._attempts[each.place] = each.attempt
+                    self._doubts[each.place] = each.doubtful or each.state == StepState.RUNNING
+            elif each.kind != SIGNAL:
+                self._steps[each.place] = each
+                self._measure(each.place)
+
+    def _measure(self, place: str) -> None:
+        parts = place.split(".")
+        for index in range(0, len(parts), 2):
+            scope = "".join(f"{part}." for part in parts[:index])
+            self._furthest[scope] = max(self._furthest.get(scope, -1), int(parts[index]))
+            if index + 1 < len(parts):
+                gather = f"{scope}{parts[index]}"
+                self._widest[gather] = max(self._widest.get(gather, 0), int(parts[index + 1]) + 1)
+
+    def __bool__(self) -> bool:
+        return bool(self._steps) or bool(self._redone)
+
+    def take(self, place: str) -> Recorded | None:
+        """Return the step at the place, and count it as reached."""
+        return self._steps.pop(place, None)
+
+    def peek(self, place: str) -> Recorded | None:
+        """Return the step at the place without counting it as reached."""
+        return self._steps.get(place)
+
+    def redo(self, place: str) -> int:
+        """Return how often an operator had the step at the place repeated."""
+        return self._redone.get(place, 0)
+
+    def attempts(self, place: str) -> int:
+        """Return how often the effect at the place began before an operator had it repeated."""
+        return self._attempts.get(place, 0)
+
+    def doubted(self, place: str) -> bool:
+        """Return whether the outcome of the effect at the place was unknown before an operator had it repeated."""
+        return self._doubts.get(place, False)
+
+    def went_past(self, scope: str, position: int) -> bool:
+        """Return whether the branch has recorded a step at the position or later."""
+        return self._furthest.get(scope, -1) >= position
+
+    def width(self, place: str) -> int:
+        """Return the least number of branches that the gather at the place had."""
+        return self._widest.get(place, 0)
+
+    def unreached(self) -> Recorded | None:
+        """Return the first step that the replay has not reached."""
+        return min(self._steps.values(), key=lambda each: each.ordinal, default=None)
+
+
+class Journal:
+    """Assigns places to the steps of a run, and matches them with its history."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self.history = History()
+        self.ids = StepIds(execution.run_id)
+        self.replaying = False
+        self.count = 0
+        """Steps that the run has."""
+        self.uncounted = 0
+        """Steps that its row does not count yet."""
+        self._keys: set[str] = set()
+
+    async def load(self) -> None:
+        """Read the recorded steps and their values."""
+        runtime = self._execution.runtime
+        recorded: list[Recorded] = []
+        after: str | None = None
+        while page := await runtime.store.list_steps(self._execution.run_id, after, _PAGE):
+            recorded += [read_step(step, runtime.value_store) for step in page]
+            after = page[-1].id
+        digests = [each.value.digest for each in recorded if isinstance(each.value, BlobRef)]
+        if digests:
+            values = await runtime.value_store.load(digests)
+            for each in recorded:
+                if isinstance(each.value, BlobRef):
+                    each.value = values[each.value.digest]
+        self.history = History(recorded)
+        self.count = self.history.count
+        self.replaying = bool(self.history)
+
+    def reach(self, branch: Branch, kind: str, name: str) -> tuple[str, Recorded | None]:
+        """Return the place of the branch's next step, and the step that is recorded there; a mismatch ends the replay."""
+        position = branch.position
+        branch.position = position + 1
+        place = f"{branch.scope}{position}"
+        if self.replaying:
+            recorded = self.history.take(place)
+            if recorded is not None:
+                if recorded.kind != kind or recorded.name != name:
+                    self._execution.diverge(place, f"{recorded.kind} {recorded.name}", f"{kind} {name}")
+                return place, recorded
+            if kind not in (START, NOW) and self.history.went_past(branch.scope, position):
+                self._execution.diverge(place, "something else", f"{kind} {name}")
+            self.replaying = bool(self.history)
+        max_steps = self._execution.function.max_steps
+        if self.count >= max_steps:
+            raise TooManySteps(max_steps)
+        self.count += 1
+        self.uncounted += 1
+        return place, None
+
+    def reach_gather(self, branch: Branch, size: int) -> str:
+        """Return the place of a gather of that size, which has no row of its own."""
+        place = f"{branch.scope}{branch.position}"
+        branch.position += 1
+        if self.replaying and (recorded := self.history.peek(place)) is not None:
+            self._execution.diverge(place, f"{recorded.kind} {recorded.name}", "a gather")
+        if self.replaying and self.history.width(place) > size:
+            self._execution.diverge(place, f"a gather of {self.history.width(place)}", f"a gather of {size}")
+        return place
+
+    def reach_end(self, branch: Branch) -> None:
+        """End the replay if the branch ends before the steps that it has recorded."""
+        if self.replaying and self.history.went_past(branch.scope, branch.position):
+            self._execution.diverge(f"{branch.scope}{branch.position}", "something else", "the end of the branch")
+
+    def step_name(self, branch: Branch, name: str, key: str | None) -> str:
+        """Return the name of the branch's next step: the name with its number, or the key, which a run may use once (D27)."""
+        if key is None:
+            return branch.number(name)
+        if key in self._keys:
+            raise RepeatedKey(f"The key {key!r} was given to an earlier step of this run; each key is used once.")
+        self._keys.add(key)
+        return key
+
+    def new_step(self, place: str, kind: str, name: str, state: str) -> Recorded:
+        """Return a new step at a place; nothing is written yet."""
+        redo = self.redo(place)
+        return Recorded(
+            id=step_id(self._execution.run_id, place, redo),
+            place=place,
+            redo=redo,
+            kind=kind,
+            name=name,
+            state=state,
+            ordinal=self.count,
+        )
+
+    def redo(self, place: str) -> int:
+        """Return how often an operator had the step at the place repeated."""
+        return self.history.redo(place) if self.history else 0
+
+    def write(self, recorded: Recorded, unit: PendingUnit) -> None:
+        """Add the step's row to a unit that will be committed later."""
+        value = recorded.value
+        run_id, value_store = self._execution.run_id, self._execution.runtime.value_store
+        if value is not None and isinstance(value, dict | list | str):
+            text = encode(value, "value", 2**31)
+            _, blobs = fold_text(text, value, self._execution.root_id, value_store)
+            if blobs:
+                unit.rows += blobs
+                recorded.value = BlobRef(blobs[0].digest, len(text), isinstance(value, list))
+        unit.steps[recorded.id] = make_step(run_id, recorded, value_store)
+        recorded.value = value
