@@ -12,7 +12,7 @@ from tests.simulation.finding import Found
 from tests.simulation.wishes.wish import Wish
 
 from treadle.kernel.effects.decide import Effect
-from treadle.kernel.schedules.service import tick_id
+from treadle.kernel.schedules.decide import tick_id
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.clock import instant
 from treadle.model.states import SCHEDULE, TaskState

@@ -9,6 +9,7 @@ from treadle.api.options import WatcherChanges, WatcherOptions
 from treadle.api.watchers import SeenItem, SeenPage, WatchedSource, Watcher, WatcherPage, WatchersApi
 from treadle.api.wire import record_of
 from treadle.kernel.watchers import service as kernel
+from treadle.kernel.watchers.options import make_body
 from treadle.model.access import Scope
 from treadle.model.errors import WatchForbidden
 from treadle.model.watchers import DIRECTORY, HTTP, is_allowed
@@ -24,7 +25,7 @@ class Watchers(Group, WatchersApi):
 
     async def create(self, name: str, *, paused: bool = False, **options: Unpack[WatcherOptions]) -> Watcher:
         given = _given(options)
-        source = kernel.make_body(given).source
+        source = make_body(given).source
         if not self.access.may(Scope.ADMIN) and not is_allowed(source, self.engine.kernel.settings.watch_allow):
             raise WatchForbidden(source.place)
         return _record(await self.engine.watchers.create(name, paused=paused, actor=self.actor, **given))

@@ -85,7 +85,7 @@ def _absolute(options: dict[str, Any]) -> dict[str, str]:
 
 def _check(engine: Engine, name: str, options: dict[str, Any]) -> None:
     """Bad input does not even make the database."""
-    from treadle.kernel.watchers.service import make_body
+    from treadle.kernel.watchers.options import make_body
 
     check_name(name, "watcher name")
     engine.watchers.check(make_body(options))
@@ -93,7 +93,7 @@ def _check(engine: Engine, name: str, options: dict[str, Any]) -> None:
 
 def _try_out(session: Session, name: str, options: dict[str, Any]) -> None:
     """What a look would find on this machine, now."""
-    from treadle.kernel.watchers.service import make_body
+    from treadle.kernel.watchers.options import make_body
     from treadle.model.watchers import HTTP, NEW
     from treadle.workers.fetch import fetch
     from treadle.workers.scan import scan

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.kernel.schedules.ticks import Calendar, count_ticks, last_ticks
-from treadle.model.schedules import ALL, ALLOW, CANCEL, LATEST, QUEUE, SKIP, WINDOW, CatchUp
+from treadle.model.ids import uuid7
+from treadle.model.schedules import ALL, ALLOW, CANCEL, LATEST, QUEUE, SKIP, WINDOW, CatchUp, ScheduleBody
 
 BATCH = 50
 """Maximum number of ticks per plan; the rest fire with the next plan, immediately."""
@@ -55,6 +56,11 @@ def plan(
     if not chosen:
         skipped = count_ticks(calendar, cursor, last + 1, COUNTED)
     return Plan(tuple(chosen), skipped, last, _bounded(calendar.next_after(last), end_at))
+
+
+def plan_of(body: ScheduleBody, calendar: Calendar, now: int, batch: int = BATCH) -> Plan:
+    """Return the plan of a schedule at that time."""
+    return plan(calendar, body.catch_up, body.cursor, now, end_at=body.end_at, batch=batch)
 
 
 def _chosen(calendar: Calendar, catch_up: CatchUp, cursor: int, upto: int, now: int) -> list[int]:
@@ -121,3 +127,8 @@ def describe(catch_up: CatchUp) -> str:
         case _:
             window = f"{(catch_up.window_for or 0) / 1000:g} s"
             return f"missed ticks up to {window} late fire, up to the newest {catch_up.limit}"
+
+
+def tick_id(schedule_id: str, tick: int) -> str:
+    """Return the id of the work that a tick starts: always the same, and sorted by tick."""
+    return uuid7(tick, hashlib.sha256(f"{schedule_id}/tick:{tick}".encode()).digest())

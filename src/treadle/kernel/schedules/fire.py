@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from treadle.kernel.schedules.decide import Plan, admit, jitter_of
-from treadle.kernel.schedules.service import RECENT, Schedules, plan_of, prepare_tick
+from treadle.kernel.schedules.decide import Plan, admit, jitter_of, plan_of
+from treadle.kernel.schedules.service import RECENT, Schedules, prepare_tick
 from treadle.kernel.schedules.ticks import make_calendar
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach

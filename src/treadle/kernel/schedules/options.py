@@ -8,12 +8,10 @@ from typing import Any
 import msgspec
 
 from treadle.api.options import CatchUpOptions, ScheduleOptions, TargetOptions, TimeOptions
-from treadle.kernel.triggers.target import make_target
+from treadle.kernel.triggers.target import named_targets, target_from
 from treadle.model.clock import instant, milliseconds
 from treadle.model.errors import InvalidInput, InvalidSchedule
 from treadle.model.lists import check_count
-from treadle.model.names import DEFAULT_LIST, check_name
-from treadle.model.retry import as_policy
 from treadle.model.schedules import (
     CATCH_UP_POLICIES,
     OVERLAP_POLICIES,
@@ -86,26 +84,13 @@ def _times(body: ScheduleBody, given: Mapping[str, Any], now: int) -> ScheduleBo
 def _target(given: Mapping[str, Any], old: Target | None) -> Target:
     if old is not None and "tick_as" not in given and not any(name in given for name in TargetOptions.__annotations__):
         return old
-    names = {name: given[name] for name in ("task", "workflow", "function") if given.get(name) is not None}
-    if old is not None and not names:
-        names = {old.kind: old.name}
+    names = named_targets(given) or ({} if old is None else {old.kind: old.name})
     if old is None or old.kind not in names:
         kept = Target(kind="", name="", given_as="tick" if "task" in names else None)
         kept = kept if old is None else msgspec.structs.replace(kept, inputs=old.inputs, task_list=old.task_list)
     else:
         kept = old
-    timeout = given.get("timeout")
-    return make_target(
-        **names,
-        flow=given.get("flow", kept.flow),
-        version=given.get("version", kept.version),
-        inputs=given.get("inputs", kept.inputs),
-        given_as=given.get("tick_as") or kept.given_as,
-        task_list=check_name(given.get("task_list", kept.task_list or DEFAULT_LIST), "task list"),
-        priority=given.get("priority", kept.priority),
-        retry=as_policy(given["retry"]) if "retry" in given else kept.retry,
-        timeout_for=kept.timeout_for if timeout is None else milliseconds(timeout, "timeout", positive=True),
-    )
+    return target_from(given, names, kept, given.get("tick_as") or kept.given_as)
 
 
 def _catch_up(given: Mapping[str, Any], old: CatchUp) -> CatchUp:

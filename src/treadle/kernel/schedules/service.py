@@ -7,16 +7,14 @@ ticks, `ticks.py` computes them, and `decide.py` decides on missed and overlappi
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Unpack
 
 import msgspec
 
 from treadle.api.options import ScheduleOptions
-from treadle.kernel.schedules import decide as catchup
-from treadle.kernel.schedules.decide import Plan, jitter_of, plan
+from treadle.kernel.schedules.decide import Plan, describe, jitter_of, plan_of, tick_id
 from treadle.kernel.schedules.options import check_options, edit_body, make_body
 from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
 from treadle.kernel.store.records import ChangeRecord
@@ -24,7 +22,6 @@ from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Timed, rea
 from treadle.kernel.triggers.target import Occasion, Prepared, Starters
 from treadle.model.clock import as_text, instant
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule, ScheduleExists, ScheduleNotFound
-from treadle.model.ids import uuid7
 from treadle.model.names import ENGINE_LIST, SCHEDULE, Lane, check_name
 from treadle.model.records import Record
 from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Started
@@ -247,7 +244,7 @@ class Schedules(Timed[ScheduleBody]):
         due = plan_of(body, calendar, now - jitter_of(schedule_id, body.jitter_for), batch=BACKFILL_LIMIT)
         upto = body.end_at if body.end_at is not None else 2**62
         ticks = ticks_after(calendar, max(due.cursor, now), upto, count)
-        return Preview(tuple(ticks), due, catchup.describe(body.catch_up))
+        return Preview(tuple(ticks), due, describe(body.catch_up))
 
     async def describe_recovery(self) -> list[Recovery]:
         """Return the active schedules that have missed ticks, and the effect of their policies, for start-up."""
@@ -259,7 +256,7 @@ class Schedules(Timed[ScheduleBody]):
             if not count:
                 continue
             fires = f"{len(due.fire)} will fire" if due.fire else "none will fire"
-            text = f"{count} tick(s) are due; {fires}: {catchup.describe(schedule.body.catch_up)}"
+            text = f"{count} tick(s) are due; {fires}: {describe(schedule.body.catch_up)}"
             found.append(Recovery(SCHEDULE, schedule.id, schedule.name, due.cursor, count, due.fire, text))
         return found
 
@@ -316,19 +313,9 @@ async def prepare_tick(
     starters: Starters, record: Record, body: ScheduleBody, tick: int, start_id: str | None = None
 ) -> tuple[Started, Prepared]:
     """Return the work that a tick starts, and its rows."""
-    said = as_text(tick)
+    at = as_text(tick)
     start_id = start_id or tick_id(record.id, tick)
     key = f"schedule:{record.id}:{start_id}"
-    occasion = Occasion(start_id, f"schedule:{record.name}:{said}", said, key)
+    occasion = Occasion(start_id, f"schedule:{record.name}:{at}", at, key)
     started, prepared = await starters.prepare(body.target, occasion)
     return msgspec.structs.replace(started, tick=tick), prepared
-
-
-def tick_id(schedule_id: str, tick: int) -> str:
-    """Return the id of the work that a tick starts: always the same, and sorted by tick."""
-    return uuid7(tick, hashlib.sha256(f"{schedule_id}/tick:{tick}".encode()).digest())
-
-
-def plan_of(body: ScheduleBody, calendar: Calendar, now: int, **more: Any) -> Plan:
-    """Return the plan of a schedule at that time."""
-    return plan(calendar, body.catch_up, body.cursor, now, end_at=body.end_at, **more)

@@ -16,9 +16,11 @@ from treadle.kernel.functions.rows import continued_id, is_function
 from treadle.kernel.queue.service import Queue, TaskSpec, check_priority
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Row
+from treadle.model.clock import milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, NotFound
 from treadle.model.lists import MOST
 from treadle.model.names import check_key, check_name
+from treadle.model.retry import as_policy
 from treadle.model.schedules import FUNCTION, TASK, WORKFLOW, Started, Target
 from treadle.model.tasks import NewTask
 from treadle.model.values import Json
@@ -253,4 +255,25 @@ def make_target(
         inputs=dict(inputs or {}),
         given_as=given_as,
         **options,
+    )
+
+
+def named_targets(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the targets among the options of a schedule or watcher, by kind."""
+    return {kind: given[kind] for kind in (TASK, WORKFLOW, FUNCTION) if given.get(kind) is not None}
+
+
+def target_from(given: Mapping[str, Any], names: Mapping[str, str], kept: Target, given_as: str | None) -> Target:
+    """Return the target of the options; those that are not given stay as in `kept`."""
+    timeout = given.get("timeout")
+    return make_target(
+        **names,
+        flow=given.get("flow", kept.flow),
+        version=given.get("version", kept.version),
+        inputs=given.get("inputs", kept.inputs),
+        given_as=given_as,
+        task_list=check_name(given.get("task_list", kept.task_list), "task list"),
+        priority=given.get("priority", kept.priority),
+        retry=as_policy(given["retry"]) if "retry" in given else kept.retry,
+        timeout_for=kept.timeout_for if timeout is None else milliseconds(timeout, "timeout", positive=True),
     )
