@@ -255,7 +255,7 @@ class Agent:
         """Store an unrecoverable error in the server registry, if the store is reachable."""
         from treadle.agents.entities import ServerDefinition, ServerState
 
-        said = {"code": getattr(error, "code", "error"), "message": str(error), "type": type(error).__name__}
+        details = {"code": getattr(error, "code", "error"), "message": str(error), "type": type(error).__name__}
         profile = self._profile
         server = ServerDefinition(
             uuid=self._server_id,
@@ -264,7 +264,7 @@ class Agent:
             server_name=profile.server_name,
             topics=list(profile.topics),
             state=ServerState.ERROR,
-            error=said,
+            error=details,
         )
         try:
             self._persistence.save_server(server)

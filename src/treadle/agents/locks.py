@@ -30,9 +30,9 @@ class Locking(Connection):
         found = self.run(self.locks.find(key))
         if found is None:
             return None
-        acquired_at, expires_at, said = found
+        acquired_at, expires_at, details = found
         known = {each.name for each in fields(LockMetaData)}
-        meta = LockMetaData(**{name: value for name, value in said.items() if name in known})
+        meta = LockMetaData(**{name: value for name, value in details.items() if name in known})
         return LockDefinition(key, acquired_at, expires_at, meta)
 
     def _locks_here(self) -> dict[str, Lock]:

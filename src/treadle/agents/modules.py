@@ -123,8 +123,8 @@ class Modules:
         if load.module is None:
             error = load.error
             code = error.code if isinstance(error, OutsideRoots) else "import_failed"
-            said = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {error}"
-            raise NonRetryable(f"The module {uri} cannot be loaded: {said}", code) from error
+            reason = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {error}"
+            raise NonRetryable(f"The module {uri} cannot be loaded: {reason}", code) from error
         return load.module
 
     def _load(self, key: tuple[str, str], load: _Load) -> None:

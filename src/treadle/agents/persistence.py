@@ -85,8 +85,8 @@ class Persistence(Records, Locking, Connection):
         if task.state not in ends:
             raise Refused(f"A task that is {found.state} cannot be made {task.state}; claim it, or cancel or retry it.")
         done = task.state == TaskState.COMPLETED
-        said = task.error or {}
-        problem = Problem(str(said.get("code", "failed")), str(said.get("message", "failed")))
+        error = task.error or {}
+        problem = Problem(str(error.get("code", "failed")), str(error.get("message", "failed")))
         if not self.run(self._end(parse_id(task.uuid), Succeeded() if done else Failed(problem))):
             raise Refused(f"The task {task.uuid} is not held by this object: claim it with claim_task first.")
 

@@ -23,8 +23,8 @@ def check_requirement(text: object) -> str:
             raise InvalidRequirement(f"a requirement is text, not {type(text).__name__}")
         Requirement(text)
     except InvalidRequirement as error:
-        said = str(error).partition("\n")[0]
-        raise InvalidInput(f"The requirement {text!r} is invalid: {said}. Write it like requests>=2.31,<3.") from None
+        reason = str(error).partition("\n")[0]
+        raise InvalidInput(f"The requirement {text!r} is invalid: {reason}. Write it like requests>=2.31,<3.") from None
     return text
 
 

@@ -66,8 +66,8 @@ class EvaluatorSettler:
             self._evaluator.continue_step(step_id, outcome.result)
             return
         problem = outcome.problem
-        said = {"code": problem.code, "error_type": problem.type, "traceback": problem.traceback}
-        options: dict[str, Any] = {name: value for name, value in said.items() if name in self._fail_options}
+        details = {"code": problem.code, "error_type": problem.type, "traceback": problem.traceback}
+        options: dict[str, Any] = {name: value for name, value in details.items() if name in self._fail_options}
         self._evaluator.fail_step(step_id, problem.message, **options)
 
     def resume(self, task: Task) -> None:
@@ -125,5 +125,5 @@ def _options_of(function: Any) -> frozenset[str]:
 def _outcome_of(decided: Finish) -> Outcome:
     if decided.state == TaskState.COMPLETED:
         return Succeeded(decode(decided.result) or {})
-    said = decode(decided.error) or {}
-    return Failed(Problem(said.get("code", "failed"), said.get("message", "failed"), said.get("type"), said.get("traceback")))
+    error = decode(decided.error) or {}
+    return Failed(Problem(error.get("code", "failed"), error.get("message", "failed"), error.get("type"), error.get("traceback")))

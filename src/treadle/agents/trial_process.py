@@ -64,10 +64,10 @@ async def try_outside(registration: HandlerRegistration, payload: dict[str, Json
     if late:
         return Trial(None, "timeout", f"The handler did not return within {within:g} s and was stopped.", output)
     try:
-        told = msgspec.json.decode(answer, type=dict[str, Any])
+        outcome = msgspec.json.decode(answer, type=dict[str, Any])
     except msgspec.DecodeError:
         return Trial(None, "handler_error", f"The process of the handler ended with {code} before it returned.", output)
-    return Trial(told.get("result"), told.get("error_code"), told.get("error"), output)
+    return Trial(outcome.get("result"), outcome.get("error_code"), outcome.get("error"), output)
 
 
 async def _tail(stream: asyncio.StreamReader, limit: int) -> bytes:
@@ -90,11 +90,11 @@ def main() -> None:
     os.dup2(2, 1)  # the handler's prints are output, not the outcome
     try:
         result = try_handler(HandlerRegistration(**asked["registration"]), asked["payload"], asked["roots"], SystemClock().now)
-        told: dict[str, Any] = {"result": result}
+        outcome: dict[str, Any] = {"result": result}
     except NonRetryable as error:
-        told = {"error_code": error.error_code, "error": str(error)}
+        outcome = {"error_code": error.error_code, "error": str(error)}
     with os.fdopen(answer, "wb") as out:
-        out.write(msgspec.json.encode(told))
+        out.write(msgspec.json.encode(outcome))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # do not wait for threads that the handler started

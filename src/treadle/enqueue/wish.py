@@ -49,20 +49,20 @@ class Wish:
             yield
         except Exception as error:
             state = _sqlstate(error)
-            said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+            message = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
             match state:
-                case "22023" if "treadle_enqueue_v1" in said:
-                    raise InvalidInput(said) from error
+                case "22023" if "treadle_enqueue_v1" in message:
+                    raise InvalidInput(message) from error
                 case "TR001":
                     raise ListDraining(self.task_list) from error
                 case "TR002":
-                    cap = re.search(r"\d+", said.partition(":")[2])
+                    cap = re.search(r"\d+", message.partition(":")[2])
                     raise BacklogFull(self.task_list, self.name, int(cap[0]) if cap else 0) from error
-                case "40001" if "treadle_enqueue_v1" in said:
-                    raise StoreBusy(f"{said} (the whole transaction).") from error
+                case "40001" if "treadle_enqueue_v1" in message:
+                    raise StoreBusy(f"{message} (the whole transaction).") from error
                 case "42883" | "3F000":
                     raise SchemaBehind(
-                        f"This database or schema has no treadle_enqueue_v1: run `treadle store migrate`. {said}"
+                        f"This database or schema has no treadle_enqueue_v1: run `treadle store migrate`. {message}"
                     ) from error
             raise
 

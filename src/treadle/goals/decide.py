@@ -317,11 +317,11 @@ def decide_executed(
 
     A workorder that is already EXECUTED changes nothing.
     """
-    said: dict[str, Json] = {"work_order_id": workorder.work_order_id, "bundle_id": bundle_id_of(workorder.work_order_id)}
+    ids: dict[str, Json] = {"work_order_id": workorder.work_order_id, "bundle_id": bundle_id_of(workorder.work_order_id)}
     if workorder.status != "CREATED":
-        return Decision({**said, "repeated": True})
+        return Decision({**ids, "repeated": True})
     bundle = _bundle(workorder, title, result or {}, error, now)
-    decision = Decision({**said, "error": None if error is None else error.get("code")}, new=[bundle])
+    decision = Decision({**ids, "error": None if error is None else error.get("code")}, new=[bundle])
     after = _replace(workorder, status="EXECUTED", executed_at=now)
     decision.changed.append(Changed(record, after, "execute", "runner", None if error is None else {"error": error.get("code")}))
     decision.tasks.append(

@@ -116,9 +116,9 @@ class Gates:
             if gate is None:
                 raise GateError(f"There is no gate {spec.use} in this process; there are {', '.join(self.names())}.")
             context = GateContext(objective.as_json(), workorder.as_json(), spec.options, folder)
-            said = await _ask(gate, spec, bundle.as_json(), context, executor)
-            reason = _storable(said.reason) or ("passed" if said.passed else "did not pass")
-            reports.append(GateReport(gate=spec.name, result=PASS if said.passed else FAIL, reason=reason))
+            judgement = await _ask(gate, spec, bundle.as_json(), context, executor)
+            reason = _storable(judgement.reason) or ("passed" if judgement.passed else "did not pass")
+            reports.append(GateReport(gate=spec.name, result=PASS if judgement.passed else FAIL, reason=reason))
         return reports
 
 
@@ -127,16 +127,16 @@ async def _ask(gate: Handler, spec: GateSpec, bundle: dict[str, Json], context: 
     arguments = (bundle, context)[: gate.arguments]
     try:
         async with asyncio.timeout(timeout_for / 1000) as limit:
-            said = await (executor.in_thread(gate, arguments) if gate.isolation == "thread" else gate.call(*arguments))
+            verdict = await (executor.in_thread(gate, arguments) if gate.isolation == "thread" else gate.call(*arguments))
     except TimeoutError:
         if not limit.expired():
             raise
         return Judgement(False, f"took longer than {timeout_for / 1000:g} s")
-    if isinstance(said, bool):
-        return Judgement(said)
-    if isinstance(said, Judgement) and isinstance(said.passed, bool) and isinstance(said.reason, str):
-        return said
-    raise GateError(f"The gate {spec.name} returned a {type(said).__name__}; it must return True, False or a Judgement.")
+    if isinstance(verdict, bool):
+        return Judgement(verdict)
+    if isinstance(verdict, Judgement) and isinstance(verdict.passed, bool) and isinstance(verdict.reason, str):
+        return verdict
+    raise GateError(f"The gate {spec.name} returned a {type(verdict).__name__}; it must return True, False or a Judgement.")
 
 
 def _storable(text: str) -> str:
@@ -173,11 +173,11 @@ async def _exit_code(bundle: dict[str, Json], ctx: GateContext) -> Judgement:
     except OSError as error:
         return Judgement(False, f"{argv[0]} could not be started: {error}")
     try:
-        _, said = await asyncio.gather(_write_input(process, json.dumps(bundle).encode()), _read_tail(process))
+        _, output = await asyncio.gather(_write_input(process, json.dumps(bundle).encode()), _read_tail(process))
         code = await process.wait()
     finally:
         await _end(process)
-    tail = said.decode("utf-8", "replace")[-_TAIL:].strip()
+    tail = output.decode("utf-8", "replace")[-_TAIL:].strip()
     wanted = ctx.options.get("expect", 0)
     return Judgement(code == wanted, f"{argv[0]} ended with {code}" + (f": {tail}" if tail else ""))
 
@@ -196,10 +196,10 @@ async def _write_input(process: asyncio.subprocess.Process, text: bytes) -> None
 
 async def _read_tail(process: asyncio.subprocess.Process) -> bytes:
     """Return the end of the command's output, however long it is."""
-    said = b""
+    output = b""
     while process.stdout is not None and (more := await process.stdout.read(_CHUNK)):
-        said = (said + more)[-4 * _TAIL :]
-    return said
+        output = (output + more)[-4 * _TAIL :]
+    return output
 
 
 def _filled(text: str, words: Mapping[str, str]) -> str:

@@ -137,13 +137,13 @@ class GoalReads:
         """Describe the blockers, with the status of blocking objectives: one that is BLOCKED itself waits for a person."""
         if blocker.objective_id is None:
             return str(blocker.text)
-        said = f"objective {blocker.objective_id} ({blocker.text})"
+        text = f"objective {blocker.objective_id} ({blocker.text})"
         seen = await self._artifacts.find_objective(blocker.objective_id)
         if seen is None:
-            return said
+            return text
         other = seen.objective
         reasons = "; ".join(str(each.text) for each in other.open_blockers)
-        return f"{said}, which is {other.status}{f': {reasons}' if other.status == Status.BLOCKED and reasons else ''}"
+        return f"{text}, which is {other.status}{f': {reasons}' if other.status == Status.BLOCKED and reasons else ''}"
 
     async def blocking_statuses(self, objectives: Sequence[Objective]) -> dict[str, str]:
         """Return the statuses of the objectives that these wait for, by id."""

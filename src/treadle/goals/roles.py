@@ -144,12 +144,12 @@ class Roles:
         if not isinstance(outcome, Succeeded):
             kind = type(outcome).__name__
             return Failed(Problem("unexpected_result", f"The reviewer {reviewer} returned {kind}; it must return a dict."))
-        said = outcome.result
-        if not isinstance(said.get("approved"), bool):
+        review = outcome.result
+        if not isinstance(review.get("approved"), bool):
             return Failed(
-                Problem("unexpected_result", f"The reviewer {reviewer} must return {{'approved': true or false}}, not {said!r}.")
+                Problem("unexpected_result", f"The reviewer {reviewer} must return {{'approved': true or false}}, not {review!r}.")
             )
-        return Succeeded({"review": {"by": reviewer, "approved": said["approved"], "reason": str(said.get("reason") or "")}})
+        return Succeeded({"review": {"by": reviewer, "approved": review["approved"], "reason": str(review.get("reason") or "")}})
 
     async def _judge(self, payload: dict[str, Any]) -> Outcome:
         """Run the gates, unless the workorder is already judged or has no output."""

@@ -226,8 +226,8 @@ def _failed(finish: Finish) -> bool:
 
 
 def _problem(finish: Finish) -> dict[str, Json]:
-    said = decode(finish.error) or {}
-    return {name: str(said[name]) for name in ("code", "message") if said.get(name)}
+    error = decode(finish.error) or {}
+    return {name: str(error[name]) for name in ("code", "message") if error.get(name)}
 
 
 def _finished(decision: Decision) -> Finish:

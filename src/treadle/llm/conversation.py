@@ -47,7 +47,7 @@ class Conversation:
     meter: Meter
     model: str
     system: str
-    said: OnText | None = None
+    on_text: OnText | None = None
     messages: list[dict[str, Any]] = field(default_factory=list)
 
     async def run(self, prompt: str) -> dict[str, Json]:
@@ -90,7 +90,7 @@ class Conversation:
             request["system"] = self.system
         usage = await self.meter.reserve(self.model, request)
         try:
-            answer = await self.exchange.send(request, self.said)
+            answer = await self.exchange.send(request, self.on_text)
         except SendFailed as error:
             if not error.unknown:
                 await self.meter.give_back(usage)

@@ -63,41 +63,41 @@ class Exchange:
         self._random = random
         self._secrets = secrets
 
-    async def send(self, request: dict[str, Any], said: OnText | None = None) -> Answer:
+    async def send(self, request: dict[str, Any], on_text: OnText | None = None) -> Answer:
         """Return the response, or raise `SendFailed`. Service errors raise nothing else."""
         waited, unknown, malformed = 0.0, False, 0
         for number in range(1, self._config.max_sends + 1):
             try:
-                return await self._send(request, said)
+                return await self._send(request, on_text)
             except Exception as error:
-                trouble = self._trouble(error)
-                if trouble is None:
+                failure = self._failure(error)
+                if failure is None:
                     raise
-            unknown = unknown or trouble.unknown
-            malformed += trouble.code == "llm_malformed"
-            wait = self._wait(number, trouble)
-            if not trouble.again or malformed >= _MALFORMED_SENDS:
-                raise SendFailed(trouble.code, trouble.message, unknown=unknown)
+            unknown = unknown or failure.unknown
+            malformed += failure.code == "llm_malformed"
+            wait = self._wait(number, failure)
+            if not failure.again or malformed >= _MALFORMED_SENDS:
+                raise SendFailed(failure.code, failure.message, unknown=unknown)
             if number == self._config.max_sends or waited + wait > self._config.patience:
-                told = f"{trouble.message} Failed after {number} sends and {waited:.1f} s of waiting"
-                asked = f"; the service asks for a delay of {trouble.after:g} s." if trouble.after else "."
-                raise SendFailed(trouble.code, told + asked, unknown=unknown)
+                message = f"{failure.message} Failed after {number} sends and {waited:.1f} s of waiting"
+                asked = f"; the service asks for a delay of {failure.after:g} s." if failure.after else "."
+                raise SendFailed(failure.code, message + asked, unknown=unknown)
             waited += wait
             await self._sleep(wait)
         raise AssertionError("unreachable")
 
-    def _wait(self, number: int, trouble: _Failure) -> float:
-        if trouble.after is not None:
-            return max(trouble.after, 0.0)
+    def _wait(self, number: int, failure: _Failure) -> float:
+        if failure.after is not None:
+            return max(failure.after, 0.0)
         return min(_FIRST_WAIT * 2.0 ** (number - 1), _LONGEST_WAIT) * (1 - 0.25 * self._random())
 
-    async def _send(self, request: dict[str, Any], said: OnText | None) -> Answer:
+    async def _send(self, request: dict[str, Any], on_text: OnText | None) -> Answer:
         assembler = Assembler()
         text = ""
         async for event in self._events(request):
-            if (more := assembler.add(event)) and said is not None:
+            if (more := assembler.add(event)) and on_text is not None:
                 text += more
-                await said(text)
+                await on_text(text)
         return assembler.answer()
 
     async def _events(self, request: dict[str, Any]) -> AsyncIterator[Any]:
@@ -117,29 +117,29 @@ class Exchange:
         finally:
             await stream.close()
 
-    def _trouble(self, error: Exception) -> _Failure | None:
+    def _failure(self, error: Exception) -> _Failure | None:
         """Classify an error; None if it does not come from the service."""
         kinds = {kind.__name__ for kind in type(error).__mro__}
         if "APIStatusError" in kinds:
-            return self._status_trouble(error)
+            return self._status_failure(error)
         if "APITimeoutError" in kinds or "TimeoutException" in kinds:
             return _Failure("llm_timeout", "The model's service did not answer in time.", unknown=True)
         if "APIConnectionError" in kinds or "TransportError" in kinds:
             return _Failure("llm_timeout", "The connection to the model's service broke, or could not be opened.", unknown=True)
         if isinstance(error, _MALFORMED) or "APIResponseValidationError" in kinds or "APIError" in kinds:
-            told = self._words(str(error) or type(error).__name__)
-            return _Failure("llm_malformed", f"The model's service sent an invalid message: {told}.", unknown=True)
+            message = self._words(str(error) or type(error).__name__)
+            return _Failure("llm_malformed", f"The model's service sent an invalid message: {message}.", unknown=True)
         return None
 
-    def _status_trouble(self, error: Any) -> _Failure:
+    def _status_failure(self, error: Any) -> _Failure:
         status, kind = error.status_code, getattr(error, "type", None)
-        told = self._words(getattr(error, "api_message", None) or kind or "no reason given")
+        message = self._words(getattr(error, "api_message", None) or kind or "no reason given")
         after = _seconds(error.response.headers)
         if status == 429 or kind == "rate_limit_error":
-            return _Failure("llm_rate_limited", f"The model's service limits the rate: {told}.", after=after)
+            return _Failure("llm_rate_limited", f"The model's service limits the rate: {message}.", after=after)
         if status >= 500 or status in _BUSY_STATES or kind in _BUSY_TYPES:
-            return _Failure("llm_overloaded", f"The model's service is overloaded or failing ({status}): {told}.", after=after)
-        return _Failure("llm_rejected", f"The model's service rejects the request ({status}): {told}.", again=False)
+            return _Failure("llm_overloaded", f"The model's service is overloaded or failing ({status}): {message}.", after=after)
+        return _Failure("llm_rejected", f"The model's service rejects the request ({status}): {message}.", again=False)
 
     def _words(self, text: str) -> str:
         return scrubbed(text, self._secrets)[:_LONGEST_MESSAGE].rstrip(". ")

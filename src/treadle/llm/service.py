@@ -124,7 +124,7 @@ class LLMService:
         limit = None if settings.llm_budget is None else micros(settings.llm_budget, "TREADLE_LLM_BUDGET")
         meter = TaskMeter(self._engine.store, self._engine.kernel.ids.new_id, self._prices, task, limit)
         stream = StepStream(self._engine.runs, self._engine.kernel.clock, task, self.config.stream_every)
-        return await self.converse(program, facet, payload, meter, stream.said, description=description)
+        return await self.converse(program, facet, payload, meter, stream.show, description=description)
 
     async def converse(
         self,
@@ -132,7 +132,7 @@ class LLMService:
         facet: Facet,
         payload: Mapping[str, Json],
         meter: Meter,
-        said: OnText | None = None,
+        on_text: OnText | None = None,
         *,
         description: str | None = None,
     ) -> dict[str, Json]:
@@ -146,7 +146,7 @@ class LLMService:
             meter,
             prompt.model or self.config.model,
             "\n\n".join(part for part in parts if part),
-            said,
+            on_text,
         )
         return await conversation.run(fill(prompt.template or "", payload) if facet.prompt else _plain_prompt(prompt, payload))
 

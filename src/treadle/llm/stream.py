@@ -21,7 +21,7 @@ class StepStream:
         self._every = every
         self._next_at = clock.monotonic()
 
-    async def said(self, text: str) -> None:
+    async def show(self, text: str) -> None:
         """Show the end of the text. A step that no longer waits, or a store error, does not stop the response."""
         task, now = self._task, self._clock.monotonic()
         if now < self._next_at or task.run_id is None or task.step_id is None:

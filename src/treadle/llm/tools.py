@@ -78,9 +78,9 @@ def make_toolbox(program: Program, facet: Facet, registry: Tools | None, defined
 
 def _target(program: Program, facet: Facet, tool: str) -> dict[str, Any]:
     doc = facet.doc or Doc()
-    said = doc.description or f"Process {facet.name}. Parameters: {_signature(facet) or 'none'}."
+    text = doc.description or f"Process {facet.name}. Parameters: {_signature(facet) or 'none'}."
     schema = object_schema(program, facet.returns, doc.returns)
-    return {"name": tool, "description": f"{said}\nGive the final answer by calling this tool.", "input_schema": schema}
+    return {"name": tool, "description": f"{text}\nGive the final answer by calling this tool.", "input_schema": schema}
 
 
 def _other(program: Program, name: str, tool: str, registry: Tools | None) -> dict[str, Any]:

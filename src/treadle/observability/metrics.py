@@ -55,7 +55,7 @@ FRESH_FOR = 2.0
 SHARE = 10
 """Gauges that took long to read are cached this many times as long, so that reading takes at most a tenth of the time."""
 READ_WITHIN = 5.0
-"""Seconds that the store gets to answer; most scrapers give up later than that."""
+"""Seconds that the store gets to answer; shorter than the timeout of most scrapers."""
 
 _STOPPED = "stopped"
 _DEPTHS = ("ready", "running", "waiting", "held")

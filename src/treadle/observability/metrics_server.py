@@ -92,8 +92,8 @@ class _Responder:
             status, content_type, body = await self._respond(head)
             reason = _REASONS.get(status, "Service Unavailable")
             extra = "WWW-Authenticate: Bearer\r\n" if status == 401 else ""
-            said = f"HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n{extra}"
-            writer.write(f"{said}Connection: close\r\n\r\n".encode() + body)
+            head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n{extra}"
+            writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
             async with asyncio.timeout(READ_WITHIN):
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):

@@ -67,12 +67,12 @@ class _Ids(IdGenerator):
         self._next.ids = None
 
     def generate_trace_id(self) -> int:
-        said = getattr(self._next, "ids", None)
-        return said[0] if said else self._others.generate_trace_id()
+        preset = getattr(self._next, "ids", None)
+        return preset[0] if preset else self._others.generate_trace_id()
 
     def generate_span_id(self) -> int:
-        said = getattr(self._next, "ids", None)
-        return said[1] if said else self._others.generate_span_id()
+        preset = getattr(self._next, "ids", None)
+        return preset[1] if preset else self._others.generate_span_id()
 
 
 class _Instants:

@@ -188,12 +188,12 @@ class _History:
             await host.start()
             await asyncio.Event().wait()
 
-    async def _before(self, process: Process, name: str, said: tuple[Any, ...]) -> None:
+    async def _before(self, process: Process, name: str, arguments: tuple[Any, ...]) -> None:
         if name == "commit" and process.name == "worker":
             self.writes += 1
             self._die_at(process, after=False)
 
-    async def _after(self, process: Process, name: str, said: tuple[Any, ...], answer: Any) -> None:
+    async def _after(self, process: Process, name: str, arguments: tuple[Any, ...], answer: Any) -> None:
         if name == "commit" and process.name == "worker":
             self._die_at(process, after=True)
 
