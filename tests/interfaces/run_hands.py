@@ -11,7 +11,7 @@ from tests.interfaces.engines import make_engine
 
 from treadle import Engine
 from treadle.kernel.queue.decide import failure, settlement
-from treadle.kernel.runs.rows import PARAM
+from treadle.kernel.runs.decide import PARAM
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Answer
 from treadle.model.names import ADVANCE, HANDLER, SCRIPT

@@ -207,7 +207,7 @@ async def test_a_store_that_cannot_be_read_for_a_moment_costs_no_result(hands: H
     """What was decided under a claim is committed when the store is back, without having the handler run again."""
     run = await hands.engine.start_run(NESTED, "Shop", {"orders": [1, 2]})
     tasks = await hands.claim()
-    hands.engine.kernel.run_services.advancer.forget(run.id)
+    hands.engine.kernel.run_services.advancer.views.forget(run.id)
     store: Any = hands.engine.store
     find_run, load_steps = store.find_run, store.load_steps
 

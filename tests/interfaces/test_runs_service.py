@@ -143,7 +143,7 @@ async def test_bad_flows_and_workflows_are_refused(memory: Hands) -> None:
     with pytest.raises(WorkflowNotFound, match=r"shop\.Checkout"):
         await engine.start_run(SHOP, "Chekcout", {})
     two = [("two.afl", "namespace a { workflow W() andThen { } }\nnamespace b { workflow W() andThen { } }")]
-    with pytest.raises(WorkflowNotFound, match=r"several workflows 'W'; say which .*: a\.W, b\.W\."):
+    with pytest.raises(WorkflowNotFound, match=r"several workflows 'W'; give the qualified name: a\.W, b\.W\."):
         await engine.start_run(two, "W", {})
     with pytest.raises(WorkflowNotFound, match="Name the workflow"):
         await engine.start_run(two)

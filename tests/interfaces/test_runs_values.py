@@ -110,7 +110,7 @@ async def test_one_item_is_settled_by_reading_a_bounded_number_of_rows() -> None
     async with hands_on("memory://") as hands:
         run = await hands.engine.start_run(FLOW, "big.All", {"items": [{"n": 1}] * 3000, "manual": MANUAL})
         await hands.advance()
-        hands.engine.kernel.run_services.advancer.forget(run.id)
+        hands.engine.kernel.run_services.advancer.views.forget(run.id)
         (task,) = await hands.claim(limit=1)
         meter = Meter(hands.engine.store)
         await hands.settle(task, {"page": 1})

@@ -152,7 +152,7 @@ class ClaudeAgentRunner:
             await self._settle(task, Released("neither a handler nor a model"))
             raise
         await self._settle(task, outcome)
-        engine.kernel.run_services.advancer.forget(task.run_id or "")
+        engine.kernel.run_services.advancer.views.forget(task.run_id or "")
         with suppress(StoreError):  # the work is done; only its settlement failed
             await engine.store.append_lines(lines)
 

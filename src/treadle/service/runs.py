@@ -29,7 +29,7 @@ from treadle.api.tasks import WAIT_LIMIT, Task, TaskPage
 from treadle.kernel.functions.rows import is_function
 from treadle.kernel.reads.service import PAGE_LIMIT
 from treadle.kernel.runs.flows import find_workflow
-from treadle.kernel.runs.inputs import check_inputs
+from treadle.kernel.runs.preflight import check_inputs
 from treadle.kernel.store.value_store import UnreadableValue, ValueLost
 from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from treadle.kernel.runs.rows import PARAM
+from treadle.kernel.runs.decide import PARAM
 from treadle.kernel.schedules.fire import Firer
 from treadle.kernel.store.retention import PRUNE_EVERY_FOR, Retention
 from treadle.kernel.watchers.scan import WatcherScanner

@@ -252,7 +252,7 @@ def test_exceptions_that_say_that_it_was_not_made(error: BaseException) -> None:
 
 async def test_keys_are_there_only_while_the_effect_is_made() -> None:
     keys = Begin(effect(), 1).keys
-    with pytest.raises(InvalidInput, match="no effect in progress"):
+    with pytest.raises(InvalidInput, match="No effect is in progress"):
         current_keys()
     with making(keys):
         assert current_keys() == keys

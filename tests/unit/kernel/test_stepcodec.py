@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.evaluator import BlobRef, State, StepError, StepKind, StepRow
-from treadle.kernel.runs.rows import once
+from treadle.kernel.runs.decide import once
 from treadle.kernel.runs.step_codec import load_step, store_step
 from treadle.kernel.store.value_store import BIG, UnreadableValue, ValueStore
 from treadle.model.errors import InvalidPayload

@@ -77,7 +77,7 @@ class Wanted:
 
     def _plan(self, flow: str | list[Source], program: Program) -> Plan:
         from treadle.kernel.runs.flows import find_workflow
-        from treadle.kernel.runs.inputs import check_inputs
+        from treadle.kernel.runs.preflight import check_inputs
         from treadle.lang.program import NamedType
 
         workflow = find_workflow(program, self.workflow)

@@ -5,14 +5,12 @@ process, one coroutine advances a run at a time); between processes the run's ve
 advancer reads it again; after a few attempts it leaves the result in the step's inbox with a task of kind `afl.advance` that
 will process it. So a settlement either advances its run or leaves a task that does: there is no flag to lose.
 
-A cache keeps the last known rows of each run, so that a chain of steps reads nothing; the guard on the run's version makes that
-safe.
+`RunViews` caches the rows of each run, so that a chain of steps reads nothing; the guard on the run's version makes that safe.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,23 +19,28 @@ import msgspec
 
 from treadle.evaluator import (
     Changes,
-    Errored,
     Event,
     Expand,
     Finished,
     Limits,
-    Need,
     RetryStep,
-    RunRef,
     StepRow,
-    View,
-    advance,
 )
 from treadle.kernel.queue.decide import failure
+from treadle.kernel.runs.decide import (
+    VALUE_LIMIT,
+    advance_task,
+    errored,
+    expand_payload,
+    flow_lines,
+    inbox_row,
+    left_behind,
+    once,
+    repair_move,
+    rows_of,
+)
 from treadle.kernel.runs.flows import Flows
-from treadle.kernel.runs.log_lines import flow_lines
-from treadle.kernel.runs.rows import VALUE_LIMIT, advance_task, expand_payload, inbox_row, left_behind, once, repair_move, rows_of
-from treadle.kernel.runs.step_codec import load_step
+from treadle.kernel.runs.views import ENDS, INBOX_LIMIT, EvaluatorFailed, Known, RunViews
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import RunStore
@@ -53,29 +56,11 @@ from treadle.model.states import Hold, RunState, TaskState
 from treadle.model.tasks import Born, Claim, LogLine, NewTask, Task
 from treadle.model.values import Json, decode
 
-BATCH = 250
-"""Limit on the results that one advance processes."""
-
 _TRIES = 3
-_ENDS = (Finished, Errored)
-_REMEMBERED_RUNS = 2000
-_REMEMBERED_ROWS = 2000
-"""Limit on the cached rows of one run; larger runs are not cached."""
-_REMEMBERED_IN_ALL = 100_000
 
 
 @dataclass(slots=True)
-class Known:
-    """A run with the steps loaded so far, as of the run's version."""
-
-    run: Run
-    view: View
-    inbox: dict[str, Event] = field(default_factory=dict)
-    """Events found in inboxes, by step."""
-
-
-@dataclass(slots=True)
-class _Wish:
+class _Request:
     """Events to process under a guard; `answer` is set after the commit."""
 
     guard: Claim | Seen | None
@@ -111,16 +96,12 @@ class Advancer:
     ) -> None:
         self._store = store
         self._committer = committer
-        self._flows = flows
         self._value_store = value_store
         self._now = now
         self._emit = emit
-        self._limits = limits or Limits()
-        self._waiting: dict[str, list[_Wish]] = {}
+        self.views = RunViews(store, flows, value_store, limits or Limits())
+        self._waiting: dict[str, list[_Request]] = {}
         self._drains: set[asyncio.Task[None]] = set()
-        self._known: OrderedDict[str, Known] = OrderedDict()
-        self._known_rows: dict[str, int] = {}
-        self._rows_in_all = 0
         self.driven: dict[str, Born] = {}
         """Runs driven by a caller in this process: their handler tasks are preclaimed by that owner."""
         self.on_line: list[Callable[[LogLine], None]] = []
@@ -147,9 +128,9 @@ class Advancer:
             finish = finish if text == finish.result else msgspec.structs.replace(finish, result=text)
             events = (Finished(task.step_id, result, task.id),)
         elif task.step_id is not None:
-            events = (_errored(task.step_id, finish.error, task.id),)
-        wish = _Wish(guard, finish, events, _future(), task, fresh, (*rows, *more), values)
-        return self._take_in(task.run_id or "", wish)
+            events = (errored(task.step_id, finish.error, task.id),)
+        request = _Request(guard, finish, events, _future(), task, fresh, (*rows, *more), values)
+        return self._take_in(task.run_id or "", request)
 
     async def offer(self, run_id: str, *events: Event, actor: str | None = None, repair: int | None = None) -> list[str]:
         """Advance the run by other events and by the contents of its inboxes; returns the reasons of ignored events.
@@ -157,25 +138,25 @@ class Advancer:
         With `repair`, the events restore missing parts of the run at that version, and a move in its log records it; raises
         `Stale` if the run is at another version. Raises `Refused` while the run is paused.
         """
-        wish = _Wish(None, None, events, _future(), fresh=True, actor=actor, repair=repair)
-        await self._take_in(run_id, wish)
-        return wish.ignored
+        request = _Request(None, None, events, _future(), fresh=True, actor=actor, repair=repair)
+        await self._take_in(run_id, request)
+        return request.ignored
 
-    async def _take_in(self, run_id: str, wish: _Wish) -> Answer:
-        wishes = self._waiting.get(run_id)
-        if wishes is not None:
-            wishes.append(wish)
-            return await wish.answer
-        self._waiting[run_id] = [wish]
+    async def _take_in(self, run_id: str, request: _Request) -> Answer:
+        requests = self._waiting.get(run_id)
+        if requests is not None:
+            requests.append(request)
+            return await request.answer
+        self._waiting[run_id] = [request]
         try:
-            if isinstance(wish.guard, Claim):  # the settling worker advances inline; other callers may be canceled
+            if isinstance(request.guard, Claim):  # the settling worker advances inline; other callers may be canceled
                 await self._advance_next(run_id)
         except asyncio.CancelledError:
             self._waiting[run_id] = [each for each in self._waiting[run_id] if not each.answer.done()]
             raise
         finally:
             self._go_on(run_id)
-        return await wish.answer
+        return await request.answer
 
     def _go_on(self, run_id: str) -> None:
         """Process the waiting requests of the run, if any."""
@@ -186,23 +167,6 @@ class Advancer:
         self._drains.add(drain)
         drain.add_done_callback(self._drains.discard)
 
-    def remember(self, known: Known) -> None:
-        """Cache the run for its next advance, if it is small and unfinished."""
-        run_id, rows = known.run.id, len(known.view.rows)
-        self.forget(run_id)
-        if known.run.state != RunState.RUNNING or rows > _REMEMBERED_ROWS:
-            return
-        self._known[run_id] = known
-        self._known_rows[run_id] = rows
-        self._rows_in_all += rows
-        while len(self._known) > _REMEMBERED_RUNS or self._rows_in_all > _REMEMBERED_IN_ALL:
-            self.forget(next(iter(self._known)))
-
-    def forget(self, run_id: str) -> None:
-        """Drop the cached run: someone else has changed it."""
-        if self._known.pop(run_id, None) is not None:
-            self._rows_in_all -= self._known_rows.pop(run_id)
-
     # one run
 
     async def _drain(self, run_id: str) -> None:
@@ -211,36 +175,36 @@ class Advancer:
             while self._waiting[run_id]:
                 await self._advance_next(run_id)
         finally:
-            for wish in self._waiting.pop(run_id):
-                wish.answer.cancel()
+            for request in self._waiting.pop(run_id):
+                request.answer.cancel()
 
     async def _advance_next(self, run_id: str) -> None:
         """Advance the run by its oldest waiting requests."""
-        wishes = self._waiting[run_id]
-        count = _batch_size(wishes)
-        batch, self._waiting[run_id] = wishes[:count], wishes[count:]
+        requests = self._waiting[run_id]
+        count = _batch_size(requests)
+        batch, self._waiting[run_id] = requests[:count], requests[count:]
         try:
             await self._advance(run_id, batch)
         except asyncio.CancelledError:
-            for wish in batch:
-                wish.answer.cancel()
+            for request in batch:
+                request.answer.cancel()
             raise
         except Exception as error:
-            self.forget(run_id)
-            for wish in batch:
-                _refuse(wish, error)
+            self.views.forget(run_id)
+            for request in batch:
+                _refuse(request, error)
 
-    async def _advance(self, run_id: str, batch: list[_Wish]) -> None:
+    async def _advance(self, run_id: str, batch: list[_Request]) -> None:
         try:
             await self._committer.transact(lambda: self._attempt(run_id, batch), f"advance the run {run_id}", tries=_TRIES)
         except Contended as error:
             await self._leave(batch, error)
 
-    async def _attempt(self, run_id: str, batch: list[_Wish]) -> None:
+    async def _attempt(self, run_id: str, batch: list[_Request]) -> None:
         """Advance the run once; raises `Stale` if it has moved on. Requests with lost claims leave the batch."""
         known: Known | None = None
         try:
-            known = await self._look(run_id, fresh=any(wish.fresh for wish in batch))
+            known = await self.views.get(run_id, fresh=any(request.fresh for request in batch))
             if known is None:
                 return await self._settle_alone(batch, RunNotFound(run_id))
             if batch[0].repair not in (None, known.run.version):
@@ -254,48 +218,30 @@ class Advancer:
         except StoreError as error:
             self._emit(StoreTrouble("advancing a run", str(error), 0.0))
             return await self._leave(batch, error)
-        except _EvaluatorFailed as failed:
+        except EvaluatorFailed as failed:
             if known is not None and await self._moved_on(known.run):
-                self.forget(run_id)
+                self.views.forget(run_id)
                 raise Stale from None  # the rows it read are of different versions
             return await self._evaluator_failed(run_id, batch, failed.error)
         if answer.verdict is Verdict.DONE:
-            for wish in batch:
-                _answer(wish, answer)
+            for request in batch:
+                _answer(request, answer)
             return None
-        self.forget(run_id)
+        self.views.forget(run_id)
         if answer.verdict is Verdict.CLAIM_LOST:
             batch[:] = _without_lost(batch, answer)
         if batch:
             raise Stale
         return None
 
-    async def _look(self, run_id: str, *, fresh: bool) -> Known | None:
-        """The cached run, or its row and inboxes from the store."""
-        if not fresh and (known := self._known.get(run_id)) is not None:
-            return known
-        run = await self._store.find_run(run_id)
-        if run is None:
-            return None
-        known = Known(run, View())
-        if fresh and not run.finished:
-            try:
-                for step in await self._store.list_inbox(run_id, BATCH):
-                    known.inbox[step.id] = self._inbox_event(step.id, step.inbox or "")
-            except StoreError:
-                raise
-            except Exception as error:
-                raise _EvaluatorFailed(error) from error
-        return known
-
-    async def _evaluate_and_commit(self, known: Known, batch: Sequence[_Wish]) -> Answer:
-        events = [event for wish in batch for event in wish.events]
-        taken = {event.step_id for event in events if isinstance(event, _ENDS)}
+    async def _evaluate_and_commit(self, known: Known, batch: Sequence[_Request]) -> Answer:
+        events = [event for request in batch for event in request.events]
+        taken = {event.step_id for event in events if isinstance(event, ENDS)}
         found = [event for step_id, event in known.inbox.items() if step_id not in taken]
-        for wish in batch:
-            known.view.blobs.update(wish.values)
+        for request in batch:
+            known.view.blobs.update(request.values)
         try:
-            changes = await self.evaluate(known, [*found, *events])
+            changes = await self.views.evaluate(known, [*found, *events])
             tasks, rows, stored = rows_of(known.run, changes, self._value_store, batch[0].actor, self.driven.get(known.run.id))
             rows = (*rows, ClearInbox(tuple(known.inbox))) if known.inbox else rows
             answer = Answer(Verdict.DONE)
@@ -310,61 +256,21 @@ class Advancer:
         except StoreError:
             raise
         except Exception as error:
-            raise _EvaluatorFailed(error) from error
+            raise EvaluatorFailed(error) from error
         for ignored in changes.ignored:
-            for wish in batch:
-                if any(event is ignored.event for event in wish.events):
-                    wish.ignored.append(ignored.reason)
+            for request in batch:
+                if any(event is ignored.event for event in request.events):
+                    request.ignored.append(ignored.reason)
         return answer
 
-    async def evaluate(self, known: Known, events: Sequence[Event]) -> Changes:
-        """Evaluate the events, loading the rows that the evaluator asks for."""
-        program = await self._flows.program(known.run.flow_id)
-        ref = RunRef(id=known.run.id, workflow=known.run.workflow, rows=known.run.steps)
-        near = [event.step_id for event in events if isinstance(event, _ENDS)]
-        unseen = [step_id for step_id in near if step_id not in known.view.rows]
-        if unseen:
-            await self._load(known, Need(), unseen)
-        while isinstance(result := advance(program, ref, known.view, events, self._limits), Need):
-            await self._load(known, result)
-        return result
-
-    async def _load(self, known: Known, need: Need, near: Sequence[str] = ()) -> None:
-        """Load the requested rows into the view."""
-        view = known.view
-        if near or need.rows or need.children_of:
-            steps = await self._store.load_steps(known.run.id, near, need.rows, need.children_of)
-            rows = [load_step(step, self._value_store) for step in steps]
-            view.add(*[row for row in rows if row.id not in view.rows or view.rows[row.id] is None])
-            view.add_absent(*need.rows, *near)
-            self._complete(view, rows, near, need.children_of)
-        if need.blobs:
-            for digest, value in (await self._value_store.load(need.blobs)).items():
-                view.add_blob(digest, value)
-
-    @staticmethod
-    def _complete(view: View, rows: Sequence[StepRow], near: Sequence[str], asked: Sequence[str]) -> None:
-        """Mark parents whose children are all loaded: those asked for, and everything near except foreach blocks."""
-        complete: dict[str, list[StepRow]] = {row_id: [] for row_id in asked}
-        by_id = {row.id: row for row in rows}
-        for step_id in near:
-            row = by_id.get(step_id)
-            while row is not None and row.id not in complete:
-                if row.total is None:
-                    complete[row.id] = []
-                row = by_id.get(row.parent_id or "")
-        for row in rows:
-            if row.parent_id in complete:
-                complete[row.parent_id].append(row)
-        for row_id, children in complete.items():
-            view.add_children(row_id, children)
-
     def _submit(
-        self, run: Run, batch: Sequence[_Wish], tasks: tuple[NewTask, ...], rows: tuple[Row, ...]
+        self, run: Run, batch: Sequence[_Request], tasks: tuple[NewTask, ...], rows: tuple[Row, ...]
     ) -> asyncio.Future[Answer]:
         """Commit the end of all tasks of the batch with the changes, if the run is still at its version."""
-        rows = once([*(row for wish in batch for row in wish.rows), *rows])
-        also = tuple((wish.guard, wish.finish) for wish in batch[1:] if isinstance(wish.guard, Claim) and wish.finish)
+        rows = once([*(row for request in batch for row in request.rows), *rows])
+        also = tuple(
+            (request.guard, request.finish) for request in batch[1:] if isinstance(request.guard, Claim) and request.finish
+        )
         unit = Unit(batch[0].guard, batch[0].finish, tasks, also, RunGuard(run.id, run.version), rows)
         return self._committer.submit(unit)
 
@@ -380,14 +286,14 @@ class Advancer:
             else:
                 view.rows[row.id] = row
         view.blobs.clear()
-        self.remember(known)
+        self.views.remember(known)
         for line in flow_lines(run.id, changes, self._now()):
-            for heard in self.on_line:
-                heard(line)
+            for write in self.on_line:
+                write(line)
         if known.run.finished:
             self.driven.pop(run.id, None)
-            for told in self.on_finished:
-                told(run.id)
+            for listener in self.on_finished:
+                listener(run.id)
 
     # when the run cannot be advanced now
 
@@ -396,7 +302,7 @@ class Advancer:
         run = await self._store.find_run(task.run_id or "")
         return ((), ()) if run is None or run.finished else left_behind(task, finish, self._value_store)
 
-    async def _leave_for_resume(self, run: Run, batch: Sequence[_Wish]) -> Answer:
+    async def _leave_for_resume(self, run: Run, batch: Sequence[_Request]) -> Answer:
         """Settle the tasks of a paused run, store their results in inboxes, and leave one held task that processes them after
         the resume.
 
@@ -405,11 +311,11 @@ class Advancer:
         if batch[0].finish is None:
             raise Refused(f"The run {run.id} is paused; resume it first.")
         rows = [
-            inbox_row(wish.task, wish.finish, self._value_store)
-            for wish in batch
-            if wish.task and wish.task.step_id and wish.finish
+            inbox_row(request.task, request.finish, self._value_store)
+            for request in batch
+            if request.task and request.task.step_id and request.finish
         ]
-        expand = [event.block_id for wish in batch for event in wish.events if isinstance(event, Expand)]
+        expand = [event.block_id for request in batch for event in request.events if isinstance(event, Expand)]
         payload = expand_payload(expand) if expand else "{}"
         later = advance_task(run, derived_id(run.id, f"paused/{run.version}"), payload, Hold.RUN_PAUSED)
         reach("leave.before_commit")
@@ -417,116 +323,97 @@ class Advancer:
         reach("leave.after_commit")
         return answer
 
-    async def _leave(self, batch: Sequence[_Wish], otherwise: Exception) -> None:
+    async def _leave(self, batch: Sequence[_Request], otherwise: Exception) -> None:
         """Settle each task alone and leave its result in the inbox; requests without a task fail with `otherwise`."""
         answers = []
         reach("leave.before_commit")
-        for wish in batch:
-            if wish.finish is None or wish.task is None:
-                _refuse(wish, otherwise)
+        for request in batch:
+            if request.finish is None or request.task is None:
+                _refuse(request, otherwise)
                 continue
-            tasks, rows = left_behind(wish.task, wish.finish, self._value_store)
-            answers.append((wish, self._committer.submit(Unit(wish.guard, wish.finish, tasks, rows=once([*wish.rows, *rows])))))
-        for wish, answer in answers:
-            _answer(wish, await answer)
+            tasks, rows = left_behind(request.task, request.finish, self._value_store)
+            answers.append(
+                (request, self._committer.submit(Unit(request.guard, request.finish, tasks, rows=once([*request.rows, *rows]))))
+            )
+        for request, answer in answers:
+            _answer(request, await answer)
         reach("leave.after_commit")
 
-    async def _settle_alone(self, batch: Sequence[_Wish], why: Exception | str) -> None:
+    async def _settle_alone(self, batch: Sequence[_Request], why: Exception | str) -> None:
         """The run is finished or gone: end the tasks without consequences."""
         answers = []
-        for wish in batch:
-            if wish.guard is not None and wish.finish is not None:
-                answers.append((wish, self._committer.submit(Unit(wish.guard, wish.finish, rows=wish.rows))))
+        for request in batch:
+            if request.guard is not None and request.finish is not None:
+                answers.append((request, self._committer.submit(Unit(request.guard, request.finish, rows=request.rows))))
             elif isinstance(why, Exception):
-                _refuse(wish, why)
+                _refuse(request, why)
             else:
-                wish.ignored += [why] * len(wish.events)
-                _answer(wish, Answer(Verdict.DONE))
-        for wish, answer in answers:
-            _answer(wish, await answer)
+                request.ignored += [why] * len(request.events)
+                _answer(request, Answer(Verdict.DONE))
+        for request, answer in answers:
+            _answer(request, await answer)
 
     async def _moved_on(self, run: Run) -> bool:
         now = await self._store.find_run(run.id)
         return now is not None and now.version != run.version
 
-    async def _evaluator_failed(self, run_id: str, batch: Sequence[_Wish], error: Exception) -> None:
+    async def _evaluator_failed(self, run_id: str, batch: Sequence[_Request], error: Exception) -> None:
         """Keep handler results even if the evaluator fails (D60); the advance task fails loudly."""
-        self.forget(run_id)
+        self.views.forget(run_id)
         self._emit(LoopError("evaluator", f"run {run_id} cannot be advanced: {error!r}"))
         loud = failure(Problem("evaluator_error", f"The run could not be advanced: {error}", type(error).__name__))
         kept = []
-        for wish in batch:
-            if wish.task is not None and wish.task.kind == ADVANCE:
-                _answer(wish, await self._committer.submit(Unit(wish.guard, loud)))
+        for request in batch:
+            if request.task is not None and request.task.kind == ADVANCE:
+                _answer(request, await self._committer.submit(Unit(request.guard, loud)))
             else:
-                kept.append(wish)
+                kept.append(request)
         await self._leave(kept, error)
 
-    def _inbox_event(self, step_id: str, inbox: str) -> Event:
-        """Decode the result in a step's inbox."""
-        said = decode(self._value_store.plain(inbox))
-        if said.get("error") is None:
-            return Finished(step_id, self._value_store.unfold(said.get("result")), said.get("task_id"))
-        return _errored(step_id, said["error"], said.get("task_id"))
 
-
-class _EvaluatorFailed(Exception):
-    """Wraps an exception of the evaluator or its inputs."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-def _batch_size(wishes: Sequence[_Wish]) -> int:
+def _batch_size(requests: Sequence[_Request]) -> int:
     """The number of requests to process together: all under claims; an operator's or agent's request goes alone."""
     count = 0
-    while count < min(len(wishes), BATCH) and isinstance(wishes[count].guard, Claim):
+    while count < min(len(requests), INBOX_LIMIT) and isinstance(requests[count].guard, Claim):
         count += 1
     return count or 1
 
 
-def _goes_on(run: Run, batch: Sequence[_Wish]) -> bool:
+def _goes_on(run: Run, batch: Sequence[_Request]) -> bool:
     """Whether the run can advance: it is unfinished, or the batch retries it."""
     if run.state == RunState.FAILED:
-        return any(isinstance(event, RetryStep) for wish in batch for event in wish.events)
+        return any(isinstance(event, RetryStep) for request in batch for event in request.events)
     return not run.finished
 
 
-def _without_lost(batch: Sequence[_Wish], answer: Answer) -> list[_Wish]:
+def _without_lost(batch: Sequence[_Request], answer: Answer) -> list[_Request]:
     """Answer the requests with lost claims and return the rest. Without a list of lost claims, the first one is lost."""
     kept = []
-    guarded = [wish for wish in batch if wish.guard is not None]
+    guarded = [request for request in batch if request.guard is not None]
     lost = set(answer.lost) or {guarded[0].guard.task_id if guarded and guarded[0].guard else ""}
-    for wish in batch:
-        if wish.guard is not None and wish.guard.task_id in lost:
-            _answer(wish, Answer(Verdict.CLAIM_LOST))
+    for request in batch:
+        if request.guard is not None and request.guard.task_id in lost:
+            _answer(request, Answer(Verdict.CLAIM_LOST))
         else:
-            kept.append(wish)
+            kept.append(request)
     return kept
 
 
-def _errored(step_id: str, error: str | None, task_id: str | None) -> Errored:
-    said = decode(error) or {}
-    problem = Problem(said.get("code", "failed"), said.get("message", "failed"), said.get("type"))
-    return Errored(step_id, problem, task_id)
-
-
-def _done(wish: _Wish, changes: Changes) -> list[Event]:
+def _done(request: _Request, changes: Changes) -> list[Event]:
     """The events of the request that changed something."""
     ignored = [each.event for each in changes.ignored]
-    return [event for event in wish.events if not any(event is each for each in ignored)]
+    return [event for event in request.events if not any(event is each for each in ignored)]
 
 
 def _future() -> asyncio.Future[Answer]:
     return asyncio.get_running_loop().create_future()
 
 
-def _answer(wish: _Wish, answer: Answer) -> None:
-    if not wish.answer.done():
-        wish.answer.set_result(answer)
+def _answer(request: _Request, answer: Answer) -> None:
+    if not request.answer.done():
+        request.answer.set_result(answer)
 
 
-def _refuse(wish: _Wish, error: Exception) -> None:
-    if not wish.answer.done():
-        wish.answer.set_exception(error)
+def _refuse(request: _Request, error: Exception) -> None:
+    if not request.answer.done():
+        request.answer.set_exception(error)

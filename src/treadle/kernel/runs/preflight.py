@@ -1,13 +1,92 @@
-"""Handlers that a run will need and that no live server has. Pure."""
+"""Checks before a run starts: whether the inputs fit the workflow's parameters (D59), and which handlers are missing. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from itertools import islice
 
 from treadle.kernel.queue.why import shown_server_state
-from treadle.lang.program import Block, Facet, Program
+from treadle.lang.program import Block, Facet, ListType, NamedType, Program, Type
+from treadle.model.errors import InvalidInputs
 from treadle.model.names import short_name
 from treadle.model.tasks import Server
+from treadle.model.values import Json
+
+_SHOWN = 5
+"""Limit on the mismatches reported for one list."""
+
+
+def check_inputs(program: Program, workflow: Facet, inputs: dict[str, Json], *, lenient: bool = False) -> None:
+    """Raise `InvalidInputs` with every missing, unknown or mistyped input; `lenient` checks nothing."""
+    if lenient:
+        return
+    params = {param.name: param for param in workflow.params}
+    problems = [
+        f"{param.name} ({_words(param.type)}) is missing"
+        for param in workflow.params
+        if param.default is None and param.name not in inputs
+    ]
+    for name, value in inputs.items():
+        if name in params:
+            problems += _misfits(program, name, params[name].type, value)
+        elif workflow.pre_script is None:
+            near = get_close_matches(name, params, 1)
+            problems.append(f"{name} is not a parameter" + (f"; did you mean {near[0]}?" if near else ""))
+    if problems:
+        takes = ", ".join(f"{param.name}: {_words(param.type)}" for param in workflow.params) or "nothing"
+        raise InvalidInputs(f"{workflow.qualified_name} cannot start: {'; '.join(problems)}. It takes {takes}.")
+
+
+def _misfits(program: Program, place: str, wanted: Type, value: Json) -> list[str]:
+    """The mismatches, each with its place in the value."""
+    if isinstance(wanted, ListType):
+        if not isinstance(value, list):
+            return [f"{place} must be a list, not {_kind(value)}"]
+        found = (each for index, item in enumerate(value) for each in _misfits(program, f"{place}[{index}]", wanted.element, item))
+        return list(islice(found, _SHOWN))
+    schema = program.find_schema(wanted.name)
+    if schema is not None:
+        if not isinstance(value, dict):
+            return [f"{place} must be a {schema.name} (an object), not {_kind(value)}"]
+        problems = [f"{place}.{field.name} is missing" for field in schema.fields if field.name not in value]
+        for field in schema.fields:
+            if field.name in value:
+                problems += _misfits(program, f"{place}.{field.name}", field.type, value[field.name])
+        return problems
+    fits = _BUILT_IN.get(wanted.name)
+    if fits is None or fits(value):
+        return []
+    return [f"{place} must be a {wanted.name}, not {_kind(value)}"]
+
+
+def _number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_BUILT_IN: dict[str, Callable[[Json], bool]] = {
+    "String": lambda value: isinstance(value, str),
+    "Long": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "Int": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "Double": _number,
+    "Boolean": lambda value: isinstance(value, bool),
+}
+
+
+def _words(wanted: Type) -> str:
+    match wanted:
+        case ListType(element):
+            return f"[{_words(element)}]"
+        case NamedType(name):
+            return name
+
+
+def _kind(value: Json) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
+    return names.get(type(value), "null")
+
+
+# --- handlers ---
 
 
 def needed_handlers(program: Program, workflow: Facet) -> list[str]:

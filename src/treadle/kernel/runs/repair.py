@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from treadle.evaluator import Errored, Event, Expand, Finished, Resend, RunRef, StepRow, open_ends
+from treadle.evaluator import Event, Expand, Finished, Resend, RunRef, StepRow, open_ends
 from treadle.kernel.runs.advancer import Advancer
+from treadle.kernel.runs.decide import errored
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.committer import Committer
@@ -17,11 +18,9 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.names import ADVANCE
-from treadle.model.outcomes import Problem
 from treadle.model.runs import Run
 from treadle.model.states import LIVE_TASK_STATES, RunState, TaskState
 from treadle.model.tasks import Task
-from treadle.model.values import decode
 
 _PAGE = 1000
 _LIVE = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
@@ -75,8 +74,7 @@ class Repairs:
     def _end_of(self, row: StepRow, task: Task) -> Event:
         if task.state == TaskState.COMPLETED:
             return Finished(row.id, self._value_store.unfold(task.result), task.id)
-        said = decode(task.error) or {}
-        return Errored(row.id, Problem(said.get("code", "failed"), said.get("message", "failed"), said.get("type")), task.id)
+        return errored(row.id, task.error, task.id)
 
     async def all_steps(self, run_id: str) -> list[StepRow]:
         """All rows of the run."""

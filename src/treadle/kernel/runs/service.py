@@ -24,12 +24,13 @@ from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.functions.rows import is_function
 from treadle.kernel.queue.decide import failure
 from treadle.kernel.queue.service import PATIENCE, check_priority
-from treadle.kernel.runs.advancer import Advancer, Known
+from treadle.kernel.runs.advancer import Advancer
+from treadle.kernel.runs.decide import once, rows_of
 from treadle.kernel.runs.flows import Flows, Source, find_workflow
-from treadle.kernel.runs.inputs import check_inputs
+from treadle.kernel.runs.preflight import check_inputs
 from treadle.kernel.runs.repair import Repairs
-from treadle.kernel.runs.rows import once, rows_of
 from treadle.kernel.runs.step_codec import load_step
+from treadle.kernel.runs.views import Known
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
@@ -230,7 +231,7 @@ class Runs:
         known = Known(run, View())
         known.view.blobs.update(folded.values)
         known.view.add_absent(RunRef(id=run.id, workflow=run.workflow).root_id)  # a new run has no stored rows
-        changes = await self._advancer.evaluate(known, [Started(folded.attributes)])
+        changes = await self._advancer.views.evaluate(known, [Started(folded.attributes)])
         return self._new(run, stored, folded.blobs, known, changes, actor, born)
 
     def _new(
@@ -476,7 +477,7 @@ class Runs:
             try:
                 await self._committer.commit(unit, self._patience)
             finally:
-                self._advancer.forget(run.id)
+                self._advancer.views.forget(run.id)
             for told in self._advancer.on_finished if target == RunState.CANCELED else ():
                 told(run.id)
             return await self.get_run(run_id)

@@ -1,4 +1,4 @@
-"""From the evaluator's changes to the tasks and rows of a unit. Pure."""
+"""Decisions about a run: from the evaluator's changes, and from results left for later, to the tasks and rows of a unit. Pure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from treadle.evaluator import Changes, Event, Expand, Started, StepRow, TaskRequest
+from treadle.evaluator import BlobRef, Changes, Errored, Event, Expand, Finished, Started, StepRow, TaskRequest
 from treadle.kernel.runs.step_codec import store_step
 from treadle.kernel.store.units import Finish, MoveRun, PutBlob, PutInbox, PutSteps, Row
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.ids import derived_id
 from treadle.model.names import ADVANCE, DEFAULT_LIST, HANDLER, SCRIPT, Lane
+from treadle.model.outcomes import Problem
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState
-from treadle.model.tasks import Born, NewTask, Task
-from treadle.model.values import encode
+from treadle.model.tasks import Born, LogLine, NewTask, Task
+from treadle.model.values import Json, decode, encode
 
 PARAM = "param:"
 """Prefix of script parameters in a script task's payload, beside `script` itself."""
@@ -23,6 +24,7 @@ PARAM = "param:"
 VALUE_LIMIT = 64 * 1024 * 1024
 """Limit on the characters of JSON in the attributes of one row; large values are stored separately."""
 
+_LONGEST_MESSAGE = 4096
 _ENDS = {RunState.COMPLETED: "succeed", RunState.FAILED: "fail"}
 
 
@@ -175,3 +177,42 @@ def inbox_row(task: Task, finish: Finish, value_store: ValueStore) -> PutInbox:
     """The result of the step's task, for the next advance of the run."""
     inbox = encode({"task_id": task.id, "result": finish.result, "error": finish.error}, "inbox", VALUE_LIMIT)
     return PutInbox(task.step_id or "", value_store.seal(inbox))
+
+
+def inbox_event(step_id: str, inbox: str, value_store: ValueStore) -> Event:
+    """Decode the result in a step's inbox."""
+    said = decode(value_store.plain(inbox))
+    if said.get("error") is None:
+        return Finished(step_id, value_store.unfold(said.get("result")), said.get("task_id"))
+    return errored(step_id, said["error"], said.get("task_id"))
+
+
+def errored(step_id: str, error: str | None, task_id: str | None) -> Errored:
+    """The event of a failed task, from its stored error."""
+    said = decode(error) or {}
+    problem = Problem(said.get("code", "failed"), said.get("message", "failed"), said.get("type"))
+    return Errored(step_id, problem, task_id)
+
+
+# --- log lines ---
+
+
+def flow_lines(run_id: str, changes: Changes, at: int) -> list[LogLine]:
+    """One line per `sys.log` of the changes."""
+    return [
+        LogLine(
+            task_id=entry.step_id,
+            at=at,
+            level="info",
+            message=f"{entry.path}: {_shown(entry.values)}"[:_LONGEST_MESSAGE],
+            run_id=run_id,
+            step_id=entry.step_id,
+        )
+        for entry in changes.logs
+    ]
+
+
+def _shown(values: dict[str, Json]) -> str:
+    """The logged values as JSON; a separately stored value is shown by its size."""
+    plain = {name: f"<{value.size} characters>" if isinstance(value, BlobRef) else value for name, value in values.items()}
+    return encode(plain, "log", VALUE_LIMIT)
