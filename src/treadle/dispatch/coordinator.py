@@ -278,7 +278,7 @@ class AgentCoordinator:
         """Whether this object still holds the job, for callers that work for a long time."""
         return self._holder.find(task_id) is not None
 
-    async def desired_workers(self, **options: Any) -> Scaling:
+    async def desired_workers(self, /, **options: Any) -> Scaling:
         """Return the number of worker processes like this one that the jobs could use; options as for `Reads.desired_workers`."""
         options = {"concurrency": self.config.max_concurrent_tasks, **options}
         return await self._stored(

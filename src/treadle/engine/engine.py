@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from treadle.api.options import EnqueueOptions
 from treadle.engine.results import run_result, task_result
-from treadle.engine.sync import BlockingEngine
 from treadle.goals.extension import Goals
 from treadle.kernel.queue.service import Enqueued, TaskSpec
 from treadle.kernel.queue.why import Reason
@@ -34,6 +33,7 @@ from treadle.workers.handlers import HandlerOptions, Registry, make_handler
 from treadle.workers.specialists import SpecialistOptions, register
 
 if TYPE_CHECKING:
+    from treadle.engine.sync import BlockingEngine
     from treadle.goals.service import Objectives
     from treadle.goals.topology import Topology
     from treadle.kernel.functions.service import FunctionOptions
@@ -142,6 +142,8 @@ class Engine:
 
     def blocking(self) -> BlockingEngine:
         """Return the same engine for code without an event loop: `with Engine(url).blocking() as e: e.enqueue(...)`."""
+        from treadle.engine.sync import BlockingEngine
+
         return BlockingEngine(self)
 
     @asynccontextmanager
@@ -356,6 +358,7 @@ class Engine:
 
     async def start_run(
         self,
+        /,
         flow: str | Sequence[Source],
         workflow: str | None = None,
         inputs: Mapping[str, Json] | None = None,
@@ -400,7 +403,7 @@ class Engine:
         return StartedRun(run_id, created)
 
     async def start_plan(
-        self, steps: Sequence[Mapping[str, Json]], inputs: Mapping[str, Json] | None = None, **options: Any
+        self, steps: Sequence[Mapping[str, Json]], inputs: Mapping[str, Json] | None = None, **options: Unpack[FunctionOptions]
     ) -> StartedRun:
         """Check and start a plan: an ordered list of {name, handler, arguments, retry, approval, task_list}.
 

@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from treadle.kernel.queue.service import Enqueued, TaskSpec
-from treadle.kernel.queue.why import Reason
-from treadle.kernel.store.verify import VerifyReport
-from treadle.model.tasks import Task
-from treadle.model.values import Json
+from treadle.engine.engine import Engine
 from treadle.wiring.kernel import NotOpen
 
 if TYPE_CHECKING:
-    from treadle.engine import Engine
     from treadle.kernel.approvals.records import ShownApproval
-    from treadle.kernel.runs.flows import Source
-    from treadle.kernel.runs.service import StartedRun
     from treadle.wiring.worker_host import WorkerHost
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """Return the blocking version of an async method, for a facade with `run` and the object itself in `_inner`."""
+
+    @wraps(method)
+    def call(self: Any, /, *arguments: P.args, **options: P.kwargs) -> T:
+        result: T = self.run(getattr(self._inner, method.__name__)(*arguments, **options))
+        return result
+
+    return call
 
 
 class BlockingEngine:
     """`Engine` for code without an event loop; methods take the arguments of the `Engine` methods of the same name."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._inner = engine
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._worker: AbstractAsyncContextManager[WorkerHost] | None = None
@@ -39,7 +45,7 @@ class BlockingEngine:
         self._thread = threading.Thread(target=self._loop.run_forever, name="treadle-engine", daemon=True)
         self._thread.start()
         try:
-            self.run(self._engine.open())
+            self.run(self._inner.open())
         except BaseException:
             self._end()
             raise
@@ -50,7 +56,7 @@ class BlockingEngine:
             self.stop_worker()
         finally:
             try:
-                self.run(self._engine.close())
+                self.run(self._inner.close())
             finally:
                 self._end()
 
@@ -64,7 +70,7 @@ class BlockingEngine:
     def start_worker(self, **options: Any) -> None:
         """Run the engine's handlers in the background; options as for `Engine.worker`."""
         if self._worker is None:
-            worker = self._engine.worker(**options)
+            worker = self._inner.worker(**options)
             self.run(_enter(worker))
             self._worker = worker
 
@@ -74,59 +80,30 @@ class BlockingEngine:
             worker, self._worker = self._worker, None
             self.run(_leave(worker))
 
-    def enqueue(self, name: str, payload: dict[str, Json] | None = None, **options: Any) -> Enqueued:
-        return self.run(self._engine.enqueue(name, payload, **options))
-
-    def enqueue_many(self, specs: Iterable[TaskSpec]) -> list[Enqueued]:
-        return self.run(self._engine.enqueue_many(specs))
-
-    def result(self, task: Enqueued | str, **options: Any) -> dict[str, Json]:
-        return self.run(self._engine.result(task, **options))
-
-    def cancel(self, task: Enqueued | str, **options: Any) -> None:
-        self.run(self._engine.cancel(task, **options))
-
-    def retry(self, task: Enqueued | str, **options: Any) -> None:
-        self.run(self._engine.retry(task, **options))
-
-    def pause(self, task: Enqueued | str, **options: Any) -> None:
-        self.run(self._engine.pause(task, **options))
-
-    def resume(self, task: Enqueued | str, **options: Any) -> None:
-        self.run(self._engine.resume(task, **options))
-
-    def get_task(self, task: Enqueued | str) -> Task:
-        return self.run(self._engine.get_task(task))
-
-    def list_tasks(self, **options: Any) -> list[Task]:
-        return self.run(self._engine.list_tasks(**options))
-
-    def why(self, work: Enqueued | StartedRun | str) -> Reason:
-        return self.run(self._engine.why(work))
+    enqueue = blocking(Engine.enqueue)
+    enqueue_many = blocking(Engine.enqueue_many)
+    result = blocking(Engine.result)
+    cancel = blocking(Engine.cancel)
+    retry = blocking(Engine.retry)
+    pause = blocking(Engine.pause)
+    resume = blocking(Engine.resume)
+    get_task = blocking(Engine.get_task)
+    list_tasks = blocking(Engine.list_tasks)
+    why = blocking(Engine.why)
+    start_run = blocking(Engine.start_run)
+    run_result = blocking(Engine.run_result)
+    start_function = blocking(Engine.start_function)
+    start_plan = blocking(Engine.start_plan)
+    signal = blocking(Engine.signal)
+    verify = blocking(Engine.verify)
 
     def list_approvals(self, **options: Any) -> list[ShownApproval]:
-        return self.run(self._engine.approvals.list(**options))
+        """Return approvals; options as for `Approvals.list`."""
+        return self.run(self._inner.approvals.list(**options))
 
     def decide_approval(self, approval_id: str, decision: str, **options: Any) -> ShownApproval:
-        return self.run(self._engine.approvals.decide(approval_id, decision, **options))
-
-    def start_run(self, flow: str | Sequence[Source], *arguments: Any, **options: Any) -> StartedRun:
-        return self.run(self._engine.start_run(flow, *arguments, **options))
-
-    def run_result(self, run: StartedRun | str, **options: Any) -> Json:
-        return self.run(self._engine.run_result(run, **options))
-
-    def start_function(self, name: str, payload: dict[str, Json] | None = None, **options: Any) -> StartedRun:
-        return self.run(self._engine.start_function(name, payload, **options))
-
-    def start_plan(self, steps: Sequence[dict[str, Json]], inputs: dict[str, Json] | None = None, **options: Any) -> StartedRun:
-        return self.run(self._engine.start_plan(steps, inputs, **options))
-
-    def signal(self, run: StartedRun | str, name: str, payload: Json = None, **options: Any) -> bool:
-        return self.run(self._engine.signal(run, name, payload, **options))
-
-    def verify(self) -> VerifyReport:
-        return self.run(self._engine.verify())
+        """Decide an approval; options as for `Approvals.decide`."""
+        return self.run(self._inner.approvals.decide(approval_id, decision, **options))
 
     def _end(self) -> None:
         loop, thread = self._loop, self._thread
