@@ -24,7 +24,7 @@ from tests.contract.queueing import (
 )
 
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import DeadFilter
+from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.store.units import Amend, Finish, PutBlob, Revive, Seen, Unit, Verdict
 from treadle.kernel.store.verify import verify
 from treadle.model.names import Lane
@@ -32,7 +32,7 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 
 RUN_ID = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
-ANY = DeadFilter()
+ANY = DeadLetterFilter()
 DISCARD = Amend("discard", TaskState.CANCELED, "ann")
 
 
@@ -47,20 +47,20 @@ async def test_only_what_failed_is_a_dead_letter(store):
     done = await put_and_claim(store)
     await settle(store, done.claim, succeed())
     await put_one(store)
-    assert await store.list_dead(ANY, 10) == [letter]
-    (walked,) = await store.walk_dead(ANY, 10)
+    assert await store.list_dead_letters(ANY, 10) == [letter]
+    (walked,) = await store.walk_dead_letters(ANY, 10)
     assert (walked.seen, walked.seq, walked.root_id, walked.run_id) == (seen(letter), letter.seq, letter.id, None)
-    assert await store.count_dead(ANY) == (1, 0, letter.seq)
+    assert await store.count_dead_letters(ANY) == (1, 0, letter.seq)
 
 
 async def test_letters_are_listed_from_the_last_and_walked_from_the_first(store):
     letters = [await dead(store) for _ in range(5)]
-    assert in_order(await store.list_dead(ANY, 3)) == in_order(letters[:1:-1])
-    assert in_order(await store.list_dead(DeadFilter(until_seq=letters[2].seq), 10)) == in_order(letters[2::-1])
-    walked = await store.walk_dead(DeadFilter(after_seq=letters[0].seq, until_seq=letters[3].seq), 10)
+    assert in_order(await store.list_dead_letters(ANY, 3)) == in_order(letters[:1:-1])
+    assert in_order(await store.list_dead_letters(DeadLetterFilter(until_seq=letters[2].seq), 10)) == in_order(letters[2::-1])
+    walked = await store.walk_dead_letters(DeadLetterFilter(after_seq=letters[0].seq, until_seq=letters[3].seq), 10)
     assert [letter.seen.task_id for letter in walked] == in_order(letters[1:4])
-    assert len(await store.walk_dead(ANY, 2)) == 2
-    assert await store.list_dead(ANY, 0) == await store.walk_dead(ANY, 0) == []
+    assert len(await store.walk_dead_letters(ANY, 2)) == 2
+    assert await store.list_dead_letters(ANY, 0) == await store.walk_dead_letters(ANY, 0) == []
 
 
 async def test_letters_are_chosen_by_lane_error_and_age(store, clock):
@@ -70,10 +70,14 @@ async def test_letters_are_chosen_by_lane_error_and_age(store, clock):
     foreign = await dead(store, "bang", "bb", lane=Lane("elsewhere", "handler", "slow", "work"))
 
     async def chosen(**fields: Any) -> list[str]:
-        which = DeadFilter(**fields)
-        listed = in_order(await store.list_dead(which, 10))
-        assert [letter.seen.task_id for letter in await store.walk_dead(which, 10)] == listed[::-1]
-        assert (await store.count_dead(which))[0] == len(listed) == sum(group.count for group in await store.group_dead(which, 10))
+        which = DeadLetterFilter(**fields)
+        listed = in_order(await store.list_dead_letters(which, 10))
+        assert [letter.seen.task_id for letter in await store.walk_dead_letters(which, 10)] == listed[::-1]
+        assert (
+            (await store.count_dead_letters(which))[0]
+            == len(listed)
+            == sum(group.count for group in await store.group_dead_letters(which, 10))
+        )
         return listed[::-1]
 
     assert await chosen(name=WORK.name, namespace="default") == [first.id]
@@ -92,17 +96,17 @@ async def test_letters_are_grouped_by_what_they_failed_of(store, clock):
     await clock.advance(500)
     of_run = await dead(store, "boom", "aa", run_id=RUN_ID)
     other = await dead(store, "bang", "bb", lane=OTHER)
-    big, small = await store.group_dead(ANY, 10)
+    big, small = await store.group_dead_letters(ANY, 10)
     assert (big.fingerprint, big.error_code, big.name, big.count, big.of_runs) == ("aa", "boom", "work", 4, 1)
     assert (big.first_at, big.last_at, big.last_id) == (began, clock.now(), of_run.id)
     assert (small.fingerprint, small.count, small.last_id) == ("bb", 1, other.id)
-    assert await store.group_dead(ANY, 1) == [big]
-    assert await store.count_dead(ANY) == (5, 1, other.seq)
+    assert await store.group_dead_letters(ANY, 1) == [big]
+    assert await store.count_dead_letters(ANY) == (5, 1, other.seq)
 
 
 async def test_nothing_failed_is_counted_as_nothing(store):
-    assert await store.count_dead(ANY) == (0, 0, 0)
-    assert await store.group_dead(ANY, 10) == []
+    assert await store.count_dead_letters(ANY) == (0, 0, 0)
+    assert await store.group_dead_letters(ANY, 10) == []
 
 
 # --- amending ---
@@ -119,7 +123,7 @@ async def test_a_discarded_letter_is_canceled_and_its_failure_stays_in_its_histo
     failed, discarded = await store.list_moves(letter.id)
     assert (failed.seq, failed.move, failed.to_state, failed.at) == (letter.seq, "fail", "failed", letter.finished_at)
     assert (discarded.seq, discarded.move, discarded.to_state, discarded.at) == (found.seq, "discard", "canceled", clock.now())
-    assert await store.count_dead(ANY) == (0, 0, 0)
+    assert await store.count_dead_letters(ANY) == (0, 0, 0)
     assert (await verify(store)).problems == ()
 
 

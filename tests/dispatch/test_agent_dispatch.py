@@ -123,7 +123,7 @@ async def test_completion_timestamp_set(coordinator, scene, status, error):
 async def test_error_message_stored(coordinator, engine):
     task = await running(coordinator)
     await coordinator.update_status(task.id, "failed", "no space for 'build'")
-    (letter,) = await engine.dead_letters.list_letters(await engine.dead_letters.filter(name="dispatch.Issue"))
+    (letter,) = await engine.dead_letters.list_dead_letters(await engine.dead_letters.filter(name="dispatch.Issue"))
     assert (letter.id, letter.error_code) == (task.id, "failed")
     assert (await get(coordinator, task.id)).error == "no space for 'build'"
 

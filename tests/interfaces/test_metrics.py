@@ -284,13 +284,13 @@ async def test_a_namespace_shows_only_its_own(tmp_path):
 
 async def test_a_storm_of_scrapes_is_one_look_at_the_store(scene: Scene, monkeypatch: pytest.MonkeyPatch):
     looks = []
-    count_dead = scene.engine.store.count_dead
+    count_dead_letters = scene.engine.store.count_dead_letters
 
     async def counted(which):
         looks.append(which)
-        return await count_dead(which)
+        return await count_dead_letters(which)
 
-    monkeypatch.setattr(scene.engine.store, "count_dead", counted)
+    monkeypatch.setattr(scene.engine.store, "count_dead_letters", counted)
     await asyncio.gather(*(scene.engine.metrics.render() for _ in range(50)))
     assert len(looks) == 1
     scene.clock.advance(FRESH_FOR / 2)

@@ -11,7 +11,7 @@ from tests.interfaces.engines import SHARED, make_engine, url_of
 
 from treadle import Engine, NonRetryable, TaskSpec
 from treadle.kernel.queue import dead_letters as deadletters
-from treadle.kernel.store.queries import DeadFilter
+from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.store.system import SystemClock
 from treadle.settings import Settings
 
@@ -53,11 +53,11 @@ async def test_dead_letters_are_retried_in_bounded_batches_while_workers_drain_t
     assert sum(sizes) == count
 
 
-async def until(engine: Engine, letters: DeadFilter, failed: int, completed: int = 0) -> None:
+async def until(engine: Engine, letters: DeadLetterFilter, failed: int, completed: int = 0) -> None:
     """Wait until so many have failed and completed, and nothing is under way."""
     while True:
         counts = await engine.store.count_finished()
-        if (await engine.store.count_dead(letters))[0] == failed and counts.get("completed", 0) == completed:
+        if (await engine.store.count_dead_letters(letters))[0] == failed and counts.get("completed", 0) == completed:
             return
         await asyncio.sleep(0.05)
 

@@ -152,7 +152,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
             ),
         ),
     ),
-    Branch("dlq", "Dead letters: what failed for good.", _commands("dlq", "list=list_letters show retry discard")),
+    Branch("dlq", "Dead letters: what failed for good.", _commands("dlq", "list=list_dead_letters show retry discard")),
     Branch(
         "store",
         "The store: schema, log, contents.",

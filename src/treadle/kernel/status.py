@@ -15,7 +15,7 @@ from treadle.kernel.queue.why import LIVE_SERVER_STATES, is_own, serves, shown_s
 from treadle.kernel.reads.service import ShownServer
 from treadle.kernel.store.health import LATE_FOR
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import DeadFilter, LaneDepth
+from treadle.kernel.store.queries import DeadLetterFilter, LaneDepth
 from treadle.model.clock import Clock
 from treadle.model.states import APPROVAL, OBJECTIVE
 
@@ -86,7 +86,7 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, namespac
     await store.find_last_seq()
     latency_for = round((clock.monotonic() - asked_at) * 1000)
     now = await store.now()
-    dead, _, _ = await store.count_dead(DeadFilter(namespace=namespace))
+    dead, _, _ = await store.count_dead_letters(DeadLetterFilter(namespace=namespace))
     firing = [
         NextFiring(each.name, each.next_at)
         for each in await schedules.list_schedules(limit=_SCHEDULES)

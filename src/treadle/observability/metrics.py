@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from treadle.kernel.store.queries import DeadFilter
+from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.telemetry.events import (
     Event,
     LeaseLost,
@@ -224,7 +224,7 @@ class Metrics:
                     gauges.add("treadle_queue_depth", (*place, state), getattr(depth, state))
                 oldest_for = 0 if depth.oldest_due_at is None else max(now - depth.oldest_due_at, 0)
                 gauges.at_least("treadle_oldest_ready_age_seconds", place, oldest_for / 1000)
-        dead, _, _ = await source.store.count_dead(DeadFilter(namespace=namespace))
+        dead, _, _ = await source.store.count_dead_letters(DeadLetterFilter(namespace=namespace))
         gauges.add("treadle_dead_letters", (namespace,), dead)
         for state, count in (await source.store.count_runs(namespace)).items():
             gauges.add("treadle_runs", (namespace, state), count)

@@ -19,7 +19,7 @@ from treadle.api.dead_letters import (
 )
 from treadle.api.wire import record_of
 from treadle.kernel.queue.dead_letters import Bulk, Walk
-from treadle.kernel.store.queries import DeadFilter
+from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.model.errors import InvalidInput, TaskNotFound
 from treadle.model.states import TaskState
 from treadle.model.values import Json, decode
@@ -44,7 +44,7 @@ class DeadLetters(Group, DeadLettersApi):
             if not 0 <= before <= _LAST_SEQ:
                 raise InvalidInput(f"before must be the next_before of a page before, not {before}.")
             chosen = replace(chosen, until_seq=before - 1)
-        found = await self.engine.dead_letters.list_letters(chosen, limit)
+        found = await self.engine.dead_letters.list_dead_letters(chosen, limit)
         return LetterPage([task_record(Letter, task) for task in found], found[-1].seq if len(found) == limit else None)
 
     async def groups(
@@ -115,7 +115,7 @@ class DeadLetters(Group, DeadLettersApi):
         return _changed(Bulk(len(tasks), len(tasks), dry_run=dry_run))
 
     async def _walk(
-        self, which: LetterFilter, after: str | None, begin: Callable[[DeadFilter], Awaitable[Walk]]
+        self, which: LetterFilter, after: str | None, begin: Callable[[DeadLetterFilter], Awaitable[Walk]]
     ) -> tuple[int, Walk]:
         """Where the work stands, and the instant from which ages are counted: that of the first call."""
         if after is None:
@@ -124,7 +124,7 @@ class DeadLetters(Group, DeadLettersApi):
         at, after_seq, until_seq, matched = _read_cursor(after)
         return at, Walk(replace(await self._filter(which, at), after_seq=after_seq, until_seq=until_seq), matched)
 
-    async def _filter(self, which: LetterFilter, at: int | None = None) -> DeadFilter:
+    async def _filter(self, which: LetterFilter, at: int | None = None) -> DeadLetterFilter:
         chosen: dict[str, Any] = {**which, "task_list": self.one_list(which.get("task_list"))}
         return await self.engine.dead_letters.filter(**chosen, at=at)
 

@@ -80,11 +80,11 @@ async def test_hot_statements_use_their_indexes(connection: Connection) -> None:
 
 
 async def check_dead_letters(connection: Connection) -> None:
-    for name in ("list_dead", "walk_dead"):
+    for name in ("list_dead_letters", "walk_dead_letters"):
         plan = await explain(connection, "dead.sql", name, *["null"] * 10, str(BATCH))
         assert plan.indexes("finished") == {"finished_failed"}
         plan.reads_few_rows(4 * BATCH)
-    plan = await explain(connection, "dead.sql", "count_dead_in", *["null"] * 4)
+    plan = await explain(connection, "dead.sql", "count_dead_letters_in", *["null"] * 4)
     assert plan.indexes("finished") == {"finished_failed"}
 
 

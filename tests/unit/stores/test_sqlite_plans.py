@@ -96,10 +96,10 @@ INDEXES = {
         "list_moves_of": set(),
     },
     "dead": {
-        "list_dead": {"finished_failed"},
-        "walk_dead": {"finished_failed"},
-        "count_dead": {"finished_failed"},
-        "count_dead_in": {"finished_failed_lane"},
+        "list_dead_letters": {"finished_failed"},
+        "walk_dead_letters": {"finished_failed"},
+        "count_dead_letters": {"finished_failed"},
+        "count_dead_letters_in": {"finished_failed_lane"},
     },
     "events": {"list_events": {"finished_seq"}, "tally": {"finished_seq"}},
     "mail": {"wake_told": {"tasks_run"}, "list_messages": {"mail_run"}, "list_children": {"runs_parent"}},
@@ -159,7 +159,7 @@ def test_a_hot_statement_uses_its_index(full, file, name):
 
 
 def test_dead_letters_are_counted_in_an_index_alone(full):
-    plan = plan_of(full, load_statements("treadle.stores.sqlite", "dead.sql")["count_dead_in"])
+    plan = plan_of(full, load_statements("treadle.stores.sqlite", "dead.sql")["count_dead_letters_in"])
     assert any("COVERING INDEX finished_failed_lane" in line for line in plan), plan
 
 

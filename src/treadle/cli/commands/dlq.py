@@ -77,7 +77,7 @@ class Choice(Filter):
         return [filters | {"everything": self.everything, "dry_run": self.dry_run}]
 
 
-async def list_letters(
+async def list_dead_letters(
     session: Session,
     which: Filter,
     fingerprint: Fingerprint = None,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from treadle.kernel.queue.service import PATIENCE, Queue
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import DeadFilter, DeadGroup, DeadLetter
+from treadle.kernel.store.queries import DeadLetter, DeadLetterFilter, DeadLetterGroup
 from treadle.kernel.store.units import Amend, PutBlob, Revive, Settlement, Unit, Verdict
 from treadle.model.errors import InvalidInput, NothingMatches, Refused
 from treadle.model.names import DEFAULT_NAMESPACE
@@ -59,7 +59,7 @@ class Bulk:
 class Walk:
     """The remaining part of a bulk operation; `matched` is the total."""
 
-    todo: DeadFilter
+    todo: DeadLetterFilter
     matched: int
 
 
@@ -82,14 +82,14 @@ class DeadLetters:
         older_than: float | None = None,
         newer_than: float | None = None,
         at: int | None = None,
-    ) -> DeadFilter:
+    ) -> DeadLetterFilter:
         """Build a filter for this namespace; ages are in seconds since the failure, as of now or `at`."""
         for age, what in ((older_than, "older_than"), (newer_than, "newer_than")):
             if age is not None and not 0 <= age < 10**9:
                 raise InvalidInput(f"{what} must be an age in seconds, zero or more, not {age}.")
         aged = older_than is not None or newer_than is not None
         now = at if at is not None else await self._store.now() if aged else 0
-        return DeadFilter(
+        return DeadLetterFilter(
             namespace=self._namespace,
             task_list=task_list,
             name=name,
@@ -99,23 +99,23 @@ class DeadLetters:
             failed_after=None if newer_than is None else now - round(newer_than * 1000),
         )
 
-    async def list_letters(self, which: DeadFilter, limit: int = 50) -> list[Task]:
+    async def list_dead_letters(self, which: DeadLetterFilter, limit: int = 50) -> list[Task]:
         """A page of dead letters, latest failure first; the last one's seq minus one is the `until_seq` of the next page."""
         _check_limit(limit)
-        return await self._store.list_dead(which, limit)
+        return await self._store.list_dead_letters(which, limit)
 
-    async def list_groups(self, which: DeadFilter, limit: int = 50) -> list[DeadGroup]:
+    async def list_groups(self, which: DeadLetterFilter, limit: int = 50) -> list[DeadLetterGroup]:
         """Dead letters grouped by fingerprint, largest group first."""
         _check_limit(limit)
-        return await self._store.group_dead(which, limit)
+        return await self._store.group_dead_letters(which, limit)
 
-    async def list_last(self, groups: Sequence[DeadGroup]) -> list[Task]:
+    async def list_last(self, groups: Sequence[DeadLetterGroup]) -> list[Task]:
         """The latest failed task of each group."""
         return await self._store.find_finished([group.last_id for group in groups])
 
     async def retry(
         self,
-        which: DeadFilter,
+        which: DeadLetterFilter,
         *,
         actor: str = "operator",
         payload: Json = None,
@@ -137,7 +137,12 @@ class DeadLetters:
         return await _whole(walk, some, progress)
 
     async def discard(
-        self, which: DeadFilter, *, actor: str = "operator", dry_run: bool = False, progress: Progress = lambda done, total: None
+        self,
+        which: DeadLetterFilter,
+        *,
+        actor: str = "operator",
+        dry_run: bool = False,
+        progress: Progress = lambda done, total: None,
     ) -> Bulk:
         """Cancel the dead letters; each keeps its error."""
         if dry_run:
@@ -151,22 +156,22 @@ class DeadLetters:
 
     # the same, batch by batch
 
-    async def count_retry(self, which: DeadFilter) -> Bulk:
+    async def count_retry(self, which: DeadLetterFilter) -> Bulk:
         """Preview `retry`."""
         matched, of_runs, _ = await self._count(which, refuse_runs=True)
         return Bulk(matched, matched - of_runs, of_runs, dry_run=True)
 
-    async def count_discard(self, which: DeadFilter) -> Bulk:
+    async def count_discard(self, which: DeadLetterFilter) -> Bulk:
         """Preview `discard`."""
         matched, _, _ = await self._count(which)
         return Bulk(matched, matched, dry_run=True)
 
-    async def begin_retry(self, which: DeadFilter) -> Walk:
+    async def begin_retry(self, which: DeadLetterFilter) -> Walk:
         """Begin `retry` with all current dead letters that match; refuses as `retry` does."""
         matched, _, last_seq = await self._count(which, refuse_runs=True)
         return Walk(replace(which, until_seq=last_seq), matched)
 
-    async def begin_discard(self, which: DeadFilter) -> Walk:
+    async def begin_discard(self, which: DeadLetterFilter) -> Walk:
         """Begin `discard` with all current dead letters that match; refuses as `discard` does."""
         matched, _, last_seq = await self._count(which)
         return Walk(replace(which, until_seq=last_seq), matched)
@@ -177,10 +182,10 @@ class DeadLetters:
         """Retry the next batch of up to `limit`; returns its counts and the rest (None at the end)."""
         size = 0 if payload is None else sum(len(blob.value) for blob in self._queue.pack(payload, "")[1])
 
-        def revived(letter: DeadLetter) -> tuple[Settlement, tuple[PutBlob, ...]] | None:
-            if letter.run_id is not None:
+        def revived(dead_letter: DeadLetter) -> tuple[Settlement, tuple[PutBlob, ...]] | None:
+            if dead_letter.run_id is not None:
                 return None
-            text, blobs = (None, ()) if payload is None else self._queue.pack(payload, letter.root_id)
+            text, blobs = (None, ()) if payload is None else self._queue.pack(payload, dead_letter.root_id)
             return Revive("requeue", actor, text), blobs
 
         return await self._some(walk, revived, min(limit, max(_BATCH_SIZE // size, 1)) if size else limit)
@@ -190,8 +195,8 @@ class DeadLetters:
         discarded = Amend("discard", TASK.moves[TaskState.FAILED, "discard"], actor)
         return await self._some(walk, lambda _: (discarded, ()), limit)
 
-    async def _count(self, which: DeadFilter, *, refuse_runs: bool = False) -> tuple[int, int, int]:
-        matched, of_runs, last_seq = await self._store.count_dead(which)
+    async def _count(self, which: DeadLetterFilter, *, refuse_runs: bool = False) -> tuple[int, int, int]:
+        matched, of_runs, last_seq = await self._store.count_dead_letters(which)
         if not matched:
             raise NothingMatches("No dead letter matches; nothing was changed. `treadle dlq show` lists the groups.")
         if refuse_runs and of_runs == matched:
@@ -205,13 +210,13 @@ class DeadLetters:
     ) -> tuple[Bulk, Walk | None]:
         if not 0 < limit <= BATCH:
             raise InvalidInput(f"limit must be from 1 to {BATCH}, not {limit}.")
-        letters = await self._store.walk_dead(walk.todo, limit)
-        decided = [(letter, decide(letter)) for letter in letters]
-        units = [Unit(letter.seen, what[0], rows=what[1]) for letter, what in decided if what is not None]
+        found = await self._store.walk_dead_letters(walk.todo, limit)
+        decided = [(dead_letter, decide(dead_letter)) for dead_letter in found]
+        units = [Unit(dead_letter.seen, what[0], rows=what[1]) for dead_letter, what in decided if what is not None]
         answers = await asyncio.gather(*[self._committer.submit(unit, PATIENCE) for unit in units])
-        done, of_runs = sum(answer.verdict is Verdict.DONE for answer in answers), len(letters) - len(units)
-        left = Walk(replace(walk.todo, after_seq=letters[-1].seq), walk.matched) if len(letters) == limit else None
-        return Bulk(len(letters), done, of_runs, len(units) - done), left
+        done, of_runs = sum(answer.verdict is Verdict.DONE for answer in answers), len(found) - len(units)
+        left = Walk(replace(walk.todo, after_seq=found[-1].seq), walk.matched) if len(found) == limit else None
+        return Bulk(len(found), done, of_runs, len(units) - done), left
 
 
 async def _whole(walk: Walk, some: Callable[[Walk], Awaitable[tuple[Bulk, Walk | None]]], progress: Progress) -> Bulk:

@@ -105,7 +105,7 @@ class TaskFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadFilter:
+class DeadLetterFilter:
     """The dead letters (failed tasks) to select; None means any. Instants are by the store's clock."""
 
     namespace: str | None = None
@@ -138,7 +138,7 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadGroup:
+class DeadLetterGroup:
     """Dead letters with one fingerprint; `last_id` is the most recent failure."""
 
     fingerprint: str | None

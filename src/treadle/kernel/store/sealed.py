@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from treadle.kernel.store.ports import LeaseConnection, Store
-from treadle.kernel.store.queries import DeadFilter, Event, Extension, History, Renewal, RunFilter, TaskFilter
+from treadle.kernel.store.queries import DeadLetterFilter, Event, Extension, History, Renewal, RunFilter, TaskFilter
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutMessage, PutOutcome, PutRecord, RecordFilter
 from treadle.kernel.store.units import Answer, CancelRunTasks, Finish, Keep, MoveRun, Park, Row, Settlement, Unit
 from treadle.kernel.store.value_store import AS_IT_IS, Codec, UnreadableValue, ValueStore, seal
@@ -137,9 +137,9 @@ class SealedStore:
         """Tasks, opened."""
         return [self._task(task) for task in await self._inner.list_tasks(which, limit)]
 
-    async def list_dead(self, which: DeadFilter, limit: int) -> list[Task]:
+    async def list_dead_letters(self, which: DeadLetterFilter, limit: int) -> list[Task]:
         """Dead letters, opened."""
-        return [self._task(task) for task in await self._inner.list_dead(which, limit)]
+        return [self._task(task) for task in await self._inner.list_dead_letters(which, limit)]
 
     async def list_moves(self, entity_id: str) -> list[Move]:
         """Moves, opened."""

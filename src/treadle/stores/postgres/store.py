@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from treadle.kernel.store.queries import (
-    DeadFilter,
-    DeadGroup,
     DeadLetter,
+    DeadLetterFilter,
+    DeadLetterGroup,
     Event,
     Extension,
     Health,
@@ -33,7 +33,7 @@ from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import LogLine, Move, Server, Task
-from treadle.stores.postgres import dead, events, handlers, health, lease, limits, lists, prune, queue, reads, runs, schema
+from treadle.stores.postgres import dead_letters, events, handlers, health, lease, limits, lists, prune, queue, reads, runs, schema
 from treadle.stores.postgres.address import parse_address
 from treadle.stores.postgres.commit import commit, make_way
 from treadle.stores.postgres.connect import HOT, LONGEST_STATEMENT_FOR, READS, Connection, Connector, Pool
@@ -290,25 +290,25 @@ class PostgresStore(UsageMethods, EntityMethods):
 
     # dead letters
 
-    async def list_dead(self, which: DeadFilter, limit: int) -> list[Task]:
+    async def list_dead_letters(self, which: DeadLetterFilter, limit: int) -> list[Task]:
         """Failed tasks, the last to fail first."""
         async with self._reading() as connection:
-            return await dead.list_dead(connection, which, limit)
+            return await dead_letters.list_dead_letters(connection, which, limit)
 
-    async def walk_dead(self, which: DeadFilter, limit: int) -> list[DeadLetter]:
+    async def walk_dead_letters(self, which: DeadLetterFilter, limit: int) -> list[DeadLetter]:
         """Failed tasks without their values, the first to fail first."""
         async with self._reading() as connection:
-            return await dead.walk_dead(connection, which, limit)
+            return await dead_letters.walk_dead_letters(connection, which, limit)
 
-    async def group_dead(self, which: DeadFilter, limit: int) -> list[DeadGroup]:
+    async def group_dead_letters(self, which: DeadLetterFilter, limit: int) -> list[DeadLetterGroup]:
         """Groups of failed tasks, the biggest first."""
         async with self._reading() as connection:
-            return await dead.group_dead(connection, which, limit)
+            return await dead_letters.group_dead_letters(connection, which, limit)
 
-    async def count_dead(self, which: DeadFilter) -> tuple[int, int, int]:
+    async def count_dead_letters(self, which: DeadLetterFilter) -> tuple[int, int, int]:
         """How many, of runs, and the greatest seq."""
         async with self._reading() as connection:
-            return await dead.count_dead(connection, which)
+            return await dead_letters.count_dead_letters(connection, which)
 
     # runs
 

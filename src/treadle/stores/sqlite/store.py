@@ -14,9 +14,9 @@ import apsw
 
 from treadle.kernel.store.ports import LeaseConnection
 from treadle.kernel.store.queries import (
-    DeadFilter,
-    DeadGroup,
     DeadLetter,
+    DeadLetterFilter,
+    DeadLetterGroup,
     Event,
     Extension,
     Health,
@@ -40,7 +40,7 @@ from treadle.model.names import Lane
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import Claim, LogLine, Move, Server, Task
 from treadle.stores.dedupe import has_keys
-from treadle.stores.sqlite import dead, dedupe, events, handlers, health, limits, lists, prune, queue, reads, runs, servers
+from treadle.stores.sqlite import dead_letters, dedupe, events, handlers, health, limits, lists, prune, queue, reads, runs, servers
 from treadle.stores.sqlite.channel import Channel, ClosedChannel, InlineChannel, ThreadChannel
 from treadle.stores.sqlite.commit import commit
 from treadle.stores.sqlite.connection import add_shapes, connect, make_durable, make_shrinkable, refuse_writes, writing
@@ -291,21 +291,21 @@ class SqliteStore(UsageMethods, EntityMethods):
 
     # dead letters
 
-    async def list_dead(self, which: DeadFilter, limit: int) -> list[Task]:
+    async def list_dead_letters(self, which: DeadLetterFilter, limit: int) -> list[Task]:
         """Failed tasks, the last to fail first."""
-        return await self._reader.call(lambda connection: dead.list_dead(connection, which, limit))
+        return await self._reader.call(lambda connection: dead_letters.list_dead_letters(connection, which, limit))
 
-    async def walk_dead(self, which: DeadFilter, limit: int) -> list[DeadLetter]:
+    async def walk_dead_letters(self, which: DeadLetterFilter, limit: int) -> list[DeadLetter]:
         """Failed tasks without their values, the first to fail first."""
-        return await self._reader.call(lambda connection: dead.walk_dead(connection, which, limit))
+        return await self._reader.call(lambda connection: dead_letters.walk_dead_letters(connection, which, limit))
 
-    async def group_dead(self, which: DeadFilter, limit: int) -> list[DeadGroup]:
+    async def group_dead_letters(self, which: DeadLetterFilter, limit: int) -> list[DeadLetterGroup]:
         """Groups of failed tasks, the biggest first."""
-        return await self._reader.call(lambda connection: dead.group_dead(connection, which, limit))
+        return await self._reader.call(lambda connection: dead_letters.group_dead_letters(connection, which, limit))
 
-    async def count_dead(self, which: DeadFilter) -> tuple[int, int, int]:
+    async def count_dead_letters(self, which: DeadLetterFilter) -> tuple[int, int, int]:
         """How many, of runs, and the greatest seq."""
-        return await self._reader.call(lambda connection: dead.count_dead(connection, which))
+        return await self._reader.call(lambda connection: dead_letters.count_dead_letters(connection, which))
 
     # runs
 

@@ -6,7 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from treadle.kernel.store.ports.clock import StoreClock
-from treadle.kernel.store.queries import DeadFilter, DeadGroup, DeadLetter, Extension, LaneDepth, Renewal, TaskFilter, Woken
+from treadle.kernel.store.queries import (
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterGroup,
+    Extension,
+    LaneDepth,
+    Renewal,
+    TaskFilter,
+    Woken,
+)
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.names import Lane
 from treadle.model.tasks import Task
@@ -114,16 +123,16 @@ class TaskStore(StoreClock, Protocol):
 class DeadLetterStore(StoreClock, Protocol):
     """Failed tasks, for inspection and bulk operations."""
 
-    async def list_dead(self, which: DeadFilter, limit: int) -> list[Task]:
+    async def list_dead_letters(self, which: DeadLetterFilter, limit: int) -> list[Task]:
         """Return up to `limit` failed tasks, the most recent failure first (by seq, downwards from `until_seq`)."""
 
-    async def walk_dead(self, which: DeadFilter, limit: int) -> list[DeadLetter]:
+    async def walk_dead_letters(self, which: DeadLetterFilter, limit: int) -> list[DeadLetter]:
         """Return up to `limit` failed tasks, the oldest failure first (by seq, upwards from `after_seq`)."""
 
-    async def group_dead(self, which: DeadFilter, limit: int) -> list[DeadGroup]:
+    async def group_dead_letters(self, which: DeadLetterFilter, limit: int) -> list[DeadLetterGroup]:
         """Return up to `limit` groups of failed tasks by (fingerprint, error code, name), the largest first."""
 
-    async def count_dead(self, which: DeadFilter) -> tuple[int, int, int]:
+    async def count_dead_letters(self, which: DeadLetterFilter) -> tuple[int, int, int]:
         """Return the number of failed tasks, the number of them that belong to runs, and their greatest seq (0 for none)."""
 
 

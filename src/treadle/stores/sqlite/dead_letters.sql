@@ -1,4 +1,4 @@
--- name: list_dead
+-- name: list_dead_letters
 -- Failed tasks, the last to fail first.
 select coalesce('[' || group_concat(task, ',') || ']', '[]')
 from (
@@ -23,7 +23,7 @@ from (
   order by d.seq desc
 );
 
--- name: walk_dead
+-- name: walk_dead_letters
 -- Failed tasks without their values, the first to fail first.
 select f.id, f.version, f.claim_version, f.seq, f.root_id, f.run_id
 from finished as f cross join lanes as l on l.id = f.lane_id
@@ -41,7 +41,7 @@ where f.state = 'failed'
 order by f.seq
 limit :limit;
 
--- name: group_dead
+-- name: group_dead_letters
 -- Failed tasks by fingerprint, error code and name, the biggest group first.
 select g.fingerprint, g.error_code, g.name, g.count, g.of_runs, g.first_at, g.last_at, last.id
 from (
@@ -65,7 +65,7 @@ from (
 ) as g cross join finished as last on last.seq = g.last_seq
 order by g.count desc, g.last_seq desc;
 
--- name: count_dead
+-- name: count_dead_letters
 -- How many failed tasks, how many of them of runs, and the last of them.
 select count(*), count(f.run_id), coalesce(max(f.seq), 0)
 from finished as f cross join lanes as l on l.id = f.lane_id
@@ -81,7 +81,7 @@ where f.state = 'failed'
   and (:failed_after is null or f.finished_at >= :failed_after)
   and (:failed_before is null or f.finished_at < :failed_before);
 
--- name: count_dead_in
+-- name: count_dead_letters_in
 -- The same by nothing but lanes, from an index alone.
 select count(*), count(f.run_id), coalesce(max(f.seq), 0)
 from lanes as l cross join finished as f on f.lane_id = l.id and f.state = 'failed'
