@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from treadle.agents.connection import forbid_event_loop
 from treadle.agents.persistence import Persistence
 from treadle.kernel.runs.flows import Source, find_workflow
-from treadle.kernel.runs.service import ExecutionResult as KernelResult
-from treadle.kernel.runs.service import ExecutionStatus as KernelStatus
+from treadle.kernel.runs.records import ExecutionResult as KernelResult
+from treadle.kernel.runs.records import ExecutionStatus as KernelStatus
 from treadle.kernel.runs.step_codec import load_step
 from treadle.model.errors import InvalidInput, Refused, StepNotFound
 from treadle.model.ids import parse_id

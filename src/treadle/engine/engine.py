@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from treadle.kernel.functions.service import FunctionOptions
     from treadle.kernel.reads.scaling import Scaling
     from treadle.kernel.runs.flows import Source
-    from treadle.kernel.runs.service import StartedRun
+    from treadle.kernel.runs.records import StartedRun
     from treadle.kernel.store.value_store import Codec
     from treadle.observability.metrics import Metrics
     from treadle.wiring.worker_host import WorkerHost
@@ -397,7 +397,7 @@ class Engine:
         The default version is the newest one registered in this process, else the newest one in the store. A second start with the
         same idempotency key returns the first run and changes nothing.
         """
-        from treadle.kernel.runs.service import StartedRun
+        from treadle.kernel.runs.records import StartedRun
 
         run_id, created = await self.functions.start(name, payload, **options)
         return StartedRun(run_id, created)

@@ -9,7 +9,7 @@ from treadle.kernel.functions.rows import is_function
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.runs.flows import find_workflow
 from treadle.kernel.runs.preflight import missing_handlers, needed_handlers
-from treadle.kernel.runs.service import StartedRun
+from treadle.kernel.runs.records import StartedRun
 from treadle.service.group import Group
 from treadle.service.run_records import run_record
 

@@ -21,7 +21,7 @@ from typing import Any
 import treadle
 from treadle.engine import Engine
 from treadle.kernel.queue.service import Enqueued
-from treadle.kernel.runs.service import StartedRun
+from treadle.kernel.runs.records import StartedRun
 from treadle.model.errors import TreadleError
 from treadle.model.values import encode
 from treadle.testing.simulation import Faults, Process, Simulation

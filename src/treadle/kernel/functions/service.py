@@ -114,8 +114,8 @@ class Functions:
 
     def finished(self, run_id: str) -> None:
         """Notify listeners that a run ended in this process."""
-        for told in self.on_finished:
-            told(run_id)
+        for listener in self.on_finished:
+            listener(run_id)
 
     # start
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from typing import Unpack
 
 import msgspec
 
@@ -28,6 +27,7 @@ from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.decide import once, rows_of
 from treadle.kernel.runs.flows import Flows, Source, find_workflow
 from treadle.kernel.runs.preflight import check_inputs
+from treadle.kernel.runs.records import ExecutionResult, ExecutionStatus, NewRun, StartedRun, StartOptions
 from treadle.kernel.runs.repair import Repairs
 from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.runs.views import Known
@@ -53,57 +53,11 @@ _LOOKED_AT = 1000
 _LIVE = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
 
 
-class ExecutionStatus(StrEnum):
-    """The state of a run for its driver. PAUSED: no progress without a handler's result (or the run was paused). RUNNING: the
-    engine is working.
-    """
-
-    COMPLETED = "COMPLETED"
-    PAUSED = "PAUSED"
-    ERROR = "ERROR"
-    RUNNING = "RUNNING"
-    CANCELED = "CANCELED"
-
-
 _ENDED: dict[str, ExecutionStatus] = {
     RunState.COMPLETED: ExecutionStatus.COMPLETED,
     RunState.FAILED: ExecutionStatus.ERROR,
     RunState.CANCELED: ExecutionStatus.CANCELED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutionResult:
-    """The state of a run: `outputs` if completed, `error` if failed or canceled."""
-
-    status: ExecutionStatus
-    workflow_id: str
-    outputs: dict[str, Json]
-    error: str | None = None
-    iterations: int = 0
-    """Number of commits that have advanced it."""
-
-    @property
-    def success(self) -> bool:
-        """Whether nothing has failed so far."""
-        return self.status not in (ExecutionStatus.ERROR, ExecutionStatus.CANCELED)
-
-
-@dataclass(frozen=True, slots=True)
-class StartedRun:
-    """The run that represents the request; `created` is False if the idempotency key already had one."""
-
-    id: str
-    created: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class NewRun:
-    """A run to be stored, its unit, and the callback for after the commit."""
-
-    run: Run
-    unit: Unit
-    committed: Callable[[], None]
 
 
 class Runs:
@@ -146,41 +100,13 @@ class Runs:
         flow: str | Sequence[Source],
         workflow: str | None = None,
         inputs: Mapping[str, Json] | None = None,
-        *,
-        version: int | None = None,
-        lenient: bool = False,
-        idempotency_key: str | None = None,
-        task_list: str = DEFAULT_LIST,
-        priority: int = 0,
-        trace_id: str | None = None,
-        parent_id: str | None = None,
-        run_id: str | None = None,
-        born: Born | None = None,
-        actor: str | None = None,
+        **options: Unpack[StartOptions],
     ) -> StartedRun:
         """Start a workflow of a published flow (name or digest) or of sources; durable when this returns.
 
-        Inputs are checked against the workflow's parameters unless `lenient` (D59). The first steps are taken in the same
-        commit. With an idempotency key, a second start returns the first run and changes nothing. `run_id` is a new id that
-        other records may already refer to. With `born`, that owner drives the run in this process: its handler tasks are
-        preclaimed by that owner (D56). `actor` is recorded in the log.
+        The same commit takes the first steps.
         """
-        new = await self.prepare(
-            flow,
-            workflow,
-            inputs,
-            version=version,
-            lenient=lenient,
-            idempotency_key=idempotency_key,
-            task_list=task_list,
-            priority=priority,
-            trace_id=trace_id,
-            parent_id=parent_id,
-            run_id=run_id,
-            born=born,
-            actor=actor,
-        )
-        return await self._begin(new)
+        return await self._begin(await self.prepare(flow, workflow, inputs, **options))
 
     async def prepare(
         self,
@@ -478,8 +404,8 @@ class Runs:
                 await self._committer.commit(unit, self._patience)
             finally:
                 self._advancer.views.forget(run.id)
-            for told in self._advancer.on_finished if target == RunState.CANCELED else ():
-                told(run.id)
+            for listener in self._advancer.on_finished if target == RunState.CANCELED else ():
+                listener(run.id)
             return await self.get_run(run_id)
 
         return await self._committer.transact(attempt, f"{move} the run {run_id}")

@@ -1,0 +1,80 @@
+"""Records of starting and driving runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypedDict
+
+from treadle.kernel.store.units import Unit
+from treadle.model.runs import Run
+from treadle.model.tasks import Born
+from treadle.model.values import Json
+
+
+class StartOptions(TypedDict, total=False):
+    """Options of `Runs.start` and `Runs.prepare`."""
+
+    version: int | None
+    """Version of a published flow; default: the newest."""
+    lenient: bool
+    """Do not check the inputs against the workflow's parameters (D59)."""
+    idempotency_key: str | None
+    """A second start with this key returns the first run and changes nothing."""
+    task_list: str
+    priority: int
+    trace_id: str | None
+    parent_id: str | None
+    run_id: str | None
+    """A new id that other records may already refer to."""
+    born: Born | None
+    """The owner that drives the run in this process; its handler tasks are preclaimed by that owner (D56)."""
+    actor: str | None
+    """Recorded in the log."""
+
+
+class ExecutionStatus(StrEnum):
+    """The state of a run for its driver. PAUSED: no progress without a handler's result (or the run was paused). RUNNING: the
+    engine is working.
+    """
+
+    COMPLETED = "COMPLETED"
+    PAUSED = "PAUSED"
+    ERROR = "ERROR"
+    RUNNING = "RUNNING"
+    CANCELED = "CANCELED"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionResult:
+    """The state of a run: `outputs` if completed, `error` if failed or canceled."""
+
+    status: ExecutionStatus
+    workflow_id: str
+    outputs: dict[str, Json]
+    error: str | None = None
+    iterations: int = 0
+    """Number of commits that have advanced it."""
+
+    @property
+    def success(self) -> bool:
+        """Whether nothing has failed so far."""
+        return self.status not in (ExecutionStatus.ERROR, ExecutionStatus.CANCELED)
+
+
+@dataclass(frozen=True, slots=True)
+class StartedRun:
+    """The run that represents the request; `created` is False if the idempotency key already had one."""
+
+    id: str
+    created: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to be stored, its unit, and the callback for after the commit."""
+
+    run: Run
+    unit: Unit
+    committed: Callable[[], None]
