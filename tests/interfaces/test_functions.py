@@ -16,7 +16,7 @@ from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
 from tests.interfaces.function_hands import Process, Scene, function_scene, parked, until
 
 from treadle import Engine, RetryPolicy
-from treadle.kernel.functions.rows import StepIds, is_after, step_id
+from treadle.kernel.functions.steps import StepIds, is_after, step_id
 from treadle.model.errors import (
     FunctionNotFound,
     HandlerExists,

@@ -15,7 +15,7 @@ from typing import Any
 from treadle.agents.claims import Held
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.persistence import Persistence
-from treadle.kernel.functions.rows import is_function
+from treadle.kernel.functions.steps import is_function
 from treadle.kernel.store.units import DONE, Answer, Finish, Park
 from treadle.model.errors import InvalidInput, StoreError, TreadleError
 from treadle.model.outcomes import Failed, Outcome, Problem, Retry, Succeeded

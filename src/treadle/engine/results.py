@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from treadle.kernel.functions.rows import is_function
+from treadle.kernel.functions.steps import is_function
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import RunCanceled, RunFailed, TaskCanceled, TaskFailed, TaskIgnored, TreadleError
 from treadle.model.states import RunState, TaskState

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.external.service import ExternalJobs
-from treadle.kernel.functions.rows import is_function
 from treadle.kernel.functions.service import Functions
+from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.decide import Ask, HandOff, ProducedEnd
 from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.store.committer import Committer

@@ -25,7 +25,7 @@ from treadle.api.flows import (
     WorkflowSignature,
 )
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.functions.rows import is_function
+from treadle.kernel.functions.steps import is_function
 from treadle.kernel.runs.flows import Source, find_workflow
 from treadle.lang import CannotFormat, Compiled, Diagnostic, Graph, Program, format_source, graph
 from treadle.lang.program import Doc, Facet, Param

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.api.runs import RunStarted
-from treadle.kernel.functions.rows import is_function
+from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.runs.flows import find_workflow
 from treadle.kernel.runs.preflight import missing_handlers, needed_handlers

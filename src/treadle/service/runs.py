@@ -26,7 +26,7 @@ from treadle.api.runs import (
     SignalTold,
 )
 from treadle.api.tasks import WAIT_LIMIT, Task, TaskPage
-from treadle.kernel.functions.rows import is_function
+from treadle.kernel.functions.steps import is_function
 from treadle.kernel.reads.service import PAGE_LIMIT
 from treadle.kernel.runs.flows import find_workflow
 from treadle.kernel.runs.preflight import check_inputs

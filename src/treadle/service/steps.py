@@ -18,7 +18,7 @@ from treadle.api.steps import (
 )
 from treadle.api.tasks import TaskDetail
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.functions.rows import is_function
+from treadle.kernel.functions.steps import is_function
 from treadle.kernel.runs.reads import ShownStep
 from treadle.kernel.runs.step_reads import task_of
 from treadle.kernel.runs.timeline import Span

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.external.rebuild import ExternalUpkeep
 from treadle.kernel.external.service import ExternalJobs
-from treadle.kernel.functions.rows import is_function
+from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.dead_letters import DeadLetters
 from treadle.kernel.queue.lists import Lists
 from treadle.kernel.queue.registrations import Registrations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.wishes.wish import Wish
 
 from treadle import Engine
-from treadle.kernel.functions.rows import is_after
+from treadle.kernel.functions.steps import is_after
 from treadle.kernel.store.queries import RunFilter
 from treadle.model.errors import TreadleError
 from treadle.model.states import Hold

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.kernel.functions.rows import Recorded
+from treadle.kernel.functions.steps import Recorded
 from treadle.workers.functions.branches import Branch
 from treadle.workers.functions.waits import NEVER, NO_MESSAGES, Group, Need, Wait, need_of
 

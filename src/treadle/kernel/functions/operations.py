@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from treadle.kernel.functions.rows import (
-    REPLAYED,
+from treadle.kernel.functions.decide import REPLAYED, canceled_rows, new_run, own_task, paused_rows, resumed_rows, voided
+from treadle.kernel.functions.service import TRIES, Functions
+from treadle.kernel.functions.steps import (
     RESULT,
     SIGNAL,
     START,
@@ -19,13 +20,9 @@ from treadle.kernel.functions.rows import (
     is_after,
     is_finished,
     make_step,
-    new_run,
-    own_task,
     parse_lane_name,
     step_id,
-    voided,
 )
-from treadle.kernel.functions.service import TRIES, Functions, canceled_rows
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
@@ -70,12 +67,12 @@ class FunctionRuns:
 
         A function stops at its next `ctx` operation. Pausing a paused run is a no-op.
         """
-        return await self._operate(run_id, "pause", actor, lambda runs: _paused(runs, actor), unless=(RunState.PAUSED,))
+        return await self._operate(run_id, "pause", actor, lambda runs: paused_rows(runs, actor), unless=(RunState.PAUSED,))
 
     async def resume(self, run_id: str, *, actor: str = "operator") -> Run:
         """Resume a paused run and all runs below it; on any other run this is a no-op."""
         unless = (RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
-        return await self._operate(run_id, "resume", actor, lambda runs: _resumed(runs, actor), unless=unless)
+        return await self._operate(run_id, "resume", actor, lambda runs: resumed_rows(runs, actor), unless=unless)
 
     async def cancel(self, run_id: str, *, actor: str = "operator", reason: str | None = None) -> Run:
         """End the run, all runs below it, and all their tasks, now; steps keep their states. Canceling twice is a no-op."""
@@ -235,17 +232,3 @@ class FunctionRuns:
             return await self._functions.get(run.id)
 
         return await self._committer.transact(attempt, f"adopt the run {run_id}", tries=TRIES)
-
-
-def _paused(runs: Sequence[Run], actor: str) -> list[Row]:
-    rows: list[Row] = []
-    for run in runs:
-        rows += [MoveRun(run.id, "pause", run.state, RunState.PAUSED, actor=actor), HoldRun(run.id, True)]
-    return rows
-
-
-def _resumed(runs: Sequence[Run], actor: str) -> list[Row]:
-    rows: list[Row] = []
-    for run in runs:
-        rows += [MoveRun(run.id, "resume", run.state, RunState.RUNNING, actor=actor), HoldRun(run.id, False)]
-    return rows

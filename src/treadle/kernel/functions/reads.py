@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from treadle.evaluator.records import StepError, StepRow
 from treadle.evaluator.states import State, StepKind
-from treadle.kernel.functions.rows import ASK, CALL, EFFECT, RESULT, SLEEP, STEP, WAIT, Recorded
+from treadle.kernel.functions.steps import ASK, CALL, EFFECT, RESULT, SLEEP, STEP, WAIT, Recorded
 from treadle.kernel.queue.why import Reason
 from treadle.model.clock import as_text
 from treadle.model.names import FUNCTION

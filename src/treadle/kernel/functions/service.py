@@ -12,19 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
-from treadle.kernel.functions.rows import (
-    Recorded,
-    check_version,
-    end_with_task,
-    is_function,
-    lane_name,
-    new_run,
-    parse_lane_name,
-    place_key,
-    read_step,
-    run_mail,
-    task_mail,
-)
+from treadle.kernel.functions.decide import canceled_rows, end_with_task, new_run, task_message
+from treadle.kernel.functions.steps import Recorded, check_version, is_function, lane_name, parse_lane_name, place_key, read_step
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.store.committer import Committer, Stale
@@ -32,14 +21,14 @@ from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import PutMessage
-from treadle.kernel.store.units import Answer, CancelRunTasks, Finish, MoveRun, Row, RunGuard, Seen, Unit, Verdict
+from treadle.kernel.store.units import Answer, Finish, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound, StoreError
 from treadle.model.ids import Ids, derived_id, parse_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name
 from treadle.model.records import Message
 from treadle.model.runs import Run
-from treadle.model.states import RUN, RunState, TaskState
+from treadle.model.states import RUN, TaskState
 from treadle.model.tasks import FRAMEWORK, SOURCE, Claim, LogLine, NewTask, Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, encode
 
@@ -225,21 +214,25 @@ class Functions:
         check_name(name, "signal name")
         run = await self.get(run_id)
         keyed = idempotency_key is not None
-        mail_id = derived_id(run.id, f"signal/{name}/{check_key(idempotency_key, 'idempotency key')}") if idempotency_key else None
+        message_id = (
+            derived_id(run.id, f"signal/{name}/{check_key(idempotency_key, 'idempotency key')}") if idempotency_key else None
+        )
         text, blobs = self._value_store.pack({"payload": payload}, run.root_id, "payload", self._payload_limit)
         body = {"payload": text} | ({"keyed": True} if keyed else {})
         sealed = self._value_store.seal(encode(body, "signal", 2 * self._payload_limit))
-        mail = Message(id=mail_id or self._ids.new_id(), run_id=run.id, name=name, body=sealed)
+        message = Message(id=message_id or self._ids.new_id(), run_id=run.id, name=name, body=sealed)
         seen: Run | None = run
 
         async def attempt() -> bool:
             nonlocal seen
             now, seen = seen or await self.get(run.id), None
-            if keyed and await self._was_told(now.id, mail.id):
+            if keyed and await self._was_received(now.id, message.id):
                 return False
             if now.finished:
                 raise IllegalMove("run", now.id, now.state, "signal", RUN.possible(now.state))
-            await self._committer.commit(Unit(run=RunGuard(now.id, now.version), rows=(*blobs, PutMessage(mail))), self._patience)
+            await self._committer.commit(
+                Unit(run=RunGuard(now.id, now.version), rows=(*blobs, PutMessage(message))), self._patience
+            )
             if actor is not None:
                 await self._note_signal(now.id, name, actor)
             return True
@@ -261,12 +254,12 @@ class Functions:
             )
             await self._store.append_lines([line])
 
-    async def _was_told(self, run_id: str, mail_id: str) -> bool:
-        if await self._store.find_step(mail_id) is not None:
+    async def _was_received(self, run_id: str, message_id: str) -> bool:
+        if await self._store.find_step(message_id) is not None:
             return True
         after = 0
         while page := await self._store.list_messages(run_id, _PAGE, after):
-            if any(mail.id == mail_id for mail in page):
+            if any(message.id == message_id for message in page):
                 return True
             after = page[-1].seq
         return False
@@ -294,7 +287,7 @@ class Functions:
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         """Return the tasks and rows to store with the end of a function run's task; the result is in stored form."""
         if task.step_id is not None:
-            return (), (task_mail(task, finish, self._value_store),)
+            return (), (task_message(task, finish, self._value_store),)
         run = await self._store.find_run(task.run_id or "")
         if run is None or run.finished:
             return (), ()
@@ -357,16 +350,3 @@ class Functions:
         if not is_function(run.flow_id):
             raise InvalidInput(f"The run {run_id} belongs to the workflow {run.workflow}, not to a durable function.")
         return run
-
-
-def canceled_rows(runs: Sequence[Run], actor: str, error: str, value_store: ValueStore, but: str | None = None) -> list[Row]:
-    """Rows that end the runs and all their tasks; of the run `but` only the tasks."""
-    rows: list[Row] = []
-    ended = {run.id for run in runs}
-    for run in runs:
-        if run.id != but:
-            rows.append(MoveRun(run.id, "cancel", run.state, RunState.CANCELED, actor=actor, error=error, data=error))
-        if run.id != but and run.parent_id not in ended:
-            rows += run_mail(run, RunState.CANCELED, None, error, value_store)
-        rows.append(CancelRunTasks(run.id, actor, error))
-    return rows

@@ -8,7 +8,7 @@ from typing import Any
 
 from treadle.evaluator import StepRow
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
-from treadle.kernel.functions.rows import ASK, CALL, SIGNAL, VOID, WAIT, is_function, read_step
+from treadle.kernel.functions.steps import ASK, CALL, SIGNAL, VOID, WAIT, is_function, read_step
 from treadle.kernel.queue.why import Around, Reason, serves, shown_server_state, why
 from treadle.kernel.reads.service import PAGE_LIMIT
 from treadle.kernel.runs.step_codec import show_step

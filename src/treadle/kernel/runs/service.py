@@ -20,7 +20,7 @@ from treadle.evaluator import (
     fork,
 )
 from treadle.kernel.functions.operations import FunctionRuns
-from treadle.kernel.functions.rows import is_function
+from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.decide import failure
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.runs.advancer import Advancer

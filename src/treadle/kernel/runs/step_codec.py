@@ -9,7 +9,7 @@ import msgspec
 from treadle.evaluator.records import StepError, StepRow, status_of
 from treadle.evaluator.states import State, StepKind
 from treadle.kernel.functions.reads import shown_row
-from treadle.kernel.functions.rows import read_step
+from treadle.kernel.functions.steps import read_step
 from treadle.kernel.store.units import PutBlob
 from treadle.kernel.store.value_store import UnreadableValue, ValueStore, ref_json, small_text, unwrapped, wrapped
 from treadle.model.runs import Step

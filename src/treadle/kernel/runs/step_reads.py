@@ -10,7 +10,7 @@ from typing import Any
 from treadle.evaluator import RunRef, StepRow
 from treadle.evaluator.waits import task_id_of
 from treadle.kernel.functions.reads import FunctionStepRow
-from treadle.kernel.functions.rows import SIGNAL, VOID, is_function
+from treadle.kernel.functions.steps import SIGNAL, VOID, is_function
 from treadle.kernel.reads.service import PAGE_LIMIT
 from treadle.kernel.runs.reads import RunReads, ShownStep, in_order
 from treadle.kernel.runs.step_codec import show_step, statement_of

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from treadle.kernel.functions.rows import continued_id, is_function
+from treadle.kernel.functions.decide import continued_id
+from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.service import Queue, TaskSpec, check_priority
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Row

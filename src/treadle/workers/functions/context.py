@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.effects.decide import current_keys
-from treadle.kernel.functions.rows import ASK, NOW, PATCH
+from treadle.kernel.functions.steps import ASK, NOW, PATCH
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.errors import InvalidApproval, InvalidInput, MisusedContext

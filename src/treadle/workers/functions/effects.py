@@ -21,7 +21,7 @@ from treadle.kernel.effects.decide import (
     succeeded,
     succeeded_without_response,
 )
-from treadle.kernel.functions.rows import EFFECT, Recorded
+from treadle.kernel.functions.steps import EFFECT, Recorded
 from treadle.kernel.store.crashpoints import reach
 from treadle.model.errors import InvalidInput
 from treadle.model.retry import RetryPolicy

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.kernel.functions.rows import VALUE_LIMIT, continued_id, new_run, run_mail
+from treadle.kernel.functions.decide import continued_id, new_run, run_message
+from treadle.kernel.functions.steps import VALUE_LIMIT
 from treadle.kernel.queue.decide import failure
 from treadle.kernel.store.records import PutMessage
 from treadle.kernel.store.units import Finish, MoveRun, Park, Row
@@ -52,14 +53,14 @@ async def ended_unit(runtime: Runtime, task: Task, run: Run | None, function: Fu
             error = NonRetryable(f"The function's result cannot be stored: {refused}", "invalid_result")
         else:
             moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
-            messages = () if run is None else run_mail(run, RunState.COMPLETED, outputs, None, runtime.value_store)
+            messages = () if run is None else run_message(run, RunState.COMPLETED, outputs, None, runtime.value_store)
             return Finish("succeed", TaskState.COMPLETED), (), (*blobs, moved, *messages)
     finish = failure(problem_of(error))
     step_ids = blamed_steps(error)
     text = encode({**decode(finish.error), "step_ids": list(step_ids)}, "error", VALUE_LIMIT)
     first = step_ids[0] if step_ids else None
     moved = MoveRun(run_id, "fail", RunState.RUNNING, RunState.FAILED, error=text, failed_step_id=first, data=finish.error)
-    messages = () if run is None else run_mail(run, RunState.FAILED, None, finish.error, runtime.value_store)
+    messages = () if run is None else run_message(run, RunState.FAILED, None, finish.error, runtime.value_store)
     return finish, (), (moved, *messages)
 
 

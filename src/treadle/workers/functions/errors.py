@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from treadle.kernel.functions.rows import ASK, CALL, RESULT, Recorded
+from treadle.kernel.functions.steps import ASK, CALL, RESULT, Recorded
 from treadle.model.errors import (
     ApprovalDenied,
     ApprovalExpired,

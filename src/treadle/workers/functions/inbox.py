@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.kernel.functions.rows import EFFECT, STEP, Recorded, make_step
+from treadle.kernel.functions.steps import EFFECT, STEP, Recorded, make_step
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import MisusedContext, StoreError, TreadleError
 from treadle.model.records import Message

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from treadle.kernel.functions.rows import NOW, SIGNAL, START, VOID, Recorded, StepIds, fold_text, make_step, read_step, step_id
+from treadle.kernel.functions.steps import NOW, SIGNAL, START, VOID, Recorded, StepIds, fold_text, make_step, read_step, step_id
 from treadle.model.errors import RepeatedKey, TooManySteps
 from treadle.model.states import StepState
 from treadle.model.values import BlobRef, encode

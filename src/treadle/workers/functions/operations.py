@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from treadle.kernel.functions.rows import CALL, RESULT, SLEEP, START, WAIT, Recorded, make_step, new_run
+from treadle.kernel.functions.decide import new_run
+from treadle.kernel.functions.steps import CALL, RESULT, SLEEP, START, WAIT, Recorded, make_step
 from treadle.kernel.store.units import Row
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import derived_id

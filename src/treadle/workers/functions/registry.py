@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.kernel.functions.rows import check_version, lane_name
+from treadle.kernel.functions.steps import check_version, lane_name
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.names import check_name
 from treadle.workers.handlers import Handler, make_handler

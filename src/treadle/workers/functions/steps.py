@@ -9,7 +9,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from treadle.kernel.functions.rows import STEP, Recorded, completed_body, fold_text, make_step, step_id
+from treadle.kernel.functions.steps import STEP, Recorded, completed_body, fold_text, make_step, step_id
 from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.model.outcomes import Failed, Problem, Retry
 from treadle.model.retry import NO_RETRY, RetryPolicy

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from treadle.kernel.functions.rows import Recorded
+from treadle.kernel.functions.steps import Recorded
 from treadle.workers.functions.branches import Branch, PendingUnit
 from treadle.workers.functions.errors import error_of
 

@@ -1,4 +1,4 @@
-"""Function runs as rows: lane names, step places, step bodies, and the rows of a new run.
+"""Steps of functions as rows: lane names, places, ids and bodies.
 
 A step has a *place*: positions and branches from the root of the function, such as `4`, or `4.2.0` for the first step of the
 third branch of the gather at position 4. Its id is derived from the run and the place, so repeating it yields the same step. A
@@ -8,21 +8,16 @@ step that an operator's retry repeats leaves its row as `void`; the new row's id
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from treadle.kernel.store.records import PutMessage
-from treadle.kernel.store.units import Finish, MoveRun, PutBlob, PutRun, Row
+from treadle.kernel.store.units import PutBlob
 from treadle.kernel.store.value_store import BIG, ValueStore, ref_json, unwrapped, wrapped
 from treadle.model.errors import FunctionNotFound, InvalidInput
 from treadle.model.ids import derived_id
-from treadle.model.names import FUNCTION, Lane, check_name
-from treadle.model.records import Message
-from treadle.model.runs import Run, Step
-from treadle.model.states import RunState, StepState, TaskState
-from treadle.model.tasks import NewTask, Task
+from treadle.model.runs import Step
+from treadle.model.states import StepState
 from treadle.model.values import BlobRef, Json, decode, encode
 
 FLOW_PREFIX = "fn:"
@@ -199,119 +194,6 @@ def fold_text(text: str, value: Json, root_id: str, value_store: ValueStore) -> 
     if type(value) is dict and ("@blob" in value or "@value" in value):
         return f'{{"@value":{text}}}', ()
     return text, ()
-
-
-# --- beginnings and ends of runs ---
-
-
-def new_run(
-    *,
-    run_id: str,
-    namespace: str,
-    name: str,
-    version: int,
-    payload: Mapping[str, Json] | None,
-    task_list: str,
-    priority: int,
-    value_store: ValueStore,
-    payload_limit: int,
-    root_id: str | None = None,
-    trace_id: str | None = None,
-    idempotency_key: str | None = None,
-    parent_id: str | None = None,
-    parent_step_id: str | None = None,
-    scope: str | None = None,
-    steps: int = 0,
-    actor: str | None = None,
-) -> tuple[Run, NewTask, tuple[Row, ...]]:
-    """A new run, the task that executes it, and its rows; it is running from the start."""
-    if payload is not None and not isinstance(payload, Mapping):
-        raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
-    root_id = root_id or run_id
-    text, blobs = value_store.pack(dict(payload or {}), root_id, "payload", payload_limit)
-    flow_id = f"{FLOW_PREFIX}{lane_name(name, version)}"
-    run = Run(
-        id=run_id,
-        namespace=namespace,
-        kind="function",
-        flow_id=flow_id,
-        workflow=name,
-        task_list=check_name(task_list, "task list"),
-        priority=priority,
-        inputs=text,
-        idempotency_key=idempotency_key,
-        parent_id=parent_id,
-        parent_step_id=parent_step_id,
-        root_id=root_id,
-        trace_id=trace_id or run_id,
-        steps=steps,
-    )
-    task = own_task(run, version, derived_id(run_id, "task"), scope)
-    return run, task, (*blobs, PutRun(run), MoveRun(run_id, "start", RunState.PENDING, RunState.RUNNING, actor=actor))
-
-
-def continued_id(run_id: str) -> str:
-    """The id of the run that continues this one (`ctx.continue_as_new`)."""
-    return derived_id(run_id, "continued")
-
-
-def own_task(run: Run, version: int, task_id: str, scope: str | None = None) -> NewTask:
-    """The task that executes the run; `scope` marks a run that already has steps."""
-    return NewTask(
-        id=task_id,
-        lane=Lane(run.namespace, FUNCTION, run.task_list, lane_name(run.workflow, version)),
-        payload=run.inputs,
-        priority=run.priority,
-        run_id=run.id,
-        flow_id=f"{FLOW_PREFIX}{lane_name(run.workflow, version)}",
-        scope=scope,
-        root_id=run.root_id,
-        trace_id=run.trace_id,
-    )
-
-
-REPLAYED = "replay"
-"""The scope of a function's unclaimed task whose run already has steps: forked, or adopted by another version."""
-
-
-def task_mail(task: Task, finish: Finish, value_store: ValueStore) -> PutMessage:
-    """The message with the end of a child task, for the waiting function; the result is in stored form."""
-    body = {"state": finish.state, "result": finish.result, "error": decode(finish.error)}
-    text = value_store.seal(encode(body, "mail", 2 * VALUE_LIMIT))
-    return PutMessage(Message(id=task.id, run_id=task.run_id or "", step_id=task.step_id, body=text))
-
-
-def run_mail(run: Run, state: str, outputs: str | None, error: str | None, value_store: ValueStore) -> tuple[PutMessage, ...]:
-    """The message with the end of a child run, for the function that started it, if any."""
-    if run.parent_step_id is None or run.parent_id is None:
-        return ()
-    body = {"state": state, "run_id": run.id, "result": outputs, "error": decode(error)}
-    text = value_store.seal(encode(body, "mail", 2 * VALUE_LIMIT))
-    return (PutMessage(Message(id=run.id, run_id=run.parent_id, step_id=run.parent_step_id, body=text)),)
-
-
-_ENDS = {TaskState.FAILED: ("fail", RunState.FAILED), TaskState.CANCELED: ("cancel", RunState.CANCELED)}
-
-
-def end_with_task(run: Run, finish: Finish, value_store: ValueStore) -> tuple[Row, ...]:
-    """The end of a run together with its own task, when the function did not return.
-
-    Only for running or paused runs. A paused run cannot fail: it is canceled.
-    """
-    move, state = _ENDS.get(TaskState(finish.state), ("fail", RunState.FAILED))
-    if run.state == RunState.PAUSED and move == "fail":
-        move, state = "cancel", RunState.CANCELED
-    moved = MoveRun(run.id, move, run.state, state, actor=finish.actor, error=finish.error, data=finish.error)
-    return (moved, *run_mail(run, state, None, finish.error, value_store))
-
-
-def voided(recorded: Iterable[Recorded], run_id: str, value_store: ValueStore) -> tuple[Step, ...]:
-    """The void rows of steps to be repeated."""
-    steps = []
-    for each in recorded:
-        each.kind = VOID
-        steps.append(make_step(run_id, each, value_store))
-    return tuple(steps)
 
 
 def is_finished(recorded: Recorded) -> bool:
