@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
-from treadle.api.options import EnqueueOptions
 from treadle.engine.results import run_result, task_result
 from treadle.goals.extension import Goals
 from treadle.kernel.queue.service import Enqueued, TaskSpec
@@ -33,6 +32,7 @@ from treadle.workers.handlers import HandlerOptions, Registry, make_handler
 from treadle.workers.specialists import SpecialistOptions, register
 
 if TYPE_CHECKING:
+    from treadle.api.options import EnqueueOptions
     from treadle.engine.sync import BlockingEngine
     from treadle.goals.service import Objectives
     from treadle.goals.topology import Topology

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.approvals.service import Approvals
-from treadle.kernel.external.rebuild import ExternalUpkeep
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.dead_letters import DeadLetters
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from treadle.kernel.access.requests import Requests
     from treadle.kernel.access.sessions import Sessions
     from treadle.kernel.access.tokens import Tokens
+    from treadle.kernel.external.rebuild import ExternalUpkeep
     from treadle.kernel.reads.throughput import Pace
     from treadle.kernel.telemetry.call_times import CallTimer
     from treadle.wiring.services import RunServices, TriggerServices
@@ -146,7 +146,6 @@ class Kernel:
             cancel=self.queue.cancel,
             public_url=settings.public_url,
         )
-        self.external_upkeep = ExternalUpkeep(store, committer, namespace=namespace)
         self.remote_workers = RemoteWorkers(
             store,
             committer,
@@ -189,6 +188,13 @@ class Kernel:
         from treadle.wiring.services import TriggerServices
 
         return TriggerServices(self)
+
+    @cached_property
+    def external_upkeep(self) -> ExternalUpkeep:
+        """The check of external job records against their events, and their rebuild."""
+        from treadle.kernel.external.rebuild import ExternalUpkeep
+
+        return ExternalUpkeep(self.store, self.committer, namespace=self.settings.namespace)
 
     @cached_property
     def tokens(self) -> Tokens:
