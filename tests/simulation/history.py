@@ -114,7 +114,7 @@ class History:
         self.wire = Wire(simulation)
         self.files = Files(simulation)
         self.skewed = bool(simulation.faults.skew)
-        simulation.looks = self.files.looks_of
+        simulation.source_reader = self.files.looks_of
         self.auditor = Auditor(simulation)
         self.kept_effects: set[str] = set()
         """Effects that a fork of a run has from that."""

@@ -34,7 +34,7 @@ from treadle.workers.handlers import Handler, make_handler
 if TYPE_CHECKING:
     from treadle.engine import Engine
 
-_LOOKS = 50
+_CHECKED_NAMES = 50
 """Names checked at one time."""
 _NO_PROMPT_FOR = 10.0
 """Seconds for which a name is known to have no prompt."""
@@ -75,8 +75,8 @@ class LLMService:
         """
         now = self._engine.kernel.clock.monotonic()
         unknown = [name for name in names if name not in self._prompts and self._no_prompts.get(name, 0.0) <= now]
-        self._turn = (self._turn + _LOOKS) % max(len(unknown), 1) if len(unknown) > _LOOKS else 0
-        for name in [*unknown[self._turn :], *unknown[: self._turn]][:_LOOKS]:
+        self._turn = (self._turn + _CHECKED_NAMES) % max(len(unknown), 1) if len(unknown) > _CHECKED_NAMES else 0
+        for name in [*unknown[self._turn :], *unknown[: self._turn]][:_CHECKED_NAMES]:
             waiting = TaskFilter(states=(TaskState.PENDING,), namespace=self._engine.kernel.settings.namespace, name=name)
             for task in await self._engine.store.list_tasks(waiting, 1):
                 facet = await self._facet(task)

@@ -42,7 +42,7 @@ class Machine(Protocol):
     def executor(self, threads: int) -> ClosableExecutor:
         """Return the executor for handlers that must not run on the event loop."""
 
-    def looks(self, executor: Executor, clock: Clock) -> SourceReader:
+    def source_reader(self, executor: Executor, clock: Clock) -> SourceReader:
         """Return the file and network access for watchers, in threads of the executor."""
 
     def scripts(self) -> Scripts:
@@ -79,7 +79,7 @@ class SystemMachine:
         """Return real threads and processes."""
         return SystemExecutor(threads)
 
-    def looks(self, executor: Executor, clock: Clock) -> SourceReader:
+    def source_reader(self, executor: Executor, clock: Clock) -> SourceReader:
         """Return access to real files and URLs."""
         return Scanner(executor, clock)
 

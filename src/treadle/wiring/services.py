@@ -92,7 +92,7 @@ class TriggerServices:
         self.watchers = Watchers(store, committer, ids, self.starters, namespace=namespace)
         self.firer = Firer(store, committer, self.schedules, self.starters)
 
-    def looker(self, looks: SourceReader) -> WatcherScanner:
+    def scanner(self, source_reader: SourceReader) -> WatcherScanner:
         """Return the service that scans for watchers with the given file and network access."""
         kernel = self._kernel
-        return WatcherScanner(kernel.store, kernel.committer, self.watchers, self.starters, kernel.ids, kernel.emit, looks)
+        return WatcherScanner(kernel.store, kernel.committer, self.watchers, self.starters, kernel.ids, kernel.emit, source_reader)

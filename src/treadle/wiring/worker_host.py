@@ -95,8 +95,10 @@ class WorkerHost:
         self._name = name or f"{self._machine.host}-{self._machine.pid}"
         self._state = "starting"
         self._executor = self._machine.executor(threads)
-        self._looking = self._machine.executor(LOOKS)  # separate executors, so that neither handlers nor watchers delay the others
-        self._looks = self._machine.looks(self._looking, kernel.clock)
+        self._scan_executor = self._machine.executor(
+            LOOKS
+        )  # separate executors, so that neither handlers nor watchers delay the others
+        self._source_reader = self._machine.source_reader(self._scan_executor, kernel.clock)
         self._lines = LineWriter(kernel.store, kernel.emit)
         self._scripts = self._machine.scripts()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -144,7 +146,7 @@ class WorkerHost:
                     kernel.retention,
                     lambda: kernel.trigger_services.firer,
                     kernel.notifier,
-                    lambda: kernel.trigger_services.looker(self._looks),
+                    lambda: kernel.trigger_services.scanner(self._source_reader),
                 ),
                 self._find_own,
             ),
@@ -310,7 +312,7 @@ class WorkerHost:
         if self._stop_renewing is not None:
             await self._stop_renewing()
         self._executor.close()
-        self._looking.close()
+        self._scan_executor.close()
 
     def _on_signal(self, lane_ids: tuple[int, ...]) -> None:
         self._waker.stir()

@@ -148,9 +148,9 @@ class Process:
         """Return threads and processes that are coroutines."""
         return VirtualExecutor(self)
 
-    def looks(self, executor: Executor, clock: Clock) -> SourceReader:
+    def source_reader(self, executor: Executor, clock: Clock) -> SourceReader:
         """Return the simulated files."""
-        return NoFiles() if self.simulation.looks is None else self.simulation.looks(self)
+        return NoFiles() if self.simulation.source_reader is None else self.simulation.source_reader(self)
 
     def scripts(self) -> Scripts:
         """Return scripts that run in this process, without isolation."""

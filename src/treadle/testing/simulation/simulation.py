@@ -56,7 +56,7 @@ class Simulation:
         self.before: list[Callable[[Process, str, tuple[Any, ...]], Awaitable[None]]] = []
         self.after: list[Callable[[Process, str, tuple[Any, ...], Any], Awaitable[None]]] = []
         self.on_event: list[Callable[[Process, Event], None]] = []
-        self.looks: Callable[[Process], SourceReader] | None = None
+        self.source_reader: Callable[[Process], SourceReader] | None = None
         """The files that watchers of a process see, if there are any."""
         self._processes: list[Process] = []
         self.store = SqliteStore(None, clock=VirtualClock(self.loop))
