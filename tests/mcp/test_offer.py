@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from treadle.lang import compile_sources
-from treadle.mcp.brief import BRIEF
 from treadle.mcp.catalog import PROMPTS_BY_NAME, TOOLS
+from treadle.mcp.flows import BRIEF
 from treadle.mcp.resources import RESOURCES
 
 FILE = Path(__file__).with_name("offer.json")

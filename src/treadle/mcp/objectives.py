@@ -1,4 +1,4 @@
-"""Tools for objectives: what people want, and how far it is."""
+"""Tools for objectives: list, show, add, approve, block, unblock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from treadle.api.contract import ApiRecord, Doc
 from treadle.api.objectives import Criteria, Level, Metadata, Objective, ObjectiveId, Prompt, StatusWord
-from treadle.api.wire import Instant
+from treadle.api.wire import Instant, record_of
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
 from treadle.mcp.truncate import PAGE, Before, Limit, last, page_size, shown
@@ -20,7 +20,7 @@ _TRAILS = 5
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveLine(ApiRecord):
-    """An objective in brief."""
+    """Summary of an objective."""
 
     objective_id: str
     title: str
@@ -32,7 +32,7 @@ class ObjectiveLine(ApiRecord):
     """From 0 to 4, 4 is the highest."""
     urgency: int
     blocked_by: list[str]
-    """Ids of objectives, or reasons, that keep it from being worked on."""
+    """Ids of objectives, or reasons, that block it."""
     created_by: str
     created_at: Instant
     updated_at: Instant
@@ -44,12 +44,12 @@ class ObjectiveLines(ApiRecord):
 
     objectives: list[ObjectiveLine]
     next_before: str | None
-    """Pass it as `before` for the next page; null on the last one."""
+    """Pass it as `before` for the next page; null on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Try(ApiRecord):
-    """A workorder: one try at an objective, and what came of it."""
+    """A workorder: one attempt at an objective and its result."""
 
     work_order_id: str
     handler: str
@@ -59,7 +59,7 @@ class Try(ApiRecord):
     """`PASS` or `FAIL`."""
     reason: str | None
     content: Json
-    """What its handler brought."""
+    """The handler's output."""
     next_actions: list[str]
 
 
@@ -68,7 +68,7 @@ class ObjectiveView(ObjectiveLine):
     """One objective."""
 
     why: str
-    """Why it is where it is, in one line."""
+    """The reason for its status, in one line."""
     acceptance_criteria: list[str]
     metadata: Json
     tries: list[Try]
@@ -76,38 +76,30 @@ class ObjectiveView(ObjectiveLine):
 
 
 def objective_line(each: Objective) -> ObjectiveLine:
-    """The objective in brief."""
-    return ObjectiveLine(
-        each.objective_id,
-        each.title,
-        each.status,
-        each.type,
-        each.importance,
-        each.urgency,
-        [blocker.objective_id or blocker.text or "" for blocker in each.open_blockers],
-        each.created_by,
-        each.created_at,
-        each.updated_at,
-    )
+    """The summary of an objective."""
+    return record_of(ObjectiveLine, each, blocked_by=_blocked_by(each))
+
+
+def _blocked_by(each: Objective) -> list[str]:
+    return [blocker.objective_id or blocker.text or "" for blocker in each.open_blockers]
 
 
 @tool()
 async def objective_list(
-    desk: RequestContext,
-    status: Annotated[Sequence[StatusWord], Doc("Only with these", ["TODO"])] = (),
+    context: RequestContext,
+    status: Annotated[Sequence[StatusWord], Doc("Only these statuses", ["TODO"])] = (),
     limit: Limit = PAGE,
     before: Before = None,
 ) -> ObjectiveLines:
     """Objectives, newest first."""
-    page = await desk.api.objectives.list(status=status, limit=page_size(limit), before=before)
+    page = await context.api.objectives.list(status=status, limit=page_size(limit), before=before)
     return ObjectiveLines([objective_line(each) for each in page.objectives], page.next_before)
 
 
 @tool()
-async def objective_show(desk: RequestContext, objective_id: ObjectiveId) -> ObjectiveView:
-    """One objective: where it stands and why, its last workorders, what they brought and how they were judged."""
-    found = await desk.api.objectives.get(objective_id)
-    brief = objective_line(found)
+async def objective_show(context: RequestContext, objective_id: ObjectiveId) -> ObjectiveView:
+    """Show one objective: its status with the reason, and its last workorders with outputs and judgements."""
+    found = await context.api.objectives.get(objective_id)
     tries = [
         Try(
             trail.workorder.work_order_id,
@@ -120,41 +112,26 @@ async def objective_show(desk: RequestContext, objective_id: ObjectiveId) -> Obj
         )
         for trail in last(found.workorder_trails, _TRAILS)
     ]
-    return ObjectiveView(
-        brief.objective_id,
-        brief.title,
-        brief.status,
-        brief.type,
-        brief.importance,
-        brief.urgency,
-        brief.blocked_by,
-        brief.created_by,
-        brief.created_at,
-        brief.updated_at,
-        why=found.why,
-        acceptance_criteria=found.acceptance_criteria,
-        metadata=shown(found.metadata),
-        tries=tries,
-    )
+    return record_of(ObjectiveView, found, blocked_by=_blocked_by(found), metadata=shown(found.metadata), tries=tries)
 
 
 @tool(Scope.OPERATE)
 async def objective_add(
-    desk: RequestContext,
-    title: Annotated[str, Doc("What is wanted, in one line of up to 500 characters", "greet must name the person")],
+    context: RequestContext,
+    title: Annotated[str, Doc("The goal in one line of up to 500 characters", "greet must name the person")],
     acceptance_criteria: Annotated[Sequence[str], Criteria] = (),
     type: Annotated[  # noqa: A002 - the word of the artifact
-        Literal["TICKET", "STANDING"], Doc("Which rules of the topology it follows")
+        Literal["TICKET", "STANDING"], Doc("The rules of the topology that apply")
     ] = "TICKET",
     importance: Level = 2,
     urgency: Level = 2,
-    blocked_by: Annotated[Sequence[str], Doc("Ids of objectives that must be DONE first, or reasons")] = (),
+    blocked_by: Annotated[Sequence[str], Doc("Ids of objectives that must be DONE first, or textual reasons")] = (),
     metadata: Metadata = None,
     prompt: Prompt = None,
-    key: Annotated[str | None, Doc("While an objective with it is not DONE, that one is meant")] = None,
+    key: Annotated[str | None, Doc("If an objective with this key is not DONE yet, return it instead of adding another")] = None,
 ) -> ObjectiveLine:
-    """Add an objective; it is NEW until somebody approves it."""
-    added = await desk.api.objectives.add(
+    """Add an objective with status NEW; it has to be approved before work starts."""
+    added = await context.api.objectives.add(
         title,
         acceptance_criteria=acceptance_criteria,
         type=type,
@@ -170,14 +147,14 @@ async def objective_add(
 
 @tool(Scope.OPERATE)
 async def objective_manage(
-    desk: RequestContext,
+    context: RequestContext,
     objective_id: ObjectiveId,
-    action: Annotated[Literal["approve", "block", "unblock"], Doc("What to do", "approve")],
-    reason: Annotated[str | None, Doc("To block: why; until somebody unblocks it")] = None,
-    on: Annotated[str | None, Doc("To block: the id of the objective that it waits for")] = None,
+    action: Annotated[Literal["approve", "block", "unblock"], Doc("The action", "approve")],
+    reason: Annotated[str | None, Doc("For `block`: reason; it stays blocked until somebody unblocks it")] = None,
+    on: Annotated[str | None, Doc("For `block`: id of the objective that it waits for")] = None,
 ) -> ObjectiveLine:
-    """Let a NEW objective be worked on, keep a TODO one from it, or resolve all that blocks one."""
-    objectives = desk.api.objectives
+    """Approve a NEW objective, block a TODO one, or resolve all blockers of one."""
+    objectives = context.api.objectives
     match action:
         case "approve":
             return objective_line(await objectives.approve(objective_id))

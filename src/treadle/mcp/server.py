@@ -1,4 +1,4 @@
-"""The server: the SDK's, with our tools, resources and prompts on the desk that each request is given."""
+"""The MCP server: the SDK's server with our tools, resources and prompts."""
 
 from __future__ import annotations
 
@@ -11,34 +11,33 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from treadle.mcp.answers import answer
-from treadle.mcp.catalog import PROMPTS_BY_NAME, TOOLS, find_resource
-from treadle.mcp.completions import complete
+from treadle.mcp.catalog import PROMPTS_BY_NAME, TOOLS, complete, find_resource
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.resources import RESOURCES
+from treadle.mcp.tool import answer
 
 Context = ServerRequestContext[Any, Any]
-DeskOf = Callable[[Context], Awaitable[RequestContext]]
-"""Who knows what a request's caller may do."""
+ContextOf = Callable[[Context], Awaitable[RequestContext]]
+"""Returns our context for a request of the SDK."""
 
 INSTRUCTIONS = """Treadle is a durable work engine: tasks for handlers, workflows in AFL, approvals by people, objectives.
 Read the prompt `afl_language` (or the resource afl://language) before you write AFL, and call `afl_validate` after each change.
-A run is durable: it goes on after a tool has answered. `why` says what anything waits for.
-Lists come in pages: pass `next_before` (or `next_after`) on. Errors have a stable `code`."""
+Runs are durable: they continue after a tool has returned. `why` gives the reason for any state.
+Lists are paged: pass `next_before` (or `next_after`) to the next call. Errors have a stable `code`."""
 
 
-def make_server(desk_of: DeskOf) -> Server[Any]:
-    """A server for any transport."""
+def make_server(context_of: ContextOf) -> Server[Any]:
+    """Make a server for any transport."""
 
     async def list_tools(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
-        desk = await desk_of(ctx)
-        return wire.ListToolsResult(tools=[tool.listed() for tool in TOOLS.values() if desk.may(tool.scope)])
+        context = await context_of(ctx)
+        return wire.ListToolsResult(tools=[tool.listed() for tool in TOOLS.values() if context.may(tool.scope)])
 
     async def call_tool(ctx: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
         tool = TOOLS.get(params.name)
         if tool is None:
             raise MCPError(wire.INVALID_PARAMS, f"There is no tool {params.name!r}.")
-        return await answer(tool, await desk_of(ctx), params.arguments or {})
+        return await answer(tool, await context_of(ctx), params.arguments or {})
 
     async def list_resources(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListResourcesResult:
         return wire.ListResourcesResult(resources=[each.listed() for each in RESOURCES if not each.is_template])
@@ -51,7 +50,7 @@ def make_server(desk_of: DeskOf) -> Server[Any]:
         found = find_resource(params.uri)
         if found is None:
             raise MCPError(wire.INVALID_PARAMS, f"There is no resource {params.uri}.", {"code": "not_found", "uri": params.uri})
-        return await found[0].read(await desk_of(ctx), params.uri, found[1])
+        return await found[0].read(await context_of(ctx), params.uri, found[1])
 
     async def list_prompts(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListPromptsResult:
         return wire.ListPromptsResult(prompts=[each.listed() for each in PROMPTS_BY_NAME.values()])
@@ -60,10 +59,10 @@ def make_server(desk_of: DeskOf) -> Server[Any]:
         prompt = PROMPTS_BY_NAME.get(params.name)
         if prompt is None:
             raise MCPError(wire.INVALID_PARAMS, f"There is no prompt {params.name!r}.")
-        return await prompt.tell(await desk_of(ctx), params.arguments or {})
+        return await prompt.tell(await context_of(ctx), params.arguments or {})
 
     async def completion(ctx: Context, params: wire.CompleteRequestParams) -> wire.CompleteResult:
-        values = await complete(await desk_of(ctx), params.argument.name, params.argument.value)
+        values = await complete(await context_of(ctx), params.argument.name, params.argument.value)
         return wire.CompleteResult(completion=wire.Completion(values=values))
 
     return Server(

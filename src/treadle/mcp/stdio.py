@@ -1,4 +1,4 @@
-"""One client over the process's stdin and stdout; it ends when the client closes them."""
+"""Serve one client over stdin and stdout until the client closes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOG = logging.getLogger("treadle.mcp")
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """What was stdin and stdout."""
+    """The original stdin and stdout."""
 
     incoming: TextIO
     outgoing: TextIO
@@ -30,9 +30,9 @@ class Wire:
 
 @contextmanager
 def kept_wire() -> Iterator[Wire]:
-    """Stdin and stdout for the client alone.
+    """Reserve stdin and stdout for the client.
 
-    Whoever else reads, reads nothing; what is printed, by modules that are loaded and by children too, goes to stderr.
+    Other readers of stdin get nothing; output of loaded modules and of child processes goes to stderr.
     """
     incoming, outgoing = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -53,15 +53,15 @@ def kept_wire() -> Iterator[Wire]:
 async def serve_stdio(opening: AbstractAsyncContextManager[RequestContext], wire: Wire, stop: asyncio.Event) -> None:
     """Serve until stdin ends.
 
-    When told to `stop`, the desk is closed and the process ends here: a thread reads stdin, and nothing can wake it.
+    On `stop`, close the context and end the process here: a thread reads stdin, and nothing can interrupt it.
     """
     async with AsyncExitStack() as stack:
-        desk = await stack.enter_async_context(opening)
+        context = await stack.enter_async_context(opening)
 
-        async def desk_of(ctx: Context) -> RequestContext:
-            return desk
+        async def context_of(ctx: Context) -> RequestContext:
+            return context
 
-        server = make_server(desk_of)
+        server = make_server(context_of)
         async with stdio_server(anyio.wrap_file(wire.incoming), anyio.wrap_file(wire.outgoing)) as (read_stream, write_stream):
             running = asyncio.ensure_future(server.run(read_stream, write_stream, server.create_initialization_options()))
             stopping = asyncio.ensure_future(stop.wait())
@@ -71,7 +71,7 @@ async def serve_stdio(opening: AbstractAsyncContextManager[RequestContext], wire
             if running.done() and failed is None:
                 return
             if failed is not None:
-                _LOG.error("the client cannot be served", exc_info=failed)
+                _LOG.error("serving the client failed", exc_info=failed)
             running.cancel()
             await stack.aclose()
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Tools about the system as a whole: why anything is where it is, how the system is, and what its workers can do."""
+"""Tools about the system: reasons for states, status, and abilities of the workers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from treadle.mcp.tool import tool
 
 @dataclass(frozen=True, slots=True)
 class Abilities(ApiRecord):
-    """What live workers can do."""
+    """Abilities of the live workers."""
 
     handlers: dict[str, int]
-    """Names of handlers (event facets of flows, names of tasks), and how many servers have each."""
+    """Handlers (event facets of flows, names of tasks) with the number of servers that have each."""
     task_lists: dict[str, int]
     slots: int
-    """Tasks that they can run at once."""
+    """Tasks that they can run concurrently."""
     running: int
     servers: dict[str, int]
     """Servers by state."""
@@ -28,23 +28,23 @@ class Abilities(ApiRecord):
 
 @tool()
 async def why(
-    desk: RequestContext,
-    id: Annotated[str, Doc("The id of a task, a run, an objective, an approval or an outside job")],  # noqa: A002
+    context: RequestContext,
+    id: Annotated[str, Doc("Id of a task, run, objective, approval or external job")],  # noqa: A002
 ) -> Why:
-    """Why something is where it is, in one line: what it waits for, or how it ended. Ask this first when nothing happens."""
-    return await desk.api.system.why(id)
+    """The reason for a state, in one line. Call this first when nothing happens."""
+    return await context.api.system.why(id)
 
 
 @tool()
-async def system_status(desk: RequestContext) -> Status:
-    """How the system is: whether something is wrong, and what there is to do."""
-    return await desk.api.system.status()
+async def system_status(context: RequestContext) -> Status:
+    """Status of the system and its problems."""
+    return await context.api.system.status()
 
 
 @tool()
-async def worker_abilities(desk: RequestContext) -> Abilities:
-    """What live workers can do: the handlers that a flow's event facets, or tasks, find somebody for."""
-    fleet = await desk.api.servers.fleet()
+async def worker_abilities(context: RequestContext) -> Abilities:
+    """The abilities of live workers: handlers that event facets and tasks can use."""
+    fleet = await context.api.servers.fleet()
     return Abilities(
         {each.name: each.servers for each in fleet.handlers},
         {each.name: each.servers for each in fleet.task_lists},

@@ -1,8 +1,10 @@
-"""How a tool is described: its name, arguments and answer are those of a function, its schemas are made from them."""
+"""A tool: name, arguments and result of a function, with the schemas derived from its signature."""
 
 from __future__ import annotations
 
 import inspect
+import json
+import logging
 import types
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,32 +12,37 @@ from functools import cached_property
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import mcp_types as wire
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from treadle.api.contract import ApiRecord, Doc, parameters_of
+from treadle.api.wire import to_builtins
 from treadle.mcp.request_context import RequestContext
 from treadle.model.access import Scope
+from treadle.model.errors import TreadleError
+from treadle.model.values import Json
+
+_LOG = logging.getLogger("treadle.mcp")
 
 Body = Callable[..., Awaitable[ApiRecord]]
 
 
 @dataclass(frozen=True)
 class Tool:
-    """Something that a model can do."""
+    """A tool for models."""
 
     name: str
     body: Body
     scope: Scope
-    """The least that it needs; the contract decides."""
+    """The minimum scope; the contract enforces permissions."""
     changes: bool
     ends: bool
-    """Whether something is ended or removed that is not brought back."""
+    """Whether it ends or removes something irreversibly."""
     repeatable: bool
-    """Whether the same call twice is as once."""
+    """Whether it is idempotent."""
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
-        """What it takes; more is refused."""
+        """Model of its arguments; unknown ones are refused."""
         fields: dict[str, Any] = {}
         for each in parameters_of(self.body):
             default = ... if each.required else list(each.default) if each.default == () else each.default
@@ -44,28 +51,28 @@ class Tool:
 
     @cached_property
     def input_schema(self) -> dict[str, Any]:
-        """The JSON Schema of what it takes."""
+        """JSON Schema of its arguments."""
         return _schema(self.arguments.model_json_schema())
 
     @cached_property
     def output_schema(self) -> dict[str, Any]:
-        """The JSON Schema of what it answers with."""
+        """JSON Schema of its result."""
         return _schema(TypeAdapter(self.returns).json_schema(mode="serialization"))
 
     @property
     def returns(self) -> type[ApiRecord]:
-        """The record that it answers with."""
+        """The record that it returns."""
         found = get_type_hints(self.body)["return"]
         assert isinstance(found, type)
         return found
 
     @property
     def description(self) -> str:
-        """What a model is told of it."""
+        """Its description for models."""
         return f"{inspect.getdoc(self.body)}\n\nNeeds the scope `{self.scope}`."
 
     def listed(self) -> wire.Tool:
-        """As clients are told of it."""
+        """Its description for clients."""
         hints = wire.ToolAnnotations(
             read_only_hint=not self.changes,
             destructive_hint=self.ends,
@@ -80,16 +87,16 @@ class Tool:
             annotations=hints,
         )
 
-    async def call(self, desk: RequestContext, given: Mapping[str, Any]) -> ApiRecord:
-        """What it comes to; raises pydantic's `ValidationError` for arguments that do not fit."""
+    async def call(self, context: RequestContext, given: Mapping[str, Any]) -> ApiRecord:
+        """Call it; raises pydantic's `ValidationError` for invalid arguments."""
         fitting = self.arguments.model_validate(dict(given))
-        return await self.body(desk, **{name: getattr(fitting, name) for name in fitting.model_fields_set})
+        return await self.body(context, **{name: getattr(fitting, name) for name in fitting.model_fields_set})
 
 
 def tool(
     scope: Scope = Scope.READ, *, changes: bool | None = None, ends: bool = False, repeatable: bool = False
 ) -> Callable[[Body], Tool]:
-    """A tool that is called as its function; what needs more than `read` changes something, unless said otherwise."""
+    """Make a tool of a function. Tools that need more than `read` change something, unless `changes` is given."""
 
     def made(body: Body) -> Tool:
         return Tool(body.__name__, body, scope, scope is not Scope.READ if changes is None else changes, ends, repeatable)
@@ -98,7 +105,7 @@ def tool(
 
 
 def _bare(hint: Any) -> Any:
-    """The type alone; sequences as lists, which is what they are in JSON."""
+    """The type without metadata; sequences as lists."""
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) is Sequence:
@@ -113,7 +120,7 @@ def _said(doc: Doc) -> dict[str, Any]:
 
 
 def _schema(made: dict[str, Any]) -> dict[str, Any]:
-    """The schema without titles, which say what names say: schemas are read by models, and cost."""
+    """The schema without titles, which repeat names: models read schemas, and every token costs."""
     return {name: _untitled(value) for name, value in made.items() if name != "title"}
 
 
@@ -124,3 +131,54 @@ def _untitled(schema: Any) -> Any:
         return schema
     kept = {name: value for name, value in schema.items() if not (name == "title" and isinstance(value, str))}
     return {name: _untitled(value) for name, value in kept.items()}
+
+
+async def answer(tool: Tool, context: RequestContext, given: Mapping[str, Any]) -> wire.CallToolResult:
+    """Call the tool; errors become results, so that the model sees them."""
+    try:
+        record = await tool.call(context, given)
+    except TreadleError as error:
+        return failed(error)
+    except ValidationError as error:
+        return _misfit(tool, error)
+    except Exception as error:  # a loop's edge: the server goes on with other calls
+        _LOG.error("tool %s failed", tool.name, exc_info=error)
+        return _error("internal_error", "This is a bug in Treadle; see the server's log.")
+    return _result(to_builtins(record))
+
+
+def failed(error: TreadleError) -> wire.CallToolResult:
+    """An error of the engine or of a server, as a result."""
+    return _error(error.code, str(error), **details(error))
+
+
+def details(error: TreadleError) -> dict[str, Json]:
+    """Details of an error: AFL diagnostics and the missing scope."""
+    told: Mapping[str, Any] = getattr(error, "problem", {})
+    found: Sequence[Any] = (
+        told.get("diagnostics")
+        or [to_builtins(each) for each in getattr(error, "findings", ())]
+        or [each.as_json() for each in getattr(error, "diagnostics", ()) if hasattr(each, "as_json")]
+    )
+    scope = told.get("scope") or getattr(error, "scope", None)
+    return ({"diagnostics": list(found)} if found else {}) | ({"scope": str(scope)} if scope else {})
+
+
+def text_of(value: Json) -> str:
+    """Compact JSON, without escaped letters."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _misfit(tool: Tool, error: ValidationError) -> wire.CallToolResult:
+    problems: list[Json] = [{"at": [str(part) for part in each["loc"]], "message": each["msg"]} for each in error.errors()]
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return _error("invalid_request", f"The arguments of {tool.name} are invalid: {where}: {first['msg']}.", problems=problems)
+
+
+def _error(code: str, message: str, **more: Json) -> wire.CallToolResult:
+    return _result({"success": False, "code": code, "error": message, **more}, is_error=True)
+
+
+def _result(value: Json, *, is_error: bool = False) -> wire.CallToolResult:
+    return wire.CallToolResult(content=[wire.TextContent(text=text_of(value))], structured_content=value, is_error=is_error)

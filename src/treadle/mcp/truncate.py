@@ -1,4 +1,4 @@
-"""Making answers small: pages of bounded size, and big values shown by their size and beginning."""
+"""Bounded results: limited pages, and large values shown by their size and beginning."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from treadle.model.errors import InvalidInput
 from treadle.model.values import Json
 
 VALUE = 4_000
-"""Characters of JSON up to which a value is shown whole."""
+"""Characters of JSON up to which a value is shown in full."""
 _START = 400
 
 PAGE, PAGE_LIMIT = 20, 100
 
-Limit = Annotated[int, Doc(f"At most so many, up to {PAGE_LIMIT}", PAGE)]
-Before = Annotated[str | None, Doc("The `next_before` of the page before")]
-After = Annotated[str | None, Doc("The `next_after` of the page before")]
-Whole = Annotated[bool, Doc("Big values too, which are else shown by their size and beginning")]
+Limit = Annotated[int, Doc(f"Page size, up to {PAGE_LIMIT}", PAGE)]
+Before = Annotated[str | None, Doc("`next_before` of the previous page")]
+After = Annotated[str | None, Doc("`next_after` of the previous page")]
+Whole = Annotated[bool, Doc("Include large values, which are otherwise shown by their size and beginning")]
 
 
 def page_size(limit: int) -> int:
-    """The limit itself, if a page may be that long."""
+    """The limit, if it is allowed."""
     if not 0 < limit <= PAGE_LIMIT:
         raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
     return limit
 
 
 def shown(value: Json, whole: bool = False, most: int = VALUE) -> Json:
-    """The value, or its size and beginning if it is big; of an object, only those of its values that are."""
+    """The value, or its size and beginning if it is large; in an object, only large values are replaced."""
     if whole or (size := _size(value)) <= most:
         return value
     if isinstance(value, dict) and len(value) <= 50:
@@ -53,7 +53,7 @@ def _text(value: Any) -> str:
 
 
 def line(text: str | None, most: int = 300) -> str | None:
-    """One line of it."""
+    """The text as one line."""
     if text is None:
         return None
     flat = " ".join(text.split())
@@ -61,12 +61,12 @@ def line(text: str | None, most: int = 300) -> str | None:
 
 
 def error_line(error: Json) -> str | None:
-    """What an error says, in one line."""
+    """The message of an error, in one line."""
     if error is None:
         return None
     return line(str(error.get("message", error)) if isinstance(error, dict) else str(error))
 
 
 def last(items: Sequence[Any], most: int) -> list[Any]:
-    """The last so many."""
+    """The last `most` items."""
     return list(items[-most:])
