@@ -527,7 +527,7 @@ async def test_names_are_unique_and_edits_are_checked(timing: Timing) -> None:
         await timing.schedules.create("report", every=60, task="job")
     with pytest.raises(InvalidSchedule):
         await timing.schedules.edit("report", cron="nonsense")
-    with pytest.raises(InvalidInput, match="what to change"):
+    with pytest.raises(InvalidInput, match="at least one option"):
         await timing.schedules.edit("report")
     assert (await timing.schedules.get("report")).version == made.version
     for act in (timing.schedules.pause, timing.schedules.remove, timing.schedules.run_now, timing.schedules.preview):

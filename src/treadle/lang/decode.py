@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from treadle.lang import program as p
 
 Json = Mapping[str, Any]
+N = TypeVar("N", bound=p.Node)
 
 
 class InvalidProgram(ValueError):
@@ -30,6 +31,10 @@ class _Decoder:
         self._implicits: dict[str, list[p.Implicit]] = {}
         self._short: dict[str, list[p.Facet]] = {}
 
+    def _node(self, node: N) -> N:
+        self._nodes[node.id] = node
+        return node
+
     def program(self, json: Json) -> p.Program:
         if json.get("type") != "Program":
             raise InvalidProgram(f"expected type Program, found {json.get('type')!r}")
@@ -45,9 +50,7 @@ class _Decoder:
             return self._item(json, None)
         name = json["name"]
         items = tuple(self._item(each, name) for each in json.get("declarations", ()))
-        found = p.Namespace(json["id"], name, tuple(json.get("uses", ())), items, _doc(json), _location(json))
-        self._nodes[found.id] = found
-        return found
+        return self._node(p.Namespace(json["id"], name, tuple(json.get("uses", ())), items, _doc(json), _location(json)))
 
     def _item(self, json: Json, namespace: str | None) -> p.Facet | p.Implicit | p.Schema:
         match json["type"]:
@@ -55,14 +58,12 @@ class _Decoder:
                 call = self._call(json["call"])
                 implicit = p.Implicit(json["id"], json["name"], call, namespace, _location(json))
                 self._implicits.setdefault(call.name, []).append(implicit)
-                self._nodes[implicit.id] = implicit
-                return implicit
+                return self._node(implicit)
             case "SchemaDecl":
                 fields = _params(json, "fields")
                 schema = p.Schema(json["id"], json["name"], namespace, fields, _doc(json), _location(json))
                 self._schemas[schema.qualified_name] = schema
-                self._nodes[schema.id] = schema
-                return schema
+                return self._node(schema)
             case _:
                 return self._facet(json, namespace)
 
@@ -74,8 +75,7 @@ class _Decoder:
             blocks = tuple(self._block(each) for each in body)
         elif body is not None and body["type"] == "PromptBlock":
             texts = (body.get("template"), body.get("system"), body.get("model"))
-            prompt = p.Prompt(body["id"], *texts, _location(body))
-            self._nodes[prompt.id] = prompt
+            prompt = self._node(p.Prompt(body["id"], *texts, _location(body)))
         elif body is not None:
             blocks = (self._block(body),)
         facet = p.Facet(
@@ -85,8 +85,7 @@ class _Decoder:
         )  # fmt: skip
         self._facets[facet.qualified_name] = facet
         self._short.setdefault(facet.name, []).append(facet)
-        self._nodes[facet.id] = facet
-        return facet
+        return self._node(facet)
 
     def _block(self, json: Json) -> p.Block:
         foreach = json.get("foreach")
@@ -98,8 +97,7 @@ class _Decoder:
             tuple(self._sys(each) for each in json.get("sys", ())),
             tuple(self._yield(each) for each in yields), _location(json),
         )  # fmt: skip
-        self._nodes[block.id] = block
-        return block
+        return self._node(block)
 
     def _block_or_none(self, json: Json | None) -> p.Block | None:
         return None if json is None else self._block(json)
@@ -110,36 +108,29 @@ class _Decoder:
     def _script(self, json: Json | None) -> p.Script | None:
         if json is None:
             return None
-        script = p.Script(json["id"], json["code"], json["language"], _location(json))
-        self._nodes[script.id] = script
-        return script
+        return self._node(p.Script(json["id"], json["code"], json["language"], _location(json)))
 
     def _step(self, json: Json) -> p.Step:
         step = p.Step(
             json["id"], json["name"], self._call(json["call"]), self._block_or_none(json.get("body")),
             self._block_or_none(json.get("catch")), tuple(json.get("depends", ())), _location(json),
         )  # fmt: skip
-        self._nodes[step.id] = step
-        return step
+        return self._node(step)
 
     def _yield(self, json: Json) -> p.Yield:
         depends = tuple(json.get("depends", ()))
-        found = p.Yield(json["id"], self._call(json["call"]), json.get("into"), depends, _location(json))
-        self._nodes[found.id] = found
-        return found
+        return self._node(p.Yield(json["id"], self._call(json["call"]), json.get("into"), depends, _location(json)))
 
     def _sys(self, json: Json) -> p.Sys:
         found = p.Sys(
             json["id"], p.SysKind(json["kind"]), _args(json), _expr_or_none(json.get("condition")), json.get("text"),
             tuple(json.get("depends", ())), _location(json),
         )  # fmt: skip
-        self._nodes[found.id] = found
-        return found
+        return self._node(found)
 
     def _call(self, json: Json) -> p.Call:
-        call = p.Call(json["id"], json["target"], json.get("resolved"), _args(json), self._mixins(json), _location(json))
-        self._nodes[call.id] = call
-        return call
+        args, mixins = _args(json), self._mixins(json)
+        return self._node(p.Call(json["id"], json["target"], json.get("resolved"), args, mixins, _location(json)))
 
     def _mixins(self, json: Json) -> tuple[p.Mixin, ...]:
         found = []
@@ -148,8 +139,7 @@ class _Decoder:
                 each["id"], each["target"], each.get("resolved"), _args(each), each.get("alias"), each.get("into"),
                 _location(each),
             )  # fmt: skip
-            self._nodes[mixin.id] = mixin
-            found.append(mixin)
+            found.append(self._node(mixin))
         return tuple(found)
 
 

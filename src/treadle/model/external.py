@@ -143,48 +143,31 @@ class ExternalProductionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 def apply(record: ExternalProductionRecord | None, event: ExternalEvent) -> ExternalProductionRecord:
     """Return the record after the event: the only function that computes its content and the task's due time."""
-    said = event.payload
+    data = event.payload
     if event.kind == DISPATCHED:
-        record = ExternalProductionRecord(
-            render_job_id=said["render_job_id"],
-            declared_render_type_ref=said["declared_render_type_ref"],
-            specialist_ref=said["specialist_ref"],
-            scope=said.get("scope"),
-            external_job_id=said["external_job_id"],
-            polling_interval_seconds=said["polling_interval_seconds"],
-            progress_hint=said.get("progress_hint"),
-            progress=said.get("progress"),
-            token=said.get("token"),
-            deadline_at=said.get("deadline_at"),
-            dispatched_at=event.at,
-        )
+        record = msgspec.convert(data | {"dispatched_at": event.at}, ExternalProductionRecord)
         return msgspec.structs.replace(record, due_at=_due_at(record))
     if record is None:
         raise UnexpectedSpecialistResultError(f"The events of an external job begin with {DISPATCHED}, not with {event.kind}.")
+    record = msgspec.structs.replace(record, last_polled_at=event.at, polls=event.number, raised=data.get("raised", 0))
     if event.kind == POLLED:
         record = msgspec.structs.replace(
             record,
-            polling_interval_seconds=said["polling_interval_seconds"],
-            progress_hint=said.get("progress_hint"),
-            progress=said.get("progress"),
-            last_polled_at=event.at,
-            polls=event.number,
-            raised=said.get("raised", 0),
-            raised_in_row=said.get("raised_in_row", 0),
-            last_error=said.get("error"),
+            polling_interval_seconds=data["polling_interval_seconds"],
+            progress_hint=data.get("progress_hint"),
+            progress=data.get("progress"),
+            raised_in_row=data.get("raised_in_row", 0),
+            last_error=data.get("error"),
         )
         return msgspec.structs.replace(record, due_at=_due_at(record))
     return msgspec.structs.replace(
         record,
-        last_polled_at=event.at,
         completed_at=event.at,
-        polls=event.number,
-        raised=said.get("raised", 0),
         raised_in_row=0,
         last_error=None,
-        render_event_object_id=said.get("render_event_object_id"),
-        failure_detail=said.get("failure_detail"),
-        error_code=said.get("error_code"),
+        render_event_object_id=data.get("render_event_object_id"),
+        failure_detail=data.get("failure_detail"),
+        error_code=data.get("error_code"),
         due_at=None,
     )
 
@@ -231,7 +214,7 @@ def dispatched(
         "token": token,
         "deadline_at": deadline_at,
     }
-    return ExternalEvent(kind=DISPATCHED, at=at, payload=payload | _said(handle))
+    return ExternalEvent(kind=DISPATCHED, at=at, payload=payload | _progress_of(handle))
 
 
 def polled(at: int, record: ExternalProductionRecord, handle: ExternalProductionHandle | None, error: str | None) -> ExternalEvent:
@@ -240,7 +223,7 @@ def polled(at: int, record: ExternalProductionRecord, handle: ExternalProduction
     counts: dict[str, Json] = {"raised": record.raised}
     if error is not None:
         counts = {"raised": record.raised + 1, "raised_in_row": record.raised_in_row + 1, "error": error[:DETAIL_LIMIT]}
-    return ExternalEvent(kind=POLLED, number=record.polls + 1, at=at, payload=_said(handle or kept) | counts)
+    return ExternalEvent(kind=POLLED, number=record.polls + 1, at=at, payload=_progress_of(handle or kept) | counts)
 
 
 def resolved(
@@ -260,7 +243,7 @@ def resolved(
     return ExternalEvent(kind=RESOLVED, number=record.polls, at=at, payload=payload)
 
 
-def _said(handle: ExternalProductionHandle) -> dict[str, Json]:
+def _progress_of(handle: ExternalProductionHandle) -> dict[str, Json]:
     return {
         "polling_interval_seconds": handle.polling_interval_seconds,
         "progress_hint": handle.progress_hint,

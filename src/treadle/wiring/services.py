@@ -15,10 +15,9 @@ from treadle.kernel.runs.step_reads import StepReads
 from treadle.kernel.schedules.fire import Firer
 from treadle.kernel.schedules.service import Schedules
 from treadle.kernel.settler import Settler
-from treadle.kernel.triggers.target import FunctionStarter, Starters
+from treadle.kernel.triggers.target import Starters
 from treadle.kernel.watchers.scan import SourceReader, WatcherScanner
 from treadle.kernel.watchers.service import Watchers
-from treadle.model.schedules import FUNCTION
 from treadle.workers.log_writer import LogWriter
 
 if TYPE_CHECKING:
@@ -86,8 +85,7 @@ class TriggerServices:
         namespace = kernel.settings.namespace
         store, committer, ids = kernel.store, kernel.committer, kernel.ids
         self._kernel = kernel
-        self.starters = Starters(store, kernel.queue, lambda: kernel.run_services.runs)
-        self.starters.add(FUNCTION, FunctionStarter(lambda: kernel.run_services.functions))
+        self.starters = Starters(store, kernel.queue, lambda: kernel.run_services.runs, lambda: kernel.run_services.functions)
         self.schedules = Schedules(store, committer, ids, self.starters, namespace=namespace)
         self.watchers = Watchers(store, committer, ids, self.starters, namespace=namespace)
         self.firer = Firer(store, committer, self.schedules, self.starters)

@@ -200,7 +200,7 @@ def test_a_tick_is_never_its_own_next() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("", "no cron line"),
+        ("", "not a cron line"),
         ("* * * *", "4 field(s)"),
         ("61 * * * *", "minute, '61',"),
         ("0 25 * * *", "hour, '25',"),

@@ -1,14 +1,14 @@
 """Targets: the work that a tick or a change starts, in the same unit that records the tick or change.
 
-A target is a task of a handler, a run of a workflow, or a run of a durable function. Each kind has a *starter*, which builds
-the rows; the caller commits them.
+A target is a task of a handler, a run of a workflow, or a run of a durable function. `Starters` builds its rows; the caller
+commits them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -50,136 +50,57 @@ class Occasion:
     key: str | None = None
 
 
-class Starter(Protocol):
-    """Builds the rows that start one kind of target."""
-
-    started: str
-    """The kind of the started work: `task` or `run`."""
-
-    def check(self, target: Target) -> None:
-        """Raise the error of an invalid target, as far as it is known without the store."""
-
-    async def prepare(self, target: Target, inputs: dict[str, Json], occasion: Occasion) -> Prepared:
-        """Return the rows; raise the error that prevents the start."""
-
-
-class TaskStarter:
-    """Starts tasks of handlers."""
-
-    started = TASK
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-
-    def check(self, target: Target) -> None:
-        """Check name, list, priority and payload like `enqueue`."""
-        self._queue.check([self._spec(target, dict(target.inputs), None)])
-
-    async def prepare(self, target: Target, inputs: dict[str, Json], occasion: Occasion) -> Prepared:
-        """Return one new task."""
-        task, blobs = self._queue.make(self._spec(target, inputs, occasion))
-        return Prepared((task,), blobs)
-
-    @staticmethod
-    def _spec(target: Target, inputs: dict[str, Json], occasion: Occasion | None) -> TaskSpec:
-        return TaskSpec(
-            id=None if occasion is None else occasion.id,
-            name=target.name,
-            payload=inputs,
-            priority=target.priority,
-            task_list=target.task_list,
-            retry=target.retry,
-            timeout=None if target.timeout_for is None else target.timeout_for / 1000,
-            idempotency_key=None if occasion is None else occasion.key,
-            trace_id=None if occasion is None else occasion.trace_id,
-        )
-
-
-class RunStarter:
-    """Starts runs of workflows of published flows."""
-
-    started = RUN
-
-    def __init__(self, runs: Callable[[], Any]) -> None:
-        self._runs = runs
-        """The service of runs, loaded on first use."""
-
-    def check(self, target: Target) -> None:
-        """Require a flow; its content is checked at the start."""
-        if not target.flow:
-            raise InvalidInput(f"Name the published flow of the workflow {target.name}: flow='checkout'.")
-        check_name(target.task_list, "task list")
-
-    async def prepare(self, target: Target, inputs: dict[str, Json], occasion: Occasion) -> Prepared:
-        """Return the run with its first steps."""
-        made = await self._runs().prepare(
-            target.flow,
-            target.name,
-            inputs,
-            version=target.version,
-            task_list=target.task_list,
-            priority=target.priority,
-            trace_id=occasion.trace_id,
-            run_id=occasion.id,
-        )
-        return Prepared(made.unit.tasks, made.unit.rows, made.committed)
-
-
-class FunctionStarter:
-    """Starts runs of durable functions."""
-
-    started = RUN
-
-    def __init__(self, functions: Callable[[], Any]) -> None:
-        self._functions = functions
-        """The service of functions, loaded on first use."""
-
-    def check(self, target: Target) -> None:
-        """Check name and list; whether a worker has the function is known only at the start."""
-        check_name(target.name, "function name")
-        check_name(target.task_list, "task list")
-
-    async def prepare(self, target: Target, inputs: dict[str, Json], occasion: Occasion) -> Prepared:
-        """Return the run and its task."""
-        _, task, rows = await self._functions().prepare(
-            target.name,
-            inputs,
-            version=target.version,
-            task_list=target.task_list,
-            priority=target.priority,
-            trace_id=occasion.trace_id,
-            run_id=occasion.id,
-        )
-        return Prepared((task,), rows)
-
-
 class Starters:
-    """The starters by kind of target, and queries about started work."""
+    """Starts targets, and answers queries about started work. `runs` and `functions` load their services on first use."""
 
-    def __init__(self, store: Store, queue: Queue, runs: Callable[[], Any]) -> None:
+    def __init__(self, store: Store, queue: Queue, runs: Callable[[], Any], functions: Callable[[], Any] | None = None) -> None:
         self._store = store
         self._queue = queue
         self._runs = runs
-        self._by_kind: dict[str, Starter] = {TASK: TaskStarter(queue), WORKFLOW: RunStarter(runs)}
+        self._functions = functions
 
-    def add(self, kind: str, starter: Starter) -> None:
-        """Add a kind of target."""
-        self._by_kind[kind] = starter
+    def kind_of(self, target: Target) -> str:
+        """Return the kind of the started work, `task` or `run`; raise `InvalidInput` for an unknown target."""
+        if target.kind == TASK:
+            return TASK
+        if target.kind == WORKFLOW or (target.kind == FUNCTION and self._functions is not None):
+            return RUN
+        raise InvalidInput(f"A {target.kind} cannot be started here.")
 
     def check(self, target: Target) -> None:
-        """Raise the error of an invalid target."""
-        self._of(target).check(target)
+        """Raise the error of an invalid target, as far as it is known without the store."""
+        if self.kind_of(target) == TASK:
+            self._queue.check([_task_spec(target, dict(target.inputs), None)])
+            return
+        if target.kind == WORKFLOW and not target.flow:
+            raise InvalidInput(f"Name the published flow of the workflow {target.name}: flow='checkout'.")
+        check_name(target.name, f"{target.kind} name")
+        check_name(target.task_list, "task list")
 
     async def prepare(self, target: Target, occasion: Occasion) -> tuple[Started, Prepared]:
-        """Return the started work and its rows; there are none if it was already started under that id."""
-        starter = self._of(target)
-        started = Started(kind=starter.started, id=occasion.id, tick=0)
-        if starter.started == RUN and await self._store.find_run(occasion.id) is not None:
-            return started, Prepared()
+        """Return the started work and its rows (none if it was already started under that id); raise if it cannot start."""
+        started = Started(kind=self.kind_of(target), id=occasion.id, tick=0)
         inputs = dict(target.inputs)
         if target.given_as is not None:
             inputs[target.given_as] = occasion.given
-        return started, await starter.prepare(target, inputs, occasion)
+        if started.kind == TASK:
+            task, blobs = self._queue.make(_task_spec(target, inputs, occasion))
+            return started, Prepared((task,), blobs)
+        if await self._store.find_run(occasion.id) is not None:
+            return started, Prepared()
+        options = {
+            "version": target.version,
+            "task_list": target.task_list,
+            "priority": target.priority,
+            "trace_id": occasion.trace_id,
+            "run_id": occasion.id,
+        }
+        if target.kind == WORKFLOW:
+            made = await self._runs().prepare(target.flow, target.name, inputs, **options)
+            return started, Prepared(made.unit.tasks, made.unit.rows, made.committed)
+        assert self._functions is not None
+        _, task, rows = await self._functions().prepare(target.name, inputs, **options)
+        return started, Prepared((task,), rows)
 
     async def was_started(self, kind: str, start_id: str) -> bool:
         """Return whether such a task or run exists."""
@@ -209,16 +130,19 @@ class Starters:
             except (IllegalMove, NotFound):  # it has ended, or continued as another run
                 left = await self.find_live(left)
 
-    def kind_of(self, target: Target) -> str:
-        """Return the kind of the started work: `task` or `run`."""
-        return self._of(target).started
 
-    def _of(self, target: Target) -> Starter:
-        starter = self._by_kind.get(target.kind)
-        if starter is None:
-            known = ", ".join(sorted(self._by_kind))
-            raise InvalidInput(f"A {target.kind} cannot be started here; possible targets: {known}.")
-        return starter
+def _task_spec(target: Target, inputs: dict[str, Json], occasion: Occasion | None) -> TaskSpec:
+    return TaskSpec(
+        id=None if occasion is None else occasion.id,
+        name=target.name,
+        payload=inputs,
+        priority=target.priority,
+        task_list=target.task_list,
+        retry=target.retry,
+        timeout=None if target.timeout_for is None else target.timeout_for / 1000,
+        idempotency_key=None if occasion is None else occasion.key,
+        trace_id=None if occasion is None else occasion.trace_id,
+    )
 
 
 def make_target(
