@@ -8,7 +8,7 @@ store's time at each use. A token revoked by this process is refused immediately
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -17,12 +17,13 @@ from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import RecordStore
+from treadle.kernel.store.record_reads import every_record, find_by_name_or_id
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.access import Access, Scope, Token, check_token_name, parse_scopes
 from treadle.model.clock import Clock, Duration, as_text, milliseconds
 from treadle.model.errors import InvalidInput, TokenExists, TokenNotFound, Unauthorized
-from treadle.model.ids import Ids, parse_id
+from treadle.model.ids import Ids
 from treadle.model.names import DEFAULT_NAMESPACE, check_key, check_name
 from treadle.model.records import Record
 from treadle.model.states import TOKEN as MACHINE
@@ -112,13 +113,13 @@ class Tokens:
         )
         text = _save(body)
         record = Record(id=credential.record_id, namespace=self._namespace, entity=ENTITY, name=name, state=NEW, body=text)
-        said = {
+        data = {
             "name": name,
             "scopes": list(body.scopes),
             "task_lists": list(body.task_lists),
             "expires_at": as_text(body.expires_at),
         }
-        made = ChangeRecord(record.id, 0, text, "create", NEW, ACTIVE, actor=actor, data=encode(said))
+        made = ChangeRecord(record.id, 0, text, "create", NEW, ACTIVE, actor=actor, data=encode(data))
         reach("operate.before_commit")
         answer = await self._committer.submit(Unit(rows=(PutRecord(record), made)), self._patience)
         reach("operate.after_commit")
@@ -178,22 +179,13 @@ class Tokens:
     # records
 
     async def _get_record(self, id_or_name: str) -> Record:
-        record = await self._store.find_record_named(self._namespace, ENTITY, id_or_name)
+        record = await find_by_name_or_id(self._store, self._namespace, ENTITY, id_or_name)
         if record is None:
-            try:
-                record = await self._store.find_record(parse_id(id_or_name))
-            except InvalidInput:
-                record = None
-        if record is None or (record.namespace, record.entity) != (self._namespace, ENTITY):
             raise TokenNotFound(id_or_name)
         return record
 
-    async def _records(self, *, live: bool | None) -> AsyncIterator[Record]:
-        which = RecordFilter(ENTITY, self._namespace, live=live)
-        while page := await self._store.list_records(which, _PAGE):
-            for record in page:
-                yield record
-            which = replace(which, before_id=page[-1].id)
+    def _records(self, *, live: bool | None) -> AsyncIterator[Record]:
+        return every_record(self._store, RecordFilter(ENTITY, self._namespace, live=live))
 
     async def _end_expired(self, now: int) -> None:
         """Record the expiry of tokens, so that their names become free and retention prunes them."""

@@ -37,9 +37,9 @@ def why_waiting(approval_id: str, approval: Approval) -> Reason:
 def why_ended(state: str, approval: Approval) -> Reason:
     """Explain how an approval ended."""
     by = f" by {approval.ended_by}" if approval.ended_by else ""
-    said = f": {approval.reason}" if approval.reason else ""
+    reason = f": {approval.reason}" if approval.reason else ""
     again = f"; it was asked again as {approval.next_id}" if approval.next_id else ""
-    return Reason(state, f"{state}{by}{said}{again}")
+    return Reason(state, f"{state}{by}{reason}{again}")
 
 
 def approved(task: Task, decision: dict[str, Json], actor: str) -> Park:

@@ -10,6 +10,7 @@ from treadle.kernel.approvals.decide import why_ended, why_waiting
 from treadle.kernel.approvals.records import ENTITY, PENDING, ShownApproval
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.record_reads import every_record
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.approvals import Approval
@@ -80,12 +81,10 @@ class ApprovalReads:
         """Return pending approvals whose task no longer waits for them."""
         orphans = []
         which = RecordFilter(ENTITY, namespace=self._namespace, states=(PENDING,))
-        while page := await self._store.list_records(which, limit):
-            for record in page:
-                task = await self._store.find_task(record.task_id or "")
-                if task is None or task.state != TaskState.AWAITING_APPROVAL:
-                    orphans.append(record)
-            which = replace(which, before_id=page[-1].id)
+        async for record in every_record(self._store, which, limit):
+            task = await self._store.find_task(record.task_id or "")
+            if task is None or task.state != TaskState.AWAITING_APPROVAL:
+                orphans.append(record)
         return tuple(orphans)
 
     async def is_over(self, record: Record, now: int) -> bool:

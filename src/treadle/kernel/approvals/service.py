@@ -7,18 +7,18 @@ escalation or expiry. When it is due, a worker claims the task and calls `tend` 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
 
 from treadle.kernel.approvals.decide import approved, check_decision, check_vote, denied, expired, parked
-from treadle.kernel.approvals.reads import PAGE_LIMIT, ApprovalReads
+from treadle.kernel.approvals.reads import ApprovalReads
 from treadle.kernel.approvals.records import ENTITY, PENDING, ApprovalRows, Decided, ShownApproval
 from treadle.kernel.queue.decide import Ask, failure
 from treadle.kernel.queue.service import PATIENCE, Follow
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.record_reads import every_record
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
@@ -250,10 +250,8 @@ class Approvals(ApprovalReads):
         """Return the rows that cancel all pending approvals of a canceled run."""
         rows: tuple[Row, ...] = ()
         which = RecordFilter(ENTITY, namespace=self._namespace, states=(PENDING,), run_id=run.id)
-        while page := await self._store.list_records(which, PAGE_LIMIT):
-            for record in page:
-                rows += self._rows.cancel(record, await self._approval(record), "its run was canceled")
-            which = replace(which, before_id=page[-1].id)
+        async for record in every_record(self._store, which):
+            rows += self._rows.cancel(record, await self._approval(record), "its run was canceled")
         return rows
 
     async def close_orphan(self, record: Record) -> bool:

@@ -10,6 +10,7 @@ from treadle.kernel.external.intents import intent_of
 from treadle.kernel.external.records import ENTITY, Job, ShownJob, read_job, show_job
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.record_reads import every_record
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.clock import as_text
 from treadle.model.errors import ExternalJobNotFound, InvalidInput
@@ -91,9 +92,5 @@ class ExternalJobReads:
         return job
 
     async def _jobs_of_run(self, run: Run) -> tuple[Job, ...]:
-        jobs: tuple[Job, ...] = ()
         which = RecordFilter(ENTITY, namespace=self._namespace, live=True, run_id=run.id)
-        while page := await self._store.list_records(which, PAGE_LIMIT):
-            jobs += tuple(read_job(stored) for stored in page)
-            which = replace(which, before_id=page[-1].id)
-        return jobs
+        return tuple([read_job(stored) async for stored in every_record(self._store, which)])

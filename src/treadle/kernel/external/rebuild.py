@@ -63,11 +63,11 @@ class ExternalUpkeep:
     async def rebuild(self) -> tuple[int, int]:
         """Rebuild every record from its events; return the numbers of records and of changed ones."""
         page = await self.rebuild_page()
-        looked_at, changed = page.records, page.changed
+        records, changed = page.records, page.changed
         while page.next_before is not None:
             page = await self.rebuild_page(page.next_before)
-            looked_at, changed = looked_at + page.records, changed + page.changed
-        return looked_at, changed
+            records, changed = records + page.records, changed + page.changed
+        return records, changed
 
     async def rebuild_page(self, before_id: str | None = None, limit: int = _PAGE) -> ExternalJobsRebuilt:
         """Rebuild up to `limit` records, newest first, older than `before_id`."""

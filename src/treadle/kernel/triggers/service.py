@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -18,6 +18,7 @@ from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Rules
+from treadle.kernel.store.record_reads import every_record, find_by_name_or_id
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Finish, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import UnreadableValue
@@ -107,12 +108,8 @@ class Timed(ABC, Generic[B]):
         return repaired
 
     async def _list_active(self) -> list[Record]:
-        found: list[Record] = []
         which = RecordFilter(self.machine.entity, self._namespace, states=(ACTIVE,), live=True)
-        while page := await self._store.list_records(which, _PAGE):
-            found += [record for record in page if self._readable(record)]
-            which = replace(which, before_id=page[-1].id)
-        return found
+        return [record async for record in every_record(self._store, which) if self._readable(record)]
 
     def _readable(self, record: Record) -> bool:
         """Return whether this process can read the body; if not, a process with its codec handles the record."""
@@ -136,15 +133,8 @@ class Timed(ABC, Generic[B]):
 
     async def _get_record(self, name: str) -> Record:
         """Return the live record of that name, or the record of that id."""
-        if not name.isprintable():  # the stores reject some of these
-            raise self.not_found(name)
-        record = await self._store.find_record_named(self._namespace, self.machine.entity, name)
+        record = await find_by_name_or_id(self._store, self._namespace, self.machine.entity, name)
         if record is None:
-            try:
-                record = await self._store.find_record(parse_id(name))
-            except InvalidInput:
-                record = None
-        if record is None or record.namespace != self._namespace or record.entity != self.machine.entity:
             raise self.not_found(name)
         return record
 

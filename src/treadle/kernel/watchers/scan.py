@@ -240,7 +240,7 @@ class WatcherScanner:
         occasion = Occasion(
             self._ids.new_id(),
             f"watcher:{turn.record.name}",
-            told(turn.record.name or "", turn.body.source, judged.change, name, judged.item or old),
+            change_value(turn.record.name or "", turn.body.source, judged.change, name, judged.item or old),
         )
         started, prepared = await self._starters.prepare(turn.body.target, occasion)
         chunk.prepared.append(prepared)
@@ -329,7 +329,7 @@ class WatcherScanner:
         return answer
 
 
-def told(watcher: str, source: Source, change: str, name: str, item: Item | None) -> dict[str, Json]:
+def change_value(watcher: str, source: Source, change: str, name: str, item: Item | None) -> dict[str, Json]:
     """Return the value passed to the work for a change."""
     about: dict[str, Json] = {"watcher": watcher, "change": change}
     if source.kind == HTTP:
@@ -346,6 +346,6 @@ def _finish(result: dict[str, Json]) -> Finish:
 
 
 def _parked(task: Task, failures: int, delay: int, problem: dict[str, Json] | None) -> Park:
-    said = None if problem is None else encode(problem)
+    error = None if problem is None else encode(problem)
     move = "wait" if problem is None else "retry"
-    return Park(move, TaskState.PENDING, task.attempt, failures, 0, delay=delay, error=said, data=said)
+    return Park(move, TaskState.PENDING, task.attempt, failures, 0, delay=delay, error=error, data=error)

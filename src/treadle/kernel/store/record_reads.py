@@ -1,0 +1,33 @@
+"""Common reads of records: all pages of a filter, and the record of a name or id."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from treadle.kernel.store.ports import RecordStore
+from treadle.kernel.store.records import RecordFilter
+from treadle.model.errors import InvalidInput
+from treadle.model.ids import parse_id
+from treadle.model.records import Record
+
+
+async def every_record(store: RecordStore, which: RecordFilter, page_size: int = 1000) -> AsyncIterator[Record]:
+    """Yield all records that match, newest first, page by page."""
+    while page := await store.list_records(which, page_size):
+        for record in page:
+            yield record
+        which = replace(which, before_id=page[-1].id)
+
+
+async def find_by_name_or_id(store: RecordStore, namespace: str, entity: str, name_or_id: str) -> Record | None:
+    """Return the live record of that name, or the record of that id, if the namespace has one."""
+    if not name_or_id.isprintable():  # the stores reject some of these
+        return None
+    record = await store.find_record_named(namespace, entity, name_or_id)
+    if record is None:
+        try:
+            record = await store.find_record(parse_id(name_or_id))
+        except InvalidInput:
+            return None
+    return None if record is None or (record.namespace, record.entity) != (namespace, entity) else record
