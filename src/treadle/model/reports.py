@@ -12,7 +12,7 @@ LEVELS = ("debug", "info", "success", "warning", "error")
 _LONGEST_MESSAGE = 4096
 
 
-def line_about(task: Task, at: int, message: str, level: str = "info", details: dict[str, Json] | None = None) -> LogLine:
+def log_line(task: Task, at: int, message: str, level: str = "info", details: dict[str, Json] | None = None) -> LogLine:
     """Return a log line about the task; a message that is too long is truncated."""
     if level not in LEVELS:
         raise InvalidInput(f"level must be one of {', '.join(LEVELS)}, not {level!r}.")

@@ -12,7 +12,7 @@ from treadle.kernel.external.service import ExternalJobs
 from treadle.model.approvals import split_checkpoint
 from treadle.model.errors import NonRetryable
 from treadle.model.external import Production
-from treadle.model.reports import line_about, progress_text
+from treadle.model.reports import log_line, progress_text
 from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import Json, decode
 from treadle.workers.effects import AttemptEffects, EffectKernel
@@ -234,7 +234,7 @@ class Context:
 
     def log(self, message: str, level: str = "info", **details: Json) -> None:
         """Write a line about this task, for people; kept with the task, not fenced, stored soon."""
-        self.add_line(line_about(self.task, self._now(), message, level, details))
+        self.add_line(log_line(self.task, self._now(), message, level, details))
 
     def add_line(self, line: LogLine) -> None:
         """Take in a line that is complete."""

@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from treadle.kernel.external.intents import INTENT
+from treadle.model import reports
 from treadle.model.approvals import split_checkpoint
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, Refused
 from treadle.model.ids import parse_id
 from treadle.model.names import HANDLER, Lane, check_name, handles, handles_by_name
 from treadle.model.remote_workers import ClaimedTask
-from treadle.model.reports import line_about
 from treadle.model.tasks import Claim, LogLine, Server, Task
 from treadle.model.values import Json, decode
 
@@ -93,7 +93,7 @@ def log_line(task: Task, at: int, given: Mapping[str, Json]) -> LogLine:
     details = given.get("details")
     if details is not None and not isinstance(details, dict):
         raise InvalidInput(f"The details of a log line must be a dict (a JSON object), not {type(details).__name__}.")
-    return line_about(task, at, check_text(given.get("message"), "message"), given.get("level", "info"), details)
+    return reports.log_line(task, at, check_text(given.get("message"), "message"), given.get("level", "info"), details)
 
 
 def check_text(given: object, what: str) -> str:

@@ -18,7 +18,7 @@ from treadle.kernel.schedules.decide import Plan, describe, jitter_of, plan_of, 
 from treadle.kernel.schedules.options import check_options, edit_body, make_body
 from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
 from treadle.kernel.store.records import ChangeRecord
-from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Timed, read_body, unit_of
+from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Triggers, read_body, unit_of
 from treadle.kernel.triggers.target import Occasion, Prepared, Starters
 from treadle.model.clock import as_text, instant
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule, ScheduleExists, ScheduleNotFound
@@ -78,7 +78,7 @@ class Preview:
     policy: str
 
 
-class Schedules(Timed[ScheduleBody]):
+class Schedules(Triggers[ScheduleBody]):
     """The schedules of one namespace."""
 
     machine = MACHINE

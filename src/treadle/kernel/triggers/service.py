@@ -51,7 +51,7 @@ class Recovery:
     text: str
 
 
-class Timed(ABC, Generic[B]):
+class Triggers(ABC, Generic[B]):
     """The live records of one entity in one namespace; `B` is the type of their bodies."""
 
     machine: ClassVar[Machine]

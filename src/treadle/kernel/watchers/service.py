@@ -14,7 +14,7 @@ import msgspec
 from treadle.api.options import SourceOptions, WatcherOptions
 from treadle.kernel.store.records import ChangeRecord
 from treadle.kernel.store.units import Unit
-from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Timed, read_body, replacing
+from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Triggers, read_body, replacing
 from treadle.kernel.watchers.options import check_options, edit_body, make_body
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, WatcherExists, WatcherNotFound
 from treadle.model.names import WATCHER, Lane, check_name
@@ -47,7 +47,7 @@ class Watcher:
     task_id: str | None
 
 
-class Watchers(Timed[WatcherBody]):
+class Watchers(Triggers[WatcherBody]):
     """The watchers of one namespace."""
 
     machine = MACHINE
