@@ -21,7 +21,7 @@ from treadle.engine import Engine
 from treadle.kernel.queue.decide import failure, refusal, settlement
 from treadle.kernel.queue.service import Enqueued, Queue, TaskSpec, policy_of
 from treadle.kernel.queue.waker import Waker
-from treadle.kernel.reads.scaling import Scaling
+from treadle.kernel.reads.demand import Scaling
 from treadle.kernel.reads.service import PAGE_LIMIT
 from treadle.kernel.store.units import Finish, Keep, Park, Unit, Verdict
 from treadle.kernel.telemetry.events import LoopError, StoreTrouble

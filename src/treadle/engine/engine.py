@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from treadle.goals.service import Objectives
     from treadle.goals.topology import Topology
     from treadle.kernel.functions.service import FunctionOptions
-    from treadle.kernel.reads.scaling import Scaling
+    from treadle.kernel.reads.demand import Scaling
     from treadle.kernel.runs.flows import Source
     from treadle.kernel.runs.records import StartedRun
     from treadle.kernel.store.value_store import Codec

@@ -121,14 +121,14 @@ class Recovery:
         store: Store,
         approvals: Approvals,
         services: Mapping[str, Callable[[], Recoverer]],
-        tell: Callable[[tuple[int, ...]], None] = lambda _: None,
+        notify: Callable[[tuple[int, ...]], None] = lambda _: None,
         *,
         namespace: str = DEFAULT_NAMESPACE,
     ) -> None:
         self._store = store
         self._approvals = approvals
         self._services = services
-        self._tell = tell
+        self._notify = notify
         self._namespace = namespace
 
     async def recover(self, place: Place | None = None, *, dry_run: bool = False) -> RecoveryReport:
@@ -188,7 +188,7 @@ class Recovery:
         for _ in range(_ROUNDS):
             woken = await self._store.wake(_PAGE, expire_leases=expire_leases)
             if woken.lane_ids:
-                self._tell(woken.lane_ids)
+                self._notify(woken.lane_ids)
             if woken.count < _PAGE or not expire_leases:
                 break
         return woken

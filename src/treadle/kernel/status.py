@@ -112,11 +112,11 @@ def troubles(status: Status) -> Iterator[str]:
         yield f"the store took {status.latency_for / 1000:.1f} s to respond"
     if status.overdue_for > LATE_FOR:
         yield f"a task has been due for {status.overdue_for / 1000:.0f} s and no worker has woken it"
-    for state, said in (("lost", "lost"), ("error", "ended with an error")):
+    for state, label in (("lost", "lost"), ("error", "ended with an error")):
         bad = [each.server for each in status.servers if each.state == state]
         recent = [server.name for server in bad if status.now - server.heartbeat_at <= RECENTLY_FOR]
         if recent:
-            yield f"{_count(len(recent), 'server')} {said}: {_some(recent)}"
+            yield f"{_count(len(recent), 'server')} {label}: {_some(recent)}"
     live = [each.server for each in status.servers if each.state in ("starting", "running")]
     alone = [depth for depth in status.depths if depth.ready and not any(serves(server, depth.lane) for server in live)]
     if alone:

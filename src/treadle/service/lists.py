@@ -26,7 +26,7 @@ class Lists(Group, ListsApi):
 
     async def list(self) -> TaskLists:
         found = await self.engine.lists.show()
-        return TaskLists([_record(shown) for shown in found if self.access.may_use(shown.said.task_list)])
+        return TaskLists([_record(shown) for shown in found if self.access.may_use(shown.settings.task_list)])
 
     async def get(self, task_list: str) -> TaskListShown:
         self.access.check_list(task_list)
@@ -95,7 +95,7 @@ class Lists(Group, ListsApi):
 
 
 def _record(shown: ShownList) -> TaskListShown:
-    return record_of(TaskListShown, shown.said, lanes=[_lane(lane) for lane in shown.lanes])
+    return record_of(TaskListShown, shown.settings, lanes=[_lane(lane) for lane in shown.lanes])
 
 
 def _lane(lane: ShownLane) -> LaneShown:

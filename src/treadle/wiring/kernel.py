@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from treadle.kernel.access.sessions import Sessions
     from treadle.kernel.access.tokens import Tokens
     from treadle.kernel.external.rebuild import ExternalUpkeep
-    from treadle.kernel.reads.throughput import Pace
+    from treadle.kernel.reads.throughput import Throughput
     from treadle.kernel.telemetry.call_times import CallTimer
     from treadle.wiring.services import RunServices, TriggerServices
 
@@ -218,11 +218,11 @@ class Kernel:
         return Requests(self.store, self.committer, self.ids, namespace=self.settings.namespace)
 
     @cached_property
-    def throughput(self) -> Pace:
+    def throughput(self) -> Throughput:
         """Finished tasks per minute of the last hour."""
-        from treadle.kernel.reads.throughput import Pace
+        from treadle.kernel.reads.throughput import Throughput
 
-        return Pace(self.store, self.clock, namespace=self.settings.namespace)
+        return Throughput(self.store, self.clock, namespace=self.settings.namespace)
 
     @cached_property
     def call_timer(self) -> CallTimer:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.kernel.reads.scaling import Load, check_bounds, desired_workers, scaling, service_for, slots_for
+from treadle.kernel.reads.demand import Load, check_bounds, desired_workers, scaling, service_for, slots_for
 from treadle.model.errors import InvalidInput, InvalidPolicy
 from treadle.model.tasks import Task
 

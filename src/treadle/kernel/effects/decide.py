@@ -13,7 +13,7 @@ Handlers (`workers.effects`) and steps of functions use it alike:
         case EffectOutcome() as known: ...  # `read_response` has its response, or raises its failure
         case Begin() as begin: ...          # commit `begin.row`; with a `doubt` also the move `UNKNOWN` with `begin.data`
     with making(begin.keys): response = await call()
-    ...                                     # commit `succeeded(...)`, `failed(...)`, or nothing where `is_definite` says no
+    ...                                     # commit `succeeded(...)`, `failed(...)`, or nothing if not `is_definite`
 
 The rows go into units under the claim of the task, alone or with other checkpoints. An effect that is part of the same
 transaction as the end of its step needs no row before; all others do.
@@ -132,7 +132,7 @@ class Begin:
     @property
     def data(self) -> str:
         """The data of the move `UNKNOWN`."""
-        said = {
+        data = {
             "action": self.effect.action,
             "tool_call_id": self.effect.tool_call_id,
             "idempotency_key": self.keys.idempotency_key,
@@ -140,7 +140,7 @@ class Begin:
             "attempt": self.attempt,
             "found": self.doubt,
         }
-        return encode(said)
+        return encode(data)
 
 
 def decide(
@@ -179,24 +179,24 @@ def succeeded_without_response(begin: Begin) -> PutOutcome:
 
 def failed(begin: Begin, error: BaseException, value_store: ValueStore, version: int = 0) -> PutOutcome:
     """The row of an effect that was not made; `version` is the task's number of moves when it began."""
-    said: dict[str, Json] = {
+    problem: dict[str, Json] = {
         "type": type(error).__name__,
         "message": (str(error) or type(error).__name__)[:_MESSAGE_LIMIT].replace("\x00", "\\0").encode("utf-8", "replace").decode(),
         "retryable": not isinstance(error, NonRetryable),
         "code": error.error_code if isinstance(error, NonRetryable) else error.code if isinstance(error, TreadleError) else None,
     }
-    text, _ = value_store.pack({"error": said, "version": version}, begin.effect.root_id, "error", RESPONSE_LIMIT)
-    return PutOutcome(_outcome(begin.effect, begin.attempt, FAILED, text, stable_hash(said, "error")))
+    text, _ = value_store.pack({"error": problem, "version": version}, begin.effect.root_id, "error", RESPONSE_LIMIT)
+    return PutOutcome(_outcome(begin.effect, begin.attempt, FAILED, text, stable_hash(problem, "error")))
 
 
 async def read_response(outcome: EffectOutcome, value_store: ValueStore) -> Json:
     """The response of the effect; a failed one raises `EffectFailed`, or `NonRetryable` if it was that."""
-    said = await value_store.unpack(outcome.response)
+    stored = await value_store.unpack(outcome.response)
     if outcome.status == SUCCEEDED:
         if outcome.response is None:
             raise no_response()
-        return said["response"]
-    error = said.get("error") or {}
+        return stored["response"]
+    error = stored.get("error") or {}
     message = f"The effect failed: {error.get('message', 'the reason was not recorded')} ({error.get('type', 'error')})"
     if not error.get("retryable", True):
         raise NonRetryable(message, error.get("code"))

@@ -223,8 +223,8 @@ class FunctionRuns:
             _, old = parse_lane_name(task.name)
             if old == version:
                 return run
-            said = encode({"code": "adopted", "message": f"Version {version} continues it instead of {old}, by {actor}."})
-            ends = Finish("cancel", TaskState.CANCELED, error=said, error_code="adopted", actor=actor)
+            error = encode({"code": "adopted", "message": f"Version {version} continues it instead of {old}, by {actor}."})
+            ends = Finish("cancel", TaskState.CANCELED, error=error, error_code="adopted", actor=actor)
             new = own_task(run, version, derived_id(task.id, f"adopt/{task.claim_version}/{version}"), REPLAYED)
             rows: tuple[Row, ...] = (HoldRun(run.id, True),) if run.state == RunState.PAUSED else ()
             unit = Unit(Seen(task.id, task.version, task.claim_version), ends, (new,), run=RunGuard(run.id, run.version), rows=rows)

@@ -46,9 +46,12 @@ def shown_row(recorded: Recorded, run_id: str) -> StepRow:
     path = path_of(recorded)
     error = None
     if recorded.error is not None:
-        said = recorded.error
+        stored = recorded.error
         error = StepError(
-            message=said.get("message", ""), type=said.get("type") or said.get("code", "failed"), path=path, step_id=recorded.id
+            message=stored.get("message", ""),
+            type=stored.get("type") or stored.get("code", "failed"),
+            path=path,
+            step_id=recorded.id,
         )
     return FunctionStepRow(
         id=recorded.id,
@@ -86,10 +89,10 @@ def why_suspended(waiting: Sequence[Recorded], reasons: Mapping[str, str], unser
 
     `unserved` reports that no live worker can continue it.
     """
-    said = [_waits_for(each, reasons.get(each.task_id or "")) for each in waiting[:NAMED]]
-    more = len(waiting) - len(said)
+    waits = [_waits_for(each, reasons.get(each.task_id or "")) for each in waiting[:NAMED]]
+    more = len(waiting) - len(waits)
     rest = (f"; and {more} more" if more else "") + (f"; {unserved}" if unserved else "")
-    return Reason("suspended", "waits for " + "; ".join(said) + rest)
+    return Reason("suspended", "waits for " + "; ".join(waits) + rest)
 
 
 def _waits_for(step: Recorded, reason: str | None) -> str:

@@ -242,13 +242,13 @@ class Functions:
     async def _note_signal(self, run_id: str, name: str, actor: str) -> None:
         """Log the sender of a signal; a failed write does not undo the signal."""
         with suppress(StoreError):
-            said = f"Signal {name} from {actor}"
+            text = f"Signal {name} from {actor}"
             at, task_id = await self._store.now(), derived_id(run_id, "task")
             line = LogLine(
                 task_id=task_id,
                 at=at,
                 level="info",
-                message=said,
+                message=text,
                 details=encode({SOURCE: FRAMEWORK, "actor": actor}),
                 run_id=run_id,
             )

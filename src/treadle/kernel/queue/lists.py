@@ -25,7 +25,7 @@ class ShownLane:
 class ShownList:
     """A task list with its lanes."""
 
-    said: TaskList
+    settings: TaskList
     lanes: tuple[ShownLane, ...]
 
 
@@ -50,7 +50,7 @@ class Lists:
                 lanes[rule.lane.task_list].append(ShownLane(rule, depths.get(rule.lane_id)))
         for found in lanes.values():
             found.sort(key=lambda each: each.rule.lane)
-        return [ShownList(said, tuple(lanes[name])) for name, said in sorted(known.items())]
+        return [ShownList(settings, tuple(lanes[name])) for name, settings in sorted(known.items())]
 
     async def get(self, task_list: str) -> TaskList:
         """The settings of the list, or `ListNotFound`."""
@@ -157,5 +157,5 @@ class Lists:
         names.update(lane.task_list for lane in (await self._store.list_lanes()).values() if lane.namespace == self._namespace)
         for server in await self._store.list_servers():
             names.update(server.task_lists)
-        said = {each.task_list: each for each in await self._store.list_lists() if each.namespace == self._namespace}
-        return {name: TaskList(namespace=self._namespace, task_list=name) for name in names} | said
+        stored = {each.task_list: each for each in await self._store.list_lists() if each.namespace == self._namespace}
+        return {name: TaskList(namespace=self._namespace, task_list=name) for name in names} | stored

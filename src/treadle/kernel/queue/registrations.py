@@ -31,8 +31,8 @@ class Registrations:
     async def save(self, registration: HandlerRegistration, *, actor: str = "operator") -> HandlerRegistration:
         """Insert or replace the registration of its facet; returns it as stored."""
         await self._store.save_handler(self._namespace, registration)
-        said = f"{registration.entrypoint} of {registration.module_uri}"
-        self._emit(Operated(f"handler of {registration.facet_name}: {said}", actor))
+        entrypoint = f"{registration.entrypoint} of {registration.module_uri}"
+        self._emit(Operated(f"handler of {registration.facet_name}: {entrypoint}", actor))
         return await self.get(registration.facet_name)
 
     async def remove(self, facet_name: str, *, actor: str = "operator") -> None:

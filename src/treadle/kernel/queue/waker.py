@@ -49,15 +49,17 @@ class JumpGuard:
 class Waker:
     """Calls `Store.wake` every second, sooner when a task is due sooner, less often in quiet times."""
 
-    def __init__(self, store: TaskStore, clock: Clock, lease_for: int, tell: Callable[[tuple[int, ...]], None], emit: Emit) -> None:
+    def __init__(
+        self, store: TaskStore, clock: Clock, lease_for: int, notify: Callable[[tuple[int, ...]], None], emit: Emit
+    ) -> None:
         self._store = store
         self._clock = clock
         self._guard = JumpGuard(lease_for)
         self._lease_for = lease_for
-        self._tell = tell
+        self._notify = notify
         self._emit = emit
         self._telemetry = telemetry_of(emit)
-        self._next_at = self._looked_at = float("-inf")
+        self._next_at = self._polled_at = float("-inf")
         self._sooner = asyncio.Event()
 
     async def tick(self) -> float:
@@ -69,12 +71,12 @@ class Waker:
         while True:
             sent_at = self._clock.monotonic()
             woken = await self._wake(expire_leases=False)
-            self._told(woken)
+            self._announce(woken)
             if (jump := self._guard.observe(woken.now, sent_at)) is not None:
                 self._emit(ClockJumped(jump, self._lease_for))
             if woken.overdue and self._guard.may_expire(sent_at):
                 woken = await self._wake(expire_leases=True)
-                self._told(woken)
+                self._announce(woken)
             if woken.count < WAKE_LIMIT:
                 return _pause(woken)
 
@@ -83,12 +85,12 @@ class Waker:
         call = self._store.wake(WAKE_LIMIT, expire_leases=expire_leases)
         return call if observe is None else timed(observe, self._clock, "wake", call, lambda woken: woken.count)
 
-    def _told(self, woken: Woken) -> None:
+    def _announce(self, woken: Woken) -> None:
         reach("wake.after")
         if woken.expired:
             self._emit(LeasesExpired(woken.expired))
         if woken.lane_ids:
-            self._tell(woken.lane_ids)
+            self._notify(woken.lane_ids)
 
     async def run(self) -> None:
         """Tick until canceled; store errors are logged and retried."""
@@ -109,19 +111,19 @@ class Waker:
             except Exception as error:
                 pause = 10.0
                 self._emit(LoopError("waker", repr(error)))
-            self._looked_at = self._clock.monotonic()
-            self._next_at = self._looked_at + pause
+            self._polled_at = self._clock.monotonic()
+            self._next_at = self._polled_at + pause
             await self._rest()
 
     def expect(self, delay: int) -> None:
         """Poll when a task is due after `delay` milliseconds, if that is sooner than planned."""
-        self._look_at(self._clock.monotonic() + max(delay / 1000, SHORTEST_PAUSE))
+        self._poll_at(self._clock.monotonic() + max(delay / 1000, SHORTEST_PAUSE))
 
     def stir(self) -> None:
         """Report activity: polling returns to its normal interval."""
-        self._look_at(self._looked_at + WAKE_EVERY)
+        self._poll_at(self._polled_at + WAKE_EVERY)
 
-    def _look_at(self, at: float) -> None:
+    def _poll_at(self, at: float) -> None:
         if at < self._next_at:
             self._next_at = at
             self._sooner.set()
@@ -130,13 +132,13 @@ class Waker:
         """Sleep until the next poll, which may be moved forward meanwhile."""
         while (left := self._next_at - self._clock.monotonic()) > 0:
             self._sooner.clear()
-            ways = [asyncio.ensure_future(self._clock.sleep(left)), asyncio.ensure_future(self._sooner.wait())]
+            waits = [asyncio.ensure_future(self._clock.sleep(left)), asyncio.ensure_future(self._sooner.wait())]
             try:
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for way in ways:
-                    way.cancel()
-                await asyncio.gather(*ways, return_exceptions=True)
+                for wait in waits:
+                    wait.cancel()
+                await asyncio.gather(*waits, return_exceptions=True)
 
 
 def _pause(woken: Woken) -> float:

@@ -130,8 +130,8 @@ def _why_running(task: Task, servers: Sequence[Server], now: int) -> Reason:
     lease = f"lease until {as_text(task.wake_at)}"
     if owner is not None and shown_server_state(owner, now) == "lost":
         return Reason("owner_lost", f"{doing} on {place}, which has missed its heartbeats; taken over when its {lease} ends")
-    said = decode(task.progress) or {}
-    progress = f", {said['message']}" if said.get("message") else ""
+    reported = decode(task.progress) or {}
+    progress = f", {reported['message']}" if reported.get("message") else ""
     return Reason("running", f"{doing} on {place}, attempt {task.attempt}, {lease}{progress}")
 
 

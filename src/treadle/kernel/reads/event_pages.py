@@ -15,11 +15,11 @@ from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Move
 
 PAGE_LIMIT = 1000
-LOOKED_THROUGH = 10_000
+SCAN_LIMIT = 10_000
 """Limit on the moves that one page scans."""
 
 LAST_SEQ = 2**63 - 1
-_LOOK = 1000
+_BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ async def page_after(store: LogStore, namespace: str, which: EventFilter, after_
     """The first matching moves after a seq."""
     _check(after_seq, limit)
     moves: list[Move] = []
-    position, gap_free, whole, looked = after_seq, after_seq, store.seqs_in_order, 0
+    position, gap_free, whole, scanned = after_seq, after_seq, store.seqs_in_order, 0
     old_at = 0 if whole else await store.now() - GIVE_UP_FOR
     broken = False
-    while looked < LOOKED_THROUGH:
-        events = await store.list_events(position, LAST_SEQ, _LOOK)
+    while scanned < SCAN_LIMIT:
+        events = await store.list_events(position, LAST_SEQ, _BATCH)
         for event in events:
             if len(moves) == limit:
                 return EventPage(moves, position, gap_free, more=True)
@@ -74,8 +74,8 @@ async def page_after(store: LogStore, namespace: str, which: EventFilter, after_
             gap_free = gap_free if broken else position
             if event.namespace == namespace and which.fits(event.move):
                 moves.append(event.move)
-        looked += len(events)
-        if len(events) < _LOOK:
+        scanned += len(events)
+        if len(events) < _BATCH:
             return EventPage(moves, position, gap_free, more=False)
     return EventPage(moves, position, gap_free, more=True)
 
@@ -85,10 +85,10 @@ async def last_page(store: LogStore, namespace: str, which: EventFilter, limit: 
     _check(0, limit)
     last = until = await store.find_last_seq()
     moves: list[Move] = []
-    for _ in range(LOOKED_THROUGH // _LOOK):
-        events: list[Event] = await store.list_events(max(until - _LOOK, 0), until, _LOOK)
+    for _ in range(SCAN_LIMIT // _BATCH):
+        events: list[Event] = await store.list_events(max(until - _BATCH, 0), until, _BATCH)
         moves[:0] = [event.move for event in events if event.namespace == namespace and which.fits(event.move)]
-        until -= _LOOK
+        until -= _BATCH
         if len(moves) >= limit or until <= 0:
             break
     return EventPage(moves[-limit:], last, last, more=False)

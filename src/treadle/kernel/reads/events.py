@@ -95,7 +95,7 @@ class Events:
             if not self._begun:
                 await self._begin()
             self._hinted.clear()
-            more = await self._look()
+            more = await self._poll()
             if not self._ready and not more and not self._closed:
                 await self._wait()
         return self._ready.popleft()
@@ -133,9 +133,9 @@ class Events:
             await self._begin_now()
         self._begun = True
 
-    def _hook(self, hooks: list[Callable[..., None]], heard: Callable[..., None]) -> None:
-        hooks.append(heard)
-        self._stops.append(lambda: hooks.remove(heard) if heard in hooks else None)
+    def _hook(self, hooks: list[Callable[..., None]], listener: Callable[..., None]) -> None:
+        hooks.append(listener)
+        self._stops.append(lambda: hooks.remove(listener) if listener in hooks else None)
 
     async def _begin_now(self) -> None:
         """Start after the last visible move; moves still being committed with smaller seqs will be delivered."""
@@ -150,7 +150,7 @@ class Events:
 
     # polling
 
-    async def _look(self) -> bool:
+    async def _poll(self) -> bool:
         """Read new moves and filled gaps; returns whether more are available immediately."""
         events = await self._store.list_events(self._high, _LAST, PAGE)
         await self._note(events)
@@ -182,16 +182,16 @@ class Events:
             return
         now = self._clock.monotonic()
         left: list[_Gap] = []
-        looked = 0
+        checked = 0
         try:
             for gap in self._gaps:
                 found = await self._store.list_events(gap.first - 1, gap.last, PAGE)
                 self._deliver(found)
                 if now - gap.since < GIVE_UP_FOR / 1000 or len(found) == PAGE:
                     left += _without(gap, [event.move.seq for event in found])
-                looked += 1
+                checked += 1
         finally:
-            self._gaps = left + self._gaps[looked:]
+            self._gaps = left + self._gaps[checked:]
 
     def _deliver(self, events: list[Event]) -> None:
         for event in events:

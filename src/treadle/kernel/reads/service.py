@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from treadle.kernel.queue.why import Around, Reason, serves, shown_server_state, why
+from treadle.kernel.reads.demand import Scaling, check_bounds, load_of, scaling
 from treadle.kernel.reads.event_pages import EventFilter, EventPage, last_page, page_after
-from treadle.kernel.reads.scaling import Scaling, check_bounds, load_of, scaling
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import LaneDepth, TaskFilter
 from treadle.model.clock import Duration, milliseconds
@@ -166,8 +166,8 @@ class Reads:
         if task.finished or task.owner_id is not None or task.wake_at is not None:
             return Around()
         rule = next((rule for rule in await self._store.list_lane_rules() if rule.lane_id == task.lane_id), None)
-        said = {(each.namespace, each.task_list): each.no_handler for each in await self._store.list_lists()}
-        policy = said.get((task.namespace, task.task_list), WAIT)
+        policies = {(each.namespace, each.task_list): each.no_handler for each in await self._store.list_lists()}
+        policy = policies.get((task.namespace, task.task_list), WAIT)
         if not task.hold & Hold.OVER_LIMIT or task.limit_key is None:
             return Around(rule, policy)
         limit = next((each for each in await self._store.list_limits(task.namespace) if each.key == task.limit_key), None)

@@ -71,19 +71,19 @@ class Hour:
         return self.since_at <= self.minutes[0].at
 
 
-class Pace:
+class Throughput:
     """The last hour of one namespace."""
 
     def __init__(self, store: LogStore, clock: Clock, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
         self._clock = clock
         self._namespace = namespace
-        self._looking = asyncio.Lock()
+        self._reading = asyncio.Lock()
         self._until = 0.0
         self._hour: Hour | None = None
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._kept: dict[int, Minute] = {}
         self._first = self._last = -1  # the seqs in `_kept`: after the first, up to the last
         self._oldest: int | None = None
@@ -91,18 +91,18 @@ class Pace:
 
     async def last_hour(self) -> Hour:
         """The last hour as of now; concurrent callers share a read."""
-        async with self._looking:
+        async with self._reading:
             if self._hour is None or self._clock.monotonic() >= self._until:
-                self._hour = await self._look()
+                self._hour = await self._read()
                 self._until = self._clock.monotonic() + FRESH_FOR
             return self._hour
 
-    async def _look(self) -> Hour:
+    async def _read(self) -> Hour:
         began = self._clock.monotonic()
         now, last = await self._store.now(), await self._store.find_last_seq()
         start = (now // MINUTE_FOR - MINUTES + 1) * MINUTE_FOR
         if self._last < 0 or last - self._last > FAR_BEHIND:
-            self._forget()
+            self._reset()
             self._first = self._last = last if self._store.seqs_in_order else max(last - PAGE, 0)
         settled = self._settled(began, last)
         if settled > self._last:

@@ -45,7 +45,7 @@ def rows_of(
             stored.append(slim)
             rows += blobs
         rows.append(PutSteps(run.id, tuple(steps), len(changes.created)))
-    tasks = [_step_task(run, wish, value_store, rows, born) for wish in changes.tasks]
+    tasks = [_step_task(run, request, value_store, rows, born) for request in changes.tasks]
     if changes.again:
         payload = expand_payload(changes.again)
         tasks.append(advance_task(run, derived_id(run.id, f"advance/{run.version + 1}"), payload))
@@ -112,23 +112,23 @@ def repair_move(run: Run, events: Iterable[Event], actor: str | None) -> list[Mo
     return [MoveRun(run.id, "repair", run.state, RUN.moves[(run.state, "repair")], actor=actor, data=data)]
 
 
-def _step_task(run: Run, wish: TaskRequest, value_store: ValueStore, rows: list[Row], born: Born | None) -> NewTask:
-    if wish.script is not None:
+def _step_task(run: Run, request: TaskRequest, value_store: ValueStore, rows: list[Row], born: Born | None) -> NewTask:
+    if request.script is not None:
         kind, name = SCRIPT, SCRIPT
-        attributes = {f"{PARAM}{param}": value for param, value in wish.payload.items()}
-        attributes["script"] = msgspec.to_builtins(wish.script)
+        attributes = {f"{PARAM}{param}": value for param, value in request.payload.items()}
+        attributes["script"] = msgspec.to_builtins(request.script)
     else:
-        kind, name, attributes = HANDLER, wish.facet, wish.payload
+        kind, name, attributes = HANDLER, request.facet, request.payload
     text, blobs = value_store.pack_known(attributes, run.root_id, "payload", VALUE_LIMIT)
     rows += blobs
     return NewTask(
-        id=wish.id,
-        lane=Lane(run.namespace, kind, run.task_list if wish.task_list == DEFAULT_LIST else wish.task_list, name),
+        id=request.id,
+        lane=Lane(run.namespace, kind, run.task_list if request.task_list == DEFAULT_LIST else request.task_list, name),
         payload=text,
         priority=run.priority,
-        timeout_for=wish.timeout_for,
+        timeout_for=request.timeout_for,
         run_id=run.id,
-        step_id=wish.step_id,
+        step_id=request.step_id,
         flow_id=run.flow_id,
         root_id=run.root_id,
         trace_id=run.trace_id,
@@ -181,16 +181,16 @@ def inbox_row(task: Task, finish: Finish, value_store: ValueStore) -> PutInbox:
 
 def inbox_event(step_id: str, inbox: str, value_store: ValueStore) -> Event:
     """Decode the result in a step's inbox."""
-    said = decode(value_store.plain(inbox))
-    if said.get("error") is None:
-        return Finished(step_id, value_store.unfold(said.get("result")), said.get("task_id"))
-    return errored(step_id, said["error"], said.get("task_id"))
+    stored = decode(value_store.plain(inbox))
+    if stored.get("error") is None:
+        return Finished(step_id, value_store.unfold(stored.get("result")), stored.get("task_id"))
+    return errored(step_id, stored["error"], stored.get("task_id"))
 
 
 def errored(step_id: str, error: str | None, task_id: str | None) -> Errored:
     """The event of a failed task, from its stored error."""
-    said = decode(error) or {}
-    problem = Problem(said.get("code", "failed"), said.get("message", "failed"), said.get("type"))
+    stored = decode(error) or {}
+    problem = Problem(stored.get("code", "failed"), stored.get("message", "failed"), stored.get("type"))
     return Errored(step_id, problem, task_id)
 
 

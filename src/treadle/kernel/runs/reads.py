@@ -256,14 +256,16 @@ def why_run(
 ) -> Reason:
     """The reason in one line, from the run's live tasks, the paths of their steps, and a task that failed to advance it. Pure."""
     known = around or {}
-    said = (decode(run.error) or {}).get("message", "")
+    message = (decode(run.error) or {}).get("message", "")
     match run.state:
         case RunState.COMPLETED:
             return Reason("finished_completed", f"completed at {as_text(run.finished_at)}")
         case RunState.FAILED:
-            return Reason("finished_failed", f"failed at {as_text(run.finished_at)}: {said}; repeat it with `treadle runs retry`")
+            return Reason(
+                "finished_failed", f"failed at {as_text(run.finished_at)}: {message}; repeat it with `treadle runs retry`"
+            )
         case RunState.CANCELED:
-            return Reason("finished_canceled", f"canceled at {as_text(run.finished_at)}: {said}")
+            return Reason("finished_canceled", f"canceled at {as_text(run.finished_at)}: {message}")
         case RunState.PAUSED:
             return Reason("paused", "paused; resume it with `treadle runs resume`")
     if broken is not None:

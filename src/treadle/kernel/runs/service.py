@@ -226,12 +226,12 @@ class Runs:
     async def status(self, run_id: str) -> ExecutionResult:
         """The current state of the run for its driver; does not wait."""
         run = await self.get_run(run_id)
-        said = decode(run.error) or {}
+        error = decode(run.error) or {}
         return ExecutionResult(
             status=await self._status(run),
             workflow_id=run.id,
             outputs=await self.outputs(run),
-            error=said.get("message"),
+            error=error.get("message"),
             iterations=run.version + 1,
         )
 

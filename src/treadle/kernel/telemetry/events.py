@@ -235,21 +235,21 @@ def _words(event: Event) -> tuple[int, str]:
         case TaskTaken(task_id, name, attempt):
             return logging.DEBUG, f"task {task_id} ({name}) claimed, attempt {attempt}"
         case TaskSettled(task_id, name, move, attempt, took_ms, error):
-            said = f"task {task_id} ({name}) attempt {attempt}, {took_ms:.0f} ms: {move}"
+            text = f"task {task_id} ({name}) attempt {attempt}, {took_ms:.0f} ms: {move}"
             if error is None or move not in ("fail", "retry"):
-                return logging.DEBUG, said
+                return logging.DEBUG, text
             problem = decode(error)
-            return logging.ERROR if move == "fail" else logging.WARNING, f"{said}: {problem['message']} ({problem['code']})"
+            return logging.ERROR if move == "fail" else logging.WARNING, f"{text}: {problem['message']} ({problem['code']})"
         case PollingStarted(tick_seconds):
             return logging.INFO, f"external_polling_loop.started tick_seconds={tick_seconds:g}"
         case PollingStopped():
             return logging.INFO, "external_polling_loop.stopped"
         case PollRaised(task_id, name, error):
-            said = f"render_job_id={task_id} declared_render_type_id={name} exc={error}"
-            return logging.WARNING, f"external_polling_loop.poll_raised {said}"
+            text = f"render_job_id={task_id} declared_render_type_id={name} exc={error}"
+            return logging.WARNING, f"external_polling_loop.poll_raised {text}"
         case PollsFailing(task_id, name, in_row, error):
-            said = f"{in_row} polls in a row raised, its service or specialist may be broken: {error}"
-            return logging.WARNING, f"task {task_id} ({name}): {said}"
+            text = f"{in_row} polls in a row raised, its service or specialist may be broken: {error}"
+            return logging.WARNING, f"task {task_id} ({name}): {text}"
         case TickFailed(error):
             return logging.ERROR, f"external_polling_loop.tick_failed {error}"
         case ExternalHint(task_id, name, hint):

@@ -36,13 +36,13 @@ class JsonLines(logging.Formatter):
             "event": "log" if event is None else event_name(event),
             "message": record.getMessage(),
         }
-        said = {} if event is None else event_fields(event)
+        values = {} if event is None else event_fields(event)
         here = dict(zip(_LIFTED, current_attempt.get() or (), strict=False))
         for name in _LIFTED:
-            if (value := said.pop(name, None) or here.get(name)) is not None:
+            if (value := values.pop(name, None) or here.get(name)) is not None:
                 line[name] = value
-        if said:
-            line["fields"] = said
+        if values:
+            line["fields"] = values
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             line["error"] = f"{type(error).__name__}: {error}"
@@ -58,13 +58,13 @@ def event_name(event: object) -> str:
 def event_fields(event: object) -> dict[str, Any]:
     """The fields of an event; a JSON error is reduced to its code and message."""
     if is_dataclass(event):
-        said = {each.name: getattr(event, each.name) for each in fields(event)}
+        values = {each.name: getattr(event, each.name) for each in fields(event)}
     else:
-        said = msgspec.structs.asdict(event) if isinstance(event, msgspec.Struct) else {}
-    if isinstance(event, msgspec.Struct) and said.get("error"):
-        problem = decode(said["error"])
-        said["error"] = {name: problem[name] for name in _OF_ERRORS if name in problem}
-    return {name: value for name, value in said.items() if value is not None}
+        values = msgspec.structs.asdict(event) if isinstance(event, msgspec.Struct) else {}
+    if isinstance(event, msgspec.Struct) and values.get("error"):
+        problem = decode(values["error"])
+        values["error"] = {name: problem[name] for name in _OF_ERRORS if name in problem}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 class TextLines(logging.Formatter):
@@ -112,6 +112,6 @@ def _uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
 
 
 def _unraisable(args: sys.UnraisableHookArgs) -> None:
-    said = args.err_msg or "Exception ignored in"
+    values = args.err_msg or "Exception ignored in"
     error = args.exc_value
-    _log.error("%s: %r", said, args.object, exc_info=None if error is None else (args.exc_type, error, args.exc_traceback))
+    _log.error("%s: %r", values, args.object, exc_info=None if error is None else (args.exc_type, error, args.exc_traceback))

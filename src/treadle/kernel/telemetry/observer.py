@@ -123,12 +123,12 @@ class Telemetry:
     def add(self, observer: Observer) -> None:
         """Add an observer. It is called in any thread and must be quick."""
         self._observers = [*self._observers, observer]
-        self.observe = self._tell
+        self.observe = self._inform
 
     def remove(self, observer: Observer) -> None:
         """Remove an observer."""
         self._observers = [each for each in self._observers if each != observer]
-        self.observe = self._tell if self._observers else None
+        self.observe = self._inform if self._observers else None
 
     def trace_id(self) -> str | None:
         """The trace of the running code, if any."""
@@ -138,13 +138,13 @@ class Telemetry:
         """Like `Spans.continuing`, if traces are enabled."""
         return nullcontext() if self.spans is None else self.spans.continuing(headers)
 
-    def _tell(self, event: Event | Measure) -> None:
+    def _inform(self, event: Event | Measure) -> None:
         for observer in self._observers:
             try:
                 observer(event)
             except Exception:
                 self.remove(observer)
-                _log.exception("an observer failed; it is told nothing more")
+                _log.exception("an observer failed; it is removed")
 
 
 def telemetry_of(emit: Emit) -> Telemetry:
