@@ -1,4 +1,4 @@
-"""The client: each call of the contract becomes one request, made from what the contract says of it."""
+"""The client: each call of the contract becomes one request, derived from its description."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ except ImportError:
     raise MissingDependency("The client needs httpx: pip install 'treadle[client]'.") from None
 
 TIMEOUT = 10.0
-"""Seconds that an answer may take, beyond what the call itself asks the server to wait."""
+"""Timeout of a request in seconds, in addition to the time that the call asks the server to wait."""
 
 _BODY_LIMIT = 2**31
-"""Bytes; what a server takes is much less, and it says so itself."""
+"""Bytes; servers have a much lower limit, and report it."""
 
 
 class Client(Api):
-    """A server's calls; use it in an `async with`, or `close` it. Safe for many tasks at once."""
+    """The contract over HTTP. Use it in an `async with`, or `close` it. Safe for concurrent use."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Client(Api):
         headers = {"Accept": "application/json"} | ({} if token is None else {"Authorization": f"Bearer {_line(token, 'token')}"})
         try:
             if (place := urlsplit(url)).scheme not in ("http", "https") or not place.hostname or place.port == 0:
-                raise ValueError("it names no server")
+                raise ValueError("it has no host")
             self._http = httpx.AsyncClient(base_url=f"{self.url}{PREFIX}", headers=headers, timeout=timeout, transport=transport)
         except (ValueError, httpx.InvalidURL) as error:
             raise InvalidInput(f"{url!r} is not the address of a server: {error}. It looks like http://127.0.0.1:8787.") from None
@@ -56,7 +56,7 @@ class Client(Api):
         await self.close()
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         await self._http.aclose()
 
     def make_group(self, name: str) -> Any:
@@ -70,7 +70,7 @@ class Client(Api):
         return type(f"Remote{protocol.__name__}", (protocol,), methods)()
 
     async def send(self, call: Call, options: dict[str, Any]) -> Any:
-        """Make the call; raises the error that the server answers with."""
+        """Send the call; raises the error that the server returns."""
         path = call.route.path
         for each in call.path:
             path = path.replace(f"{{{each.name}}}", quote(str(options[each.name]), safe=""))
@@ -87,15 +87,15 @@ class Client(Api):
         try:
             return from_json(body, call.returns)
         except msgspec.DecodeError as error:
-            raise UnexpectedAnswer(f"{self.url} answered something that this client cannot read: {error}.") from None
+            raise UnexpectedAnswer(f"{self.url} returned a response that this client cannot read: {error}.") from None
 
     async def _request(self, method: str, path: str, timeout: float, **sent: Any) -> bytes:
         try:
             answer = await self._http.request(method, path.lstrip("/"), timeout=timeout, **sent)
         except httpx.HTTPError as error:
-            raise ServerUnreachable(f"{self.url} does not answer: {error or type(error).__name__}.") from None
+            raise ServerUnreachable(f"{self.url} does not respond: {error or type(error).__name__}.") from None
         except httpx.InvalidURL as error:
-            raise InvalidInput(f"That is too long for an address, or cannot be part of one: {error}.") from None
+            raise InvalidInput(f"A parameter is too long for a URL or cannot be part of one: {error}.") from None
         if answer.is_success:
             return answer.content
         raise error_of(answer.status_code, answer.content)
@@ -111,14 +111,14 @@ def _method(call: Call, send: Callable[[Call, dict[str, Any]], Awaitable[Any]]) 
 
 
 def _line(text: str, what: str) -> str:
-    """What can go into a header; it may be secret, so that it is not said."""
+    """Check that a text can be sent in a header; it may be secret, so the error does not contain it."""
     if not text.isascii() or not text.isprintable():
-        raise InvalidInput(f"The {what} that was given holds characters that cannot be sent: it is made of printable ASCII.")
+        raise InvalidInput(f"The {what} contains characters that cannot be sent: use printable ASCII only.")
     return text
 
 
 def _body(others: dict[str, Any]) -> bytes:
-    """The parameters as JSON; what is none is refused here as a store refuses it, and not made into something else."""
+    """The parameters as JSON; values that are not JSON are refused, as a store refuses them."""
     try:
         plain = to_builtins(others)
     except (NotImplementedError, TypeError, ValueError, RecursionError) as error:

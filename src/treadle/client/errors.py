@@ -1,4 +1,4 @@
-"""Problems that a server answers with, as the errors that the same call raises on a store."""
+"""Problem responses of a server, as the errors that the same call raises on a store."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from treadle.model.errors import (
 
 
 class ServerUnreachable(StoreUnavailable):
-    """The server does not answer: it is down, elsewhere, or the network is."""
+    """The server does not respond: it is down, at another address, or the network is."""
 
     code = "server_unreachable"
 
 
 class UnexpectedAnswer(StoreError):
-    """The server answered something that is no answer of Treadle's: a proxy, or another program at that address."""
+    """The response is not from Treadle: there is a proxy or another program at that address."""
 
     code = "unexpected_answer"
 
@@ -53,12 +53,12 @@ _BY_CODE = _known()
 
 
 def error_of(status: int, body: bytes) -> TreadleError:
-    """The error that a problem tells of; its message is the server's, its class that of the code (or of the status)."""
+    """The error of a problem response: the server's message, with the class of its code (or of the status)."""
     try:
         told: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
         code, detail = str(told["code"]), str(told["detail"])
     except (msgspec.DecodeError, KeyError):
-        return UnexpectedAnswer(f"The server answered {status} with something that is no problem report. Is it a Treadle server?")
+        return UnexpectedAnswer(f"The server returned {status} without a problem report. Is it a Treadle server?")
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, TreadleError)
     error = kind.__new__(kind)  # what it was made from is known to the server alone
     Exception.__init__(error, detail)

@@ -1,4 +1,4 @@
-"""Events over HTTP: followed by SSE, across lost connections, each once."""
+"""Events over HTTP, followed by SSE across lost connections, each event once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from treadle.client.errors import ServerUnreachable, UnexpectedAnswer, error_of
 
 PATH = "events/stream"
 SILENCE = 45.0
-"""Seconds without a sign of life after which the connection is taken to be lost."""
+"""Seconds of silence after which the connection counts as lost."""
 
 _WAITS = (0.1, 0.5, 1.0, 2.0, 5.0)
 _SEEN = 1000
@@ -36,7 +36,7 @@ class RemoteEvents(EventsApi):
         return await self._send(self._call, self._call.signature.bind(self, **options).arguments)
 
     async def follow(self, *, after_seq: int | None = None, **which: str | None) -> AsyncGenerator[Event, None]:
-        """Events as they happen, each once; a connection that is lost is made again. Raises what the server refuses with."""
+        """Yield new events, each once, reconnecting after a lost connection. Raises the error that the server returns."""
         place, seen, failures, connected = after_seq, set[int](), 0, False
         params = {name: value for name, value in which.items() if value is not None}
         while True:
@@ -53,7 +53,7 @@ class RemoteEvents(EventsApi):
                         yield event
             except httpx.HTTPError as error:
                 if not connected:
-                    raise ServerUnreachable(f"{self._url} does not answer: {error or type(error).__name__}.") from None
+                    raise ServerUnreachable(f"{self._url} does not respond: {error or type(error).__name__}.") from None
             except _Busy as error:
                 if not connected:
                     raise error.told from None
@@ -61,7 +61,7 @@ class RemoteEvents(EventsApi):
             failures += 1
 
     async def _connection(self, params: dict[str, str], place: int | None) -> AsyncGenerator[tuple[int, Event | None], None]:
-        """The messages of one connection: where to resume after each, and its event, if it has one."""
+        """The messages of one connection: the position to resume after, and the event, if any."""
         headers = {"Accept": "text/event-stream"} | ({} if place is None else {"Last-Event-ID": str(place)})
         timeout = httpx.Timeout(10.0, read=SILENCE)
         async with self._http.stream("GET", PATH, params=params, headers=headers, timeout=timeout) as answer:
@@ -69,7 +69,7 @@ class RemoteEvents(EventsApi):
                 error = error_of(answer.status_code, await answer.aread())
                 raise _Busy(error) if answer.status_code >= 500 else error
             if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
-                raise UnexpectedAnswer(f"{self._url} answered something that is no stream of events. Is it a Treadle server?")
+                raise UnexpectedAnswer(f"{self._url} returned a response that is not an event stream. Is it a Treadle server?")
             said: dict[str, str] = {}
             async for line in answer.aiter_lines():
                 if line:
@@ -91,7 +91,7 @@ class RemoteEvents(EventsApi):
 
 
 class _Busy(Exception):
-    """The server, or what stands in front of it, cannot answer now."""
+    """The server, or a proxy in front of it, cannot respond now."""
 
     def __init__(self, told: Exception) -> None:
         self.told = told

@@ -1,4 +1,4 @@
-"""Calls about approvals, on an engine. Who decides is the caller: no call takes a name."""
+"""Calls about approvals, on an engine. The decider is the caller: no call takes a name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from treadle.service.group import Group
 from treadle.service.task_records import move_record
 
 MANY = 100
-"""Approvals that one call may decide."""
+"""Maximum number of approvals per call."""
 
 A = TypeVar("A", bound=Approval)
 
@@ -76,7 +76,7 @@ class Approvals(Group, ApprovalsApi):
         self, approval_ids: Sequence[str], decision: Literal["approve", "deny"], *, reason: str | None = None
     ) -> ApprovalAnswers:
         if len(approval_ids) > MANY:
-            raise InvalidInput(f"One call may decide {MANY} approvals, not {len(approval_ids)}.")
+            raise InvalidInput(f"One call may decide at most {MANY} approvals, not {len(approval_ids)}.")
         answers = await self.engine.approvals.decide_many(
             approval_ids, decision, actor=self.actor, reason=reason, groups=self.access.groups
         )

@@ -42,7 +42,7 @@ class DeadLetters(Group, DeadLettersApi):
         chosen = await self._filter(which)
         if before is not None:
             if not 0 <= before <= _LAST_SEQ:
-                raise InvalidInput(f"before must be the next_before of a page before, not {before}.")
+                raise InvalidInput(f"before must be the next_before of the previous page, not {before}.")
             chosen = replace(chosen, until_seq=before - 1)
         found = await self.engine.dead_letters.list_dead_letters(chosen, limit)
         return LetterPage([task_record(Letter, task) for task in found], found[-1].seq if len(found) == limit else None)
@@ -106,9 +106,9 @@ class DeadLetters(Group, DeadLettersApi):
         return _page(at, walk, *await letters.discard_some(walk, actor=self.actor, limit=limit))
 
     async def _each(self, ids: Sequence[str], dry_run: bool, act: Callable[[str], Awaitable[object]]) -> LettersChanged:
-        """The tasks by id, all looked at before the first is changed."""
+        """Apply the action to tasks by id, after all of them were found."""
         if len(ids) > BATCH:
-            raise InvalidInput(f"One call may name {BATCH} tasks, not {len(ids)}.")
+            raise InvalidInput(f"One call may name at most {BATCH} tasks, not {len(ids)}.")
         tasks = [await self.find_task(task_id) for task_id in dict.fromkeys(ids)]
         for task in tasks if not dry_run else ():
             await act(task.id)
@@ -117,7 +117,7 @@ class DeadLetters(Group, DeadLettersApi):
     async def _walk(
         self, which: LetterFilter, after: str | None, begin: Callable[[DeadLetterFilter], Awaitable[Walk]]
     ) -> tuple[int, Walk]:
-        """Where the work stands, and the instant from which ages are counted: that of the first call."""
+        """The walk to continue, and the instant from which ages are counted: that of the first call."""
         if after is None:
             now = await self.engine.store.now()
             return now, await begin(await self._filter(which, now))
@@ -131,9 +131,7 @@ class DeadLetters(Group, DeadLettersApi):
 
 def _check_choice(ids: Sequence[str], which: LetterFilter, everything: bool) -> None:
     if sum((bool(ids), any(each is not None for each in which.values()), everything)) != 1:
-        raise InvalidInput(
-            "Say which: ids, or a filter (name, task_list, error_code, fingerprint, older_than, newer_than), or everything."
-        )
+        raise InvalidInput("Give ids, a filter (name, task_list, error_code, fingerprint, older_than, newer_than), or everything.")
 
 
 def _changed(done: Bulk, next_after: str | None = None) -> LettersChanged:
@@ -148,6 +146,6 @@ def _page(at: int, walk: Walk, done: Bulk, left: Walk | None) -> LettersChanged:
 def _read_cursor(after: str) -> tuple[int, int, int, int]:
     parts = after.split(".")
     if len(parts) != 4 or not all(part.isascii() and part.isdecimal() and len(part) < 19 for part in parts):
-        raise InvalidInput(f"after must be the next_after of a call before, not {after!r}.")
+        raise InvalidInput(f"after must be the next_after of the previous call, not {after!r}.")
     at, after_seq, until_seq, matched = map(int, parts)
     return at, after_seq, until_seq, matched

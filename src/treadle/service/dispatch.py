@@ -1,4 +1,4 @@
-"""Calls about jobs of dispatch, on the coordinator of an engine."""
+"""Calls about dispatch jobs, on the coordinator of an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls about outside jobs, on an engine."""
+"""Calls about external jobs, on an engine."""
 
 from __future__ import annotations
 

@@ -80,7 +80,9 @@ class Flows(RunGroup, FlowsApi):
     async def run_graph(self, run_id: str) -> FlowGraph:
         run = await self.find_run(run_id)
         if is_function(run.flow_id):
-            raise InvalidInput(f"The run {run.id} is one of a durable function: its steps are known only as it makes them.")
+            raise InvalidInput(
+                f"The run {run.id} belongs to a durable function, which has no graph: its steps are not known in advance."
+            )
         states = await self.engine.kernel.run_services.step_reads.states_by_statement(run)
         return _graph(graph(await self.engine.flows.program(run.flow_id), run.workflow), states)
 
@@ -184,9 +186,9 @@ def _graph(made: Graph, states: Mapping[str, Mapping[str, int]] | None = None) -
 
 
 def pairs(sources: Sequence[SourceText]) -> list[Source]:
-    """The sources as the kernel takes them; refuses none, and too many."""
+    """The sources as the kernel takes them; refuses an empty list and too much text."""
     if not sources:
         raise InvalidInput("Give at least one AFL source.")
     if (size := sum(len(source.text) for source in sources)) > SOURCES_LIMIT:
-        raise InvalidInput(f"The sources of one call may have {SOURCES_LIMIT} characters, not {size}.")
+        raise InvalidInput(f"The sources of one call may have at most {SOURCES_LIMIT} characters, not {size}.")
     return [(source.name, source.text) for source in sources]

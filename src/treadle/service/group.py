@@ -16,7 +16,7 @@ from treadle.model.tasks import Task
 
 
 class Group:
-    """Base of the groups: subclasses also inherit from their protocol, and their calls are guarded by its routes."""
+    """Base of the groups. Subclasses also inherit from their protocol, whose routes determine the checks of each call."""
 
     def __init__(self, engine: Engine, access: Access) -> None:
         self.engine = engine
@@ -72,10 +72,10 @@ def _guarded(function: Callable[..., Any], route: Route) -> Callable[..., Any]:
 
 
 def _check_text(given: Any) -> None:
-    """Refuse texts that not every store can keep or compare (D12); values inside payloads are checked where they are encoded."""
+    """Refuse texts that not every store can keep or compare (D12); values inside payloads are checked when they are encoded."""
     if isinstance(given, str):
         if "\0" in given or not _encodes(given):
-            raise InvalidInput("A text holds the character U+0000 or half of a character pair: that cannot be stored.")
+            raise InvalidInput("A text contains the character U+0000 or an unpaired surrogate, which cannot be stored.")
     elif isinstance(given, list | tuple):
         for each in given:
             _check_text(each)

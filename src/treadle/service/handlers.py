@@ -107,7 +107,7 @@ class Handlers(Group, HandlersApi):
 
 
 def _locate(modules: Modules, module_uri: str) -> str | None:
-    """Why the module is not there (it may come yet), or None; raises `OutsideRoots`."""
+    """The reason that the module is missing (it may be added later), or None; raises `OutsideRoots`."""
     try:
         modules.locate(module_uri)
     except OutsideRoots:

@@ -56,7 +56,7 @@ class Objectives(Group, ObjectivesApi):
         )
 
     async def _all_shaped(self, objectives: Sequence[Objective]) -> builtins.list[Objective]:
-        """The objectives, each with the status of those that it waits for."""
+        """The objectives, with the current status of the objectives that block them."""
         statuses = await self.engine.objectives.blocking_statuses(objectives)
         return [_with_statuses(each, statuses) for each in objectives]
 

@@ -1,4 +1,4 @@
-"""What the groups of calls about runs have in common: finding one, and telling of one that was started."""
+"""Shared part of the groups that start runs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from treadle.service.run_records import run_record
 
 
 class RunGroup(Group):
-    """Base of the groups about runs."""
+    """Base of the groups that start runs."""
 
     async def started(self, started: StartedRun) -> RunStarted:
-        """The run, and what it will wait for: that is seen only when it gets there."""
+        """The run, with the handlers that it needs and that no live worker has."""
         run = await self.find_run(started.id)  # an idempotency key may stand for a run of another list
         servers, now = await self.engine.store.list_servers(), await self.engine.store.now()
         live = [each for each in servers if shown_server_state(each, now) == "running" and run.task_list in each.task_lists]

@@ -26,12 +26,12 @@ def run_record(kind: type[R], run: model.Run, **more: Any) -> R:
 
 
 def usage_sums(rows: list[Usage]) -> UsageSums:
-    """Sums over requests to models."""
+    """Sums over model requests."""
     return record_of(UsageSums, total(rows))
 
 
 def usage_request(row: Usage, path: str | None) -> UsageRequest:
-    """One request to a model."""
+    """One model request."""
     return record_of(UsageRequest, row, path=path)
 
 

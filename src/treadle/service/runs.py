@@ -131,7 +131,7 @@ class Runs(RunGroup, RunsApi):
         )
 
     async def _opened(self, stored: str | None) -> Json:
-        """The values; in place of what cannot be read here, an error that says so."""
+        """The values, or an error in their place if they cannot be read."""
         try:
             return await self.engine.kernel.value_store.unpack(stored)
         except (UnreadableValue, ValueLost) as error:
@@ -173,7 +173,7 @@ class Runs(RunGroup, RunsApi):
 
     async def logs(self, run_id: str, *, limit: int = 200, before: int | None = None, after: int | None = None) -> RunLinePage:
         if before is not None and after is not None:
-            raise InvalidInput("Give either before or after.")
+            raise InvalidInput("Give either before or after, not both.")
         run = await self.find_run(run_id)
         found = await self.engine.run_reads.page_lines(run.id, limit, before, after)
         paths = await self.engine.run_reads.list_paths(run.id, [line.step_id for _, line in found])

@@ -56,6 +56,6 @@ def _roles(shown: ShownServer) -> list[str]:
 
 
 def _served(found: Iterable[Iterable[str]]) -> list[Served]:
-    """Each name with how many have it, the most common first."""
+    """Each name with the number of servers that have it, most common first."""
     counts = Counter(name for names in found for name in set(names))
     return [Served(name, count) for name, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))]

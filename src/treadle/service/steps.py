@@ -72,7 +72,7 @@ class Steps(RunGroup, StepsApi):
         return StepPage(run.id, [_step(shown, program, values=values) for shown in page.steps], page.next_after)
 
     async def _program(self, run: Run) -> Program | None:
-        """The program of a workflow's run, if it can be read here."""
+        """The program of a workflow's run; None if it cannot be read."""
         try:
             return None if is_function(run.flow_id) else await self.engine.flows.program(run.flow_id)
         except UnreadableValue:
@@ -119,7 +119,7 @@ class Steps(RunGroup, StepsApi):
         )
 
     async def _task(self, task_id: str) -> TaskDetail | None:
-        """The step's task; one that is gone, or of a child run, is no error."""
+        """The step's task; None if it was deleted or belongs to a child run."""
         try:
             task = await self.engine.kernel.reads.get_task(task_id)
         except TaskNotFound:

@@ -25,7 +25,7 @@ from treadle.service.group import Group
 
 PAGE_LIMIT = 1000
 _JOBS = "external"
-"""What a cursor of the second half of a check starts with: outside jobs' records, which are checked after all histories."""
+"""Prefix of cursors for the second part of a verification: records of external jobs, after all histories."""
 
 
 class Store(Group, StoreApi):
@@ -68,7 +68,7 @@ class Store(Group, StoreApi):
             problems, before_id = await self.engine.kernel.external_upkeep.check_page(at_id, limit)
             return VerifyPage(not problems, 0, problems, None if before_id is None else f"{_JOBS}:{before_id}")
         if half:
-            raise InvalidInput(f"after must be the next_after of a call before, not {after!r}.")
+            raise InvalidInput(f"after must be the next_after of the previous call, not {after!r}.")
         report, after_id = await verify_page(self.engine.store, at_id, limit)
         return VerifyPage(report.holds, report.checked, list(report.problems), f"{_JOBS}:" if after_id is None else after_id)
 

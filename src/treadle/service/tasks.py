@@ -19,7 +19,7 @@ from treadle.service.group import Group
 from treadle.service.task_records import task_detail, task_record, why_task
 
 MANY = 1000
-"""Tasks that one call may enqueue."""
+"""Maximum number of tasks per call."""
 
 
 class Tasks(Group, TasksApi):
@@ -63,7 +63,7 @@ class Tasks(Group, TasksApi):
 
     async def enqueue_many(self, tasks: Sequence[TaskWish]) -> TasksMade:
         if len(tasks) > MANY:
-            raise InvalidInput(f"One call may enqueue {MANY} tasks, not {len(tasks)}.")
+            raise InvalidInput(f"One call may enqueue at most {MANY} tasks, not {len(tasks)}.")
         for wish in tasks:
             self.access.check_list(wish.task_list)
         specs = [TaskSpec(**asdict(wish) | {"payload": wish.payload or {}}) for wish in tasks]
@@ -71,7 +71,7 @@ class Tasks(Group, TasksApi):
         return TasksMade([await self._made(each, wish.name) for each, wish in zip(made, tasks, strict=True)])
 
     async def _made(self, made: Enqueued, name: str) -> TaskMade:
-        """What was made, or what its keys stand for, if the caller may know that; else `KeyTaken`."""
+        """The new task, or the one that its keys stand for; `KeyTaken` if the caller may not see that one."""
         if not made.created and self.access.task_lists:
             with suppress(TaskNotFound):  # of what has been pruned nothing can be told
                 if not self.access.may_use((await self.engine.kernel.reads.get_task(made.id)).task_list):

@@ -1,4 +1,4 @@
-"""The worker protocol, on an engine: what is said is passed on, under the id of a worker that the caller has registered."""
+"""The worker protocol, on an engine. Reports are accepted only for workers that the caller registered."""
 
 from __future__ import annotations
 
@@ -181,16 +181,16 @@ class Work(Group, WorkApi):
         return await self._taken(task_id)
 
     async def _own(self, worker_id: str) -> None:
-        """The worker is one that this caller registered: to all others it is not there.
+        """Raise `WorkerNotFound` unless the caller registered the worker.
 
-        One that came while the server was open goes on under any token that is for all lists.
+        A worker that registered while the server was open may continue under any token that is not restricted to task lists.
         """
         by = await self.engine.remote_workers.registered_by(worker_id)
         if by != self.actor and (by != OPEN.actor or self.access.task_lists):
             raise WorkerNotFound(worker_id)
 
     async def _taken(self, task_id: str, ended: str | None = None) -> Taken:
-        """The state of the task now, which is read unless the task has just ended."""
+        """The current state of the task, which is read unless the task has just ended."""
         if ended is not None:
             return Taken(parse_id(task_id, "task id"), ended)
         task = await self.engine.kernel.reads.get_task(task_id)
