@@ -38,7 +38,7 @@ def test_a_lock_that_has_run_out_is_free_and_its_old_holder_can_do_nothing_to_it
         clock.advance(0.1)
         assert store.check_lock("k") is None
         assert not store.extend_lock("k", 1_000)
-        old = store._locks_here()["k"]
+        old = store._held_locks["k"]
         assert store.acquire_lock("k", 1_000)
         assert store.run(store.locks.extend(old, 1_000)) is None
         assert not store.run(store.locks.release(old))

@@ -11,15 +11,15 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
-from functools import partial
-from typing import Any, Self, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from treadle.agents.claims import Claims, Held
 from treadle.engine import Engine
 from treadle.engine.sync import BlockingEngine
 from treadle.kernel.claims import take
 from treadle.kernel.queue.decide import decide, refusal
-from treadle.kernel.queue.locks import Locks
+from treadle.kernel.queue.locks import Lock, Locks
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.store.units import Verdict
 from treadle.model.errors import InvalidInput, TreadleError
@@ -34,6 +34,8 @@ from treadle.workers.call import call
 from treadle.workers.context import Context
 from treadle.workers.scripts import ScriptRunner
 
+C = TypeVar("C", bound="Connection")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 LEASE_FOR = 120_000
@@ -46,6 +48,16 @@ class WrongThread(TreadleError):
     """A blocking call would block the event loop that must answer it."""
 
     code = "wrong_thread"
+
+
+def on_loop(method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[C, P], T]:
+    """Make an async method block: it runs on the engine's loop, and the caller waits."""
+
+    @wraps(method)
+    def call(self: C, /, *arguments: P.args, **options: P.kwargs) -> T:
+        return self.run(method(self, *arguments, **options))
+
+    return call
 
 
 class Connection:
@@ -62,6 +74,7 @@ class Connection:
         self._waker = Waker(self.kernel.store, self.kernel.clock, LEASE_FOR, self.kernel.committer.notify, self.kernel.emit)
         self._scripts: ScriptRunner | None = None
         self.locks = Locks(self.kernel.store, self.kernel.committer, self.kernel.ids, namespace=self.kernel.settings.namespace)
+        self._held_locks: dict[str, Lock] = {}
         self._closed = False
         _close_at_exit(self)
 

@@ -6,13 +6,11 @@ task = store.claim_task(["billing.ProcessPayment"])
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from treadle.agents.connection import Connection
+from treadle.agents.connection import on_loop
 from treadle.agents.entities import TaskDefinition, TaskState, task_of
-from treadle.agents.locks import Locking
 from treadle.agents.records import Records
 from treadle.evaluator.waits import task_id_of
 from treadle.kernel.queue.service import TaskSpec
@@ -28,25 +26,21 @@ from treadle.settings import Settings
 _PAGE = 1000
 
 
-class Persistence(Records, Locking, Connection):
+class Persistence(Records):
     """A store for agents; `PersistenceAPI` documents the methods."""
 
-    def claim_task(self, task_names: list[str], task_list: str = DEFAULT_LIST) -> TaskDefinition | None:
-        async def claim() -> TaskDefinition | None:
-            for held in await self.claim(task_names, task_list, 1):
-                return task_of(held.task, await self.payload_of(held.task))
+    @on_loop
+    async def claim_task(self, task_names: list[str], task_list: str = DEFAULT_LIST) -> TaskDefinition | None:
+        for held in await self.claim(task_names, task_list, 1):
+            return task_of(held.task, await self.payload_of(held.task))
+        return None
+
+    @on_loop
+    async def get_task(self, task_id: str) -> TaskDefinition | None:
+        try:
+            return await self._shown(await self.engine.get_task(task_id))
+        except TaskNotFound:
             return None
-
-        return self.run(claim())
-
-    def get_task(self, task_id: str) -> TaskDefinition | None:
-        async def get() -> TaskDefinition | None:
-            try:
-                return await self._shown(await self.engine.get_task(task_id))
-            except TaskNotFound:
-                return None
-
-        return self.run(get())
 
     def get_pending_tasks(self, task_list: str = DEFAULT_LIST) -> list[TaskDefinition]:
         return self.run(self._list(task_list=task_list, states=(TaskState.PENDING,)))
@@ -58,14 +52,12 @@ class Persistence(Records, Locking, Connection):
         """Return tasks of that qualified name."""
         return self.run(self._list(name=name))
 
-    def get_task_for_step(self, step_id: str) -> TaskDefinition | None:
-        async def get() -> TaskDefinition | None:
-            step = await self.engine.store.find_step(parse_id(step_id, "step id"))
-            row = None if step is None else load_step(step, self.engine.kernel.value_store)
-            task = None if row is None else await self.engine.store.find_task(row.task_id or task_id_of(row))
-            return None if task is None else await self._shown(task)
-
-        return self.run(get())
+    @on_loop
+    async def get_task_for_step(self, step_id: str) -> TaskDefinition | None:
+        step = await self.engine.store.find_step(parse_id(step_id, "step id"))
+        row = None if step is None else load_step(step, self.engine.kernel.value_store)
+        task = None if row is None else await self.engine.store.find_task(row.task_id or task_id_of(row))
+        return None if task is None else await self._shown(task)
 
     def save_task(self, task: TaskDefinition) -> None:
         """Store a new task, or the end of one that this object has claimed.
@@ -98,24 +90,18 @@ class Persistence(Records, Locking, Connection):
         """Fail a task that was claimed here; False if the claim was lost."""
         return self.run(self._end(task_id, Failed(Problem(code, message))))
 
-    def retry_task(self, task_id: str, *, actor: str = "operator") -> None:
+    @on_loop
+    async def retry_task(self, task_id: str, *, actor: str = "operator") -> None:
         """Retry as an operator: a failed task of a run retries its step, any other failed task becomes pending."""
+        task = await self.engine.get_task(task_id)
+        if task.run_id is not None and task.step_id is not None:
+            await self.engine.runs.retry(task.run_id, task.step_id, actor=actor)
+        else:
+            await self.engine.retry(task_id, actor=actor)
 
-        async def retry() -> None:
-            task = await self.engine.get_task(task_id)
-            if task.run_id is not None and task.step_id is not None:
-                await self.engine.runs.retry(task.run_id, task.step_id, actor=actor)
-            else:
-                await self.engine.retry(task_id, actor=actor)
-
-        self.run(retry())
-
-    def _end(self, task_id: str, outcome: Outcome) -> Coroutine[Any, Any, bool]:
-        async def end() -> bool:
-            held = self.claims.take(task_id)
-            return held is not None and await self.settle(held, outcome)
-
-        return end()
+    async def _end(self, task_id: str, outcome: Outcome) -> bool:
+        held = self.claims.take(task_id)
+        return held is not None and await self.settle(held, outcome)
 
     async def _list(self, **which: Any) -> list[TaskDefinition]:
         return [await self._shown(task) for task in await self.engine.list_tasks(limit=_PAGE, **which)]

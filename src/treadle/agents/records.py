@@ -1,17 +1,23 @@
-"""Steps, runs, servers and handler registrations for agents: reads return copies, writes go through the kernel."""
+"""Steps, runs, servers, handler registrations and locks for agents: reads return copies, writes go through the kernel.
+
+Each lock is a task of kind `lock` (D54); only the object that acquired it may extend and release it.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
+from dataclasses import asdict, fields
 from typing import Any
 
 import msgspec
 
-from treadle.agents.connection import Connection
+from treadle.agents.connection import Connection, on_loop
 from treadle.agents.entities import (
     STORED_SERVER_STATES,
     HandlerRegistration,
+    LockDefinition,
+    LockMetaData,
     RunnerDefinition,
     ServerDefinition,
     StepDefinition,
@@ -22,6 +28,7 @@ from treadle.agents.entities import (
 from treadle.agents.requirements import check_requirement
 from treadle.evaluator import StepRow
 from treadle.evaluator.waits import task_id_of
+from treadle.kernel.queue.locks import Lock
 from treadle.kernel.runs.step_codec import load_step
 from treadle.model.errors import InvalidInput, RunNotFound
 from treadle.model.ids import parse_id
@@ -39,21 +46,17 @@ class Records(Connection):
 
     # steps and runs
 
-    def get_step(self, step_id: str) -> StepDefinition | None:
-        async def get() -> StepDefinition | None:
-            found = await self.engine.store.find_step(parse_id(step_id, "step id"))
-            return None if found is None else await self._step(load_step(found, self.engine.kernel.value_store))
-
-        return self.run(get())
+    @on_loop
+    async def get_step(self, step_id: str) -> StepDefinition | None:
+        found = await self.engine.store.find_step(parse_id(step_id, "step id"))
+        return None if found is None else await self._step(load_step(found, self.engine.kernel.value_store))
 
     def step_exists(self, step_id: str) -> bool:
         return self.get_step(step_id) is not None
 
-    def get_steps_by_workflow(self, workflow_id: str) -> list[StepDefinition]:
-        async def get() -> list[StepDefinition]:
-            return [await self._step(shown.row) for shown in await self.engine.run_reads.list_steps(workflow_id)]
-
-        return self.run(get())
+    @on_loop
+    async def get_steps_by_workflow(self, workflow_id: str) -> list[StepDefinition]:
+        return [await self._step(shown.row) for shown in await self.engine.run_reads.list_steps(workflow_id)]
 
     def get_steps_by_state(self, workflow_id: str, state: str) -> list[StepDefinition]:
         return [step for step in self.get_steps_by_workflow(workflow_id) if step.state == state]
@@ -64,32 +67,26 @@ class Records(Connection):
     def get_workflow_root(self, workflow_id: str) -> StepDefinition | None:
         return next((step for step in self.get_steps_by_workflow(workflow_id) if step.container_id is None), None)
 
-    def get_runner(self, runner_id: str) -> RunnerDefinition | None:
-        async def get() -> RunnerDefinition | None:
-            try:
-                return await self._runner(await self.engine.runs.get_run(runner_id))
-            except RunNotFound:
-                return None
+    @on_loop
+    async def get_runner(self, runner_id: str) -> RunnerDefinition | None:
+        try:
+            return await self._runner(await self.engine.runs.get_run(runner_id))
+        except RunNotFound:
+            return None
 
-        return self.run(get())
+    @on_loop
+    async def get_runners_by_state(self, state: str) -> list[RunnerDefinition]:
+        return [await self._runner(run) for run in await self.engine.run_reads.list_runs(states=(state,), limit=_PAGE)]
 
-    def get_runners_by_state(self, state: str) -> list[RunnerDefinition]:
-        async def get() -> list[RunnerDefinition]:
-            return [await self._runner(run) for run in await self.engine.run_reads.list_runs(states=(state,), limit=_PAGE)]
-
-        return self.run(get())
-
-    def get_step_logs(self, step_id: str) -> list[dict[str, Any]]:
-        async def get() -> list[dict[str, Any]]:
-            step = await self.engine.store.find_step(parse_id(step_id, "step id"))
-            row = None if step is None else load_step(step, self.engine.kernel.value_store)
-            lines = [] if row is None else await self.engine.store.list_lines(row.task_id or task_id_of(row), _PAGE)
-            return [
-                {"time": line.at, "level": line.level, "source": line.source, "message": line.message, "details": line.said or None}
-                for line in lines
-            ]
-
-        return self.run(get())
+    @on_loop
+    async def get_step_logs(self, step_id: str) -> list[dict[str, Any]]:
+        step = await self.engine.store.find_step(parse_id(step_id, "step id"))
+        row = None if step is None else load_step(step, self.engine.kernel.value_store)
+        lines = [] if row is None else await self.engine.store.list_lines(row.task_id or task_id_of(row), _PAGE)
+        return [
+            {"time": line.at, "level": line.level, "source": line.source, "message": line.message, "details": line.said or None}
+            for line in lines
+        ]
 
     # servers
 
@@ -99,21 +96,17 @@ class Records(Connection):
     def get_server(self, server_id: str) -> ServerDefinition | None:
         return next((server for server in self.list_servers() if server.uuid == server_id), None)
 
-    def list_servers(self) -> list[ServerDefinition]:
-        async def get() -> list[ServerDefinition]:
-            return [server_of(shown.server, shown.state) for shown in await self.engine.kernel.reads.list_servers()]
+    @on_loop
+    async def list_servers(self) -> list[ServerDefinition]:
+        return [server_of(shown.server, shown.state) for shown in await self.engine.kernel.reads.list_servers()]
 
-        return self.run(get())
-
-    def ping_server(self, server_id: str) -> bool:
-        async def ping() -> bool:
-            for server in await self.engine.store.list_servers():
-                if server.id == server_id:
-                    await self.engine.store.save_server(server)
-                    return True
-            return False
-
-        return self.run(ping())
+    @on_loop
+    async def ping_server(self, server_id: str) -> bool:
+        for server in await self.engine.store.list_servers():
+            if server.id == server_id:
+                await self.engine.store.save_server(server)
+                return True
+        return False
 
     # handler registrations
 
@@ -129,6 +122,33 @@ class Records(Connection):
 
     def delete_handler_registration(self, facet_name: str) -> bool:
         return self.run(self.engine.store.delete_handler(self.engine.kernel.settings.namespace, facet_name))
+
+    # locks
+
+    def acquire_lock(self, key: str, duration_ms: int, meta: LockMetaData | None = None) -> bool:
+        return self._keep_lock(key, self.run(self.locks.acquire(key, duration_ms, None if meta is None else asdict(meta))))
+
+    def extend_lock(self, key: str, duration_ms: int) -> bool:
+        held = self._held_locks.get(key)
+        return held is not None and self._keep_lock(key, self.run(self.locks.extend(held, duration_ms)))
+
+    def release_lock(self, key: str) -> bool:
+        held = self._held_locks.pop(key, None)
+        return held is not None and self.run(self.locks.release(held))
+
+    def check_lock(self, key: str) -> LockDefinition | None:
+        found = self.run(self.locks.find(key))
+        if found is None:
+            return None
+        acquired_at, expires_at, details = found
+        known = {each.name for each in fields(LockMetaData)}
+        meta = LockMetaData(**{name: value for name, value in details.items() if name in known})
+        return LockDefinition(key, acquired_at, expires_at, meta)
+
+    def _keep_lock(self, key: str, lock: Lock | None) -> bool:
+        if lock is not None:
+            self._held_locks[key] = lock
+        return lock is not None
 
     async def _step(self, row: StepRow) -> StepDefinition:
         return step_of(row, await self._plain(row.params), await self._plain(row.returns))
