@@ -18,8 +18,8 @@ from treadle.dispatch.log_lines import done_line, error_line
 from treadle.dispatch.records import WORKER_ID, TaskState, TaskStatus, notes_of, status_of
 from treadle.dispatch.storage_retry import StorageRetry
 from treadle.engine import Engine
-from treadle.kernel.queue.decide import failure, refusal, settlement
-from treadle.kernel.queue.service import Enqueued, Queue, TaskSpec, policy_of
+from treadle.kernel.queue.decide import failure, policy_of, refusal, settlement
+from treadle.kernel.queue.service import Enqueued, Queue, TaskSpec
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.reads.demand import Scaling
 from treadle.kernel.reads.service import PAGE_LIMIT

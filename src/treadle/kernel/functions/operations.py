@@ -23,6 +23,7 @@ from treadle.kernel.functions.steps import (
     parse_lane_name,
     step_id,
 )
+from treadle.kernel.queue.decide import canceled_error
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
@@ -76,7 +77,7 @@ class FunctionRuns:
 
     async def cancel(self, run_id: str, *, actor: str = "operator", reason: str | None = None) -> Run:
         """End the run, all runs below it, and all their tasks, now; steps keep their states. Canceling twice is a no-op."""
-        error = encode({"code": "canceled", "message": reason or f"Canceled by {actor}."})
+        error = canceled_error(actor, reason)
         canceled: list[str] = []
 
         def rows(runs: Sequence[Run]) -> list[Row]:

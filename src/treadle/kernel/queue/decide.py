@@ -1,4 +1,7 @@
-"""Retry or fail: from the outcome of an attempt to the next state of its task. Every such decision is made here; pure."""
+"""Retry or fail: from the outcome of an attempt, or an operator's request, to the next state of the task. Pure.
+
+Every retry is decided here: `settlement` after an attempt, `requeued` for an operator.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from typing import assert_never
 
 import msgspec
 
-from treadle.kernel.store.units import Finish, Park
+from treadle.kernel.store.units import Finish, Park, Revive
 from treadle.model.approvals import ApprovalRequest, open_approval, with_decisions_of
+from treadle.model.errors import IllegalMove, Refused, RetriesUsedUp
 from treadle.model.external import ExternalProductionHandle, Production
 from treadle.model.names import ADVANCE, GOAL_DEADLINE, GOAL_READINESS, GOAL_SCHEDULE, LOCK, PRUNE
 from treadle.model.outcomes import (
@@ -27,8 +31,8 @@ from treadle.model.outcomes import (
     Succeeded,
     Waiting,
 )
-from treadle.model.retry import RetryPolicy
-from treadle.model.states import Hold, TaskState
+from treadle.model.retry import NO_RETRY, RetryPolicy
+from treadle.model.states import TASK, Hold, TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode, encode
 
@@ -162,8 +166,13 @@ def decide(
     task: Task, outcome: Outcome, default: RetryPolicy, random: Callable[[], float], result_limit: int | None = None
 ) -> Finish | Park:
     """Apply `settlement` with the task's own retry policy, or `default`; calls `random` only for jitter."""
-    policy = _policy(task.policy) if task.policy else default
+    policy = policy_of(task, default)
     return settlement(task, outcome, policy, random() if policy.jitter else 0.0, result_limit)
+
+
+def policy_of(task: Task, default: RetryPolicy = NO_RETRY) -> RetryPolicy:
+    """The task's own retry policy, or `default`."""
+    return _policy(task.policy) if task.policy else default
 
 
 def _polled(task: Task, handle: ExternalProductionHandle | None, raised: str | None) -> Polled:
@@ -230,6 +239,63 @@ def turned_away(task: Task, problem: Problem) -> Finish | Park:
     return Park(
         "wait", task.state, task.attempt, task.failures, 0, delay=BACK_OFF_FOR, checkpoint=task.checkpoint, error=text, data=text
     )
+
+
+# --- operators' moves ---
+
+
+def requeued(task: Task, actor: str, random: Callable[[], float]) -> Revive:
+    """Retry a finished task under its own policy; raises `RetriesUsedUp` when that is exhausted."""
+    refuse_of_run(task)
+    policy = policy_of(task)
+    delay = policy.delay_for(task.failures + 1, random() if policy.jitter else 0.0)
+    if delay is None:
+        raise RetriesUsedUp(task.id, task.failures)
+    return Revive("requeue", actor, failures=task.failures + 1, delay=delay or None)
+
+
+def refuse_of_run(task: Task) -> None:
+    """Raise `Refused` for a task that only its run can retry."""
+    if task.run_id is not None and task.kind != ADVANCE:
+        raise Refused(f"Task {task.id} belongs to run {task.run_id}; retry it there: `treadle runs retry {task.run_id}`.")
+
+
+def paused(task: Task, now: int, actor: str, reason: str | None) -> Park:
+    """Hold a task that is not running."""
+    if task.owner_id is not None:
+        raise IllegalMove("task", task.id, "running", "pause", ("cancel",))
+    return _held(task, "pause", task.hold | Hold.TASK_PAUSED, now, actor, reason)
+
+
+def resumed(task: Task, now: int, actor: str) -> Park:
+    """Release a paused task."""
+    if not task.hold & Hold.TASK_PAUSED:
+        raise IllegalMove("task", task.id, task.shown_state, "resume", TASK.possible(task.state))
+    return _held(task, "resume", task.hold & ~Hold.TASK_PAUSED, now, actor, None)
+
+
+def _held(task: Task, move: str, hold: int, now: int, actor: str, reason: str | None) -> Park:
+    return Park(
+        move,
+        task.state,
+        task.attempt,
+        task.failures,
+        task.takeovers,
+        hold=hold,
+        delay=None if task.wake_at is None else max(task.wake_at - now, 0) or None,
+        checkpoint=task.checkpoint,
+        error=task.error,
+        actor=actor,
+        data=None if reason is None else encode({"reason": reason}),
+    )
+
+
+def canceled_error(actor: str, reason: str | None) -> str:
+    """The stored error of an operator's cancellation."""
+    return encode({"code": "canceled", "message": reason or f"Canceled by {actor}."})
+
+
+# --- errors ---
 
 
 def fingerprint(problem: Problem) -> str:

@@ -9,27 +9,27 @@ from typing import NamedTuple
 
 import msgspec
 
+from treadle.kernel.queue.decide import canceled_error, paused, refuse_of_run, requeued, resumed
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import TaskStore
-from treadle.kernel.store.units import Amend, Finish, Park, PutBlob, Revive, Row, Seen, Settlement, Unit
+from treadle.kernel.store.units import Amend, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Duration, instant, milliseconds
-from treadle.model.errors import IllegalMove, InvalidInput, Refused, RetriesUsedUp, TaskNotFound
+from treadle.model.errors import IllegalMove, InvalidInput, TaskNotFound
 from treadle.model.ids import Ids, parse_id
 from treadle.model.lists import check_count
-from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
-from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
-from treadle.model.states import TASK, Hold, TaskState
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
+from treadle.model.retry import RetryPolicy, as_policy
+from treadle.model.states import TASK, TaskState
 from treadle.model.tasks import NewTask, Task
-from treadle.model.values import PAYLOAD_LIMIT, Json, encode
+from treadle.model.values import PAYLOAD_LIMIT, Json
 
 PATIENCE = 15.0
 """Seconds that a caller waits for an unreachable store before `StoreUnavailable` is raised."""
 
 _TASKS_PER_UNIT = 500
 _PRIORITIES = range(-1_000_000, 1_000_001)
-_policy = msgspec.json.Decoder(RetryPolicy).decode
 
 
 Follow = Callable[[Task, Finish], Awaitable[tuple[tuple[NewTask, ...], tuple[Row, ...]]]]
@@ -143,8 +143,7 @@ class Queue:
 
         Canceling a canceled task is a no-op; any other finished task raises `IllegalMove`.
         """
-        error = encode({"code": "canceled", "message": reason or f"Canceled by {actor}."})
-        ending = Finish("cancel", TaskState.CANCELED, error=error, error_code="canceled", actor=actor)
+        ending = Finish("cancel", TaskState.CANCELED, error=canceled_error(actor, reason), error_code="canceled", actor=actor)
         return await self._operate(task_id, "cancel", lambda _: ending, unless=TaskState.CANCELED)
 
     async def retry(self, task_id: str, *, actor: str = "operator", payload: Json = None) -> Task:
@@ -155,7 +154,7 @@ class Queue:
 
         def revived(task: Task) -> Settlement:
             nonlocal blobs
-            _refuse_of_run(task)
+            refuse_of_run(task)
             text, blobs = (None, ()) if payload is None else self._payload(payload, task.root_id, self._payload_limit)
             return Revive("requeue", actor, text)
 
@@ -166,16 +165,7 @@ class Queue:
 
         Raises `RetriesUsedUp` when the policy is exhausted; `retry` resets the count.
         """
-
-        def counted(task: Task) -> Settlement:
-            _refuse_of_run(task)
-            policy = policy_of(task)
-            delay_for = policy.delay_for(task.failures + 1, self._ids.random() if policy.jitter else 0.0)
-            if delay_for is None:
-                raise RetriesUsedUp(task.id, task.failures)
-            return Revive("requeue", actor, failures=task.failures + 1, delay=delay_for or None)
-
-        return await self._operate(task_id, "requeue", counted)
+        return await self._operate(task_id, "requeue", lambda task: requeued(task, actor, self._ids.random))
 
     async def end(self, task_id: str, finish: Finish, check: Callable[[Task], None] = lambda task: None) -> Task:
         """End a live task with the given settlement and fence off its holder; returns the task as it was.
@@ -198,40 +188,12 @@ class Queue:
     async def pause(self, task_id: str, *, actor: str = "operator", reason: str | None = None) -> Task:
         """Hold a task that is not running; no worker claims it until it is resumed."""
         now = await self._store.now()
-
-        def held(task: Task) -> Settlement:
-            if task.owner_id is not None:
-                raise IllegalMove("task", task.id, "running", "pause", ("cancel",))
-            return self._parked(task, "pause", now, task.hold | Hold.TASK_PAUSED, actor, reason)
-
-        return await self._operate(task_id, "pause", held)
+        return await self._operate(task_id, "pause", lambda task: paused(task, now, actor, reason))
 
     async def resume(self, task_id: str, *, actor: str = "operator") -> Task:
         """Resume a paused task."""
         now = await self._store.now()
-
-        def freed(task: Task) -> Settlement:
-            if not task.hold & Hold.TASK_PAUSED:
-                raise IllegalMove("task", task.id, task.shown_state, "resume", TASK.possible(task.state))
-            return self._parked(task, "resume", now, task.hold & ~Hold.TASK_PAUSED, actor, None)
-
-        return await self._operate(task_id, "resume", freed)
-
-    @staticmethod
-    def _parked(task: Task, move: str, now: int, hold: int, actor: str, reason: str | None) -> Park:
-        return Park(
-            move,
-            task.state,
-            task.attempt,
-            task.failures,
-            task.takeovers,
-            hold=hold,
-            delay=None if task.wake_at is None else max(task.wake_at - now, 0) or None,
-            checkpoint=task.checkpoint,
-            error=task.error,
-            actor=actor,
-            data=None if reason is None else encode({"reason": reason}),
-        )
+        return await self._operate(task_id, "resume", lambda task: resumed(task, now, actor))
 
     async def _operate(
         self,
@@ -320,16 +282,6 @@ class Queue:
         if not isinstance(payload, dict):
             raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
         return self._value_store.pack(payload, root_id, "payload", limit)
-
-
-def _refuse_of_run(task: Task) -> None:
-    if task.run_id is not None and task.kind != ADVANCE:
-        raise Refused(f"Task {task.id} belongs to run {task.run_id}; retry it there: `treadle runs retry {task.run_id}`.")
-
-
-def policy_of(task: Task) -> RetryPolicy:
-    """The task's own retry policy, or none."""
-    return _policy(task.policy) if task.policy else NO_RETRY
 
 
 def _limit(spec: TaskSpec) -> int | None:

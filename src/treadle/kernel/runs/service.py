@@ -21,7 +21,7 @@ from treadle.evaluator import (
 )
 from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.functions.steps import is_function
-from treadle.kernel.queue.decide import failure
+from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.decide import once, rows_of
@@ -281,7 +281,7 @@ class Runs:
         """End the run and all its live tasks now; its steps keep their states. Canceling twice is a no-op."""
         if (functions := await self._functions_for(run_id)) is not None:
             return await functions.cancel(run_id, actor=actor, reason=reason)
-        error = encode({"code": "canceled", "message": reason or f"Canceled by {actor}."})
+        error = canceled_error(actor, reason)
         running = TaskFilter(states=(TaskState.RUNNING,), run_id=(await self.get_run(run_id)).id)
         held = [task.id for task in await self._store.list_tasks(running, _LOOKED_AT)]
         run = await self._operate(
