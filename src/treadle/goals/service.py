@@ -30,6 +30,7 @@ from treadle.goals.records import LEVELS, ObjectiveNotFound, ObjectiveType, Stat
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.ports import RecordStore
 from treadle.kernel.store.records import PutItems
 from treadle.kernel.store.units import Answer, Row, Unit, Verdict
@@ -42,7 +43,6 @@ from treadle.model.values import Json, encode
 BODY_LIMIT = 64 * 1024
 """Maximum size of an objective in bytes: it is read and written often, and copied into every context snapshot."""
 
-_PAGE_LIMIT = 1000
 _REVIEWER = "reviewer:"
 _replace = dataclasses.replace
 
@@ -138,14 +138,14 @@ class Objectives:
         self, *, statuses: Sequence[str] = (), before_id: str | None = None, limit: int = 50
     ) -> builtins.list[Objective]:
         """Return a page of objectives, newest first; the id of the last one is the `before_id` of the next page."""
-        _check_limit(limit)
+        check_limit(limit)
         states = tuple(_one_of(each, tuple(Status), "status") for each in statuses)
         before = None if before_id is None else parse_id(before_id, "cursor")
         return [seen.objective for seen in await self._artifacts.list_objectives(states, before, limit)]
 
     async def board(self, limit: int = 20) -> dict[str, tuple[int, builtins.list[Objective]]]:
         """Return for each status the number of objectives and the newest of them, most important first."""
-        _check_limit(limit)
+        check_limit(limit)
         counts = await self._store.count_records(self._namespace, OBJECTIVE.entity)
         board = {}
         for status in Status:
@@ -358,11 +358,6 @@ def _text(value: object, what: str, limit: int) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > limit:
         raise InvalidInput(f"A {what} is text of 1 to {limit} characters, not {value!r}."[:300])
     return value
-
-
-def _check_limit(limit: int) -> None:
-    if not 0 < limit <= _PAGE_LIMIT:
-        raise InvalidInput(f"limit must be from 1 to {_PAGE_LIMIT}, not {limit}.")
 
 
 def _level(value: object, what: str) -> int:

@@ -9,15 +9,16 @@ An effect that was interrupted is resolved when its task runs again (`kernel.eff
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from treadle.kernel.approvals.records import ENTITY as APPROVAL
 from treadle.kernel.approvals.records import PENDING
 from treadle.kernel.approvals.service import Approvals
+from treadle.kernel.store.pages import every_record, every_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter, Woken
 from treadle.kernel.store.records import RecordFilter
@@ -27,8 +28,10 @@ from treadle.model.records import Record
 from treadle.model.states import TaskState
 from treadle.model.tasks import Server, Task
 
+T = TypeVar("T")
+
 _PAGE = 1000
-_LOOKED_AT = 20_000
+_READ_LIMIT = 20_000
 """Limit on the approvals, and on the running tasks, that one recovery reads; the rest is handled when due."""
 _ONE_BY_ONE = 1000
 _ROUNDS = 10
@@ -209,17 +212,18 @@ class Recovery:
         ]
 
     async def _pending(self) -> list[Record]:
-        found: list[Record] = []
         which = RecordFilter(APPROVAL, namespace=self._namespace, states=(PENDING,))
-        while len(found) < _LOOKED_AT and (page := await self._store.list_records(which, _PAGE)):
-            found += page
-            which = replace(which, before_id=page[-1].id)
-        return found
+        return await _first(every_record(self._store, which))
 
     async def _tasks(self, states: tuple[str, ...]) -> list[Task]:
-        found: list[Task] = []
-        which = TaskFilter(states=states)
-        while len(found) < _LOOKED_AT and (page := await self._store.list_tasks(which, _PAGE)):
-            found += page
-            which = replace(which, before_id=page[-1].id)
-        return found
+        return await _first(every_task(self._store, TaskFilter(states=states)))
+
+
+async def _first(found: AsyncIterator[T]) -> list[T]:
+    """The first entries, up to the limit of one recovery."""
+    kept: list[T] = []
+    async for each in found:
+        kept.append(each)
+        if len(kept) == _READ_LIMIT:
+            break
+    return kept

@@ -27,9 +27,9 @@ from treadle.api.runs import (
 )
 from treadle.api.tasks import WAIT_LIMIT, Task, TaskPage
 from treadle.kernel.functions.steps import is_function
-from treadle.kernel.reads.service import PAGE_LIMIT
 from treadle.kernel.runs.flows import find_workflow
 from treadle.kernel.runs.preflight import check_inputs
+from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.value_store import UnreadableValue, ValueLost
 from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST
@@ -182,8 +182,7 @@ class Runs(RunGroup, RunsApi):
         return RunLinePage(run.id, lines, earlier, lines[-1].number if lines else after or 0)
 
     async def tasks(self, run_id: str, *, limit: int = 100) -> TaskPage:
-        if not 0 < limit <= PAGE_LIMIT:
-            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        check_limit(limit)
         run = await self.find_run(run_id)
         found = await self.engine.run_reads.list_live_tasks(run.id, limit)
         return TaskPage([task_record(Task, task) for task in found], None)

@@ -17,13 +17,13 @@ from treadle.api.store import (
 )
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.store.health import findings
+from treadle.kernel.store.pages import PAGE_LIMIT, check_limit
 from treadle.kernel.store.retention import START, PruneReport
 from treadle.kernel.store.verify import verify_page
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import parse_id
 from treadle.service.group import Group
 
-PAGE_LIMIT = 1000
 _JOBS = "external"
 """Prefix of cursors for the second part of a verification: records of external jobs, after all histories."""
 
@@ -60,8 +60,7 @@ class Store(Group, StoreApi):
         )
 
     async def verify(self, *, after: str | None = None, limit: int = PAGE_LIMIT) -> VerifyPage:
-        if not 0 < limit <= PAGE_LIMIT:
-            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        check_limit(limit)
         half, _, at = (after or "").rpartition(":")
         at_id = parse_id(at, "cursor") if at else None
         if half == _JOBS:

@@ -16,8 +16,8 @@ from treadle.kernel.access.credentials import RecentRecords, find_shown, new_cre
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.pages import every_record, find_by_name_or_id
 from treadle.kernel.store.ports import RecordStore
-from treadle.kernel.store.record_reads import every_record, find_by_name_or_id
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.access import Access, Scope, Token, check_token_name, parse_scopes

@@ -9,8 +9,8 @@ import msgspec
 from treadle.kernel.approvals.decide import why_ended, why_waiting
 from treadle.kernel.approvals.records import ENTITY, PENDING, ShownApproval
 from treadle.kernel.queue.why import Reason
+from treadle.kernel.store.pages import PAGE_LIMIT, check_limit, every_record
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.record_reads import every_record
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.approvals import Approval
@@ -21,7 +21,6 @@ from treadle.model.states import APPROVAL as MACHINE
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 
-PAGE_LIMIT = 1000
 Page = list[ShownApproval]
 
 
@@ -45,8 +44,7 @@ class ApprovalReads:
         """Return a page of approvals, newest first, by default the pending ones; `states=()` means all."""
         if unknown := [state for state in states if state not in MACHINE.states]:
             raise InvalidInput(f"Unknown state {unknown[0]!r}; approvals are {', '.join(MACHINE.states)}.")
-        if not 0 < limit <= PAGE_LIMIT:
-            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        check_limit(limit)
         which = RecordFilter(
             ENTITY,
             namespace=self._namespace,

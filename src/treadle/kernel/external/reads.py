@@ -9,17 +9,16 @@ import msgspec
 from treadle.kernel.external.intents import intent_of
 from treadle.kernel.external.records import ENTITY, Job, ShownJob, read_job, show_job
 from treadle.kernel.queue.why import Reason
+from treadle.kernel.store.pages import check_limit, every_record
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.record_reads import every_record
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.clock import as_text
-from treadle.model.errors import ExternalJobNotFound, InvalidInput
+from treadle.model.errors import ExternalJobNotFound
 from treadle.model.external import RING, ExternalEvent
 from treadle.model.ids import parse_id
 from treadle.model.runs import Run
 from treadle.model.tasks import Task
 
-PAGE_LIMIT = 1000
 Jobs = list[ShownJob]
 
 
@@ -34,8 +33,7 @@ class ExternalJobReads:
         self, *, live: bool | None = True, run_id: str | None = None, before_id: str | None = None, limit: int = 50
     ) -> Jobs:
         """Return a page of jobs, newest first; by default the live ones, with `live=None` all."""
-        if not 0 < limit <= PAGE_LIMIT:
-            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        check_limit(limit)
         which = RecordFilter(
             ENTITY,
             namespace=self._namespace,

@@ -7,11 +7,11 @@ import msgspec
 from treadle.api.external_jobs import ExternalJobsRebuilt
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.kernel.store.value_store import UnreadableValue
-from treadle.model.errors import InvalidInput
 from treadle.model.external import RING, ExternalEvent, ExternalProductionRecord, UnexpectedSpecialistResultError, project
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
@@ -19,7 +19,6 @@ from treadle.model.records import Record
 from treadle.model.states import EXTERNAL, TaskState
 from treadle.model.values import decode
 
-PAGE_LIMIT = 1000
 _PAGE = 500
 _LATE_FOR = 60_000
 """Milliseconds by which a task may be due later than its record: it was paused, or a commit was slow."""
@@ -71,8 +70,7 @@ class ExternalUpkeep:
 
     async def rebuild_page(self, before_id: str | None = None, limit: int = _PAGE) -> ExternalJobsRebuilt:
         """Rebuild up to `limit` records, newest first, older than `before_id`."""
-        if not 0 < limit <= PAGE_LIMIT:
-            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        check_limit(limit)
         before_id = None if before_id is None else parse_id(before_id, "cursor")
         page = await self._store.list_records(RecordFilter(EXTERNAL.entity, self._namespace, before_id=before_id), limit)
         changed = sum([await self._rebuild(stored) for stored in page])

@@ -22,12 +22,13 @@ from treadle.kernel.external.decide import (
     unregistered_text,
 )
 from treadle.kernel.external.intents import INTENT, callback_token, intent_of, is_signed, new_intent
-from treadle.kernel.external.reads import PAGE_LIMIT, ExternalJobReads
+from treadle.kernel.external.reads import ExternalJobReads
 from treadle.kernel.external.records import Job, ShownJob, cancel_job, change_job, new_job, new_productions, show_job
 from treadle.kernel.queue.decide import HandOff, Polled, ProducedEnd, failure, settlement
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.pages import PAGE_LIMIT
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Answer, Finish, Keep, Park, Row, Seen, Unit, Verdict

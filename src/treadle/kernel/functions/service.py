@@ -18,6 +18,7 @@ from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.pages import all_steps
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import PutMessage
@@ -325,11 +326,7 @@ class Functions:
 
     async def recorded(self, run_id: str) -> list[Recorded]:
         """All recorded steps of the run in program order; large values are references."""
-        rows: list[Recorded] = []
-        after: str | None = None
-        while page := await self._store.list_steps(run_id, after, _PAGE):
-            rows += [read_step(step, self._value_store) for step in page]
-            after = page[-1].id
+        rows = [read_step(step, self._value_store) for step in await all_steps(self._store, run_id)]
         return sorted(rows, key=lambda each: (place_key(each.place) if each.place else (), each.redo))
 
     async def version_of(self, run: Run) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from treadle.kernel.queue.service import PATIENCE, Queue
 from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetter, DeadLetterFilter, DeadLetterGroup
 from treadle.kernel.store.units import Amend, PutBlob, Revive, Settlement, Unit, Verdict
@@ -25,7 +26,6 @@ from treadle.model.values import Json
 BATCH = 500
 """Limit on the dead letters of one commit."""
 
-PAGE_LIMIT = 1000
 _BATCH_SIZE = 8 * 1024 * 1024
 
 Progress = Callable[[int, int], None]
@@ -101,12 +101,12 @@ class DeadLetters:
 
     async def list_dead_letters(self, which: DeadLetterFilter, limit: int = 50) -> list[Task]:
         """A page of dead letters, latest failure first; the last one's seq minus one is the `until_seq` of the next page."""
-        _check_limit(limit)
+        check_limit(limit)
         return await self._store.list_dead_letters(which, limit)
 
     async def list_groups(self, which: DeadLetterFilter, limit: int = 50) -> list[DeadLetterGroup]:
         """Dead letters grouped by fingerprint, largest group first."""
-        _check_limit(limit)
+        check_limit(limit)
         return await self._store.group_dead_letters(which, limit)
 
     async def list_last(self, groups: Sequence[DeadLetterGroup]) -> list[Task]:
@@ -208,8 +208,7 @@ class DeadLetters:
     async def _some(
         self, walk: Walk, decide: Callable[[DeadLetter], tuple[Settlement, tuple[PutBlob, ...]] | None], limit: int
     ) -> tuple[Bulk, Walk | None]:
-        if not 0 < limit <= BATCH:
-            raise InvalidInput(f"limit must be from 1 to {BATCH}, not {limit}.")
+        check_limit(limit, BATCH)
         found = await self._store.walk_dead_letters(walk.todo, limit)
         decided = [(dead_letter, decide(dead_letter)) for dead_letter in found]
         units = [Unit(dead_letter.seen, what[0], rows=what[1]) for dead_letter, what in decided if what is not None]
@@ -229,8 +228,3 @@ async def _whole(walk: Walk, some: Callable[[Walk], Awaitable[tuple[Bulk, Walk |
         if part.matched:
             progress(total.matched, walk.matched)
     return total
-
-
-def _check_limit(limit: int) -> None:
-    if not 0 < limit <= PAGE_LIMIT:
-        raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.kernel.reads.events import GIVE_UP_FOR
+from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.ports import LogStore
 from treadle.kernel.store.queries import Event
 from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Move
 
-PAGE_LIMIT = 1000
 SCAN_LIMIT = 10_000
 """Limit on the moves that one page scans."""
 
@@ -97,5 +97,4 @@ async def last_page(store: LogStore, namespace: str, which: EventFilter, limit: 
 def _check(after_seq: int, limit: int) -> None:
     if not 0 <= after_seq <= LAST_SEQ:
         raise InvalidInput(f"after_seq is the seq of an event, zero or more, not {after_seq}.")
-    if not 0 < limit <= PAGE_LIMIT:
-        raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+    check_limit(limit)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from treadle.kernel.queue.why import Around, Reason, serves, shown_server_state, why
 from treadle.kernel.reads.demand import Scaling, check_bounds, load_of, scaling
 from treadle.kernel.reads.event_pages import EventFilter, EventPage, last_page, page_after
+from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import LaneDepth, TaskFilter
 from treadle.model.clock import Duration, milliseconds
@@ -18,7 +19,6 @@ from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, check_
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, Hold, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task
 
-PAGE_LIMIT = 1000
 _HOLDERS_SHOWN = 5
 _MOVES_LOOKED_AT, _ENDS_LOOKED_AT = 1000, 200
 """Limits on the last moves of the log, and on the finished tasks among them, used to measure service times."""
@@ -110,8 +110,7 @@ class Reads:
         """A page of tasks, newest first; the last one's id is the `before_id` of the next page."""
         if unknown := [state for state in states if state not in _SHOWN]:
             raise InvalidInput(f"Unknown state {unknown[0]!r}; states are {', '.join(sorted(_SHOWN))}.")
-        if not 0 < limit <= PAGE_LIMIT:
-            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        check_limit(limit)
         which = TaskFilter(
             states=tuple(states),
             namespace=self._namespace,

@@ -8,7 +8,6 @@ they expire and other workers take over. `held_work` has the operations on its c
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -24,6 +23,7 @@ from treadle.kernel.remote_workers.decide import check_list, check_names, claim_
 from treadle.kernel.remote_workers.held_work import HeldWork
 from treadle.kernel.remote_workers.presence import Presence
 from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.pages import every_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Renewal, TaskFilter
 from treadle.kernel.store.units import Finish, Park, Verdict
@@ -290,9 +290,5 @@ class RemoteWorkers(HeldWork):
             self._waiters.dismiss(worker_id, WorkerNotFound(worker_id))
 
     async def _list_held(self, worker_id: str) -> list[Task]:
-        held: list[Task] = []
         which = TaskFilter(states=(TaskState.RUNNING,), namespace=self._namespace, kind=HANDLER)
-        while page := await self._store.list_tasks(which, _PAGE):
-            held += [task for task in page if task.owner_id == worker_id]
-            which = replace(which, before_id=page[-1].id)
-        return held
+        return [task async for task in every_task(self._store, which) if task.owner_id == worker_id]

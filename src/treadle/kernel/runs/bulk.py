@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.kernel.reads.service import PAGE_LIMIT
 from treadle.kernel.runs.reads import RunReads
 from treadle.kernel.runs.service import Runs
+from treadle.kernel.store.pages import check_limit
 from treadle.model.errors import IllegalMove, InvalidInput, NotFound, Refused, TreadleError
 from treadle.model.states import RUN, RunState
 
@@ -51,8 +51,7 @@ class BulkRuns:
         """
         if action not in ACTIONS:
             raise InvalidInput(f"Unknown action {action!r}; there are {', '.join(ACTIONS)}.")
-        if not 0 < limit <= PAGE_LIMIT:
-            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        check_limit(limit)
         self._reads.runs_like(states=states)
         possible = [state.value for state in RunState if (RUN.target(state, action) or "") not in ("", state)]
         chosen = [state for state in possible if not states or state in states]

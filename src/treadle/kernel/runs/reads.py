@@ -10,8 +10,8 @@ from treadle.evaluator import StepRow
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.functions.steps import ASK, CALL, SIGNAL, VOID, WAIT, is_function, read_step
 from treadle.kernel.queue.why import Around, Reason, serves, shown_server_state, why
-from treadle.kernel.reads.service import PAGE_LIMIT
 from treadle.kernel.runs.step_codec import show_step
+from treadle.kernel.store.pages import all_steps, check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.value_store import ValueStore
@@ -19,7 +19,7 @@ from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound
 from treadle.model.ids import parse_id
 from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE
-from treadle.model.runs import Run, Step
+from treadle.model.runs import Run
 from treadle.model.states import LIVE_TASK_STATES, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task
 from treadle.model.trees import depth_first
@@ -83,8 +83,7 @@ class RunReads:
         **more: Any,
     ) -> list[Run]:
         """A page of runs, newest first; the last one's id is the `before_id` of the next page. More filters: see `runs_like`."""
-        if not 0 < limit <= PAGE_LIMIT:
-            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        check_limit(limit)
         which = self.runs_like(states=states, workflow=workflow, flow_ids=flow_ids, before_id=before_id, **more)
         return await self._store.list_runs(which, limit)
 
@@ -182,8 +181,7 @@ class RunReads:
         self, run_id: str, limit: int, before: int | None = None, after: int | None = None
     ) -> list[tuple[int, LogLine]]:
         """Numbered log lines of the run in order of writing: those after a number, or the last ones before one."""
-        if not 0 < limit <= PAGE_LIMIT:
-            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        check_limit(limit)
         return await self._store.page_run_lines((await self.get_run(run_id)).id, limit, before, after)
 
     async def list_awaited_signals(self, run_id: str) -> list[str]:
@@ -191,7 +189,7 @@ class RunReads:
         run = await self.get_run(run_id)
         if run.finished or not is_function(run.flow_id):
             return []
-        waiting = [step for step in await self._all_steps(run.id) if step.kind == WAIT]
+        waiting = [step for step in await all_steps(self._store, run.id) if step.kind == WAIT]
         return list(dict.fromkeys(step.name for step in waiting if step.state in (StepState.RUNNING, StepState.PENDING)))
 
     async def why(self, run_id: str) -> Reason:
@@ -209,7 +207,9 @@ class RunReads:
 
     async def _why_suspended(self, own: Task) -> Reason | None:
         """The reason why the function of this task is suspended; None if no recorded step is waiting."""
-        steps = [step for step in await self._all_steps(own.run_id or "") if step.state in (StepState.RUNNING, StepState.PENDING)]
+        steps = [
+            step for step in await all_steps(self._store, own.run_id or "") if step.state in (StepState.RUNNING, StepState.PENDING)
+        ]
         waiting = sorted((read_step(step, self._value_store) for step in steps if step.kind != VOID), key=lambda each: each.ordinal)
         if not waiting:
             return None
@@ -221,14 +221,6 @@ class RunReads:
         live = any(shown_server_state(server, now) == "running" and serves(server, own) for server in servers)
         unserved = None if live else f"no live worker serves {own.name} in list {own.task_list}"
         return why_suspended(waiting, reasons, unserved)
-
-    async def _all_steps(self, run_id: str) -> list[Step]:
-        found: list[Step] = []
-        after: str | None = None
-        while page := await self._store.list_steps(run_id, after, 1000):
-            found += page
-            after = page[-1].id
-        return found
 
     async def _around(self, tasks: Sequence[Task]) -> dict[str, Around]:
         """Reasons of the tasks that await an approval or external job, by task."""

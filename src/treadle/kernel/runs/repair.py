@@ -6,14 +6,13 @@ will process it. Repair covers outside changes to a store, and the unforeseen.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from treadle.evaluator import Event, Expand, Finished, Resend, RunRef, StepRow, open_ends
 from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.decide import errored
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.pages import all_steps, every_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.value_store import ValueStore
@@ -22,7 +21,6 @@ from treadle.model.runs import Run
 from treadle.model.states import LIVE_TASK_STATES, RunState, TaskState
 from treadle.model.tasks import Task
 
-_PAGE = 1000
 _LIVE = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
 
 
@@ -57,7 +55,7 @@ class Repairs:
 
     async def _missing(self, run: Run) -> dict[str, Event]:
         """The events that would let the run continue, by row."""
-        live = await self._live_tasks(run.id)
+        live = [task async for task in every_task(self._store, TaskFilter(states=_LIVE, run_id=run.id))]
         if any(task.kind == ADVANCE for task in live):
             return {}  # an advance is pending
         program = await self._flows.program(run.flow_id)
@@ -78,17 +76,4 @@ class Repairs:
 
     async def all_steps(self, run_id: str) -> list[StepRow]:
         """All rows of the run."""
-        rows: list[StepRow] = []
-        after: str | None = None
-        while page := await self._store.list_steps(run_id, after, _PAGE):
-            rows += [load_step(step, self._value_store) for step in page]
-            after = page[-1].id
-        return rows
-
-    async def _live_tasks(self, run_id: str) -> list[Task]:
-        tasks: list[Task] = []
-        which = TaskFilter(states=_LIVE, run_id=run_id)
-        while page := await self._store.list_tasks(which, _PAGE):
-            tasks += page
-            which = replace(which, before_id=page[-1].id)
-        return tasks
+        return [load_step(step, self._value_store) for step in await all_steps(self._store, run_id)]

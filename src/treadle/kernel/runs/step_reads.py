@@ -11,10 +11,10 @@ from treadle.evaluator import RunRef, StepRow
 from treadle.evaluator.waits import task_id_of
 from treadle.kernel.functions.reads import FunctionStepRow
 from treadle.kernel.functions.steps import SIGNAL, VOID, is_function
-from treadle.kernel.reads.service import PAGE_LIMIT
 from treadle.kernel.runs.reads import RunReads, ShownStep, in_order
 from treadle.kernel.runs.step_codec import show_step, statement_of
 from treadle.kernel.runs.timeline import Span, needs_moves, spans
+from treadle.kernel.store.pages import PAGE_LIMIT, check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import ValueStore
 from treadle.lang.program import Block, Program
@@ -87,8 +87,7 @@ class StepReads:
         `below` selects the children of a step, or of the run itself (the top level). A page in program order costs as much as
         the run has steps; one in storage order costs only itself and may be shorter than `limit` before the end.
         """
-        if not 0 < limit <= PAGE_LIMIT:
-            raise InvalidInput(f"limit must be from 1 to {PAGE_LIMIT}, not {limit}.")
+        check_limit(limit)
         known = tuple(state.value for state in StepState)
         if unknown := [state for state in states if state not in known]:
             raise InvalidInput(f"Unknown state {unknown[0]!r}; states of steps are {', '.join(known)}.")

@@ -16,14 +16,14 @@ import msgspec
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.pages import check_limit, every_record, find_by_name_or_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Rules
-from treadle.kernel.store.record_reads import every_record, find_by_name_or_id
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Finish, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import UnreadableValue
 from treadle.kernel.triggers.target import Prepared, Starters
-from treadle.model.errors import IllegalMove, InvalidInput, Refused, ScheduleNotFound, StoreError, WatcherNotFound
+from treadle.model.errors import IllegalMove, Refused, ScheduleNotFound, StoreError, WatcherNotFound
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
@@ -125,8 +125,7 @@ class Triggers(ABC, Generic[B]):
 
     async def _page(self, ended: bool, limit: int, before_id: str | None) -> list[Record]:
         """Return a page of records, newest first: the live ones, with `ended` also those that have ended."""
-        if not 0 < limit <= _PAGE:
-            raise InvalidInput(f"limit must be from 1 to {_PAGE}, not {limit}.")
+        check_limit(limit)
         before_id = None if before_id is None else parse_id(before_id, "cursor")
         which = RecordFilter(self.machine.entity, self._namespace, live=None if ended else True, before_id=before_id)
         return await self._store.list_records(which, limit)

@@ -12,11 +12,12 @@ from typing import Any, Unpack
 import msgspec
 
 from treadle.api.options import SourceOptions, WatcherOptions
+from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.records import ChangeRecord
 from treadle.kernel.store.units import Unit
 from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Triggers, read_body, replacing
 from treadle.kernel.watchers.options import check_options, edit_body, make_body
-from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, WatcherExists, WatcherNotFound
+from treadle.model.errors import IllegalMove, InvalidWatcher, WatcherExists, WatcherNotFound
 from treadle.model.names import WATCHER, Lane, check_name
 from treadle.model.records import Record
 from treadle.model.schedules import GRACE_FOR
@@ -126,8 +127,7 @@ class Watchers(Triggers[WatcherBody]):
 
     async def list_seen(self, name: str, *, after: str | None = None, limit: int = 100) -> list[tuple[str, Item]]:
         """Return a page of seen items, in order of name."""
-        if not 0 < limit <= _PAGE:
-            raise InvalidInput(f"limit must be from 1 to {_PAGE}, not {limit}.")
+        check_limit(limit)
         if after is not None:
             encode(after, "cursor")  # refuses text that the stores cannot compare
         record = await self._get_record(name)

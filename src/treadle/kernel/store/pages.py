@@ -1,0 +1,62 @@
+"""Common reads: the limit of a page, all pages of a filter, and the record of a name or id."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from treadle.kernel.store.ports import RecordStore, RunStore, TaskStore
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.records import RecordFilter
+from treadle.model.errors import InvalidInput
+from treadle.model.ids import parse_id
+from treadle.model.records import Record
+from treadle.model.runs import Step
+from treadle.model.tasks import Task
+
+PAGE_LIMIT = 1000
+"""Limit on the entries of one page."""
+
+
+def check_limit(limit: int, most: int = PAGE_LIMIT) -> int:
+    """Return the limit of a page, or raise `InvalidInput`."""
+    if not 0 < limit <= most:
+        raise InvalidInput(f"limit must be from 1 to {most}, not {limit}.")
+    return limit
+
+
+async def every_task(store: TaskStore, which: TaskFilter) -> AsyncIterator[Task]:
+    """Yield all tasks that match, newest first, page by page."""
+    while page := await store.list_tasks(which, PAGE_LIMIT):
+        for task in page:
+            yield task
+        which = replace(which, before_id=page[-1].id)
+
+
+async def all_steps(store: RunStore, run_id: str) -> list[Step]:
+    """All steps of a run, in storage order."""
+    found: list[Step] = []
+    while page := await store.list_steps(run_id, found[-1].id if found else None, PAGE_LIMIT):
+        found += page
+    return found
+
+
+async def every_record(store: RecordStore, which: RecordFilter, page_size: int = PAGE_LIMIT) -> AsyncIterator[Record]:
+    """Yield all records that match, newest first, page by page."""
+    while page := await store.list_records(which, page_size):
+        for record in page:
+            yield record
+        which = replace(which, before_id=page[-1].id)
+
+
+async def find_by_name_or_id(store: RecordStore, namespace: str, entity: str, name_or_id: str) -> Record | None:
+    """Return the live record of that name, or the record of that id, if the namespace has one."""
+    if not name_or_id.isprintable():  # the stores reject some of these
+        return None
+    record = await store.find_record_named(namespace, entity, name_or_id)
+    if record is None:
+        try:
+            record = await store.find_record(parse_id(name_or_id))
+        except InvalidInput:
+            return None
+    return None if record is None or (record.namespace, record.entity) != (namespace, entity) else record
