@@ -140,7 +140,7 @@ class Approvals(ApprovalReads):
         rows = self._rows.change(record, voted, move, actor, data)
         if move == "vote":
             return Unit(rows=rows)
-        seen = Seen(task.id, task.version, task.claim_version)
+        seen = Seen.of(task)
         if move == APPROVE:
             return Unit(seen, approved(task, decision_of(record.id, voted, now), actor), rows=rows)
         ending = denied(actor, reason)

@@ -239,7 +239,7 @@ class ExternalJobs(ExternalJobReads):
             task = await self._called_back(callback_token)
             job = await self._job_of(task)
             decided = called_back(task, outcome)
-            seen = Seen(task.id, task.version, task.claim_version)
+            seen = Seen.of(task)
             assert self._settle is not None
             answer = await self._settle(task, seen, msgspec.structs.replace(decided, actor=actor))
             if answer.verdict is not Verdict.DONE:
@@ -289,7 +289,7 @@ class ExternalJobs(ExternalJobReads):
                 raise ExternalAlreadyResolved(job.record.render_job_id, "gone" if task is None else task.state)
             if task.owner_id is not None:
                 raise Refused(f"Task {task.id} is being polled right now.")
-            unit = Unit(Seen(task.id, task.version, task.claim_version), poll_now(task, actor))
+            unit = Unit(Seen.of(task), poll_now(task, actor))
             await self._committer.commit(unit, PATIENCE)
             return await self.show(job.stored.id)
 
@@ -307,7 +307,7 @@ class ExternalJobs(ExternalJobReads):
         handed = settlement(task, awaiting, NO_RETRY)
         assert isinstance(handed, HandOff)
         park, rows = await self._dispatch(task, handed, awaiting)
-        unit = Unit(Seen(task.id, task.version, task.claim_version), msgspec.structs.replace(park, actor="operator"), rows=rows)
+        unit = Unit(Seen.of(task), msgspec.structs.replace(park, actor="operator"), rows=rows)
         if (await self._committer.submit(unit, PATIENCE)).verdict is not Verdict.DONE:
             raise Refused(f"Task {task_id} changed concurrently; check it and try again.")
         return await self.show(task.id)
@@ -326,7 +326,7 @@ class ExternalJobs(ExternalJobReads):
             if not is_offered(task, servers, now):
                 assert self._settle is not None
                 problem = Problem(UNREGISTERED, unregistered_text(task.name, task.scope))
-                seen = Seen(task.id, task.version, task.claim_version)
+                seen = Seen.of(task)
                 answer = await self._settle(task, seen, msgspec.structs.replace(failure(problem), actor="engine"))
                 count += answer.verdict is Verdict.DONE
         return count

@@ -148,9 +148,7 @@ class FunctionRuns:
         if again:
             rows.append(PutSteps(run.id, voided(again, run.id, self._value_store), 0))
         rows.append(MoveRun(run.id, "retry", run.state, RunState.RUNNING, actor=actor))
-        unit = Unit(
-            Seen(task.id, task.version, task.claim_version), Revive("requeue", actor), run=RunGuard(run.id, None), rows=tuple(rows)
-        )
+        unit = Unit(Seen.of(task), Revive("requeue", actor), run=RunGuard(run.id, None), rows=tuple(rows))
         reach("operate.before_commit")
         answer = await self._committer.submit(unit, self._patience)
         reach("operate.after_commit")
@@ -228,7 +226,7 @@ class FunctionRuns:
             ends = Finish("cancel", TaskState.CANCELED, error=error, error_code="adopted", actor=actor)
             new = own_task(run, version, derived_id(task.id, f"adopt/{task.claim_version}/{version}"), REPLAYED)
             rows: tuple[Row, ...] = (HoldRun(run.id, True),) if run.state == RunState.PAUSED else ()
-            unit = Unit(Seen(task.id, task.version, task.claim_version), ends, (new,), run=RunGuard(run.id, run.version), rows=rows)
+            unit = Unit(Seen.of(task), ends, (new,), run=RunGuard(run.id, run.version), rows=rows)
             await self._committer.commit(unit, self._patience)
             return await self._functions.get(run.id)
 

@@ -64,7 +64,7 @@ class Locks:
                 raise Stale  # released between the commit and this read
             if not self._free(found, await self._store.now()):
                 return None
-            if (taken := await self._move(key, _seen(found), _kept(found, hold_for))) is None:
+            if (taken := await self._move(key, Seen.of(found), _kept(found, hold_for))) is None:
                 raise Stale
             return taken
 
@@ -76,7 +76,7 @@ class Locks:
     async def extend(self, lock: Lock, duration_ms: int) -> Lock | None:
         """Extend the lock to the duration from now; None if no longer held."""
         found = await self._store.find_task(lock.seen.task_id)
-        if found is None or found.finished or _seen(found) != lock.seen or self._free(found, await self._store.now()):
+        if found is None or found.finished or Seen.of(found) != lock.seen or self._free(found, await self._store.now()):
             return None
         return await self._move(lock.key, lock.seen, _kept(found, milliseconds(duration_ms / 1000, "duration", positive=True)))
 
@@ -100,7 +100,7 @@ class Locks:
         which = TaskFilter(states=(TaskState.PENDING,), namespace=self._namespace, kind=LOCK)
         tasks = [task for task in await self._store.list_tasks(which, limit) if self._free(task, now - older_for)]
         old = [task for task in tasks if task.due_at <= now - older_for]
-        return sum([await self.release(Lock("", _seen(task))) for task in old])
+        return sum([await self.release(Lock("", Seen.of(task))) for task in old])
 
     @staticmethod
     def _free(task: Task, now: int) -> bool:
@@ -112,10 +112,6 @@ class Locks:
         if answer.verdict is not Verdict.DONE:
             return None
         return Lock(key, Seen(seen.task_id, seen.version + 1, seen.claim_version))
-
-
-def _seen(task: Task) -> Seen:
-    return Seen(task.id, task.version, task.claim_version)
 
 
 def _kept(task: Task, hold_for: int) -> Park:

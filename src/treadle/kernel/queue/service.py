@@ -214,7 +214,7 @@ class Queue:
                 return task
             if TASK.target(task.state, move) is None:
                 raise IllegalMove("task", task_id, task.shown_state, move, TASK.possible(task.state))
-            seen = Seen(task.id, task.version, task.claim_version)
+            seen = Seen.of(task)
             decided = decide(task)
             tasks: tuple[NewTask, ...] = ()
             more = rows()

@@ -465,7 +465,7 @@ class Runs:
                 raise Refused(f"The step waits for an approval; decide that first: `treadle why {task.id}` names it.")
             if task.state == TaskState.AWAITING_EXTERNAL:
                 raise Refused(f"The step waits for an external job; cancel that first: `treadle external cancel {task.id}`.")
-            answer = await self._advancer.settle(task, Seen(task.id, task.version, task.claim_version), finish)
+            answer = await self._advancer.settle(task, Seen.of(task), finish)
             if answer.verdict is not Verdict.DONE:
                 raise Stale
             return True

@@ -13,7 +13,7 @@ import msgspec
 
 from treadle.kernel.store.records import EntityRow
 from treadle.model.runs import Flow, Run, Step
-from treadle.model.tasks import Claim, NewTask
+from treadle.model.tasks import Claim, NewTask, Task
 
 # --- guards: the condition of a unit ---
 
@@ -25,6 +25,11 @@ class Seen:
     task_id: str
     version: int
     claim_version: int
+
+    @classmethod
+    def of(cls, task: Task) -> Seen:
+        """The guard of the task as it was read."""
+        return cls(task.id, task.version, task.claim_version)
 
 
 class RunGuard(msgspec.Struct, frozen=True, gc=False):

@@ -208,7 +208,7 @@ def replacing(task: Task | None, actor: str, reason: str) -> tuple[Seen | None, 
         return None, None
     error = encode({"code": "canceled", "message": reason})
     finish = Finish("cancel", TaskState.CANCELED, error=error, error_code="canceled", actor=actor)
-    return Seen(task.id, task.version, task.claim_version), finish
+    return Seen.of(task), finish
 
 
 async def forget(store: Store, task: Task) -> None:
