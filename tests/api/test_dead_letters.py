@@ -64,7 +64,7 @@ async def test_letters_are_changed_by_id(scene: Scene):
 async def test_what_makes_no_sense_or_fits_nothing_is_refused(scene: Scene):
     letters = scene.api.dead_letters
     for options in ({}, {"everything": True, "name": "fail"}, {"ids": ["x"], "everything": True}):
-        with pytest.raises(InvalidInput, match="Say which"):
+        with pytest.raises(InvalidInput, match="Give ids, a filter"):
             await letters.discard(**options)
     with pytest.raises(NothingMatches):
         await letters.retry(everything=True)

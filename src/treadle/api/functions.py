@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, Unpack
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc
+from treadle.api.options import FunctionOptions
 from treadle.api.runs import Run, RunId, RunStarted
 from treadle.model.access import Scope
-from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 
 
@@ -54,12 +54,7 @@ class FunctionsApi(Protocol):
         self,
         name: Annotated[str, Doc("The function's name", "order")],
         payload: Annotated[dict[str, Json] | None, Doc("Input of the function", {"id": 12})] = None,
-        *,
-        version: Annotated[int | None, Doc("The version; null: the newest known", 1)] = None,
-        idempotency_key: Annotated[str | None, Doc("A repeated start with this key returns the first run")] = None,
-        task_list: Annotated[str, Doc("The task list that workers select tasks from")] = DEFAULT_LIST,
-        priority: Annotated[int, Doc("Smaller numbers run first")] = 0,
-        trace_id: Annotated[str | None, Doc("Trace id, inherited unchanged by all work that follows from it")] = None,
+        **options: Unpack[FunctionOptions],
     ) -> RunStarted:
         """Start a durable function; when this returns, its run is durable."""
 

@@ -1,4 +1,4 @@
-"""Options of tasks, schedules and watchers, each defined once.
+"""Options of tasks, runs, schedules and watchers, each defined once.
 
 The engine, the queue, the HTTP contract, the client, the CLI, the dashboard and MCP take their options from these classes.
 `contract.option_fields` lists them. Durations are a `timedelta` or seconds in Python, and seconds on the wire.
@@ -41,6 +41,28 @@ class EnqueueOptions(TypedDict, total=False):
     deadline: Annotated[Duration | None, Doc("Fail the task instead of starting it after this many seconds", unit=SECONDS)]
     trace_id: Annotated[str | None, Doc("Trace id, inherited unchanged by all work that follows from the task")]
     scope: Annotated[str | None, Doc("Selects among specialists of the same name")]
+
+
+class StartOptions(TypedDict, total=False):
+    """Options of every new run."""
+
+    idempotency_key: Annotated[str | None, Doc("A repeated start with this key returns the first run")]
+    task_list: Annotated[str, Doc("The task list that workers select tasks from", default=DEFAULT_LIST)]
+    priority: Annotated[int, Doc("Smaller numbers run first", default=0)]
+    trace_id: Annotated[str | None, Doc("Trace id, inherited unchanged by all work that follows from the run")]
+
+
+class RunOptions(StartOptions, total=False):
+    """Options of a new run of a workflow."""
+
+    lenient: Annotated[bool, Doc("Skip the check of the inputs against the workflow's parameters", default=False)]
+    budget: Annotated[float | None, Doc("Maximum cost of model requests, in dollars", 1.5)]
+
+
+class FunctionOptions(StartOptions, total=False):
+    """Options of a new run of a durable function."""
+
+    version: Annotated[int | None, Doc("The version; null: the newest known", 1)]
 
 
 class TargetOptions(TypedDict, total=False):

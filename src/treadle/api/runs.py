@@ -10,10 +10,10 @@ from typing import Annotated, Literal, Protocol, TypedDict, Unpack
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc
 from treadle.api.flows import Sources
+from treadle.api.options import RunOptions
 from treadle.api.tasks import Line, MoveMade, TaskPage, Why
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
-from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 
 RunId = Annotated[str, Doc("The run's id", "01935b8e-7c3a-7000-8000-000000000000")]
@@ -248,17 +248,6 @@ class RunFilter(TypedDict, total=False):
     since: Annotated[datetime | None, Doc("Only runs created at or after this time")]
     until: Annotated[datetime | None, Doc("Only runs created before this time")]
     search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the beginning of an id")]
-
-
-class RunOptions(TypedDict, total=False):
-    """Options of a new run."""
-
-    lenient: Annotated[bool, Doc("Skip the check of the inputs against the workflow's parameters", default=False)]
-    idempotency_key: Annotated[str | None, Doc("A repeated start with this key returns the first run")]
-    task_list: Annotated[str, Doc("The task list that workers select tasks from", default=DEFAULT_LIST)]
-    priority: Annotated[int, Doc("Smaller numbers run first", default=0)]
-    trace_id: Annotated[str | None, Doc("Trace id, inherited unchanged by all work that follows from the run")]
-    budget: Annotated[float | None, Doc("Maximum cost of model requests, in dollars", 1.5)]
 
 
 class RunsApi(Protocol):

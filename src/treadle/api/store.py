@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc
@@ -43,10 +43,9 @@ class StoreFinding(ApiRecord):
     """One health check."""
 
     name: str
-    verdict: str
-    """`ok`, `warn` or `fail`."""
+    verdict: Literal["ok", "warn", "fail"]
     found: str
-    do: str
+    do: str = ""
     """The recommended action."""
 
 

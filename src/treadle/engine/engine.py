@@ -32,11 +32,10 @@ from treadle.workers.handlers import HandlerOptions, Registry, make_handler
 from treadle.workers.specialists import SpecialistOptions, register
 
 if TYPE_CHECKING:
-    from treadle.api.options import EnqueueOptions
+    from treadle.api.options import EnqueueOptions, FunctionOptions
     from treadle.engine.sync import BlockingEngine
     from treadle.goals.service import Objectives
     from treadle.goals.topology import Topology
-    from treadle.kernel.functions.service import FunctionOptions
     from treadle.kernel.reads.demand import Scaling
     from treadle.kernel.runs.flows import Source
     from treadle.kernel.runs.records import StartedRun
@@ -390,7 +389,12 @@ class Engine:
         return await run_result(self.kernel, parse_id(run if isinstance(run, str) else run.id, "run id"), timeout)
 
     async def start_function(
-        self, name: str, payload: Mapping[str, Json] | None = None, **options: Unpack[FunctionOptions]
+        self,
+        name: str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        actor: str | None = None,
+        **options: Unpack[FunctionOptions],
     ) -> StartedRun:
         """Start a durable function; the run is durable when this returns.
 
@@ -399,11 +403,16 @@ class Engine:
         """
         from treadle.kernel.runs.records import StartedRun
 
-        run_id, created = await self.functions.start(name, payload, **options)
+        run_id, created = await self.functions.start(name, payload, actor=actor, **options)
         return StartedRun(run_id, created)
 
     async def start_plan(
-        self, steps: Sequence[Mapping[str, Json]], inputs: Mapping[str, Json] | None = None, **options: Unpack[FunctionOptions]
+        self,
+        steps: Sequence[Mapping[str, Json]],
+        inputs: Mapping[str, Json] | None = None,
+        *,
+        actor: str | None = None,
+        **options: Unpack[FunctionOptions],
     ) -> StartedRun:
         """Check and start a plan: an ordered list of {name, handler, arguments, retry, approval, task_list}.
 
@@ -413,7 +422,7 @@ class Engine:
         from treadle.model.plans import read_plan
 
         read_plan(steps)
-        return await self.start_function(PLAN, {"steps": list(steps), "inputs": dict(inputs or {})}, **options)
+        return await self.start_function(PLAN, {"steps": list(steps), "inputs": dict(inputs or {})}, actor=actor, **options)
 
     async def signal(
         self,

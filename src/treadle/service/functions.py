@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from treadle.api.functions import Function, FunctionList, FunctionsApi, RunAdopted
+from typing import Unpack
+
+from treadle.api.functions import FunctionList, FunctionsApi, RunAdopted
+from treadle.api.options import FunctionOptions
 from treadle.api.runs import RunStarted
-from treadle.api.wire import record_of
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 from treadle.service.run_group import RunGroup
@@ -15,32 +17,16 @@ class Functions(RunGroup, FunctionsApi):
     """See `FunctionsApi`."""
 
     async def list(self) -> FunctionList:
-        found = await self.engine.functions.list_shown()
-        return FunctionList([record_of(Function, each) for each in found])
+        return FunctionList(await self.engine.functions.list_shown())
 
     async def start(
         self,
         name: str,
         payload: dict[str, Json] | None = None,
-        *,
-        version: int | None = None,
-        idempotency_key: str | None = None,
-        task_list: str = DEFAULT_LIST,
-        priority: int = 0,
-        trace_id: str | None = None,
+        **options: Unpack[FunctionOptions],
     ) -> RunStarted:
-        self.access.check_list(task_list)
-        started = await self.engine.start_function(
-            name,
-            payload,
-            version=version,
-            idempotency_key=idempotency_key,
-            task_list=task_list,
-            priority=priority,
-            trace_id=trace_id,
-            actor=self.actor,
-        )
-        return await self.started(started)
+        self.access.check_list(options.get("task_list", DEFAULT_LIST))
+        return await self.started(await self.engine.start_function(name, payload, actor=self.actor, **options))
 
     async def adopt(self, run_id: str, version: int) -> RunAdopted:
         run = await self.engine.kernel.run_services.function_runs.adopt(run_id, version, actor=self.actor)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Unpack
 
 from treadle.api.flows import SourceText
+from treadle.api.options import RunOptions
 from treadle.api.runs import (
     Run,
     RunAction,
@@ -15,7 +16,6 @@ from treadle.api.runs import (
     RunFilter,
     RunLinePage,
     RunMoves,
-    RunOptions,
     RunOutputs,
     RunPage,
     RunRefusal,

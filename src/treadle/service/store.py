@@ -10,7 +10,6 @@ from treadle.api.store import (
     StoreApi,
     StoreCallsTimed,
     StoreCallTimes,
-    StoreFinding,
     StoreHealth,
     StoreInfo,
     VerifyPage,
@@ -41,7 +40,7 @@ class Store(Group, StoreApi):
             described=described,
             finished=overview.finished,
             lanes=[record_of(LaneDepths, depth, depth.lane) for depth in overview.depths],
-            health=record_of(StoreHealth, health, findings=[record_of(StoreFinding, each) for each in findings(health)]),
+            health=record_of(StoreHealth, health, findings=list(findings(health))),
         )
 
     async def calls(self) -> StoreCallsTimed:

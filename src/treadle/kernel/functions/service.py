@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import Unpack
 
+from treadle.api.functions import Function
+from treadle.api.options import FunctionOptions
 from treadle.kernel.functions.decide import canceled_rows, end_with_task, new_run, task_message
 from treadle.kernel.functions.steps import Recorded, check_version, is_function, lane_name, parse_lane_name, place_key, read_step
 from treadle.kernel.queue.service import PATIENCE, check_priority
@@ -45,28 +47,6 @@ class KnownFunction:
     name: str
     version: int
     task_lists: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ShownFunction:
-    """A version of a function with its live servers and unfinished runs."""
-
-    name: str
-    version: int
-    servers: int
-    runs: int
-    task_lists: tuple[str, ...]
-
-
-class FunctionOptions(TypedDict, total=False):
-    """Options of a function's start."""
-
-    version: int | None
-    idempotency_key: str | None
-    task_list: str
-    priority: int
-    trace_id: str | None
-    actor: str | None
 
 
 class Functions:
@@ -115,6 +95,7 @@ class Functions:
         payload: Mapping[str, Json] | None = None,
         *,
         run_id: str | None = None,
+        actor: str | None = None,
         **options: Unpack[FunctionOptions],
     ) -> tuple[str, bool]:
         """Start a run; durable when this returns. Returns its id and whether it is new: an idempotency key returns its first
@@ -122,7 +103,7 @@ class Functions:
 
         The default version is the newest registered in this process, or else the newest known to the store.
         """
-        run, task, rows = await self.prepare(name, payload, run_id=run_id, **options)
+        run, task, rows = await self.prepare(name, payload, run_id=run_id, actor=actor, **options)
         reach("function.before_commit")
         answer = await self._committer.submit(Unit(tasks=(task,), rows=rows), self._patience)
         reach("function.after_commit")
@@ -186,7 +167,7 @@ class Functions:
         known = [KnownFunction(*parse_lane_name(name), tuple(sorted(lists))) for name, lists in found.items()]
         return sorted(known, key=lambda each: (each.name, each.version))
 
-    async def list_shown(self) -> list[ShownFunction]:
+    async def list_shown(self) -> list[Function]:
         """All known versions, by name, with their servers and runs."""
         now = await self._store.now()
         servers = [each for each in await self._store.list_servers() if shown_server_state(each, now) == "running"]
@@ -199,7 +180,7 @@ class Functions:
         for each in await self.list_known():
             full = lane_name(each.name, each.version)
             having = sum(full in server.handlers for server in servers)
-            shown.append(ShownFunction(each.name, each.version, having, runs.get(full, 0), each.task_lists))
+            shown.append(Function(each.name, each.version, having, runs.get(full, 0), list(each.task_lists)))
         return shown
 
     # signals

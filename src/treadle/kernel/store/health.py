@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
+from treadle.api.store import StoreFinding as Finding
 from treadle.kernel.store.queries import Health, TableHealth
 
 LATE_FOR = 5_000
@@ -17,16 +17,6 @@ MANY_DEAD = 50_000
 
 SAFE_SQLITE = (3, 51, 3)
 """From this version on the library has no bug that can damage a file in WAL mode."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at; `do` is what to do about it."""
-
-    name: str
-    verdict: Literal["ok", "warn", "fail"]
-    found: str
-    do: str = ""
 
 
 def findings(health: Health) -> Iterator[Finding]:
