@@ -23,7 +23,7 @@ from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, Watc
 from treadle.model.names import WATCHER
 from treadle.model.values import decode
 from treadle.model.watchers import Item, Source
-from treadle.workers.scan import Scanner
+from treadle.workers.scanner import Scanner
 
 EVERY = 30 * SECOND
 

@@ -373,7 +373,7 @@ async def test_secrets_are_in_no_log_and_no_error(url: str, caplog: pytest.LogCa
     async with engine, engine.worker():
         await engine.enqueue("refund")
         task = await notification(engine)
-    assert "http://127.0.0.1:9/hook could not be told" in task.error
+    assert "http://127.0.0.1:9/hook could not be reached" in task.error
     for secret in (SECRET, "pass@", "token=abc"):
         assert secret not in caplog.text
         assert secret not in task.error

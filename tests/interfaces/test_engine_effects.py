@@ -376,8 +376,8 @@ async def test_the_wrong_way_to_make_an_effect_is_refused_at_once(engine: Engine
 
     async with engine, engine.worker():
         for name, said in (
-            ("sync", "a sync one uses ctx.effect_blocking"),
-            ("async", "an async one awaits ctx.effect"),
+            ("sync", "use ctx.effect_blocking(...) in sync handlers"),
+            ("async", "await ctx.effect(...) in async handlers"),
             ("coroutine", "takes a function, not a coroutine"),
             ("outside", "There is no effect in progress"),
         ):

@@ -57,10 +57,10 @@ class DispatchHost(AgentHost):
             return
         place = (event.task_id, self._kernel.clock.now())
         if event.move == "succeed":
-            self._lines.add(done_line(*place, event.attempt, self._worker_id))
+            self._log_writer.add(done_line(*place, event.attempt, self._worker_id))
         elif event.move in ("fail", "retry"):
             message = str((decode(event.error) or {}).get("message", "failed"))
-            self._lines.add(error_line(*place, message, event.attempt, self._worker_id))
+            self._log_writer.add(error_line(*place, message, event.attempt, self._worker_id))
 
 
 def _wrapped(engine: Engine, config: DispatchConfig, worker_id: str, handler: JobHandler) -> Handler:

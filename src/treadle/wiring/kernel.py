@@ -39,7 +39,7 @@ from treadle.wiring.extension import Extension
 from treadle.wiring.results import Results
 from treadle.workers.functions.registry import FunctionRegistry
 from treadle.workers.handlers import Registry
-from treadle.workers.notify import Notifier
+from treadle.workers.webhooks import Notifier
 
 if TYPE_CHECKING:
     from treadle.kernel.access.requests import Requests

@@ -15,7 +15,7 @@ from treadle.workers.builtins import Scripts
 from treadle.workers.call import Executor
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.lease_renewer import LeaseRenewer, RenewerThread
-from treadle.workers.scan import Scanner
+from treadle.workers.scanner import Scanner
 from treadle.workers.scripts import ScriptRunner
 
 

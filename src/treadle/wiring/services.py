@@ -18,7 +18,7 @@ from treadle.kernel.settler import Settler
 from treadle.kernel.triggers.target import Starters
 from treadle.kernel.watchers.scan import SourceReader, WatcherScanner
 from treadle.kernel.watchers.service import Watchers
-from treadle.workers.log_writer import LogWriter
+from treadle.workers.log_writer import LazyLogWriter
 
 if TYPE_CHECKING:
     from treadle.wiring.kernel import Kernel
@@ -71,7 +71,7 @@ class RunServices:
             external_jobs,
             {kind: extension.settle for extension in kernel.extensions for kind in extension.kinds},
         )
-        self.log_lines = LogWriter(store, kernel.emit)
+        self.log_lines = LazyLogWriter(store, kernel.emit)
         """Writes the log lines of flows, for all workers of the engine."""
         self.advancer.on_line.append(self.log_lines.add)
         for on_finished in (self.advancer.on_finished, self.functions.on_finished):

@@ -24,14 +24,14 @@ from treadle.model.errors import Refused, StoreError
 from treadle.model.tasks import Claim, Server
 from treadle.version import package_version
 from treadle.wiring.machine import Machine, SystemMachine
-from treadle.workers.builtins import LOOKS, builtin_handlers
+from treadle.workers.builtins import SCAN_CONCURRENCY, builtin_handlers
 from treadle.workers.dependencies import POLL_EVERY, Resources, Services, Settle, WorkerOptions
 from treadle.workers.effects import EffectKernel
 from treadle.workers.functions.execution import Runtime
 from treadle.workers.functions.runner import FunctionRunner
 from treadle.workers.handlers import Catalog, Handler, Registry
 from treadle.workers.lease_renewer import LeaseRenewer
-from treadle.workers.log_writer import LineWriter
+from treadle.workers.log_writer import LogWriter
 from treadle.workers.loop import Worker
 
 if TYPE_CHECKING:
@@ -95,11 +95,9 @@ class WorkerHost:
         self._name = name or f"{self._machine.host}-{self._machine.pid}"
         self._state = "starting"
         self._executor = self._machine.executor(threads)
-        self._scan_executor = self._machine.executor(
-            LOOKS
-        )  # separate executors, so that neither handlers nor watchers delay the others
+        self._scan_executor = self._machine.executor(SCAN_CONCURRENCY)  # its own, so that scans and handlers do not delay each other
         self._source_reader = self._machine.source_reader(self._scan_executor, kernel.clock)
-        self._lines = LineWriter(kernel.store, kernel.emit)
+        self._log_writer = LogWriter(kernel.store, kernel.emit)
         self._scripts = self._machine.scripts()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -158,7 +156,7 @@ class WorkerHost:
                 EffectKernel(kernel.store, kernel.committer, kernel.value_store, kernel.clock),
                 kernel.approvals.tend,
                 kernel.external_jobs,
-                self._lines.add,
+                self._log_writer.add,
             ),
             self._options,
         )
@@ -213,7 +211,7 @@ class WorkerHost:
             await self._release_all()
             raise
         kernel.committer.on_parked.append(self._waker.expect)
-        runs = (self.worker.run(), self._waker.run(), self._lines.run())
+        runs = (self.worker.run(), self._waker.run(), self._log_writer.run())
         self._tasks = [self._loop.create_task(run) for run in runs]
         kernel.emit(WorkerStarted(self.owner_id, tuple(self._served())))
         if self._registry.specialists:
@@ -241,7 +239,7 @@ class WorkerHost:
         self.functions.close()
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
-        await self._lines.flush()
+        await self._log_writer.flush()
         await kernel.run_services.log_lines.flush()
         self._state = "stopped"
         await self._release_all()

@@ -1,1 +1,1 @@
-"""What does the work: handlers, the loop that claims and runs, the keeper of leases, the waker of what is due."""
+"""Workers: the loop that claims tasks and runs their handlers, the lease renewer, durable functions, and scripts."""

@@ -1,4 +1,4 @@
-"""Handlers of the engine's own kinds of task: scripts, advancing runs, pruning, schedules, watchers, asking and telling people."""
+"""Handlers of the engine's own task kinds: scripts, run advances, pruning, schedules, watchers, approvals and notifications."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Settled, make_handler
-from treadle.workers.notify import NOTIFY_RETRY, SEND_WITHIN, Notifier
 from treadle.workers.scripts import ScriptError, ScriptUnavailable
+from treadle.workers.webhooks import NOTIFY_RETRY, SEND_WITHIN, Notifier
 
-LOOKS = 4
-"""Watchers that look at once in one process, each in a thread of its own."""
+SCAN_CONCURRENCY = 4
+"""Maximum number of watchers that scan concurrently in one process, each in a thread."""
 
 _PATIENT = RetryPolicy(retries=1_000_000, first_for=1000, cap_for=60_000)
-"""For what must go on, whatever keeps it from that for now."""
+"""For tasks that must continue after any failure."""
 _PERSISTENT = RetryPolicy(retries=1_000_000, first_for=60_000, cap_for=PRUNE_EVERY_FOR)
 
 
 class Scripts(Protocol):
-    """Where scripts run; `ScriptRunner` is how they do so on a real machine."""
+    """Runs scripts; `ScriptRunner` does so on a real machine."""
 
     async def run(self, code: str, params: dict[str, Json], *, first_line: int = 1, source: str = "<script>") -> dict[str, Json]:
-        """What the script left in `result`, or `ScriptError`."""
+        """Return the script's `result`, or raise `ScriptError`."""
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all script processes."""
 
 
 def builtin_handlers(
@@ -45,12 +45,10 @@ def builtin_handlers(
     notifier: Notifier | None = None,
     looker: Callable[[], WatcherScanner] | None = None,
 ) -> dict[str, Handler]:
-    """The handlers by kind; nothing is pruned here without `retention`, fired without `firer`, told without `notifier`, or
-    looked at without `looker`.
-    """
+    """Return the handlers by kind; those for pruning, schedules, notifications and watchers only if their service is given."""
 
     async def run_script(payload: dict[str, Any]) -> dict[str, Json] | Failed:
-        """Run the code out of process; what is wrong with it is final, and its type is that of what the script raised."""
+        """Run the code out of process; an error of the script is final, and has the type of the exception it raised."""
         script = payload["script"]
         params = {name.removeprefix(PARAM): value for name, value in payload.items() if name.startswith(PARAM)}
         try:
@@ -62,35 +60,35 @@ def builtin_handlers(
         except ScriptError as error:
             return Failed(Problem(error.code, str(error), error.type or type(error).__name__))
 
-    async def take_in(_: dict[str, Any]) -> None:
-        """Nothing by itself: settling the task is what advances the run."""
+    async def advance(_: dict[str, Any]) -> None:
+        """Do nothing: settling the task advances the run."""
 
     handlers = {
         SCRIPT: make_handler(SCRIPT, run_script, retry=3, concurrency=16),
-        ADVANCE: make_handler(ADVANCE, take_in),
+        ADVANCE: make_handler(ADVANCE, advance),
         APPROVAL: make_handler(APPROVAL, _ask),
     }
     if notifier is not None:
         handlers[NOTIFY] = make_handler(NOTIFY, notifier.notify, retry=NOTIFY_RETRY, timeout=2 * SEND_WITHIN, concurrency=4)
     if retention is not None:
-        handlers[PRUNE] = make_handler(PRUNE, _pruning(retention), retry=_PERSISTENT)
+        handlers[PRUNE] = make_handler(PRUNE, _prune_with(retention), retry=_PERSISTENT)
     if firer is not None:
-        handlers[SCHEDULE] = make_handler(SCHEDULE, _firing(firer), retry=_PATIENT, concurrency=16)
+        handlers[SCHEDULE] = make_handler(SCHEDULE, _fire_with(firer), retry=_PATIENT, concurrency=16)
     if looker is not None:
-        handlers[WATCHER] = make_handler(WATCHER, _looking(looker), retry=_PATIENT, concurrency=LOOKS)
+        handlers[WATCHER] = make_handler(WATCHER, _scan_with(looker), retry=_PATIENT, concurrency=SCAN_CONCURRENCY)
     return handlers
 
 
-def _firing(firer: Callable[[], Firer]) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:
+def _fire_with(firer: Callable[[], Firer]) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:
     async def fire(_: dict[str, Any], ctx: Context) -> Settled:
-        """Do what is due, and leave a task for the next tick."""
+        """Fire the schedule, and leave a task for the next tick."""
         return Settled(await firer().fire(ctx.task))
 
     return fire
 
 
 async def _ask(payload: dict[str, Any], ctx: Context) -> dict[str, Json] | AwaitingApproval | Failed:
-    """Ask a person for a function; entered again, the decision is the result."""
+    """Request the approval of a function; when called again, return the decision."""
     if ctx.approval_decision is not None:
         return ctx.approval_decision
     try:
@@ -99,17 +97,17 @@ async def _ask(payload: dict[str, Any], ctx: Context) -> dict[str, Json] | Await
         return Failed(Problem(error.code, str(error), type(error).__name__))
 
 
-def _looking(looker: Callable[[], WatcherScanner]) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:
+def _scan_with(looker: Callable[[], WatcherScanner]) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:
     async def look(_: dict[str, Any], ctx: Context) -> Settled:
-        """Look, and start what the changes start."""
+        """Scan the source, and start the targets of its changes."""
         return Settled(await looker().scan(ctx.task))
 
     return look
 
 
-def _pruning(retention: Retention) -> Callable[[], Awaitable[Waiting]]:
+def _prune_with(retention: Retention) -> Callable[[], Awaitable[Waiting]]:
     async def prune() -> Waiting:
-        """One pass, and another in an hour."""
+        """Prune once, and again in an hour."""
         await retention.prune()
         return Waiting(PRUNE_EVERY_FOR)
 

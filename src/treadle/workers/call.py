@@ -1,4 +1,4 @@
-"""Calling a handler: from a task to an `Outcome`, whatever the handler does. Nothing durable happens here."""
+"""The call of a handler: turns its result or exception into an `Outcome`. Nothing durable happens here."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ _TRACEBACK_LIMIT = 16 * 1024
 
 
 class Executor(Protocol):
-    """Where code runs that must not run on the event loop."""
+    """Runs code that must not run on the event loop."""
 
     def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Awaitable[Any]:
-        """Call it in a thread. The thread cannot be killed: canceling only stops waiting for it."""
+        """Call the handler in a thread. A thread cannot be killed: canceling only stops waiting for it."""
 
     def in_process(self, handler: Handler, context: Context) -> Awaitable[Any]:
-        """Call it in a process of its own; canceling kills the process."""
+        """Call the handler in its own process; canceling kills the process."""
 
     def abandoned(self, names: Iterable[str]) -> int:
-        """How many threads still run those handlers although nobody waits for them: their slots are taken."""
+        """Return how many threads still run those handlers after they were canceled: their slots are taken."""
 
 
 async def call(handler: Handler, context: Context, executor: Executor) -> Outcome:
-    """Run the handler once. Raises only `CancelledError`: every other end is an outcome."""
-    came = await attempt_handler(handler, context, executor)
-    return outcome_of(came) if isinstance(came, Settled) else came
+    """Run the handler once. Only `CancelledError` is raised; everything else becomes an outcome."""
+    result = await attempt_handler(handler, context, executor)
+    return outcome_of(result) if isinstance(result, Settled) else result
 
 
 async def attempt_handler(handler: Handler, context: Context, executor: Executor) -> Outcome | Settled:
-    """As `call`, for a worker, whose own handlers may settle their tasks by themselves."""
+    """Run the handler once, as `call` does; the engine's own handlers may also settle their tasks themselves."""
     task = context.task
     timeout_for = task.timeout_for if task.timeout_for is not None else handler.timeout_for
     now = task.claimed_at or 0
@@ -75,7 +75,7 @@ async def attempt_handler(handler: Handler, context: Context, executor: Executor
         return returned if isinstance(returned, Settled) else outcome_of(returned)
     except asyncio.CancelledError as error:
         runner = asyncio.current_task()
-        if runner is not None and not runner.cancelling():  # nobody stops us: something that the handler awaited was canceled
+        if runner is not None and not runner.cancelling():  # not stopped by us: an awaitable inside the handler was canceled
             return outcome_of_error(error)
         context.cancel()
         raise
@@ -102,7 +102,7 @@ async def _invoke(handler: Handler, context: Context, executor: Executor) -> Any
 
 
 def outcome_of(returned: Any) -> Outcome:
-    """What a handler's return value means (D1)."""
+    """Return the outcome for a handler's return value (D1)."""
     if returned is None:
         return Succeeded()
     if isinstance(returned, dict):
@@ -110,10 +110,12 @@ def outcome_of(returned: Any) -> Outcome:
     if isinstance(returned, Succeeded | Retry | Failed | Waiting | AwaitingApproval | Paused | Released):
         return _checked(returned)
     if isinstance(returned, AwaitingExternal | StillWorking | Produced):
-        return returned  # made by `specialists` alone, of what it has checked
+        return returned  # only `specialist_jobs` creates these, after validation
     if isinstance(returned, ExternalProductionHandle):
-        said = "A handler returned an ExternalProductionHandle; only specialists, which have a poll, do: `engine.specialist(...)`."
-        return Failed(Problem("poll_not_supported", said))
+        message = (
+            "A handler returned an ExternalProductionHandle; only specialists, which have a poll, may: `engine.specialist(...)`."
+        )
+        return Failed(Problem("poll_not_supported", message))
     kind = type(returned).__name__
     if inspect.iscoroutine(returned):
         returned.close()
@@ -121,7 +123,7 @@ def outcome_of(returned: Any) -> Outcome:
 
 
 def _checked(outcome: Outcome) -> Outcome:
-    """The outcome itself, unless what a handler put into it cannot be acted upon."""
+    """Return the outcome, or a failure if its contents are invalid."""
     match outcome:
         case Succeeded(result):
             wrong = None if isinstance(result, dict) else f"Succeeded takes a dict, not a {type(result).__name__}"
@@ -142,7 +144,7 @@ def _checked(outcome: Outcome) -> Outcome:
     if wrong is None:
         return outcome
     kind = type(outcome).__name__
-    return Failed(Problem("unexpected_result", f"The handler returned a {kind} that makes no sense: {wrong}.", kind))
+    return Failed(Problem("unexpected_result", f"The handler returned an invalid {kind}: {wrong}.", kind))
 
 
 def _wrong_problem(problem: object) -> str | None:
@@ -171,12 +173,12 @@ def _wrong_duration(duration_for: object) -> str | None:
 
 
 def outcome_of_error(error: BaseException) -> Outcome:
-    """What an exception that left a handler means."""
+    """Return the outcome for an exception that a handler raised."""
     kind = type(error).__name__
     trace = "".join(traceback.format_exception(error))[-_TRACEBACK_LIMIT:]
     message = str(error) or kind
     if isinstance(error, KeyError) and type(error).__str__ is KeyError.__str__:
-        message = f"{kind}: {message}"  # by itself it is only the key
+        message = f"{kind}: {message}"  # its text is only the key
     if isinstance(error, NonRetryable):
         return Failed(Problem(error.error_code, message, kind, trace))
     code = error.code if isinstance(error, TreadleError) else "handler_error"

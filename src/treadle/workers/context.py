@@ -1,4 +1,4 @@
-"""What a handler is given beside its payload: facts about its task, and ways to say how it is going. Safe in threads."""
+"""The context of a handler: facts about its task, effects, and reports of progress. Threads may use it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from treadle.model.values import Json, decode
 from treadle.workers.effects import AttemptEffects, EffectKernel
 
 _flagging = threading.Lock()
-"""Guards the making of a context's flag, which most attempts never need."""
+"""Guards the creation of a context's cancellation flag, which most attempts never need."""
 
 
 class Context:
-    """One attempt at one task, as its handler sees it."""
+    """One attempt at a task, as its handler sees it."""
 
     __slots__ = (
         "_cancelled",
@@ -62,17 +62,17 @@ class Context:
         self.progress_text: str | None = None
         self.external_jobs = external_jobs
         self.dispatch_token: str | None = None
-        """For specialists: what the job is submitted under. Give it to the service; `find` is asked for it after a crash."""
+        """For specialists: the token of the submission. Pass it to the service; after a crash `find` looks it up."""
         self.callback_token: str | None = None
-        """For specialists: with this the service may resolve the job by a call-back, without being polled."""
+        """For specialists: the token with which the service can resolve the job through a callback, without polling."""
         self.produced: list[Production] = []
 
     def standing_in(self, task: Task) -> Context:
-        """The same attempt for a handler that is called in this one's place with that task: what it says and does is ours."""
-        made = Context(task, self._now, self._on_line, self.note_progress)
+        """Return a context for another handler that runs that task within this attempt: its reports and effects are ours."""
+        context = Context(task, self._now, self._on_line, self.note_progress)
         if self._effect_kernel is not None:
-            made._effects = self._own_effects()
-        return made
+            context._effects = self._own_effects()
+        return context
 
     @property
     def task_id(self) -> str:
@@ -86,52 +86,52 @@ class Context:
 
     @property
     def fencing_token(self) -> int:
-        """Rises with each claim of the task: hand it to outside systems that can refuse an older one."""
+        """Rises with each claim of the task. Pass it to external systems that can refuse an older token."""
         return self.task.claim_version
 
     @property
     def deadline_at(self) -> int | None:
-        """When the task is no longer worth doing (ms since 1970), or None."""
+        """The task's deadline (ms since 1970), or None."""
         return self.task.deadline_at
 
     @property
     def checkpoint(self) -> Json:
-        """What this handler left with `Waiting(..., checkpoint=...)` or `AwaitingApproval(...)`, or None."""
+        """The value that this handler stored with `Waiting(..., checkpoint=...)` or `AwaitingApproval(...)`, or None."""
         return split_checkpoint(decode(self.task.checkpoint))[1]
 
     @property
     def approval_decisions(self) -> list[dict[str, Json]]:
-        """The approvals that were given to this task so far, oldest first; each as `approval_decision` has it."""
+        """The approvals of this task so far, oldest first, each in the form of `approval_decision`."""
         return split_checkpoint(decode(self.task.checkpoint))[0]
 
     @property
     def approval_decision(self) -> dict[str, Json] | None:
-        """The last approval that was given, once a handler that returned `AwaitingApproval` is entered again; else None.
+        """The last approval, when a handler that returned `AwaitingApproval` is called again; otherwise None.
 
-        `by`, `at` and `reason` say who decided, when and why; `context` is what was approved, and `edited` whether who approved
-        has changed it. What is denied fails the task, so that a handler never sees it.
+        `by`, `at` and `reason` are the decider, the time and the reason; `context` is the approved context, and `edited` is
+        true if the decider changed it. A denial fails the task, so a handler never sees one.
         """
         given = self.approval_decisions
         return given[-1] if given else None
 
     @property
     def callback_url(self) -> str | None:
-        """For specialists: where the service may send its call-back; it has the token in it. None without `TREADLE_PUBLIC_URL`."""
+        """For specialists: the URL for the service's callback, including the token. None without `TREADLE_PUBLIC_URL`."""
         if self.callback_token is None or self.external_jobs is None:
             return None
         return self.external_jobs.callback_url(self.callback_token)
 
     @property
     def cancelled(self) -> bool:
-        """Whether the work should stop: canceled, lease lost, timed out or shutting down. Sync handlers look at it."""
+        """Whether the work should stop: canceled, lease lost, timed out or shutting down. Sync handlers must check it."""
         return self._cancelled is not None and self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """Raise the flag that `cancelled` shows."""
+        """Set `cancelled`."""
         self._flag().set()
 
     def wait_cancelled(self, seconds: float) -> bool:
-        """Sleep up to `seconds` in a sync handler, or until it should stop; whether it should."""
+        """Sleep up to `seconds` in a sync handler, or until it should stop; return whether it should."""
         return self._flag().wait(seconds)
 
     def _flag(self) -> threading.Event:
@@ -151,23 +151,24 @@ class Context:
         key: str | None = None,
         unknown: tuple[type[BaseException], ...] = (),
     ) -> Coroutine[Any, Any, Any]:
-        """`await` it: call `call()` once, as far as that can be known, however often this task is attempted; what it returned.
+        """Call `call()` once over all attempts at this task, as far as can be known, and return its response. Await it.
 
-        What it returns (JSON) is stored before the task settles; a later attempt that comes here gets that, and `call` is not
-        called. `action` and `request` (JSON, the same in each attempt) say which effect it is; give a `key` where the request
-        would differ. Two effects alike in one attempt are two effects.
+        The response (JSON) is stored before the task settles; a later attempt that gets here receives the stored response
+        without a call. `action` and `request` (JSON, the same in each attempt) identify the effect; pass a `key` if the request
+        differs between attempts. Two identical effects in one attempt are two effects.
 
-        What `call` raises comes out of here. Only `EffectFailed`, `NonRetryable` and errors of HTTP clients with a status below 500
-        say that the effect was not made (and none whose type is in `unknown`). An attempt after one of which nobody knows how it
-        ended calls again, under a new `idempotency_key` and the same `dedupe_key`, and the log says `tool_call.unknown`.
+        Exceptions of `call` propagate. Only `EffectFailed`, `NonRetryable` and errors of HTTP clients with a status below 500
+        mean that the effect did not happen (unless their type is in `unknown`). If the outcome of an earlier attempt is
+        unknown, the next one calls again, with a new `idempotency_key` and the same `dedupe_key`, and the log records
+        `tool_call.unknown`.
         """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             raise NonRetryable(
-                "ctx.effect(...) is for async handlers; a sync one uses ctx.effect_blocking(...).", "effect_unavailable"
+                "ctx.effect(...) is for async handlers; use ctx.effect_blocking(...) in sync handlers.", "effect_unavailable"
             ) from None
-        return self._own_effects().make(action, call, request, key, unknown)
+        return self._own_effects().perform(action, call, request, key, unknown)
 
     def effect_blocking(
         self,
@@ -178,23 +179,23 @@ class Context:
         key: str | None = None,
         unknown: tuple[type[BaseException], ...] = (),
     ) -> Any:
-        """`effect` for sync handlers: `call` runs here, in the handler's thread."""
+        """`effect` for sync handlers: `call` runs in the handler's thread."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return self._own_effects().make_blocking(action, call, request, key, unknown)
+            return self._own_effects().perform_blocking(action, call, request, key, unknown)
         raise NonRetryable(
-            "ctx.effect_blocking(...) is for sync handlers; an async one awaits ctx.effect(...).", "effect_unavailable"
+            "ctx.effect_blocking(...) is for sync handlers; await ctx.effect(...) in async handlers.", "effect_unavailable"
         )
 
     @property
     def idempotency_key(self) -> str:
-        """The key of the effect in progress, new for each attempt; only while the function given to `effect` runs."""
+        """The key of the effect in progress, new for each attempt; available only inside the function given to `effect`."""
         return current_keys().idempotency_key
 
     @property
     def dedupe_key(self) -> str:
-        """The key of the effect in progress that stays the same for all attempts: for services that deduplicate."""
+        """The key of the effect in progress, the same for all attempts, for services that deduplicate."""
         return current_keys().dedupe_key
 
     def _own_effects(self) -> AttemptEffects:
@@ -202,7 +203,7 @@ class Context:
             return self._effects
         if self._effect_kernel is None:
             raise NonRetryable(
-                "There are no effects here: they need a worker of an engine, and a handler that runs in its process "
+                "Effects are not available here: they need a worker of an engine, and a handler that runs in its process "
                 "(async or in a thread, not isolation='process').",
                 "effect_unavailable",
             )
@@ -210,17 +211,17 @@ class Context:
         return self._effects
 
     def append_produced(self, production: Production | dict[str, Json]) -> Production:
-        """For specialists: say what the job produced; return it afterwards. It is stored with the task's end, or not at all."""
-        made = Production(production) if isinstance(production, dict) else production
-        if not any(each is made for each in self.produced):
-            self.produced.append(made)
-        return made
+        """For specialists: add a production of the job, and return it. It is stored when the task ends, or not at all."""
+        added = Production(production) if isinstance(production, dict) else production
+        if not any(each is added for each in self.produced):
+            self.produced.append(added)
+        return added
 
     def progress(self, fraction: float | None = None, message: str | None = None) -> None:
-        """Say that the work gets on: a sign of life for the progress deadline, and a fraction (0 to 1) and text for people.
+        """Report progress: resets the progress deadline, and stores a fraction (0 to 1) and a text for display.
 
-        Cheap; stored at most about once a second, with the lease. A fraction a little outside is taken for 0 or 1: how far
-        the work is must not be what fails it.
+        Cheap: stored at most about once a second, with the lease renewal. A fraction outside the range is clamped to 0 or 1,
+        so that reporting progress never fails the work.
         """
         text = progress_text(fraction, message)
         if self._on_progress is not None:
@@ -228,14 +229,14 @@ class Context:
         self.note_progress(text)
 
     def note_progress(self, text: str) -> None:
-        """Take in a sign of life, as JSON; the keeper sends it on."""
+        """Note progress (as JSON text); the lease renewer stores it."""
         self.progress_text = text
         self.progressed = True
 
     def log(self, message: str, level: str = "info", **details: Json) -> None:
-        """Write a line about this task, for people; kept with the task, not fenced, stored soon."""
+        """Write a log line about this task; it is stored with the task within about a second, and is not fenced by the claim."""
         self.add_line(log_line(self.task, self._now(), message, level, details))
 
     def add_line(self, line: LogLine) -> None:
-        """Take in a line that is complete."""
+        """Write a complete log line."""
         self._on_line(line)

@@ -1,8 +1,7 @@
-"""The effects of one attempt at a plain handler's task: each begins, is made and is recorded under the attempt's claim.
+"""The effects of one attempt at a plain handler's task: each is begun, called and recorded under the attempt's claim.
 
-The outcome is committed before the task settles, so that whoever takes over a task whose worker died in between finds it
-(D22). Identical effects of one attempt are told apart by their number. One that ended as `unknown` and is asked for again is
-the same effect, made again.
+The outcome is committed before the task settles, so that the next attempt finds it after a takeover (D22). Identical effects of
+one attempt are distinguished by their number. An effect that ended as `unknown` and is requested again is the same effect.
 """
 
 from __future__ import annotations
@@ -42,26 +41,25 @@ from treadle.model.values import Json
 
 T = TypeVar("T")
 
-_LOOKED_AT = 500
-"""Keys of attempts that one read looks for."""
-
+_KEYS_PER_READ = 500
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
-"""Seconds between looks while the store cannot be reached."""
+"""Seconds between reads while the store cannot be reached."""
 
 _Types = tuple[type[BaseException], ...]
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     effect: Effect
-    alike: list[bool]
+    identical: list[bool]
+    """For each identical effect of this attempt: whether its outcome is unknown, so that it may be requested again."""
     number: int
     again: bool
-    """It was begun in this attempt, and nobody knows how that ended."""
+    """Whether this attempt has begun the effect before, with an unknown outcome."""
 
 
 class EffectKernel:
-    """What effects need of the engine; one for a worker."""
+    """The engine services that effects use; one per worker."""
 
     def __init__(self, store: Store, committer: Committer, value_store: ValueStore, clock: Clock) -> None:
         self.store = store
@@ -69,10 +67,10 @@ class EffectKernel:
         self.value_store = value_store
         self.clock = clock
         self.loop: asyncio.AbstractEventLoop | None = None
-        """The worker's, once it runs: what handlers in threads store goes through it."""
+        """The event loop of the running worker, through which handlers in threads reach the store."""
 
     async def read(self, read: Callable[[], Awaitable[T]]) -> T:
-        """What is read, once the store can be reached: that it cannot is no failure of the handler that makes an effect."""
+        """Read, and retry while the store cannot be reached: store errors must not fail a handler in the middle of an effect."""
         delay = _FIRST_DELAY
         while True:
             try:
@@ -83,7 +81,7 @@ class EffectKernel:
 
 
 class AttemptEffects:
-    """The effects that one attempt makes."""
+    """The effects of one attempt."""
 
     __slots__ = ("_kernel", "_slots", "_task", "_token")
 
@@ -92,13 +90,13 @@ class AttemptEffects:
         self._task = task
         self._token = token
         self._slots: dict[str, list[bool]] = {}
-        """For each effect, by action and request, which of its numbers are to be used again."""
+        """Identical effects, by the hash of action, request and key."""
 
-    async def make(self, action: str, call: Callable[[], Any], request: Json, key: str | None, unknown: _Types) -> Any:
-        """Make the effect, or use what is known of it; `call` is called on the event loop, and awaited if it can be."""
+    async def perform(self, action: str, call: Callable[[], Any], request: Json, key: str | None, unknown: _Types) -> Any:
+        """Call `call` on the event loop and record its response, or return the recorded one; an awaitable result is awaited."""
         _check(call)
-        asked = self._effect(action, request, key)
-        begin = await self._begin(asked)
+        requested = self._effect(action, request, key)
+        begin = await self._begin(requested)
         if isinstance(begin, EffectOutcome):
             return await self._known(begin)
         try:
@@ -107,16 +105,16 @@ class AttemptEffects:
                 if inspect.isawaitable(response):
                     response = await response
         except BaseException as error:
-            await self._not_made(begin, asked, error, unknown)
+            await self._record_failure(begin, requested, error, unknown)
             raise
         reach("effect.made")
-        return await self._made(begin, response)
+        return await self._record_success(begin, response)
 
-    def make_blocking(self, action: str, call: Callable[[], Any], request: Json, key: str | None, unknown: _Types) -> Any:
-        """The same for a sync handler in its thread: `call` runs in that thread, what is stored goes through the loop."""
+    def perform_blocking(self, action: str, call: Callable[[], Any], request: Json, key: str | None, unknown: _Types) -> Any:
+        """Do the same for a sync handler: `call` runs in its thread, and commits go through the event loop."""
         _check(call)
-        asked = self._effect(action, request, key)
-        begin = self._wait_for(self._begin(asked))
+        requested = self._effect(action, request, key)
+        begin = self._wait_for(self._begin(requested))
         if isinstance(begin, EffectOutcome):
             return self._wait_for(self._known(begin))
         try:
@@ -124,36 +122,36 @@ class AttemptEffects:
                 response = call()
             if inspect.iscoroutine(response):
                 response.close()
-                raise InvalidInput(f"The effect {action} is async; make it from an async handler with `await ctx.effect(...)`.")
+                raise InvalidInput(f"The effect {action} is async; use `await ctx.effect(...)` in an async handler.")
         except BaseException as error:
-            self._wait_for(self._not_made(begin, asked, error, unknown))
+            self._wait_for(self._record_failure(begin, requested, error, unknown))
             raise
         reach("effect.made")
-        return self._wait_for(self._made(begin, response))
+        return self._wait_for(self._record_success(begin, response))
 
-    def _effect(self, action: str, request: Json, key: str | None) -> _Asked:
-        """The effect, by its place among those of this attempt that are asked for alike."""
+    def _effect(self, action: str, request: Json, key: str | None) -> _Request:
+        """Return the effect with its number among the identical effects of this attempt."""
         task = self._task
-        alike = self._slots.setdefault(stable_hash([action, request, key], "request"), [])
-        number = next((number for number, again in enumerate(alike) if again), len(alike))
-        again = number < len(alike)
+        identical = self._slots.setdefault(stable_hash([action, request, key], "request"), [])
+        number = next((number for number, again in enumerate(identical) if again), len(identical))
+        again = number < len(identical)
         if again:
-            alike[number] = False
+            identical[number] = False
         else:
-            alike.append(False)
+            identical.append(False)
         if key is not None and number:
             raise InvalidInput(
-                f"The effect key {key!r} of {action} was used before in this attempt; each key stands for one effect."
+                f"The effect key {key!r} of {action} was already used in this attempt; each key identifies one effect."
             )
         effect = Effect.of(task.id, task.step_id, task.root_id, action, request, key=key, ordinal=number + 1)
-        return _Asked(effect, alike, number, again)
+        return _Request(effect, identical, number, again)
 
-    async def _begin(self, asked: _Asked) -> EffectOutcome | Begin:
-        """What is known of the effect, or that it is to be made: then its row is there, and the log says if that is in doubt."""
+    async def _begin(self, requested: _Request) -> EffectOutcome | Begin:
+        """Return the recorded outcome, or commit that the effect begins; the log records whether an earlier outcome is unknown."""
         reach("effect.before_begin")
-        task, effect = self._task, asked.effect
+        task, effect = self._task, requested.effect
         decided: EffectOutcome | Begin = Begin(effect, task.attempt)
-        if task.version or asked.again:  # else nobody has done anything for this task before
+        if task.version or requested.again:  # else this is the first attempt
             found = await self._find(effect)
             counted = await self._counted(found)
             decided = decide(effect, task.attempt, found, lambda _: counted, lost=task.takeovers > 0)
@@ -164,29 +162,29 @@ class AttemptEffects:
         return decided
 
     async def _known(self, outcome: EffectOutcome) -> Json:
-        """What is known to have come back, or to have gone wrong."""
+        """Return the recorded response, or raise the recorded error."""
         return await self._kernel.read(lambda: read_response(outcome, self._kernel.value_store))
 
     async def _find(self, effect: Effect) -> dict[str, EffectOutcome]:
-        """What is stored of it, the newest attempt first."""
+        """Return the recorded outcomes, newest attempt first."""
         keys = effect.keys(self._task.attempt)
         found: dict[str, EffectOutcome] = {}
-        for start in range(0, len(keys), _LOOKED_AT):
-            page = keys[start : start + _LOOKED_AT]
+        for start in range(0, len(keys), _KEYS_PER_READ):
+            page = keys[start : start + _KEYS_PER_READ]
             rows = await self._kernel.read(partial(self._kernel.store.find_outcomes, page))
             found |= {row.idempotency_key: row for row in rows}
         return {key: found[key] for key in keys if key in found}
 
     async def _counted(self, found: dict[str, EffectOutcome]) -> bool:
-        """Whether the last failure that was found has been acted upon, so that this is the retry after it."""
+        """Return whether the last recorded failure has already led to a retry, so that this attempt is that retry."""
         last = next((row for row in found.values() if row.status == FAILED), None)
         if last is None:
             return True
         moves = await self._kernel.read(partial(self._kernel.store.list_moves, self._task.id))
         return await self._kernel.read(lambda: is_counted(last, moves, self._kernel.value_store))
 
-    async def _made(self, begin: Begin, response: Json) -> Json:
-        """Record the success, and give back the response as the next attempt would find it."""
+    async def _record_success(self, begin: Begin, response: Json) -> Json:
+        """Record the success and return the response."""
         try:
             rows: tuple[Row, ...] = succeeded(begin, response, self._kernel.value_store)
         except InvalidInput as error:
@@ -196,13 +194,13 @@ class AttemptEffects:
         reach("effect.recorded")
         return response
 
-    async def _not_made(self, begin: Begin, asked: _Asked, error: BaseException, unknown: _Types) -> None:
-        """Record a failure that is one; leave all else as it is: unknown."""
+    async def _record_failure(self, begin: Begin, requested: _Request, error: BaseException, unknown: _Types) -> None:
+        """Record a definite failure; otherwise the outcome stays unknown."""
         if is_definite(error, unknown):
             await self._commit(Unit(self._token, rows=(failed(begin, error, self._kernel.value_store, self._task.version),)))
             reach("effect.recorded")
         else:
-            asked.alike[asked.number] = True
+            requested.identical[requested.number] = True
 
     async def _commit(self, unit: Unit) -> None:
         answer = await self._kernel.committer.submit(unit)
@@ -210,7 +208,7 @@ class AttemptEffects:
             raise ClaimLost(self._task.id, self._token.version)
 
     def _wait_for(self, doing: Coroutine[Any, Any, T]) -> T:
-        """Do it on the event loop and wait in this thread."""
+        """Run the coroutine on the event loop and wait for it in this thread."""
         loop = self._kernel.loop
         if loop is None or loop.is_closed():
             doing.close()
@@ -221,6 +219,6 @@ class AttemptEffects:
 def _check(call: object) -> None:
     if inspect.iscoroutine(call):
         call.close()
-        raise InvalidInput("An effect takes a function, not a coroutine: it is called only if it has not happened before.")
+        raise InvalidInput("An effect takes a function, not a coroutine: it is called only if the effect has not happened yet.")
     if not callable(call):
         raise InvalidInput(f"An effect takes a function, not a {type(call).__name__}.")

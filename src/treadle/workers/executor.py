@@ -1,4 +1,4 @@
-"""Where handlers run that must not run on the event loop: threads, and processes that can be killed."""
+"""The executor of handlers that must not run on the event loop: threads, and processes that can be killed."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from treadle.workers.handlers import Handler
 
 
 class ProcessDied(TreadleError):
-    """The process of an isolated handler ended without an answer: it was killed, ran out of memory, or called exit."""
+    """The process of an isolated handler ended without a result: it was killed, ran out of memory, or called exit."""
 
     code = "process_died"
 
 
 class SystemExecutor:
-    """Real threads and real processes."""
+    """Runs handlers in real threads and processes."""
 
     def __init__(self, threads: int = 16) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="treadle-handler")
@@ -47,7 +47,7 @@ class SystemExecutor:
         self._spawn = multiprocessing.get_context("spawn")
 
     async def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
-        """Call it in a thread; when canceled, its thread stays taken until the handler returns."""
+        """Call the handler in a thread; after a cancellation the thread stays occupied until the handler returns."""
         call = self._threads.submit(contextvars.copy_context().run, handler.call, *arguments)  # e.g. the span of the attempt
         try:
             return await asyncio.wrap_future(call)
@@ -58,19 +58,18 @@ class SystemExecutor:
             raise
 
     def _count(self, name: str, more: int) -> None:
-        """The thread of an abandoned handler calls this too when it ends."""
         with self._counting:
             self._abandoned[name] += more
 
     def abandoned(self, names: Iterable[str]) -> int:
-        """Threads of those handlers that were given up and still run."""
+        """Return how many threads still run those handlers after a cancellation."""
         if not self._abandoned:
             return 0
         with self._counting:
             return sum(self._abandoned[name] for name in names)
 
     async def in_process(self, handler: Handler, context: Context) -> Any:
-        """Call it in a new process; when canceled, the process is killed, with all that it has started. It ends with this one."""
+        """Call the handler in a new process. A cancellation, or the end of this process, kills it and its child processes."""
         code = _pickled(handler)
         ours, theirs = self._spawn.Pipe()
         process = self._spawn.Process(
@@ -96,16 +95,16 @@ class SystemExecutor:
             theirs.close()
             ours.close()
         if outcome is None:
-            raise ProcessDied(f"The process of {handler.name} ended without an answer (exit code {process.exitcode}).")
+            raise ProcessDied(f"The process of {handler.name} ended without a result (exit code {process.exitcode}).")
         return outcome
 
     def close(self) -> None:
-        """Take no more; threads that still run are left to finish."""
+        """Accept no more calls; running threads finish by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _pickled(handler: Handler) -> bytes:
-    """The function by its name; done here and not by the process object, so that one that cannot be found is said so clearly."""
+    """Pickle the function by name; done here instead of in the process object, for a clear error message."""
     try:
         return pickle.dumps(handler.call)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -116,7 +115,7 @@ def _pickled(handler: Handler) -> bytes:
 
 
 def _plain(outcome: Outcome) -> Outcome:
-    """The outcome with a result that is nothing but JSON, so that the parent can take it whatever it can import."""
+    """Return the outcome with a plain JSON result, which the parent can unpickle without the child's modules."""
     if not isinstance(outcome, Succeeded):
         return outcome
     try:
@@ -126,13 +125,13 @@ def _plain(outcome: Outcome) -> Outcome:
 
 
 def _kill_group(pid: int) -> None:
-    """Kill the process and what it has started, but for what left its group; its pid is its own until it is reaped."""
-    with suppress(ProcessLookupError, PermissionError):  # it has not come so far as to have a group
+    """Kill the process and its children, except those that left its group; its pid is valid until it is reaped."""
+    with suppress(ProcessLookupError, PermissionError):  # it has no group yet
         os.killpg(pid, signal.SIGKILL)
 
 
 def _end_with_parent() -> None:
-    """Lead a group that does not outlive the worker: nobody else keeps the lease, looks at the time, or hears of cancels."""
+    """Lead a process group that ends with the worker, which alone renews the lease and enforces timeouts and cancellation."""
     os.setsid()
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -146,11 +145,11 @@ def _end_with_parent() -> None:
 
 def _reap(process: BaseProcess, reader: threading.Thread) -> None:
     process.join()
-    reader.join(1.0)  # it ends with the process, unless that left children of its own behind
+    reader.join(1.0)  # it ends with the process, unless the process left children behind
 
 
 def _listen(pipe: Connection, context: Context, loop: asyncio.AbstractEventLoop, answered: asyncio.Future[Outcome | None]) -> None:
-    """Pass on what the child says until it has answered or is gone."""
+    """Forward the child's messages until its outcome arrives or it ends."""
     outcome: Outcome | None = None
     try:
         while outcome is None:
@@ -161,28 +160,28 @@ def _listen(pipe: Connection, context: Context, loop: asyncio.AbstractEventLoop,
                 context.add_line(msgspec.msgpack.decode(value, type=LogLine))
             else:
                 outcome = value
-    except Exception:  # the pipe is closed, or broken in the middle of a message: nobody is there any more
+    except Exception:  # the pipe is closed, or broke in the middle of a message: the child is gone
         outcome = None
 
-    def tell() -> None:
+    def resolve() -> None:
         if not answered.done():
             answered.set_result(outcome)
 
     try:
-        loop.call_soon_threadsafe(tell)
+        loop.call_soon_threadsafe(resolve)
     except RuntimeError:
-        return  # the loop is closed: nobody waits
+        return  # the loop is closed
 
 
 def _child(pipe: Connection, code: bytes, arguments: int, task: bytes, json_lines: bool = False) -> None:
-    """What runs in the process: call the handler, send back what it came to.
+    """Call the handler in the child process, and send its outcome.
 
-    Outcomes go back, not exceptions: they keep the traceback, and any of them can be pickled.
+    The child sends outcomes instead of exceptions: they keep the traceback, and all of them can be pickled.
     """
     from treadle.kernel.store.system import SystemClock
 
     _end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the worker decides what becomes of us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the worker decides when to stop
     held = msgspec.msgpack.decode(task, type=Task)
     if json_lines:
         set_up_logging("INFO", "json")

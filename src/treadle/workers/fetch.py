@@ -1,6 +1,6 @@
-"""Asking an address whether it has changed: conditional requests over http and https, bounded in time and size.
+"""Conditional HTTP requests that detect changes of a URL, bounded in time and size.
 
-Addresses are asked as the operator gave them: no proxies of the environment, and no redirect to another host.
+The URL is requested as the operator gave it: without proxies of the environment, and without redirects to another host.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from treadle.model.errors import LookFailed
 from treadle.model.watchers import Item, Source
 
 _CHUNK = 64 * 1024
-_GONE = (404, 410)
-_SAME = 304
+_NOT_FOUND = (404, 410)
+_NOT_MODIFIED = 304
 
 
 def fetch(source: Source, item: Item | None, monotonic: Callable[[], float]) -> Fetched:
-    """What the address answers now, asked with what was seen before. Takes no more than about twice its timeout."""
+    """Request the URL with the validators of the last response; takes no more than about twice the timeout."""
     until = monotonic() + source.timeout_for / 1000
     headers = {"User-Agent": "treadle", "Accept-Encoding": "identity"}
     if item is not None and item.etag:
@@ -33,12 +33,12 @@ def fetch(source: Source, item: Item | None, monotonic: Callable[[], float]) -> 
     request = Request(source.place, headers=headers)  # noqa: S310 - only http and https, which `_opener` alone can do
     try:
         with _opener().open(request, timeout=source.timeout_for / 1000) as answer:
-            return _taken_in(source, answer, lambda: monotonic() > until)
+            return _read(source, answer, lambda: monotonic() > until)
     except HTTPError as error:
         with error:
-            if error.code == _SAME:
+            if error.code == _NOT_MODIFIED:
                 return Fetched(same=True)
-            if error.code in _GONE:
+            if error.code in _NOT_FOUND:
                 return Fetched(gone=True)
             raise LookFailed("http_error", f"{source.place} answers {error.code} {error.reason}.") from None
     except LookFailed:
@@ -53,7 +53,7 @@ def fetch(source: Source, item: Item | None, monotonic: Callable[[], float]) -> 
         raise LookFailed("http_unreachable", f"{source.place} cannot be reached: {error!r}.") from None
 
 
-def _taken_in(source: Source, answer: Any, is_late: Callable[[], bool]) -> Fetched:
+def _read(source: Source, answer: Any, is_late: Callable[[], bool]) -> Fetched:
     etag, modified = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
     digest, size = hashlib.sha256(), 0
     while chunk := answer.read1(_CHUNK):
@@ -75,10 +75,10 @@ def _taken_in(source: Source, answer: Any, is_late: Callable[[], bool]) -> Fetch
 
 
 class _SameHost(HTTPRedirectHandler):
-    """Follows redirects on the same host alone: somewhere else is not what was asked for."""
+    """Follows redirects on the same host only."""
 
     def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
-        """The request that follows, or an error that says where it would go."""
+        """Return the next request; raise `LookFailed` if it leaves the host."""
         if _host(newurl) != _host(req.full_url):
             raise LookFailed("http_redirect", f"{req.full_url} redirects to {newurl}; watch that address if it is right.")
         return super().redirect_request(req, fp, code, msg, headers, newurl)

@@ -1,4 +1,4 @@
-"""Handlers: the code for tasks of a name, and the registry in which a worker finds it."""
+"""Handlers: the code for tasks of a name, and the registry and catalog in which a worker finds it."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ Isolation = Literal["loop", "thread", "process"]
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a handler of the engine's own returns that has settled its task by itself, with other things; `answer` says how."""
+    """The result of one of the engine's own handlers that has settled its task itself; `answer` is the store's answer."""
 
     answer: Answer
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """Code for tasks of a name, and how it is to be run."""
+    """Code for tasks of a name, and the options of its calls."""
 
     name: str
     call: Callable[..., Any]
     arguments: int
-    """How many of (payload, ctx) it takes."""
+    """Number of arguments that it takes of (payload, ctx)."""
     isolation: Isolation
     retry: RetryPolicy = NO_RETRY
     timeout_for: int | None = None
     progress_for: int | None = None
     concurrency: int | None = None
-    """How many of its tasks one process runs at once; None means as many as there is room for."""
+    """Maximum number of its tasks in one process; None: limited only by the worker."""
     executes: Callable[..., Awaitable[Any]] | None = None
-    """For specialists: executes the task with (ctx, executor, handler), in place of a call."""
+    """For specialists: executes the task with (ctx, executor, handler) instead of `call`."""
     cancels: Handler | None = None
-    """For specialists: the handler of tasks that cancel jobs at the service."""
+    """For specialists: the handler of tasks that cancel jobs at the external service."""
 
 
 class HandlerOptions(TypedDict, total=False):
@@ -63,7 +63,7 @@ def make_handler(
     concurrency: int | None = None,
     isolation: Isolation | None = None,
 ) -> Handler:
-    """A handler from a function, checked: async ones run on the loop, sync ones in threads, or either in a process."""
+    """Return a validated handler for a function: async on the event loop, sync in a thread, or either in a process."""
     check_name(name)
     if not callable(call):
         raise InvalidInput(f"The handler {name} must be a function, not {type(call).__name__}.")
@@ -73,7 +73,7 @@ def make_handler(
         raise InvalidPolicy(f"isolation must be 'loop', 'thread' or 'process', not {chosen!r}.")
     if chosen == "loop" and not is_async:
         raise InvalidPolicy(
-            f"The handler {name} is not async: on the event loop it would block the others. Use isolation='thread'."
+            f"The handler {name} is not async: on the event loop it would block other handlers. Use isolation='thread'."
         )
     if chosen == "thread" and is_async:
         raise InvalidPolicy(f"The handler {name} is async: it runs on the event loop or with isolation='process', not in a thread.")
@@ -92,12 +92,12 @@ def make_handler(
 
 
 def _arguments(name: str, call: Callable[..., Any]) -> int:
-    """How many of (payload, ctx) to call it with; a second parameter with a default is taken for `ctx` only by that name."""
+    """Return how many of (payload, ctx) to pass; a second parameter with a default is passed `ctx` only if it has that name."""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
         parameters = inspect.signature(call).parameters.values()
     except (ValueError, TypeError):
-        raise InvalidInput(f"Nobody can tell what the handler {name} takes: wrap it in a function of (payload).") from None
+        raise InvalidInput(f"The parameters of the handler {name} are unknown: wrap it in a function of (payload).") from None
     if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
         return 2
     wanted = [parameter for parameter in parameters if parameter.kind in positional]
@@ -115,39 +115,39 @@ class Offering(Protocol):
 
     @property
     def offers(self) -> list[str]:
-        """Their name with each scope that there is one for."""
+        """The name with each registered scope."""
 
 
 class Registry:
-    """The handlers of a process: found by exact name, else by the short name after the last dot."""
+    """The handlers of a process, found by exact name or by the short name after the last dot."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
         self.specialists: dict[str, Offering] = {}
-        """Those of the handlers that are specialists, by name."""
+        """The handlers that are specialists, by name."""
         self.fallback: Fallback | None = None
         """Serves names without a handler: see `treadle.llm.use_llm`."""
 
     def put(self, handler: Handler) -> None:
-        """Put it in the place of the one of that name."""
+        """Add the handler, or replace the one of that name."""
         self._handlers[handler.name] = handler
 
     def add(self, handler: Handler) -> None:
-        """Add it; a second one of the same name raises `HandlerExists`."""
+        """Add the handler; a second one of the same name raises `HandlerExists`."""
         if handler.name in self._handlers:
-            raise HandlerExists(f"There is a handler for {handler.name} already; each name has one handler in a process.")
+            raise HandlerExists(f"There is already a handler for {handler.name}; each name has one handler in a process.")
         self._handlers[handler.name] = handler
 
     def find(self, name: str) -> Handler | None:
-        """The handler for tasks of that name."""
+        """Return the handler for tasks of that name."""
         return self._handlers.get(name) or self._handlers.get(short_name(name))
 
     def names(self) -> list[str]:
-        """All registered names, sorted."""
+        """Return all registered names, sorted."""
         return sorted(self._handlers)
 
     def offers(self) -> list[str]:
-        """What is registered of specialists, with scopes: `NAME@SCOPE`, and `NAME@` for all scopes."""
+        """Return the specialists with their scopes: `NAME@SCOPE`, or `NAME@` for all scopes."""
         return [offer for name in sorted(self.specialists) for offer in self.specialists[name].offers]
 
     def __iter__(self) -> Iterator[Handler]:
@@ -158,16 +158,16 @@ class Registry:
 
 
 class Fallback(Protocol):
-    """Handlers for names that nobody registered, such as those of prompts."""
+    """Handlers for names without a registered handler, such as those of prompts."""
 
     async def look(self, names: Sequence[str]) -> None:
-        """There are lanes of these names without a handler; told each time that lanes are looked up."""
+        """Prepare handlers for names of lanes without one; called each time the worker reads the lanes."""
 
     def find(self, name: str) -> Handler | None:
-        """The handler for tasks of that name, if they can be served."""
+        """Return the handler for tasks of that name, if this fallback serves them."""
 
     def names(self) -> list[str]:
-        """The names that are served, as far as they are known."""
+        """Return the names known to be served."""
 
 
 @dataclass(slots=True)

@@ -80,7 +80,7 @@ def effects_are_not_recorded(patch: pytest.MonkeyPatch) -> None:
     async def made(self: AttemptEffects, begin: Begin, response: Json) -> Json:
         return response
 
-    patch.setattr(AttemptEffects, "_made", made)
+    patch.setattr(AttemptEffects, "_record_success", made)
 
 
 def effects_begin_unannounced(patch: pytest.MonkeyPatch) -> None:

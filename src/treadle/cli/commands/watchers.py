@@ -96,7 +96,7 @@ def _try_out(session: Session, name: str, options: dict[str, Any]) -> None:
     from treadle.kernel.watchers.options import make_body
     from treadle.model.watchers import HTTP, NEW
     from treadle.workers.fetch import fetch
-    from treadle.workers.scan import scan
+    from treadle.workers.scanner import scan
 
     if session.chosen.remote:
         raise NotOverHttp("A dry run looks at this machine, and not at the server's: leave --server (and TREADLE_SERVER) out.")

@@ -9,7 +9,7 @@ from tests.unit.workers.workshop import Events
 from treadle.kernel.telemetry.events import LoopError, StoreBack, StoreTrouble
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import LogLine
-from treadle.workers.log_writer import LineWriter
+from treadle.workers.log_writer import LogWriter
 
 
 class Paper:
@@ -29,7 +29,7 @@ def line(message: str) -> LogLine:
 
 async def test_lines_go_out_together_and_in_order() -> None:
     paper, events = Paper(), Events()
-    writer = LineWriter(paper, events)  # type: ignore[arg-type]
+    writer = LogWriter(paper, events)  # type: ignore[arg-type]
     for number in range(1200):
         writer.add(line(str(number)))
     await writer.flush()
@@ -39,7 +39,7 @@ async def test_lines_go_out_together_and_in_order() -> None:
 
 async def test_lines_are_kept_while_the_store_is_away_and_that_is_told_once() -> None:
     paper, events = Paper(), Events()
-    writer = LineWriter(paper, events)  # type: ignore[arg-type]
+    writer = LogWriter(paper, events)  # type: ignore[arg-type]
     paper.trouble = StoreUnavailable("away")
     writer.add(line("a"))
     await writer.flush()
@@ -53,7 +53,7 @@ async def test_lines_are_kept_while_the_store_is_away_and_that_is_told_once() ->
 
 async def test_lines_that_no_store_takes_do_not_stop_the_others() -> None:
     paper, events = Paper(), Events()
-    writer = LineWriter(paper, events)  # type: ignore[arg-type]
+    writer = LogWriter(paper, events)  # type: ignore[arg-type]
     paper.trouble = ValueError("what is this")
     writer.add(line("a"))
     await writer.flush()

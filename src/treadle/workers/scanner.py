@@ -1,4 +1,4 @@
-"""Looking at files and addresses, in threads: what a watcher needs of the outside. Nothing durable happens here."""
+"""Scans of files and URLs for watchers, in threads. Nothing durable happens here."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ _SHOWN = 3
 
 
 class Scanner:
-    """Looks in threads of the executor, so that a slow disk or service stops nobody else."""
+    """Scans in threads of an executor, so that a slow disk or service blocks no other work."""
 
     def __init__(self, executor: Executor, clock: Clock) -> None:
         self._executor = executor
         self._clock = clock
 
     async def scan(self, source: Source) -> Scan:
-        """All files of a directory that match, or the one file; `LookFailed` if that cannot be looked at."""
+        """Return the matching files of a directory, or the single file; raises `LookFailed` if it cannot be read."""
         found: Scan = await self._in_thread(_SCAN, source)
         return found
 
     async def read(self, source: Source, names: Sequence[str]) -> dict[str, Content]:
-        """What is in those files."""
+        """Return size, time and hash of those files."""
         found: dict[str, Content] = await self._in_thread(_READ, source, list(names))
         return found
 
     async def fetch(self, source: Source, item: Item | None) -> Fetched:
-        """What the address answers; `LookFailed` if it does not, or not well."""
+        """Return the response of the URL; raises `LookFailed` without a usable one."""
         found: Fetched = await self._in_thread(_FETCH, source, item, self._clock.monotonic)
         return found
 
@@ -51,7 +51,7 @@ class Scanner:
 
 
 def scan(source: Source, *_: Any) -> Scan:
-    """See `Scanner.scan`."""
+    """Do the work of `Scanner.scan`."""
     return _scan_directory(source) if source.kind == DIRECTORY else _scan_file(source)
 
 
@@ -89,7 +89,7 @@ def _scan_directory(source: Source) -> Scan:
 
 
 def _walk(root: Path, below: str, depth: int | None, unreadable: list[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """The regular files, by name below the root; links out of the root, and links to directories, are not followed."""
+    """Yield the regular files by name below the root; links out of the root and links to directories are not followed."""
     try:
         entries = os.scandir(root / below)
     except OSError as error:
@@ -102,7 +102,7 @@ def _walk(root: Path, below: str, depth: int | None, unreadable: list[str]) -> I
     with entries:
         for entry in entries:
             name = _text(f"{below}/{entry.name}" if below else entry.name)
-            with contextlib.suppress(FileNotFoundError):  # gone meanwhile: the next look will say so
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: the next scan reports it
                 if entry.is_dir(follow_symlinks=False):
                     deeper.append(f"{below}/{entry.name}" if below else entry.name)
                 elif (state := _state(root, entry)) is not None:
@@ -113,7 +113,7 @@ def _walk(root: Path, below: str, depth: int | None, unreadable: list[str]) -> I
 
 
 def _state(root: Path, entry: os.DirEntry[str]) -> os.stat_result | None:
-    """The state of a regular file in the root, be it by a link."""
+    """Return the state of a regular file inside the root, also through a link."""
     if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root.resolve()):
         return None
     state = entry.stat()
@@ -121,18 +121,18 @@ def _state(root: Path, entry: os.DirEntry[str]) -> os.stat_result | None:
 
 
 def _text(name: str) -> str:
-    """The name as text that any store takes: bytes that are no UTF-8 are written out."""
+    """Return the name as text that every store accepts: bytes that are not UTF-8 are escaped."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def read(source: Source, names: list[str], *_: Any) -> dict[str, Content]:
-    """See `Scanner.read`."""
+    """Do the work of `Scanner.read`."""
     place = Path(source.place)
     return {name: _read(_path(place, name) if source.kind == DIRECTORY else place, source) for name in names}
 
 
 def _path(root: Path, name: str) -> Path:
-    """The path of a name, be it that bytes of it were written out."""
+    """Return the path of a name, also if `_text` escaped some of its bytes."""
     path = root / name
     if "\\x" in name and not path.exists():
         raw = re.sub(rb"\\x([0-9a-f]{2})", lambda match: bytes.fromhex(match[1].decode()), name.encode())
@@ -169,7 +169,7 @@ def _failed(path: Path, error: OSError) -> LookFailed:
         case PermissionError():
             return LookFailed("path_unreadable", f"{path} cannot be read: {error.strerror}.")
         case _:
-            return LookFailed("path_trouble", f"{path} cannot be looked at: {error.strerror or error}.")
+            return LookFailed("path_trouble", f"{path} cannot be scanned: {error.strerror or error}.")
 
 
 _SCAN = make_handler("watcher.scan", scan, isolation="thread")

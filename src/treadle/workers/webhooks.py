@@ -1,7 +1,7 @@
-"""Telling the outside about approvals: a signed POST, made again with backoff until it is taken.
+"""Webhooks for approvals: a signed POST, retried with backoff until the receiver accepts it.
 
-Where it goes is said by the settings of the worker. An approval may name a place of its own only where the settings allow
-that, so that what is in a payload cannot make this process send requests to anywhere. Redirects are not followed.
+The worker's settings determine the URL. An approval may name its own URL only if the settings allow it, so that a payload cannot
+make this process send requests to arbitrary hosts. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from treadle.model.webhooks import EVENT_HEADER, ID_HEADER, SIGNATURE_HEADER, si
 from treadle.workers.context import Context
 
 NOTIFY_RETRY = RetryPolicy.of(10, first=2, longest=600, jitter=0.2)
-"""About an hour in all; then the notification is in the dead letters."""
+"""About an hour in total; then the notification becomes a dead letter."""
 
 SEND_WITHIN = 10.0
-"""Seconds without a sign of life from who is told."""
+"""Socket timeout in seconds."""
 
-_ENDS_TOLD = ("approval.expired",)
+_EVENTS_AFTER_END = ("approval.expired",)
 
 
 class WebhookFailed(TreadleError):
-    """The webhook was not taken; it is sent again."""
+    """The receiver did not accept the webhook; it is sent again."""
 
     code = "webhook_failed"
 
 
 class Notifier:
-    """Sends what tasks of kind `engine.notify` say."""
+    """Sends the webhooks that tasks of kind `engine.notify` request."""
 
     def __init__(
         self, approvals: Approvals, now: Callable[[], int], *, url: str = "", secret: str = "", allowed: tuple[str, ...] = ()
@@ -51,13 +51,13 @@ class Notifier:
         self._allowed = allowed
 
     async def notify(self, payload: dict[str, Any], ctx: Context) -> dict[str, Json]:
-        """Tell of one event of an approval; what is decided already is not told any more."""
+        """Send one event of an approval; events of a decided approval are skipped, except its expiry."""
         event: str = payload["event"]
         try:
             shown = await self._approvals.show(payload["approval_id"])
         except ApprovalNotFound:
             return {"skipped": "the approval is gone"}
-        if shown.state != "pending" and event not in _ENDS_TOLD:
+        if shown.state != "pending" and event not in _EVENTS_AFTER_END:
             return {"skipped": f"the approval is {shown.state}"}
         place = self._place(shown.approval.request.notify)
         if not self._secret:
@@ -76,11 +76,11 @@ class Notifier:
         return {"status": status}
 
     def _place(self, own: str | None) -> SplitResult:
-        """Where to send it: the approval's own place, if it has one and that is allowed, else that of the settings."""
+        """Return the target: the approval's own URL if it has one and it is allowed, else the URL of the settings."""
         if own is not None and not any(_begins(own, allowed) for allowed in self._allowed):
             raise NonRetryable(
                 f"The approval names {_shown(urlsplit(own))} as its webhook, which is not allowed; "
-                "TREADLE_WEBHOOK_ALLOW lists what is.",
+                "TREADLE_WEBHOOK_ALLOW lists the allowed URLs.",
                 "webhook_not_allowed",
             )
         place = urlsplit(own or self._url)
@@ -90,7 +90,7 @@ class Notifier:
 
 
 def post(place: SplitResult, body: bytes, headers: dict[str, str]) -> int:
-    """POST it; the status, or `WebhookFailed` when there is no answer. No redirects, no proxies, no query in messages."""
+    """POST the body without redirects or proxies, and return the status; without an answer raise `WebhookFailed`."""
     path = (place.path or "/") + (f"?{place.query}" if place.query else "")
     host, port = place.hostname or "", place.port
     if place.scheme == "https":
@@ -105,7 +105,7 @@ def post(place: SplitResult, body: bytes, headers: dict[str, str]) -> int:
         answer.read(65536)
         return answer.status
     except (OSError, http.client.HTTPException) as error:
-        raise WebhookFailed(f"{_shown(place)} could not be told: {type(error).__name__}.") from None
+        raise WebhookFailed(f"{_shown(place)} could not be reached: {type(error).__name__}.") from None
     finally:
         connection.close()
 
@@ -138,7 +138,7 @@ def _body(event: str, delivery_id: str, shown: ShownApproval) -> dict[str, Json]
 
 
 def _begins(url: str, allowed: str) -> bool:
-    """Whether the URL lies under one that is allowed: the same scheme, host and port, and a path below its path."""
+    """Return whether the URL is below an allowed one: same scheme, host and port, and a path below its path."""
     try:
         one, other = urlsplit(url), urlsplit(allowed)
         same = (one.scheme, one.hostname, one.port) == (other.scheme, other.hostname, other.port)
@@ -149,6 +149,6 @@ def _begins(url: str, allowed: str) -> bool:
 
 
 def _shown(place: SplitResult) -> str:
-    """The URL without what may be secret in it: who, and the query."""
+    """Return the URL without its possibly secret parts: the user and the query."""
     port = f":{place.port}" if place.port else ""
     return f"{place.scheme}://{place.hostname}{port}{place.path}"
