@@ -13,7 +13,7 @@ from treadle.workers.functions.registry import Function, make_function
 
 
 async def run_plan(payload: dict[str, Any], ctx: FunctionContext) -> dict[str, Json]:
-    """Do the steps in order; the results by name."""
+    """Run the steps in order, and return their results by name."""
     known: dict[str, Json] = {INPUTS: payload.get("inputs") or {}}
     for step in read_plan(payload["steps"]):
         try:
@@ -32,5 +32,5 @@ async def run_plan(payload: dict[str, Any], ctx: FunctionContext) -> dict[str, J
 
 
 def plan_function() -> Function:
-    """The function that every process has."""
+    """Return the function, which every process registers."""
     return make_function(PLAN, run_plan, max_steps=25_000)

@@ -1,4 +1,4 @@
-"""Durable functions by name and version: what a process can execute, and start."""
+"""The registry of durable functions, by name and version."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from treadle.model.names import check_name
 from treadle.workers.handlers import Handler, make_handler
 
 MAX_STEPS = 10_000
-"""Steps that one run may have, unless its function says otherwise: replay grows with them."""
+"""Default maximum number of steps of a run; the cost of a replay grows with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """Code of one version of a function."""
+    """The code of one version of a function."""
 
     name: str
     version: int
@@ -34,11 +34,11 @@ class Function:
 def make_function(
     name: str, call: Callable[..., Any], *, version: int = 1, max_steps: int = MAX_STEPS, concurrency: int | None = None
 ) -> Function:
-    """A function from an `async def` of (payload), (payload, ctx) or nothing, checked."""
+    """Return a validated function for an `async def` of (payload), (payload, ctx) or no parameters."""
     check_name(name, "function name")
     check_version(version)
     if not inspect.iscoroutinefunction(call):
-        raise InvalidInput(f"The function {name} must be an `async def`: it awaits what `ctx` offers.")
+        raise InvalidInput(f"The function {name} must be an `async def`, as it awaits operations of `ctx`.")
     if type(max_steps) is not int or max_steps < 1:
         raise InvalidPolicy(f"max_steps must be 1 or more, not {max_steps!r}.")
     made = make_handler(name, call, concurrency=concurrency)
@@ -47,7 +47,7 @@ def make_function(
 
 
 class FunctionRegistry:
-    """The functions of a process; several versions of a name are fine."""
+    """The functions of a process; a name may have several versions."""
 
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
@@ -55,24 +55,24 @@ class FunctionRegistry:
         self._own: set[str] = set()
 
     def add(self, function: Function, *, own: bool = False) -> None:
-        """Add it (`own`: one of the engine's, which is not named to others); the same version twice raises `HandlerExists`."""
+        """Add a function; a second one with the same version raises `HandlerExists`. `names` omits the engine's `own`."""
         if function.lane_name in self._functions:
-            raise HandlerExists(f"There is a function {function.lane_name} already; give the new one another version.")
+            raise HandlerExists(f"There is already a function {function.lane_name}; give the new one another version.")
         self._functions[function.lane_name] = function
         if own:
             self._own.add(function.lane_name)
         self._newest[function.name] = max(function.version, self._newest.get(function.name, 0))
 
     def find(self, lane_name: str) -> Function | None:
-        """The function for tasks of that lane: `NAME@VERSION`."""
+        """Return the function for tasks of that lane: `NAME@VERSION`."""
         return self._functions.get(lane_name)
 
     def newest(self, name: str) -> int | None:
-        """The newest version of the name that is registered here."""
+        """Return the newest version of the name that is registered here."""
         return self._newest.get(name)
 
     def names(self) -> list[str]:
-        """`NAME@VERSION` of all but the engine's own, sorted."""
+        """Return `NAME@VERSION` of all functions except the engine's own, sorted."""
         return sorted(self._functions.keys() - self._own)
 
     def __iter__(self) -> Iterator[Function]:

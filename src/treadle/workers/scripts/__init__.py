@@ -1,4 +1,4 @@
-"""Script blocks: Python code of AFL sources, run in processes of its own (D58).
+"""Script blocks: Python code in AFL sources, run in separate processes (D58).
 
 async with ScriptRunner() as scripts:
     outputs = await scripts.run("result['n'] = len(params['words'])", {"words": ["sun", "moon"]})

@@ -1,6 +1,6 @@
-"""From how a script's process ended and what it wrote, to its outputs or the error that says why there are none.
+"""The result of a script: its outputs, or an error, derived from the answer and the exit status of its process.
 
-What a process wrote is not trusted: a script may have written it itself.
+The answer is not trusted: the script itself may have written it.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _PROBLEMS: dict[str, type[ScriptError]] = {cls.code: cls for cls in (ScriptError
 
 
 def outputs(ended: Ended, answer: bytes | None, limits: ScriptLimits, first_line: int, source: str) -> dict[str, Json]:
-    """The script's `result`; raises the `ScriptError` that fits."""
+    """Return the script's `result`, or raise the matching `ScriptError`."""
     if (failure := _failure(ended, limits, source)) is not None:
         raise failure
     if answer is None:
         raise ScriptKilled("The script's process ended without a result; it may have called exit.", source=source)
     try:
-        told = decode(answer.decode())
+        received = decode(answer.decode())
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         raise ScriptResultInvalid(f"The result is not JSON: {error}.", source=source) from None
-    match told:
+    match received:
         case {"result": dict(result)}:
             return _storable(result, limits, source)
         case {"problem": str(code), "message": str(message), "type": str() | None as kind, "line": int() | None as line} if (
@@ -45,20 +45,20 @@ def outputs(ended: Ended, answer: bytes | None, limits: ScriptLimits, first_line
             shown = first_line + line - 1 if line else first_line if code == ScriptSyntax.code else None
             raise _PROBLEMS[code](message, source=source, line=shown, type=kind)
         case _:
-            raise ScriptResultInvalid("The script's process wrote something that is no answer.", source=source)
+            raise ScriptResultInvalid("The script's process wrote an invalid answer.", source=source)
 
 
 def _failure(ended: Ended, limits: ScriptLimits, source: str) -> ScriptError | None:
     if ended.timeout:
         return ScriptTimeout(f"The script took longer than {limits.wall_for:g} s and was stopped.", source=source)
     if ended.status == -signal.SIGXCPU or (ended.status == -signal.SIGKILL and ended.cpu_for >= limits.cpu_for):
-        return ScriptTimeout(f"The script computed for more than {limits.cpu_for:g} s and was stopped.", source=source)
+        return ScriptTimeout(f"The script used more than {limits.cpu_for:g} s of CPU time and was stopped.", source=source)
     if ended.status == wire.EXIT_MEMORY:
         return ScriptMemory(f"The script needs more than {limits.memory_bytes} bytes of memory.", source=source)
     if ended.status < 0:
-        return ScriptKilled(f"The script's process was ended by {_signal_name(-ended.status)}.", source=source)
+        return ScriptKilled(f"The script's process was killed by {_signal_name(-ended.status)}.", source=source)
     if ended.status > 0:
-        return ScriptKilled(f"The script's process ended with status {ended.status} and without a result.", source=source)
+        return ScriptKilled(f"The script's process ended with status {ended.status} without a result.", source=source)
     return None
 
 

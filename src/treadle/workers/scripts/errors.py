@@ -1,12 +1,12 @@
-"""Why a script gave no result.
+"""Errors of scripts.
 
 ScriptError                 the script raised
-├── ScriptSyntax            it is not Python
-├── ScriptTimeout           its time was up, on the clock or on the processor
-├── ScriptMemory            it wanted more memory than it may have
-├── ScriptKilled            its process ended without an answer
-├── ScriptResultInvalid     what it left in `result` is not a JSON object, or is too large
-└── ScriptUnavailable       no process could be started for it: the machine's fault, so trying later may help
+├── ScriptSyntax            it is not valid Python
+├── ScriptTimeout           it exceeded its limit of wall-clock or CPU time
+├── ScriptMemory            it exceeded its memory limit
+├── ScriptKilled            its process ended without a result
+├── ScriptResultInvalid     its `result` is not a JSON object, or is too large
+└── ScriptUnavailable       no process could be started on this machine; a later attempt may succeed
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from treadle.model.errors import TreadleError
 
 
 class ScriptError(TreadleError):
-    """A script failed: `message` is what went wrong, `type` the exception's name, `line` the line in the AFL source."""
+    """A script failed: `message` is the error, `type` the exception's name, `line` the line in the AFL source."""
 
     code = "script_error"
 
     def __init__(self, message: str, *, source: str, line: int | None = None, type: str | None = None) -> None:  # noqa: A002
         place = source if line is None else f"{source}, line {line}"
-        what = ": ".join(part for part in (type, message) if part)
-        super().__init__(f"{place}: {what}")
+        text = ": ".join(part for part in (type, message) if part)
+        super().__init__(f"{place}: {text}")
         self.message, self.source, self.line, self.type = message, source, line, type
 
 

@@ -1,4 +1,4 @@
-"""One script on a warmed process: the request goes in, the answer and the way that the process ended come out."""
+"""The exchange with one script's process: sends its request, and returns its answer and its exit status."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from treadle.workers.scripts.host import Ended, Host
 from treadle.workers.scripts.sandbox import wire
 
 GRACE_FOR = 10.0
-"""Seconds that the warmed process may be late with ending a script before it is killed itself."""
+"""Seconds that the host process may be late in ending a script before it is killed itself."""
 
-_LAST_WORDS_FOR = 2.0
+_READ_FOR = 2.0
 _KILLED_FOR = 5.0
 
 
 class AnswerTooLarge(Exception):
-    """The child announced an answer beyond every limit; it was not read."""
+    """The child announced an answer above the limit; it was not read."""
 
 
 async def exchange(host: Host, request: bytes, wall_for: float, limit: int) -> tuple[Ended, bytes | None]:
-    """Run one script; returns when its process has ended. The answer, of at most `limit` bytes, is None if it was not completed.
+    """Run one script until its process ends. The answer, of at most `limit` bytes, is None if it is incomplete.
 
-    Canceling ends the process. Raises `HostGone`, `HostRefused` or `AnswerTooLarge`.
+    A cancellation ends the process. Raises `HostGone`, `HostRefused` or `AnswerTooLarge`.
     """
     ours, theirs = socket.socketpair()
     with ours:
@@ -34,9 +34,9 @@ async def exchange(host: Host, request: bytes, wall_for: float, limit: int) -> t
         try:
             await asyncio.wait([end], timeout=wall_for + GRACE_FOR)
             if not end.done():
-                host.give_up("it did not end a script whose time was up")
-            # All that was written before the end is there to be read; only a process that escaped keeps the channel open.
-            await asyncio.wait([talk], timeout=_LAST_WORDS_FOR)
+                host.give_up("it did not end a script after its timeout")
+            # Everything written before the end can be read now; only an escaped process keeps the channel open.
+            await asyncio.wait([talk], timeout=_READ_FOR)
             return end.result(), talk.result() if talk.done() else None
         except asyncio.CancelledError:
             host.kill(script_id)
@@ -51,7 +51,7 @@ async def exchange(host: Host, request: bytes, wall_for: float, limit: int) -> t
 
 async def _talk(channel: socket.socket, request: bytes, limit: int) -> bytes | None:
     loop = asyncio.get_running_loop()
-    with contextlib.suppress(OSError):  # it may end before it has read everything
+    with contextlib.suppress(OSError):  # it may end before it has read the whole request
         await loop.sock_sendall(channel, wire.frame(request))
     head = await _read(channel, wire.LENGTH_BYTES)
     if head is None:

@@ -1,4 +1,4 @@
-"""The warmed process seen from Treadle: started, given scripts, told to stop them, ended."""
+"""The host process of scripts, as Treadle sees it: start it, run and kill scripts, close it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _END_FOR = 5.0
 
 
 class HostGone(Exception):
-    """The process ended, or does not answer, while something was asked of it."""
+    """The process ended, or did not answer a request."""
 
 
 class HostRefused(Exception):
@@ -31,7 +31,7 @@ class HostRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a script's process ended: `status` is its exit status, or minus the signal; `cpu_for` the seconds that it computed."""
+    """The end of a script's process: `status` is its exit status or minus the signal, `cpu_for` its CPU time in seconds."""
 
     status: int
     timeout: bool
@@ -39,7 +39,7 @@ class Ended:
 
 
 class Host:
-    """One warmed process. `start` it, then `run` scripts; once it is `gone` it stays so."""
+    """One host process. `start` it, then `run` scripts; once it is `gone`, it cannot be used again."""
 
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
         self.gone = False
@@ -52,8 +52,8 @@ class Host:
 
     @classmethod
     async def start(cls, python: str, limits: ScriptLimits) -> Host:
-        """Start the process and wait until it has loaded everything; raises OSError or `HostGone`."""
-        # Its working directory is empty and is gone as soon as it is in it: nothing can be made there.
+        """Start the process and wait until it has loaded all modules; raises OSError or `HostGone`."""
+        # Its working directory is empty and is deleted once the process runs, so that no file can be created there.
         place = Path(tempfile.mkdtemp(prefix="treadle-script-"))
         ours, theirs = socket.socketpair()
         try:
@@ -68,7 +68,7 @@ class Host:
             ours.close()
             raise
         finally:
-            os.rmdir(place)  # noqa: PTH106 - as quick as it is rare
+            os.rmdir(place)  # noqa: PTH106 - rare and quick
 
     async def _until_ready(self) -> None:
         try:
@@ -86,18 +86,18 @@ class Host:
         return self._process.pid
 
     def run(self, channel: socket.socket) -> tuple[int, asyncio.Future[Ended]]:
-        """Fork a child that reads a request from the channel and writes its answer to it; the future says how it ended."""
+        """Fork a child that reads a request from the channel and writes its answer to it; return its id and a future of its end."""
         script_id = next(self._ids)
         future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self._ends[script_id] = future
         try:
             socket.send_fds(self._control, [wire.pack({"run": script_id})], [channel.fileno()])
-        except OSError as error:  # gone, or so stuck that its buffer is full
+        except OSError as error:  # it is gone, or stuck with a full buffer
             self.give_up(str(error))
         return script_id, future
 
     def kill(self, script_id: int) -> None:
-        """End the script's process now, if it has not ended."""
+        """Kill the script's process if it still runs."""
         try:
             if not self.gone:
                 self._control.send(wire.pack({"kill": script_id}))
@@ -105,15 +105,15 @@ class Host:
             self.give_up(str(error))
 
     def give_up(self, why: str) -> None:
-        """Kill a process that does not do what it should; everything in progress raises `HostGone`."""
+        """Kill a host that misbehaves; everything in progress raises `HostGone`."""
         self._process.kill()
         self._lose(why)
 
     async def close(self) -> None:
-        """End the process and with it all its children; returns when it has ended."""
+        """End the process and all its children, and wait for its end."""
         self._lose("it was closed")
         try:
-            # It ends by itself at the end of its input, and takes its children with it.
+            # It ends at the end of its input, and kills its children.
             await asyncio.to_thread(self._process.wait, _END_FOR)
         except subprocess.TimeoutExpired:
             self._process.kill()
@@ -155,12 +155,12 @@ class Host:
         for future in waiting:
             if not future.done():
                 future.set_exception(HostGone(why))
-                future.exception()  # it is no fault if nobody waits for it any more
+                future.exception()  # a future without a waiter must not be reported
         self._ends.clear()
 
 
 def _launch(python: str, limits: ScriptLimits, control: int, place: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - our own interpreter and our own words
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
         [python, "-I", "-S", "-B", "-X", "utf8", "-c", _LAUNCH, _HERE, str(control), limits.as_settings()],
         cwd=place,
         env={},

@@ -1,4 +1,4 @@
-"""What each script may use, as an operator sets it."""
+"""The limits of scripts, as an operator sets them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SWITCHES = frozenset(
 class ScriptLimits:
     """Limits of one script.
 
-    `wall_for` and `cpu_for` are seconds; the processor's are rounded up to whole ones. `memory_bytes` is address space on top
-    of what the interpreter itself takes. `output_bytes` is the result as JSON text. `off` names limits that get in the way on
-    some machine; `ScriptRunner.describe_limits` then says so.
+    `wall_for` and `cpu_for` are seconds; CPU time is rounded up to whole seconds. `memory_bytes` is address space in addition
+    to the interpreter's own. `output_bytes` limits the result as JSON text. `off` names limits to switch off on a machine that
+    cannot support them; `ScriptRunner.describe_limits` reports them.
     """
 
     wall_for: float = 30.0
@@ -41,5 +41,5 @@ class ScriptLimits:
             raise InvalidPolicy(f"There is no limit {', '.join(unknown)} to switch off. There are: {', '.join(sorted(SWITCHES))}.")
 
     def as_settings(self) -> str:
-        """What the process that runs scripts needs to know of it."""
+        """Return the settings of the host process as JSON."""
         return json.dumps({"wall": self.wall_for, "cpu": self.cpu_for, "memory": self.memory_bytes, "off": sorted(self.off)})

@@ -1,4 +1,4 @@
-"""Runs scripts in separate processes, several at once, each with the same limits and none with another's leftovers."""
+"""Runs scripts concurrently in separate processes, each with the same limits and a clean state."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from treadle.workers.scripts.limits import ScriptLimits
 
 _REQUEST_LIMIT = 64 * 1024 * 1024
 _ANSWER_SLACK = 64 * 1024
-"""Room for an error's message and the braces around a result."""
+"""Bytes for an error message, or for the braces around a result."""
 
 
 class ScriptRunner:
-    """An async context manager; inside it, `run` scripts.
+    """An async context manager that runs scripts.
 
-    The first script starts a process that has loaded what scripts may import, and forks one child for each of them; it is
-    started again should it end. At most `concurrency` scripts run at once, more wait. Leaving the context ends all processes;
-    so does the end of this one, in whatever way.
+    The first script starts a host process, which loads the modules that scripts may import and forks one child per script; it
+    is restarted if it ends. At most `concurrency` scripts run concurrently; others wait. Leaving the context ends all
+    processes; so does any end of this process.
 
-    The list of built-ins and modules that a script sees is no security boundary: Python gives ways around it. What protects the
-    machine are the limits on the process; `describe_limits` says which of them hold here.
+    The list of built-ins and modules that a script sees is not a security boundary: Python offers ways around it. The limits on
+    the process protect the machine; `describe_limits` reports which of them hold here.
     """
 
     def __init__(self, *, limits: ScriptLimits | None = None, concurrency: int = 8, python: str | None = None) -> None:
@@ -46,30 +46,30 @@ class ScriptRunner:
         await self.close()
 
     async def close(self) -> None:
-        """End all processes, whatever runs in them; what is in progress raises `ScriptUnavailable`."""
+        """End all processes; scripts in progress raise `ScriptUnavailable`."""
         self._closed = True
         async with self._starting:
             if self._host is not None:
                 await self._host.close()
 
     async def run(self, code: str, params: dict[str, Json], *, first_line: int = 1, source: str = "<script>") -> dict[str, Json]:
-        """What the script left in `result`; raises `ScriptError`, with lines counted from `first_line`, that of its first.
+        """Run the script and return its `result`; raises `ScriptError`, with lines counted from `first_line`.
 
-        Should the process that forks scripts be lost, the script runs again, once: it can have changed nothing. Canceling ends
-        the script. Params that are not JSON raise `InvalidPayload`.
+        If the host process is lost, the script runs once more: it cannot have changed anything. A cancellation ends the script.
+        Params that are not JSON raise `InvalidPayload`.
         """
         request = {"code": code, "params": params, "source": source, "output": self._limits.output_bytes}
         return await self._outputs(encode(request, "script with its params", _REQUEST_LIMIT), first_line, source)
 
     async def describe_limits(self) -> dict[str, bool | str]:
-        """Of each limit: True if it holds for scripts on this machine, else in words why it does not. Compare with `is True`."""
+        """Return for each limit True if it holds for scripts on this machine, else the reason. Compare with `is True`."""
         notes: dict[str, bool | str] = await self._outputs("{}", 1, "<limits>")
         # These hold by construction, on every platform.
         always = ("wall_clock", "output_size", "environment", "descriptors", "working_directory", "standard_streams")
         return dict(sorted((notes | dict.fromkeys(always, True)).items()))
 
     async def warm(self) -> int:
-        """Start the process that forks scripts, if it is not running, and return its id."""
+        """Start the host process if it is not running, and return its pid."""
         try:
             return (await self._ready_host()).pid
         except (OSError, HostGone) as error:

@@ -1,10 +1,10 @@
-"""The process that scripts run in. It starts fast: nothing in here imports Treadle, or anything outside the standard library.
+"""The processes that scripts run in. They start fast: nothing here imports Treadle or anything outside the standard library.
 
-parent.py     one warmed process: forks a child per script, ends it when its time is up, says how it ended
-child.py      in the child: takes limits, reads the script, runs it, writes its answer
-limits.py     what a script may use; each limit that cannot be set is reported, never assumed
+parent.py     the host process: forks a child per script, kills it after its timeout, reports its end
+child.py      the child: applies limits, reads the script, runs it, writes its answer
+limits.py     the limits of a script; each limit that cannot be set is reported
 syscalls.py   the filter for system calls (Linux)
-linux.py      the few calls that Python has no name for
+linux.py      system calls without a Python binding
 names.py      the built-ins and modules that scripts see
-wire.py       JSON behind its length
+wire.py       length-prefixed JSON messages
 """

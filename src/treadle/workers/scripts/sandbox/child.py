@@ -1,4 +1,4 @@
-"""One script, in a process of its own: limits first, then the request, then the code, then the answer."""
+"""The process of one script: applies the limits, reads the request, runs the code, writes the answer."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from . import names, wire
 from .limits import Limits
 
 CHANNEL = 3
-"""The descriptor that the request comes from and the answer goes to; 0, 1 and 2 are /dev/null, and there are no others."""
+"""The descriptor of the request and the answer; 0, 1 and 2 are /dev/null, and no others are open."""
 
 HIGHEST = 256
-"""No descriptor of the parent is above: its own limit says so."""
+"""Upper bound of the parent's descriptors, which its own limit enforces."""
 
 _MESSAGE_LIMIT = 4_000
 
 _BUILTINS = names.script_builtins()
-"""Made in the parent: to make it touches a quarter of the pages that a small script touches at all."""
+"""Built in the parent, as building them touches a quarter of the memory pages that a small script touches."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def serve(channel: int, limits: Limits) -> NoReturn:
-    """Run the script that comes through the channel and end. Called in a fresh fork of the parent; never returns."""
+    """Run the script that arrives on the channel, then exit. Called in a fresh fork of the parent; never returns."""
     status = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -63,19 +63,21 @@ def _answer(request: bytes, limits: Limits) -> bytes:
 
 def _run(code: types.CodeType, params: dict[str, Any], output: int) -> bytes:
     result: dict[str, Any] = {}
-    # A module of its own, so that classes, dataclasses and annotations find the names of the script.
+    # Its own module, so that classes, dataclasses and annotations find the names of the script.
     module = types.ModuleType("script")
     sys.modules["script"] = module
     namespace = module.__dict__
     namespace.update(params=params, result=result, __builtins__=_BUILTINS)
     try:
-        exec(code, namespace)  # noqa: S102 - to run the script is what this process is for
+        exec(code, namespace)  # noqa: S102 - this process exists to run the script
     except BaseException as error:
         which = "script_memory" if isinstance(error, MemoryError) else "script_error"
         kind, message, line = type(error).__name__, _message(error), _line(error, code.co_filename)
     else:
         if namespace.get("result") is not result:
-            return _invalid("The script gave `result` another value. Fill it instead: result['name'] = ... or result.update(...).")
+            return _invalid(
+                "The script assigned another value to `result`. Fill it instead: result['name'] = ... or result.update(...)."
+            )
         return _packed(result, output)
     namespace.clear()
     return _problem(which, kind, message, line)
@@ -110,7 +112,7 @@ def _message(error: BaseException) -> str:
 
 
 def _line(error: BaseException, source: str) -> int | None:
-    """The innermost line of the script that the error passed through."""
+    """Return the innermost line of the script in the error's traceback."""
     line = None
     trace = error.__traceback__
     while trace is not None:

@@ -1,7 +1,7 @@
-"""What a script may use: the parent cuts itself off once, each child limits itself before it reads its script.
+"""The limits of scripts: the parent isolates itself once, and each child limits itself before it reads its script.
 
-Every step notes True, or in words why it does not hold on this machine. Nothing is assumed, and nothing missing stops a script:
-an operator reads the notes (`treadle doctor`) and decides.
+Each step notes True, or the reason why the limit does not hold on this machine. A missing limit does not stop a script: an
+operator reads the notes (`treadle doctor`) and decides.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .syscalls import Filter
 NOBODY = 65534
 
 Notes = dict[str, bool | str]
-"""Of each limit: True, or why it does not hold."""
+"""For each limit True, or the reason why it does not hold."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The limits of one parent's scripts, as its command line gives them."""
+    """The limits of one parent's scripts, from its command line."""
 
     wall: float
     cpu: float
@@ -41,8 +41,8 @@ class Limits:
         self._parent_id = os.getpid()
         self._filter: Filter | None = None
 
-    def cut_off(self) -> None:
-        """In the parent, once: no network and no files for itself and its children, which inherit that."""
+    def isolate(self) -> None:
+        """Isolate the parent once from network and files; its children inherit this."""
         if sys.platform.startswith("linux"):
             self._try("oom_first", lambda: _write("/proc/self/oom_score_adj", "1000"))
         self._try("network", _leave_network)
@@ -51,7 +51,7 @@ class Limits:
         self._try("system_calls", self._prepare_filter)
 
     def apply(self) -> None:
-        """In a child: everything else. What comes last is what the earlier steps could not do without."""
+        """Apply all other limits in a child, in an order in which no step prevents a later one."""
         settings = self.settings
         cpu = max(math.ceil(settings.cpu), 1)
         self._limit("cpu", resource.RLIMIT_CPU, cpu, cpu + 1)
@@ -65,13 +65,13 @@ class Limits:
         self._try("no_new_privileges", linux.set_no_new_privileges)
         self._try("not_dumpable", linux.set_not_dumpable)
         self._try("dies_with_parent", self._die_with_parent)
-        # Should all else fail, the kernel's timer ends what nobody watches any more.
+        # As a last resort, the kernel's timer ends a script without a parent.
         signal.setitimer(signal.ITIMER_REAL, settings.wall + 5)
         if self._filter is not None:
             self._try("system_calls", self._filter.install)
 
     def described(self) -> Notes:
-        """The notes, with what one limit does for another."""
+        """Return the notes; the system call filter also enforces some other limits."""
         notes = dict(self.notes)
         filtered = notes["system_calls"] is True
         for name in ("network", "files", "processes"):
@@ -89,7 +89,7 @@ class Limits:
 
     def _die_with_parent(self) -> None:
         linux.die_with_parent()
-        if os.getppid() != self._parent_id:  # it ended before it was watched
+        if os.getppid() != self._parent_id:  # the parent ended before the kernel watched it
             os._exit(1)
 
     def _prepare_filter(self) -> None:
@@ -97,7 +97,7 @@ class Limits:
 
     def _limit(self, name: str, which: int, soft: int, hard: int | None = None) -> None:
         def step() -> None:
-            _, most = resource.getrlimit(which)  # what the worker itself is given is not exceeded
+            _, most = resource.getrlimit(which)  # never above the worker's own limit
             wanted = (soft, soft if hard is None else hard)
             resource.setrlimit(which, wanted if most == resource.RLIM_INFINITY else (min(soft, most), min(wanted[1], most)))
 
@@ -115,7 +115,7 @@ class Limits:
 
 
 def _leave_network() -> None:
-    """Into a network namespace with no interface up; who is not root needs a user namespace for that."""
+    """Enter a network namespace without active interfaces; a user other than root needs a user namespace for that."""
     user, group = os.geteuid(), os.getegid()
     if user == 0:
         linux.unshare(linux.CLONE_NEWNET | linux.CLONE_NEWIPC)
@@ -135,7 +135,7 @@ def _become_nobody() -> None:
 
 
 def _address_space() -> int:
-    """Bytes that the interpreter itself takes: a limit on memory is on top of it."""
+    """Return the interpreter's own address space in bytes, to which the memory limit is added."""
     try:
         with open("/proc/self/statm", "rb") as numbers:  # noqa: PTH123 - fewer modules to load
             return int(numbers.read().split()[0]) * resource.getpagesize()

@@ -1,4 +1,4 @@
-"""Linux calls that Python has no name for. Each raises OSError when the kernel refuses, or where there is no such call."""
+"""Linux system calls without a Python binding. Each raises OSError if the kernel refuses it or does not have it."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ def _prctl(option: int, *arguments: object) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Leave the given namespaces for new ones."""
+    """Move to new namespaces of the given kinds."""
     _call("unshare", ctypes.c_int(flags))
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends. A change of user undoes it: call it after that."""
+    """Have the kernel kill this process when its parent ends. Call it after a change of user, which resets it."""
     _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
 
 
 def set_not_dumpable() -> None:
-    """No core file, and no tracing by other processes of the same user."""
+    """Prevent core files, and tracing by other processes of the same user."""
     _prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0))
 
 
 def set_no_new_privileges() -> None:
-    """No program that is executed from here on can gain a privilege."""
+    """Prevent programs executed from here on from gaining privileges."""
     _prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1))
 
 
@@ -64,7 +64,7 @@ def set_filter(program: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up what a user namespace, or root, had granted."""
+    """Drop all capabilities that a user namespace, or root, granted."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()
     _call("capset", ctypes.byref(header), ctypes.byref(nothing))

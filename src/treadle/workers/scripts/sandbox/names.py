@@ -1,7 +1,7 @@
-"""What a script can name: built-ins and modules.
+"""The built-ins and modules that a script can use.
 
 This list is **not** a security boundary: `().__class__.__base__.__subclasses__()` reaches everything that the interpreter has
-loaded. It keeps honest scripts to what works the same everywhere; what protects the machine are the limits on the process.
+loaded. It keeps honest scripts portable; the limits on the process protect the machine.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ MODULES = (
 )  # fmt: skip
 """Modules that scripts may import; all are loaded before the first script, as a child cannot read files."""
 
-QUIETLY_NEEDED = (
+INDIRECT_MODULES = (
     "__future__", "_strptime", "encodings.ascii", "encodings.cp1252", "encodings.idna", "encodings.latin_1",
     "encodings.punycode", "encodings.raw_unicode_escape", "encodings.unicode_escape", "encodings.utf_16",
     "encodings.utf_16_be", "encodings.utf_16_le", "encodings.utf_32", "encodings.utf_8_sig", "heapq", "locale",
 )  # fmt: skip
-"""What the modules above load when they are first asked for something: a codec, the parser of dates."""
+"""Modules that the modules above import on first use, such as a codec or the date parser."""
 
 _FUNCTIONS = (
     "abs", "all", "any", "ascii", "bin", "callable", "chr", "delattr", "dir", "divmod", "enumerate", "filter", "format",
@@ -39,13 +39,13 @@ _CONSTANTS = ("Ellipsis", "False", "None", "NotImplemented", "True", "__build_cl
 
 
 def load() -> None:
-    """Import all that a script may need."""
-    for name in MODULES + QUIETLY_NEEDED:
+    """Import all modules that a script may need."""
+    for name in MODULES + INDIRECT_MODULES:
         importlib.import_module(name)
 
 
 def script_builtins() -> dict[str, Any]:
-    """The built-ins of a script: functions, types, every exception, and an import that knows the list above."""
+    """Return the built-ins of a script: functions, types, all exceptions, and an import limited to the list above."""
     names = {name: getattr(builtins, name) for name in _FUNCTIONS + _TYPES + _CONSTANTS}
     names |= {name: value for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)}
     names["__import__"] = _import
@@ -59,7 +59,7 @@ def _import(
     fromlist: Sequence[str] | None = (),
     level: int = 0,
 ) -> Any:
-    # The interpreter's own imports, such as that of the parser of dates, come by here too; they give a list, a statement a tuple.
+    # The interpreter's own imports (such as the date parser) also call this; they pass a list, an import statement a tuple.
     if level or (name not in MODULES and name != "__future__" and not isinstance(fromlist, list)):
         raise ImportError(f"Scripts cannot import {name!r}. They can import: {', '.join(MODULES)}.", name=name)
     return builtins.__import__(name, globals_, locals_, fromlist or (), 0)

@@ -1,7 +1,7 @@
-"""The warmed process: has everything loaded, forks one child per script, ends it in time, says how it ended.
+"""The host process: loads all modules, forks one child per script, kills it after its timeout, reports its end.
 
-It never sees code, parameters or results: with each request comes a descriptor that the child talks through. So no script can
-find another's values in the memory that it inherits, and no amount of them holds up the others.
+It never sees code, parameters or results: each request comes with a descriptor that the child uses. So no script finds another
+script's values in inherited memory, and large values do not delay other scripts.
 
     to the parent    {"run": id} with one descriptor, {"kill": id}
     from the parent  {"ready": notes}, {"ended": id, "status": n, "timeout": bool, "cpu": seconds}, {"refused": id, "why": text}
@@ -43,7 +43,7 @@ class Parent:
         self._scripts: dict[int, _Script] = {}
 
     def serve(self) -> None:
-        """Until the other side closes the connection; then no child is left."""
+        """Serve until the other side closes the connection, then kill all children."""
         woken, wake = socket.socketpair()
         woken.setblocking(False)
         wake.setblocking(False)
@@ -54,7 +54,7 @@ class Parent:
         ready.register(woken, select.POLLIN)
         try:
             while True:
-                events = dict(ready.poll(self._patience()))
+                events = dict(ready.poll(self._poll_timeout()))
                 if woken.fileno() in events:
                     woken.recv(4096)
                 self._reap()
@@ -65,8 +65,8 @@ class Parent:
             for pid in self._scripts:
                 _kill(pid)
 
-    def _patience(self) -> int | None:
-        """Milliseconds until the next script's time is up, or at most a minute."""
+    def _poll_timeout(self) -> int | None:
+        """Return the milliseconds until the next timeout, at most a minute."""
         ends = [script.ends_at for script in self._scripts.values() if not script.timeout]
         return min(max(int((min(ends) - _now()) * 1000) + 1, 0), 60_000) if ends else None
 
@@ -91,7 +91,7 @@ class Parent:
         else:
             if pid == 0:
                 child.serve(channel, self._limits)
-            with suppress(OSError):  # the child does the same; who comes first does not matter
+            with suppress(OSError):  # the child does the same; either may be first
                 os.setpgid(pid, pid)
             self._scripts[pid] = _Script(script_id, _now() + self._limits.settings.wall)
         os.close(channel)
@@ -101,7 +101,7 @@ class Parent:
             ended, status, usage = os.wait4(pid, os.WNOHANG)
             if ended:
                 script = self._scripts.pop(pid)
-                with suppress(OSError):  # what the script may have started
+                with suppress(OSError):  # processes that the script may have started
                     os.killpg(pid, signal.SIGKILL)
                 code = os.waitstatus_to_exitcode(status)
                 cpu = usage.ru_utime + usage.ru_stime
@@ -119,14 +119,14 @@ class Parent:
 
 
 def _kill(pid: int) -> None:
-    """The whole process group; and the process itself, in case it has left it. Only for a process not yet waited for."""
+    """Kill the process group, and the process in case it left the group. Only for a process not yet waited for."""
     for signal_it in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):
             signal_it(pid, signal.SIGKILL)
 
 
 def _now() -> float:
-    return time.monotonic()  # noqa: TID251 - there is no Clock in this process; it measures real scripts
+    return time.monotonic()  # noqa: TID251 - this process has no Clock
 
 
 def main(control_fd: int, settings: str) -> None:
@@ -138,13 +138,13 @@ def main(control_fd: int, settings: str) -> None:
     if most == resource.RLIM_INFINITY or most > child.HIGHEST:
         resource.setrlimit(resource.RLIMIT_NOFILE, (child.HIGHEST, child.HIGHEST))
     names.load()
-    # Scripts live in UTC, wherever they run, and in no environment.
+    # Scripts run in UTC and with an empty environment.
     os.environ["TZ"] = "UTC0"  # noqa: TID251
     time.tzset()
     os.environ.clear()  # noqa: TID251
     given = json.loads(settings)
     limits = Limits(Settings(given["wall"], given["cpu"], given["memory"], tuple(given["off"])))
-    limits.cut_off()
+    limits.isolate()
     control = socket.socket(fileno=_CONTROL)
     control.setblocking(True)
     gc.collect()

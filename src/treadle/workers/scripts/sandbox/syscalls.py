@@ -1,7 +1,7 @@
-"""A filter that leaves a script the system calls for computing and answering, and refuses all others with EPERM.
+"""A filter that allows a script the system calls for computing and answering, and refuses all others with EPERM.
 
-Refused are thereby, also for root: opening anything, sockets, new processes and programs, signals to anybody, tracing, changing
-limits or users. Numbers differ by processor; on one that is not listed the filter is reported as missing.
+This refuses, also for root: opening files, sockets, new processes and programs, signals, tracing, and changing limits or users.
+Numbers differ by processor; on an unlisted one the filter is reported as missing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NUMBERS = {
     "getpid": (39, 172), "getppid": (110, 173), "gettid": (186, 178),
     "getuid": (102, 174), "geteuid": (107, 175), "getgid": (104, 176), "getegid": (108, 177),
 }  # fmt: skip
-"""Of each call that is let through, its number on x86_64 and on aarch64."""
+"""The number of each allowed call on x86_64 and on aarch64."""
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -40,7 +40,7 @@ _NUMBER_AT, _ARCHITECTURE_AT = 0, 4
 
 
 def program(machine: str) -> bytes:
-    """The filter for that processor; raises OSError if its numbers are not known."""
+    """Return the filter for that processor; raises OSError if its numbers are not known."""
     if machine not in _ARCHITECTURES or sys.maxsize < 2**32:
         raise OSError(errno.ENOSYS, f"no filter for {machine}, {struct.calcsize('P') * 8} bits")
     column, architecture = _ARCHITECTURES[machine]
@@ -59,7 +59,7 @@ def program(machine: str) -> bytes:
 
 
 class Filter:
-    """The filter, built once in the parent so that a child only has to switch it on."""
+    """The filter, built once in the parent; a child only installs it."""
 
     def __init__(self) -> None:
         code = program(os.uname().machine)

@@ -1,4 +1,4 @@
-"""Messages between Treadle, the parent and its children: JSON behind its length, four bytes, most significant first."""
+"""Messages between Treadle, the parent and its children: JSON prefixed with its length in four bytes, big-endian."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LENGTH = struct.Struct("!I")
 LENGTH_BYTES = _LENGTH.size
 
 EXIT_MEMORY = 41
-"""The status of a child that had not even the memory left to say so."""
+"""The exit status of a child that had no memory left to write an answer."""
 
 
 def frame(body: bytes) -> bytes:
@@ -24,12 +24,12 @@ def pack(message: object) -> bytes:
 
 
 def length(head: bytes | bytearray) -> int:
-    """How many bytes follow the given head."""
+    """Return the number of bytes that follow the head."""
     return int(_LENGTH.unpack(head)[0])
 
 
 def messages(received: bytearray) -> Iterator[Any]:
-    """Take all complete messages from the front of what was received; the rest stays."""
+    """Remove all complete messages from the front of the buffer, and yield them."""
     while len(received) >= LENGTH_BYTES:
         end = LENGTH_BYTES + length(received[:LENGTH_BYTES])
         if len(received) < end:
@@ -40,7 +40,7 @@ def messages(received: bytearray) -> Iterator[Any]:
 
 
 def read_frame(fd: int) -> bytes:
-    """The next frame's body; blocks until all of it is there."""
+    """Read the body of the next frame; blocks until it is complete."""
     return _read(fd, length(_read(fd, LENGTH_BYTES)))
 
 
