@@ -33,6 +33,33 @@ def test_hours_pass_at_once_and_timers_run_in_their_order() -> None:
     assert told == [0.5, 3600, 7200]
 
 
+@pytest.mark.parametrize("hook", ["_selector", "_process_events", "_write_to_self"])
+def test_the_virtual_loop_uses_hooks_that_this_python_calls(hook: str) -> None:
+    """They are not public: a Python that has renamed one is found here by its name, and not by simulations that hang."""
+    used = {
+        name for each in vars(asyncio.BaseEventLoop).values() if (code := getattr(each, "__code__", None)) for name in code.co_names
+    }
+    assert hook in used, (
+        f"asyncio.BaseEventLoop of this Python does not use {hook}; treadle.testing.simulation.loop needs another way"
+    )
+
+
+@pytest.mark.parametrize("after", [0.1, 0.3, 1 / 3, 86_399.999, 1e7 + 0.1])
+def test_a_timer_fires_at_its_time_whatever_sums_of_floats_come_to(after: float) -> None:
+    loop, fired = VirtualLoop(), []
+
+    async def run() -> None:
+        await asyncio.sleep(0.7)
+        due_at = loop.time() + after
+        await asyncio.sleep(after)
+        fired.append(abs(loop.time() - due_at))
+
+    loop.run_until_complete(run())
+    loop.close()
+    assert len(fired) == 1
+    assert fired[0] <= 1e-6
+
+
 def test_who_waits_for_what_nobody_will_do_is_told() -> None:
     loop = VirtualLoop()
 
