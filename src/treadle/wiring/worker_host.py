@@ -95,7 +95,7 @@ class WorkerHost:
         self._name = name or f"{self._machine.host}-{self._machine.pid}"
         self._state = "starting"
         self._executor = self._machine.executor(threads)
-        self._scan_executor = self._machine.executor(SCAN_CONCURRENCY)  # its own, so that scans and handlers do not delay each other
+        self._scan_executor = self._machine.executor(SCAN_CONCURRENCY)  # separate: scans and handlers do not delay each other
         self._source_reader = self._machine.source_reader(self._scan_executor, kernel.clock)
         self._log_writer = LogWriter(kernel.store, kernel.emit)
         self._scripts = self._machine.scripts()
