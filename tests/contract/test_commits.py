@@ -805,7 +805,7 @@ async def test_a_new_task_is_stored_as_given(store, clock):
         "limit",
         "idempotency_key",
         "idempotency_for",
-        "born",
+        "preclaimed",
     }:
         assert getattr(found, name) == getattr(task, name), name
     assert (found.state, found.owner_id, found.claim_version, found.version) == ("pending", None, 0, 0)

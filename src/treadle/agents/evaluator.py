@@ -24,7 +24,7 @@ from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER
 from treadle.model.outcomes import Failed, Problem, Succeeded
 from treadle.model.states import RunState
-from treadle.model.tasks import Born, Task
+from treadle.model.tasks import Preclaimed, Task
 from treadle.model.values import Json
 
 _log = logging.getLogger("treadle.agents")
@@ -88,7 +88,7 @@ class Evaluator:
         wf_id: str = "",
         *,
         task_list: str = DEFAULT_LIST,
-        born: Born | None = None,
+        born: Preclaimed | None = None,
     ) -> ExecutionResult:
         """Start a run and drive it to its first fixed point.
 
@@ -169,7 +169,7 @@ class Evaluator:
     # internal
 
     async def _start(
-        self, workflow: object, program: object, inputs: dict[str, Json], key: str, task_list: str, born: Born | None
+        self, workflow: object, program: object, inputs: dict[str, Json], key: str, task_list: str, born: Preclaimed | None
     ) -> str:
         engine = self.persistence.engine
         if program is None:
@@ -187,7 +187,7 @@ class Evaluator:
         name = _name_of(workflow)
         entry = find_workflow(loaded, name)
         started = await engine.runs.start(
-            flow, entry.qualified_name, inputs, lenient=True, idempotency_key=key or None, task_list=task_list, born=born
+            flow, entry.qualified_name, inputs, lenient=True, idempotency_key=key or None, task_list=task_list, preclaimed=born
         )
         return started.id
 

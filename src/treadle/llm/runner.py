@@ -27,7 +27,7 @@ from treadle.model.names import HANDLER
 from treadle.model.outcomes import Failed, Outcome, Problem, Released
 from treadle.model.retry import NO_RETRY
 from treadle.model.states import TaskState
-from treadle.model.tasks import Born, Claim, LogLine, Task
+from treadle.model.tasks import Claim, LogLine, Preclaimed, Task
 from treadle.model.values import Json, decode
 from treadle.workers.call import outcome_of, outcome_of_error
 from treadle.workers.context import Context
@@ -85,7 +85,7 @@ class ClaudeAgentRunner:
         self._owner_id = engine.kernel.ids.new_id()
         self._lease_for = milliseconds(engine.kernel.settings.lease, "lease", positive=True)
         takes = "born" in inspect.signature(evaluator.execute).parameters
-        self._born: dict[str, Any] = {"born": Born(self._owner_id, self._lease_for)} if takes else {}
+        self._born: dict[str, Any] = {"born": Preclaimed(self._owner_id, self._lease_for)} if takes else {}
         """Options for evaluators that support preclaimed tasks: their owner."""
 
     def run(

@@ -20,7 +20,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     owner_id: str
 
 
-class Born(msgspec.Struct, frozen=True):
+class Preclaimed(msgspec.Struct, frozen=True):
     """The owner of a task that is inserted preclaimed, and its lease in milliseconds."""
 
     owner_id: str
@@ -61,7 +61,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     root_id: str | None = None
     """The tree to which the task belongs; None makes it the root of its own."""
     trace_id: str | None = None
-    born: Born | None = None
+    preclaimed: Preclaimed | None = None
     """Insert it as claimed by this owner, if any worker could claim it immediately: not if it has to wait, is held or over a limit,
     or its lane is paused or has a rate. In those cases it is inserted like any other task."""
 

@@ -1,4 +1,4 @@
-"""Tasks that are born taken: which of a commit's new tasks have somebody who wants to hold them from the start."""
+"""Preclaimed tasks: new tasks of a commit that are inserted with an owner."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Birth = tuple[str, str, int]
 
 
 def has_births(units: Sequence[Unit]) -> bool:
-    """Whether any new task of the units is to be born taken."""
-    return any(task.born is not None for unit in units for task in unit.tasks)
+    """Whether any new task of the units is preclaimed."""
+    return any(task.preclaimed is not None for unit in units for task in unit.tasks)
 
 
 def list_births(units: Sequence[Unit], answers: Sequence[Answer]) -> list[Birth]:
     """Those of the units that were done."""
     return [
-        (task.id, task.born.owner_id, task.born.lease_for)
+        (task.id, task.preclaimed.owner_id, task.preclaimed.lease_for)
         for unit, answer in zip(units, answers, strict=True)
         if answer.verdict is Verdict.DONE
         for task in unit.tasks
-        if task.born is not None
+        if task.preclaimed is not None
     ]

@@ -53,7 +53,7 @@ from treadle.model.names import ADVANCE
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Run
 from treadle.model.states import Hold, RunState, TaskState
-from treadle.model.tasks import Born, Claim, LogLine, NewTask, Task
+from treadle.model.tasks import Claim, LogLine, NewTask, Preclaimed, Task
 from treadle.model.values import Json, decode
 
 _TRIES = 3
@@ -102,7 +102,7 @@ class Advancer:
         self.views = RunViews(store, flows, value_store, limits or Limits())
         self._waiting: dict[str, list[_Request]] = {}
         self._drains: set[asyncio.Task[None]] = set()
-        self.driven: dict[str, Born] = {}
+        self.driven: dict[str, Preclaimed] = {}
         """Runs driven by a caller in this process: their handler tasks are preclaimed by that owner."""
         self.on_line: list[Callable[[LogLine], None]] = []
         self.on_finished: list[Callable[[str], None]] = []
@@ -130,7 +130,7 @@ class Advancer:
         elif task.step_id is not None:
             events = (errored(task.step_id, finish.error, task.id),)
         request = _Request(guard, finish, events, _future(), task, fresh, (*rows, *more), values)
-        return self._take_in(task.run_id or "", request)
+        return self._process(task.run_id or "", request)
 
     async def offer(self, run_id: str, *events: Event, actor: str | None = None, repair: int | None = None) -> list[str]:
         """Advance the run by other events and by the contents of its inboxes; returns the reasons of ignored events.
@@ -139,10 +139,10 @@ class Advancer:
         `Stale` if the run is at another version. Raises `Refused` while the run is paused.
         """
         request = _Request(None, None, events, _future(), fresh=True, actor=actor, repair=repair)
-        await self._take_in(run_id, request)
+        await self._process(run_id, request)
         return request.ignored
 
-    async def _take_in(self, run_id: str, request: _Request) -> Answer:
+    async def _process(self, run_id: str, request: _Request) -> Answer:
         requests = self._waiting.get(run_id)
         if requests is not None:
             requests.append(request)
@@ -155,10 +155,10 @@ class Advancer:
             self._waiting[run_id] = [each for each in self._waiting[run_id] if not each.answer.done()]
             raise
         finally:
-            self._go_on(run_id)
+            self._process_rest(run_id)
         return await request.answer
 
-    def _go_on(self, run_id: str) -> None:
+    def _process_rest(self, run_id: str) -> None:
         """Process the waiting requests of the run, if any."""
         if not self._waiting[run_id]:
             del self._waiting[run_id]
@@ -209,7 +209,7 @@ class Advancer:
                 return await self._settle_alone(batch, RunNotFound(run_id))
             if batch[0].repair not in (None, known.run.version):
                 return _refuse(batch[0], Stale())
-            if not _goes_on(known.run, batch):
+            if not _can_advance(known.run, batch):
                 return await self._settle_alone(batch, f"the run is {known.run.state}")
             if known.run.state == RunState.PAUSED:
                 answer = await self._leave_for_resume(known.run, batch)
@@ -379,7 +379,7 @@ def _batch_size(requests: Sequence[_Request]) -> int:
     return count or 1
 
 
-def _goes_on(run: Run, batch: Sequence[_Request]) -> bool:
+def _can_advance(run: Run, batch: Sequence[_Request]) -> bool:
     """Whether the run can advance: it is unfinished, or the batch retries it."""
     if run.state == RunState.FAILED:
         return any(isinstance(event, RetryStep) for request in batch for event in request.events)

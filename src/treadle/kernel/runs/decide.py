@@ -15,7 +15,7 @@ from treadle.model.names import ADVANCE, DEFAULT_LIST, HANDLER, SCRIPT, Lane
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState
-from treadle.model.tasks import Born, LogLine, NewTask, Task
+from treadle.model.tasks import LogLine, NewTask, Preclaimed, Task
 from treadle.model.values import Json, decode, encode
 
 PARAM = "param:"
@@ -29,11 +29,11 @@ _ENDS = {RunState.COMPLETED: "succeed", RunState.FAILED: "fail"}
 
 
 def rows_of(
-    run: Run, changes: Changes, value_store: ValueStore, actor: str | None = None, born: Born | None = None
+    run: Run, changes: Changes, value_store: ValueStore, actor: str | None = None, preclaimed: Preclaimed | None = None
 ) -> tuple[tuple[NewTask, ...], tuple[Row, ...], list[StepRow]]:
     """Build the tasks and rows of the changes, and the step rows as they will be read back.
 
-    `actor` is recorded for a start or retry; `born` owns the preclaimed handler tasks.
+    `actor` is recorded for a start or retry; `preclaimed` is the owner of the handler tasks.
     """
     rows: list[Row] = []
     stored: list[StepRow] = []
@@ -45,7 +45,7 @@ def rows_of(
             stored.append(slim)
             rows += blobs
         rows.append(PutSteps(run.id, tuple(steps), len(changes.created)))
-    tasks = [_step_task(run, request, value_store, rows, born) for request in changes.tasks]
+    tasks = [_step_task(run, request, value_store, rows, preclaimed) for request in changes.tasks]
     if changes.again:
         payload = expand_payload(changes.again)
         tasks.append(advance_task(run, derived_id(run.id, f"advance/{run.version + 1}"), payload))
@@ -112,7 +112,7 @@ def repair_move(run: Run, events: Iterable[Event], actor: str | None) -> list[Mo
     return [MoveRun(run.id, "repair", run.state, RUN.moves[(run.state, "repair")], actor=actor, data=data)]
 
 
-def _step_task(run: Run, request: TaskRequest, value_store: ValueStore, rows: list[Row], born: Born | None) -> NewTask:
+def _step_task(run: Run, request: TaskRequest, value_store: ValueStore, rows: list[Row], preclaimed: Preclaimed | None) -> NewTask:
     if request.script is not None:
         kind, name = SCRIPT, SCRIPT
         attributes = {f"{PARAM}{param}": value for param, value in request.payload.items()}
@@ -132,7 +132,7 @@ def _step_task(run: Run, request: TaskRequest, value_store: ValueStore, rows: li
         flow_id=run.flow_id,
         root_id=run.root_id,
         trace_id=run.trace_id,
-        born=born if kind == HANDLER else None,
+        preclaimed=preclaimed if kind == HANDLER else None,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from treadle.kernel.store.units import Unit
 from treadle.model.runs import Run
-from treadle.model.tasks import Born
+from treadle.model.tasks import Preclaimed
 from treadle.model.values import Json
 
 
@@ -28,7 +28,7 @@ class StartOptions(TypedDict, total=False):
     parent_id: str | None
     run_id: str | None
     """A new id that other records may already refer to."""
-    born: Born | None
+    preclaimed: Preclaimed | None
     """The owner that drives the run in this process; its handler tasks are preclaimed by that owner (D56)."""
     actor: str | None
     """Recorded in the log."""

@@ -44,7 +44,7 @@ from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLE
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Flow, Run
 from treadle.model.states import LIVE_TASK_STATES, RUN, RunState, TaskState
-from treadle.model.tasks import Born, NewTask
+from treadle.model.tasks import NewTask, Preclaimed
 from treadle.model.values import Json, decode, encode
 
 _INPUTS_LIMIT = 64 * 1024 * 1024
@@ -122,7 +122,7 @@ class Runs:
         trace_id: str | None = None,
         parent_id: str | None = None,
         run_id: str | None = None,
-        born: Born | None = None,
+        preclaimed: Preclaimed | None = None,
         actor: str | None = None,
     ) -> NewRun:
         """Build the unit of `start`, for a caller that commits it with other rows."""
@@ -158,7 +158,7 @@ class Runs:
         known.view.blobs.update(folded.values)
         known.view.add_absent(RunRef(id=run.id, workflow=run.workflow).root_id)  # a new run has no stored rows
         changes = await self._advancer.views.evaluate(known, [Started(folded.attributes)])
-        return self._new(run, stored, folded.blobs, known, changes, actor, born)
+        return self._new(run, stored, folded.blobs, known, changes, actor, preclaimed)
 
     def _new(
         self,
@@ -168,18 +168,18 @@ class Runs:
         known: Known,
         changes: Changes,
         actor: str | None,
-        born: Born | None = None,
+        preclaimed: Preclaimed | None = None,
     ) -> NewRun:
         """Build the unit of a new run with its first changes."""
         known.run = msgspec.structs.replace(run, version=-1)  # this commit raises it to version 0
-        tasks, made, steps = rows_of(known.run, changes, self._value_store, actor, born)
+        tasks, made, steps = rows_of(known.run, changes, self._value_store, actor, preclaimed)
         first: tuple[Row, ...] = () if flow is None else (PutFlow(flow),)
         new = PutRun(msgspec.structs.replace(run, steps=len(changes.created)))
         unit = Unit(tasks=tasks, rows=once([*first, new, *rows, *made]))
 
         def committed() -> None:
-            if born is not None:
-                self._advancer.driven[run.id] = born
+            if preclaimed is not None:
+                self._advancer.driven[run.id] = preclaimed
             self._advancer.committed(known, changes, steps)
 
         return NewRun(run, unit, committed)

@@ -1,4 +1,4 @@
-"""Tasks that are born taken: their maker holds them from the moment that they are there, and nobody ever sees them free."""
+"""Tasks that are preclaimed: their maker holds them from the moment that they are there, and nobody ever sees them free."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from tests.contract.queueing import MINUTE, WORK, claim, claim_one, fail, get, n
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
 from treadle.model.states import Hold
-from treadle.model.tasks import Born, Claim
+from treadle.model.tasks import Claim, Preclaimed
 
-MINE = Born("me", MINUTE)
+MINE = Preclaimed("me", MINUTE)
 
 
 async def test_a_task_that_is_born_taken_is_what_a_claim_would_have_made_of_it(store, clock):
-    born = new_task(born=MINE, payload='{"a":1}')
+    preclaimed = new_task(preclaimed=MINE, payload='{"a":1}')
     plain = new_task()
-    assert (await put(store, born, plain)).verdict == Verdict.DONE
-    held = await get(store, born.id)
+    assert (await put(store, preclaimed, plain)).verdict == Verdict.DONE
+    held = await get(store, preclaimed.id)
     taken = await claim_one(store, owner="me")
     assert taken.id == plain.id, "the other one is nobody else's to take"
     fields = (
@@ -33,12 +33,12 @@ async def test_a_task_that_is_born_taken_is_what_a_claim_would_have_made_of_it(s
         "hold",
     )
     assert [getattr(held, name) for name in fields] == [getattr(await get(store, plain.id), name) for name in fields]
-    assert (held.claim, held.claimed_at, held.wake_at) == (Claim(born.id, 1, "me"), clock.now(), clock.now() + MINUTE)
+    assert (held.claim, held.claimed_at, held.wake_at) == (Claim(preclaimed.id, 1, "me"), clock.now(), clock.now() + MINUTE)
     assert held.payload == '{"a":1}'
 
 
 async def test_its_holder_settles_it_under_that_claim_and_nobody_else_does(store):
-    first, second = new_task(born=MINE), new_task(born=MINE)
+    first, second = new_task(preclaimed=MINE), new_task(preclaimed=MINE)
     await put(store, first, second)
     assert await settle(store, Claim(first.id, 1, "other"), succeed()) == Verdict.CLAIM_LOST
     assert await settle(store, Claim(first.id, 1, "me"), succeed()) == Verdict.DONE
@@ -47,18 +47,18 @@ async def test_its_holder_settles_it_under_that_claim_and_nobody_else_does(store
 
 
 async def test_its_lease_runs_out_like_any_other(store, clock):
-    born = new_task(born=MINE)
-    await put(store, born)
+    preclaimed = new_task(preclaimed=MINE)
+    await put(store, preclaimed)
     await clock.advance(MINUTE)
     woken = await store.wake(10)
     assert (woken.count, woken.expired) == (1, 1)
     taken = await claim_one(store, owner="other")
-    assert (taken.id, taken.claim_version, taken.takeovers) == (born.id, 2, 1)
+    assert (taken.id, taken.claim_version, taken.takeovers) == (preclaimed.id, 2, 1)
 
 
 async def test_it_is_born_with_the_end_of_another_task_or_not_at_all(store):
     parent = await put_and_claim(store, owner="me")
-    child = new_task(born=MINE)
+    child = new_task(preclaimed=MINE)
     assert await settle(store, Claim(parent.id, 7, "me"), succeed(), child) == Verdict.CLAIM_LOST
     assert await store.find_task(child.id) is None
     assert await settle(store, parent.claim, succeed(), child) == Verdict.DONE
@@ -66,24 +66,24 @@ async def test_it_is_born_with_the_end_of_another_task_or_not_at_all(store):
 
 
 async def test_sending_it_again_changes_nothing(store):
-    born = new_task(born=MINE)
-    await put(store, born)
-    held = await get(store, born.id)
-    assert (await put(store, born)).verdict == Verdict.DONE
-    assert await get(store, born.id) == held
+    preclaimed = new_task(preclaimed=MINE)
+    await put(store, preclaimed)
+    held = await get(store, preclaimed.id)
+    assert (await put(store, preclaimed)).verdict == Verdict.DONE
+    assert await get(store, preclaimed.id) == held
     await settle(store, held.claim, park(held, "release"))
-    await put(store, born)
-    assert (await get(store, born.id)).owner_id is None, "it was given back, and is free"
+    await put(store, preclaimed)
+    assert (await get(store, preclaimed.id)).owner_id is None, "it was given back, and is free"
     await settle(store, (await claim_one(store)).claim, fail())
-    await put(store, born)
-    assert (await get(store, born.id)).finished
+    await put(store, preclaimed)
+    assert (await get(store, preclaimed.id)).finished
 
 
 @pytest.mark.parametrize("fields", [{"delay": 500}, {"hold": Hold.TASK_PAUSED}], ids=["waits", "held"])
 async def test_what_nobody_could_take_now_is_a_task_like_any_other(store, fields):
-    born = new_task(born=MINE, **fields)
-    await put(store, born)
-    task = await get(store, born.id)
+    preclaimed = new_task(preclaimed=MINE, **fields)
+    await put(store, preclaimed)
+    task = await get(store, preclaimed.id)
     assert (task.owner_id, task.claim_version, task.claimed_at) == (None, 0, None)
     assert await claim(store) == []
 
@@ -92,18 +92,18 @@ async def test_one_of_a_paused_list_or_of_a_lane_with_a_rate_is_a_task_like_any_
     await put(store, new_task())
     lane_id = (await store.lane_ids([WORK]))[WORK]
     await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
-    paused = new_task(born=MINE)
+    paused = new_task(preclaimed=MINE)
     await put(store, paused)
     assert (await get(store, paused.id)).owner_id is None
     await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=False)
     await store.set_rate(lane_id, 1.0, 1)
-    slowed = new_task(born=MINE)
+    slowed = new_task(preclaimed=MINE)
     await put(store, slowed)
     assert (await get(store, slowed.id)).owner_id is None
 
 
 async def test_under_a_limit_as_many_are_born_taken_as_there_is_room_for(store):
-    tasks = [new_task(born=MINE, limit_key="k", limit=2) for _ in range(3)]
+    tasks = [new_task(preclaimed=MINE, limit_key="k", limit=2) for _ in range(3)]
     await put(store, *tasks)
     assert [(await get(store, task.id)).owner_id for task in tasks] == ["me", "me", None]
     assert await settle(store, Claim(tasks[0].id, 1, "me"), succeed()) == Verdict.DONE
@@ -111,7 +111,7 @@ async def test_under_a_limit_as_many_are_born_taken_as_there_is_room_for(store):
 
 
 async def test_many_units_have_theirs_each_for_its_own_maker(store):
-    tasks = [new_task(born=Born(f"owner-{number}", MINUTE * number)) for number in range(1, 4)]
+    tasks = [new_task(preclaimed=Preclaimed(f"owner-{number}", MINUTE * number)) for number in range(1, 4)]
     await store.commit([Unit(tasks=(task,)) for task in tasks])
     found = [await get(store, task.id) for task in tasks]
     assert [(task.owner_id, task.wake_at - task.claimed_at) for task in found] == [
@@ -120,8 +120,8 @@ async def test_many_units_have_theirs_each_for_its_own_maker(store):
 
 
 async def test_one_whose_key_stands_for_another_is_not_born(store):
-    first = new_task(idempotency_key="once", born=MINE)
-    again = new_task(idempotency_key="once", born=Born("other", MINUTE))
+    first = new_task(idempotency_key="once", preclaimed=MINE)
+    again = new_task(idempotency_key="once", preclaimed=Preclaimed("other", MINUTE))
     await put(store, first)
     assert (await put(store, again)).same == {again.id: first.id}
     assert await store.find_task(again.id) is None
