@@ -416,11 +416,10 @@ def exits_page() -> str:
 
 def http_page() -> str:
     """Every route and every record, from the OpenAPI document."""
-    from treadle.engine import Engine
-    from treadle.http.app import make_app
-    from treadle.http.reference import operations, records
+    from treadle.http.app import api_document
+    from treadle.http.docs_page import operations, records
 
-    document = make_app(Engine("memory://")).openapi()
+    document = api_document()
     parts = [
         "# HTTP",
         _NOTE,

@@ -199,7 +199,7 @@ def _learn() -> None:
             importlib.import_module(name)
     importlib.import_module("treadle.cli.app").load_all()
     with contextlib.suppress(ModuleNotFoundError, MissingDependency):
-        importlib.import_module("treadle.http.routes").contract_router()
+        importlib.import_module("treadle.http.app").api_routes()
     gc.collect()
     gc.freeze()  # no child looks through all that for garbage
 

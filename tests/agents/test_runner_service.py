@@ -27,7 +27,7 @@ from treadle.agents import (
     TaskState,
     ToolRegistry,
 )
-from treadle.agents.status import NoFreePort
+from treadle.agents.service import NoFreePort
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.tasks import Task
 from treadle.settings import Settings

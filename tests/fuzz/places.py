@@ -20,7 +20,7 @@ from treadle.goals.topology_file import load_topology, with_roles
 from treadle.llm.prices import parse_prices
 from treadle.model.errors import InvalidInput, InvalidStoreUrl, TreadleError
 from treadle.model.globs import compile_pattern
-from treadle.observability.metrics_server import parse_address
+from treadle.observability.status_server import parse_address
 from treadle.settings import load_settings
 from treadle.stores import make_store
 from treadle.testing import ManualClock

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from treadle import ExternalPollingLoop, ExternalProductionHandle
 from treadle.engine import Engine
@@ -75,7 +75,7 @@ class Stage:
 
     engine: Engine
     clock: ManualClock
-    app: FastAPI
+    app: Starlette
     service: Endless
     names: dict[str, str] = field(default_factory=dict)
     """What stands for `{task}` and the like in requests."""

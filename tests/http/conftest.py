@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from treadle.engine import Engine
-from treadle.http.access import LOOK_EVERY
+from treadle.http.access import POLL_EVERY
 from treadle.http.app import make_app
 from treadle.model.access import Scope
 from treadle.testing import ManualClock
-
-
-@cache
-def described() -> dict[str, Any]:
-    """The OpenAPI document; for all who only read it, as making it takes long."""
-    return make_app(Engine("memory://")).openapi()
 
 
 @dataclass
@@ -30,7 +22,7 @@ class Stage:
 
     engine: Engine
     clock: ManualClock
-    app: FastAPI
+    app: Starlette
 
     def client(self, *, address: str = "127.0.0.1", base: str = "http://127.0.0.1", **headers: str) -> httpx.AsyncClient:
         """A client that calls from that address, with those headers (`_` for `-`)."""
@@ -41,7 +33,7 @@ class Stage:
     async def token(self, *scopes: Scope, name: str = "ada", **options: object) -> str:
         """The secret of a new token; the server has noticed that there is one."""
         made = await self.engine.tokens.create(name, scopes or (Scope.ADMIN,), **options)  # type: ignore[arg-type]
-        self.clock.advance(LOOK_EVERY)
+        self.clock.advance(POLL_EVERY)
         return made.secret
 
     def shown(self, secret: str, **options: str) -> httpx.AsyncClient:

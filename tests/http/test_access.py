@@ -6,7 +6,7 @@ import httpx
 import pytest
 from tests.http.conftest import Stage
 
-from treadle.http.access import COOKIE, LOOK_EVERY
+from treadle.http.access import COOKIE, POLL_EVERY
 from treadle.http.app import make_app
 from treadle.kernel.access.credentials import RECENT_FOR
 from treadle.kernel.access.login_throttle import PER_ADDRESS
@@ -76,7 +76,7 @@ async def test_with_the_first_token_the_server_closes_and_stays_closed(stage: St
     async with stage.client() as client:
         assert (await client.get("/v1/tasks")).status_code == 200
         await stage.engine.tokens.create("ada", [Scope.ADMIN], expires=60)
-        stage.clock.advance(LOOK_EVERY)
+        stage.clock.advance(POLL_EVERY)
         answer = await client.get("/v1/tasks")
         assert (answer.status_code, code(answer)) == (401, "unauthorized")
         assert answer.headers["WWW-Authenticate"].startswith("Bearer")

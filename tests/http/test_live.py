@@ -15,9 +15,9 @@ from treadle.api.events import Event
 from treadle.client import Client
 from treadle.engine import Engine
 from treadle.http.app import make_app
-from treadle.http.app_state import AppState, front_of
-from treadle.http.live import BEAT_EVERY, Live
-from treadle.http.long_poll import LOOK_EVERY
+from treadle.http.app_state import AppState, state_of
+from treadle.http.broadcast import HEARTBEAT_EVERY, Broadcast
+from treadle.http.long_poll import CHECK_EVERY
 from treadle.http.server import HttpOptions, HttpServer
 from treadle.http.stream import LAG_GRACE
 from treadle.kernel.reads.event_pages import EventFilter
@@ -49,8 +49,8 @@ async def take(events: AsyncIterator[Event], count: int) -> list[Event]:
     return [await anext(events) for _ in range(count)]
 
 
-async def joined(live: Live, count: int) -> None:
-    while live.followers != count:  # noqa: ASYNC110 - it is other clients' requests that change it
+async def joined(live: Broadcast, count: int) -> None:
+    while live.subscribers != count:  # noqa: ASYNC110 - it is other clients' requests that change it
         await asyncio.sleep(0.01)
 
 
@@ -62,7 +62,7 @@ async def test_200_clients_see_every_event_once_and_in_order_also_across_reconne
             port = int(server.url.rpartition(":")[2])
             clients = [client_of(server.url) for _ in range(CLIENTS)]
             following = [asyncio.create_task(take(client.events.follow(after_seq=0), total)) for client in clients]
-            await joined(server.front.live, CLIENTS)
+            await joined(server.state.events, CLIENTS)
             expected += await move_some(engine, each)
         expected += await move_some(engine, each)  # while there is no server
         async with HttpServer(engine, HttpOptions(port=port)) as server:
@@ -77,11 +77,11 @@ async def test_200_clients_see_every_event_once_and_in_order_also_across_reconne
 
 
 async def test_who_is_slow_is_let_go_and_neither_the_engine_nor_others_wait(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("treadle.http.live.BUFFER", 20)
+    monkeypatch.setattr("treadle.http.broadcast.BUFFER", 20)
     async with Engine("memory://") as engine:
-        live = Live(engine)
-        slow, fast = live.follower(ANY), live.follower(ANY)
-        async with aclosing(slow.follow(0)) as of_slow, aclosing(fast.follow(0)) as of_fast:
+        live = Broadcast(engine)
+        slow, fast = live.subscriber(ANY), live.subscriber(ANY)
+        async with aclosing(slow.receive(0)) as of_slow, aclosing(fast.receive(0)) as of_fast:
             assert await anext(of_slow) == await anext(of_fast) == []
             ids: list[str] = []
             told: list[bytes] = []
@@ -93,7 +93,7 @@ async def test_who_is_slow_is_let_go_and_neither_the_engine_nor_others_wait(monk
             assert len(ids) <= 30
             assert [task_id in text.decode() for task_id, text in zip(ids, told, strict=True)] == [True] * len(ids)
             assert [portion async for portion in of_slow] == []
-        again = live.follower(ANY)
+        again = live.subscriber(ANY)
         async with aclosing(again.follow(slow.resume_after)) as events:
             assert len(await anext(events)) == len(ids)
         await live.close()
@@ -135,11 +135,11 @@ class Caller:
 
 
 async def test_who_was_let_go_is_told_so_and_who_takes_nothing_at_all_is_left(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("treadle.http.live.BUFFER", 5)
+    monkeypatch.setattr("treadle.http.broadcast.BUFFER", 5)
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
         app = make_app(engine)
-        late, stuck = Caller(front_of(app), app), Caller(front_of(app), app)
+        late, stuck = Caller(state_of(app), app), Caller(state_of(app), app)
         calls = [asyncio.create_task(each.call()) for each in (late, stuck)]
         for each in (late, stuck):
             await each.began.wait()
@@ -153,24 +153,24 @@ async def test_who_was_let_go_is_told_so_and_who_takes_nothing_at_all_is_left(mo
         assert not calls[1].done()
         clock.advance(LAG_GRACE)
         await calls[1]
-        assert front_of(app).live.followers == 0
+        assert state_of(app).events.subscribers == 0
 
 
 async def test_a_sign_of_life_says_where_to_resume_and_ends_what_is_not_allowed_any_more():
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
         app = make_app(engine)
-        caller = Caller(front_of(app), app, "entity=run")
+        caller = Caller(state_of(app), app, "entity=run")
         calling = asyncio.create_task(caller.call())
         await caller.began.wait()
         await move_some(engine, 3)
         last = await engine.store.find_last_seq()
         while f": {last}\nid: {last}\n\n".encode() not in caller.sent:
-            clock.advance(BEAT_EVERY)
+            clock.advance(HEARTBEAT_EVERY)
             await asyncio.sleep(0.01)
         await engine.tokens.create("ada", [Scope.ADMIN])  # the server is open no more
         while not calling.done():
-            clock.advance(BEAT_EVERY)
+            clock.advance(HEARTBEAT_EVERY)
             await asyncio.sleep(0.01)
         assert caller.sent[-1] == b""
 
@@ -179,7 +179,7 @@ async def test_a_follower_to_whom_there_is_always_something_to_tell_is_looked_at
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
         app = make_app(engine)
-        caller = Caller(front_of(app), app)
+        caller = Caller(state_of(app), app)
         calling = asyncio.create_task(caller.call())
         await caller.began.wait()
         caller.taking.clear()  # it is being told something, and more comes meanwhile
@@ -188,8 +188,8 @@ async def test_a_follower_to_whom_there_is_always_something_to_tell_is_looked_at
             await asyncio.sleep(0.01)
         await engine.tokens.create("ada", [Scope.ADMIN])  # the server is open no more
         (late,) = await move_some(engine, 1)
-        clock.advance(LOOK_EVERY)
-        await joined(front_of(app).live, 0)
+        clock.advance(CHECK_EVERY)
+        await joined(state_of(app).events, 0)
         caller.taking.set()
         await calling
         assert caller.sent[-1] == b""
@@ -198,15 +198,15 @@ async def test_a_follower_to_whom_there_is_always_something_to_tell_is_looked_at
 
 @pytest.mark.parametrize("old", [True, False])
 async def test_when_the_server_stops_nobody_is_told_the_rest_of_the_past(monkeypatch: pytest.MonkeyPatch, old: bool):
-    monkeypatch.setattr("treadle.http.live.PAGE", 5)
+    monkeypatch.setattr("treadle.http.broadcast.PAGE", 5)
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
         await move_some(engine, 20)
         if old:
             clock.advance(GIVE_UP_FOR / 1000 + 1)
-        live = Live(engine)
-        follower = live.follower(ANY)
-        async with aclosing(follower.follow(0)) as portions:
+        live = Broadcast(engine)
+        follower = live.subscriber(ANY)
+        async with aclosing(follower.receive(0)) as portions:
             told = await anext(portions)
             await live.close()
             assert [portion async for portion in portions if portion] == []
@@ -221,13 +221,13 @@ async def test_an_event_whose_commit_was_overtaken_comes_once_and_is_resumed_bef
         await move_some(engine, 1)
         late = Late(postgres_server, postgres_schema, task.id)
         await move_some(engine, 1)
-        live = Live(engine)
-        one, other = live.follower(ANY), live.follower(ANY)
-        async with aclosing(one.follow(0)) as events:
+        live = Broadcast(engine)
+        one, other = live.subscriber(ANY), live.subscriber(ANY)
+        async with aclosing(one.receive(0)) as events:
             told = await anext(events)
             assert [each.resume_after for each in told] == [late.seq - 1, late.seq - 1]
             assert await anext(events) == []
-            async with aclosing(other.follow(told[-1].resume_after)) as resumed:
+            async with aclosing(other.receive(told[-1].resume_after)) as resumed:
                 assert [each.seq for each in await anext(resumed)] == [late.seq + 1]
                 assert await anext(resumed) == []
                 late.commit()
@@ -244,10 +244,10 @@ async def test_filters_hold_for_what_was_and_for_what_comes():
         _, second = await move_some(engine, 2)
         async with aclosing(client.events.follow(after_seq=0, entity_id=second, move="cancel")) as events:
             assert (await anext(events)).entity_id == second
-        await joined(server.front.live, 0)
+        await joined(server.state.events, 0)
         async with aclosing(client.events.follow(entity="task")) as events:
             taking = asyncio.create_task(anext(events))
-            await joined(server.front.live, 1)
+            await joined(server.state.events, 1)
             (third,) = await move_some(engine, 1)
             found = await taking
         assert (found.entity_id, found.move, found.to_state, found.actor) == (third, "cancel", "canceled", "python")

@@ -9,13 +9,14 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.http.conftest import Stage, described
+from tests.http.conftest import Stage
 
 from treadle.cli.process.mcp_mount import add_mcp
 from treadle.engine import Engine
 from treadle.http.access import COOKIE
-from treadle.http.app import make_app
-from treadle.http.app_state import front_of
+from treadle.http.app import api_document, make_app
+from treadle.http.app_state import state_of
+from treadle.http.routes import RouteTable
 from treadle.kernel.access.login_throttle import FailedLogins
 from treadle.model.access import Scope, granted
 from treadle.testing import ManualClock
@@ -39,7 +40,7 @@ class Place:
 
 
 def places() -> list[Place]:
-    document = described()
+    document = api_document()
     return [
         Place(
             method.upper(),
@@ -63,7 +64,7 @@ async def guarded() -> AsyncIterator[Stage]:
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
         stage = Stage(engine, clock, make_app(engine, may_be_open=False))
-        front_of(stage.app).callers.logins = FailedLogins(clock, per_address=10**6, overall=10**6)
+        state_of(stage.app).callers.logins = FailedLogins(clock, per_address=10**6, overall=10**6)
         yield stage
 
 
@@ -162,8 +163,8 @@ def every_route(routes: list[Any]) -> list[tuple[str, str]]:
     """Methods and paths of all that an application serves, whoever added it and documented or not."""
     found = []
     for route in routes:
-        if (inner := getattr(route, "original_router", None)) is not None:
-            found += every_route(inner.routes)
+        if isinstance(route, RouteTable):
+            found += [(each.method, each.path) for each in route.routes]
         elif (path := getattr(route, "path", None)) is not None:
             found += [(method, path) for method in getattr(route, "methods", None) or ("GET", "POST")]
     return found

@@ -7,16 +7,16 @@ import sys
 from typing import Any
 
 import pytest
-from tests.http.conftest import Stage, described
+from tests.http.conftest import Stage
 
 from treadle.api.contract import PREFIX, Call
 from treadle.api.facade import all_calls
-from treadle.http.docs_page import page
+from treadle.http.app import api_document
+from treadle.http.docs_page import operations, page
 from treadle.http.problems import DOCUMENTED, problem
-from treadle.http.reference import operations
 from treadle.model.access import Scope
 
-DOCUMENT = described()
+DOCUMENT = api_document()
 CALLS = all_calls()
 OWN = {
     "external_jobs_call_back",
@@ -80,7 +80,7 @@ async def test_the_example_of_every_body_fits(stage: Stage):
             answer = await client.request(call.route.method, path, json=example)
             assert answer.status_code < 500
             if answer.status_code >= 300:
-                assert answer.json()["code"] != "invalid_request", f"{call.id}: its parameters need examples: {answer.text}"
+                assert answer.json()["code"] != "invalid_request", f"{call.id}: its Says need examples: {answer.text}"
 
 
 async def test_the_document_and_the_page_need_no_token_and_ask_nobody(stage: Stage):
@@ -113,7 +113,7 @@ async def test_status_and_metrics_are_for_readers(stage: Stage):
 
 async def test_without_the_package_metrics_are_not_implemented(stage: Stage, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    monkeypatch.delitem(sys.modules, "treadle.observability.metrics", raising=False)
+    monkeypatch.delitem(sys.modules, "treadle.wiring.metrics", raising=False)
     async with stage.client() as client:
         answer = await client.get("/metrics")
     assert (answer.status_code, answer.json()["code"]) == (501, "missing_dependency")

@@ -25,9 +25,9 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.http.conftest import described
 
 from treadle.engine import Engine
+from treadle.http.app import api_document
 from treadle.http.server import HttpOptions, HttpServer
 from treadle.model.access import Scope
 
@@ -40,7 +40,7 @@ LONGEST_WAIT = 0.01
 
 
 def make_schema() -> Any:
-    document = deepcopy(described())
+    document = deepcopy(api_document())
     config = schemathesis.Config.from_dict(
         {
             "generation": {"with-security-parameters": False, "database": "none"},

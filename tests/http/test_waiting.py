@@ -14,8 +14,8 @@ from tests.http.conftest import Stage
 
 from treadle.engine import Engine
 from treadle.http.app import make_app
-from treadle.http.app_state import front_of
-from treadle.http.long_poll import LOOK_EVERY
+from treadle.http.app_state import state_of
+from treadle.http.long_poll import CHECK_EVERY
 from treadle.model.access import Scope
 from treadle.settings import Settings
 from treadle.testing import ManualClock
@@ -30,12 +30,12 @@ async def staged(url: str = "memory://", **settings: int) -> AsyncIterator[Stage
     async with Engine(url, clock=clock, settings=Settings(store=url, **settings)) as engine:  # type: ignore[arg-type]
         stage = Stage(engine, clock, make_app(engine))
         yield stage
-        await front_of(stage.app).close()
+        await state_of(stage.app).close()
 
 
 async def waits(stage: Stage, count: int) -> None:
     """Until so many wait."""
-    while len(front_of(stage.app).waiting) != count:  # noqa: ASYNC110 - it is the requests of others that change it
+    while len(state_of(stage.app).waiters) != count:  # noqa: ASYNC110 - it is the requests of others that change it
         await asyncio.sleep(0.001)
 
 
@@ -70,7 +70,7 @@ async def test_one_more_than_may_wait_is_told_to_come_again_and_the_others_go_on
         await waits(stage, 1)  # one has left: there is room
         again = claiming(client, worker_id)
         await waits(stage, 2)
-        await front_of(stage.app).close()
+        await state_of(stage.app).close()
         assert (await again).json() == {"tasks": []}
         assert (await stream).status_code == 200
 
@@ -103,7 +103,7 @@ async def test_a_claim_that_waits_ends_with_its_token_and_takes_nothing(stage: S
         claim = claiming(client, await worker_of(client))
         await waits(stage, 1)
         await stage.engine.tokens.revoke("ada")
-        stage.clock.advance(LOOK_EVERY)
+        stage.clock.advance(CHECK_EVERY)
         answer = await claim
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
     task = await stage.engine.enqueue("greet")
@@ -117,7 +117,7 @@ async def test_a_stream_ends_with_its_token(stage: Stage):
         stream = following(client)
         await waits(stage, 1)
         await stage.engine.tokens.revoke("ada")
-        stage.clock.advance(LOOK_EVERY)
+        stage.clock.advance(CHECK_EVERY)
         answer = await stream
     assert answer.status_code == 200
 
@@ -140,7 +140,7 @@ async def test_what_another_process_revokes_is_seen_as_soon(tmp_path: Path):
             claim = claiming(client, await worker_of(client))
             await waits(stage, 1)
             await elsewhere.tokens.revoke("ada")
-            stage.clock.advance(LOOK_EVERY)  # less than what was looked up lately is taken to hold for
+            stage.clock.advance(CHECK_EVERY)  # less than what was looked up lately is taken to hold for
             assert (await claim).status_code == 401
 
 
@@ -151,11 +151,11 @@ async def test_a_session_that_is_closed_waits_no_more_and_other_callers_do(stage
         ended, goes_on = following(browser), following(program)
         await waits(stage, 2)
         await browser.post("/logout", headers={"Accept": "application/json"})
-        stage.clock.advance(LOOK_EVERY)
+        stage.clock.advance(CHECK_EVERY)
         assert (await ended).status_code == 200
         await waits(stage, 1)
         assert not goes_on.done()
-        await front_of(stage.app).close()
+        await state_of(stage.app).close()
         await goes_on
 
 

@@ -128,7 +128,7 @@ async def test_who_waits_here_is_counted_with_all_others_who_do():
     async with shop_engine() as engine, serving(engine) as server, over_http(server.url) as client, AsyncExitStack() as others:
         task = await engine.enqueue("later")
         for _ in range(engine.kernel.settings.http_waiting_each):
-            others.enter_context(server.front.waiting.join(OPEN))
+            others.enter_context(server.state.waiters.join(OPEN))
         asked = {"task_id": task.id, "wait_for": 50}
         assert refused(await client.call_tool("task_result", asked))["code"] == "too_many_waiting"
         assert told(await client.call_tool("task_result", {**asked, "wait_for": 0}))["finished"] is False

@@ -41,7 +41,7 @@ async def test_several_are_decided_at_once(visit: Visit):
     answer = await visit.browser.post("/approvals", data={"id": ids[:2], "decision": "deny"}, follow_redirects=True)
     assert "2 decided." in answer.text
     assert [(await visit.engine.approvals.show(each)).state for each in ids] == ["denied", "denied", "pending"]
-    assert "Choose at least one" in await visit.do("/approvals", decision="deny")
+    assert "Select at least one" in await visit.do("/approvals", decision="deny")
 
 
 async def test_the_context_is_edited_only_where_that_is_allowed(visit: Visit):

@@ -46,7 +46,7 @@ async def test_bulk_work_shows_what_it_would_touch_and_then_does_it(visit: Visit
     await fail(visit, 3)
     await fail(visit, 1, "other trouble", "other")
     page = main_of(await visit.page("/dead-letters/retry?name=fail"))
-    assert "<strong>3</strong> of 3 letters that fit" in page
+    assert "<strong>3</strong> of 3 matching letters" in page
     assert "no luck" in page
     assert "other trouble" not in page
     assert "<strong>3</strong>" in await visit.page("/dead-letters")  # a look changes nothing
@@ -57,7 +57,7 @@ async def test_bulk_work_shows_what_it_would_touch_and_then_does_it(visit: Visit
 
 async def test_bulk_work_on_everything_says_so_first(visit: Visit):
     await fail(visit, 2)
-    assert "That is every dead letter." in await visit.page("/dead-letters/discard")
+    assert "This is every dead letter." in await visit.page("/dead-letters/discard")
     assert "2 letters are discarded." in await visit.do("/dead-letters/discard")
 
 

@@ -31,11 +31,11 @@ async def test_a_handler_is_registered_edited_tried_and_removed(visit: Visit, tm
     assert (found.timeout_ms, found.version, found.requirements) == (5000, "2.0.0", ["httpx"])
     assert (found.entrypoint, found.metadata) == ("handle", {"gateway": "acme"})
     page = main_of(await visit.do("/handlers/billing.Pay/test", payload='{"amount": 12}'))
-    assert "The trial succeeded" in page
+    assert "Test succeeded" in page
     assert "&#34;charged&#34;: 12" in page
     assert "charging 12" in page
     page = main_of(await visit.do("/handlers/billing.Pay/test", payload="{}"))
-    assert "The trial failed" in page
+    assert "Test failed" in page
     assert "handler_error" in page
     assert "is removed" in await visit.do("/handlers/billing.Pay/remove")
     assert "No handler is registered." in await visit.page("/handlers")
@@ -53,7 +53,7 @@ async def test_what_servers_bring_is_listed(visit: Visit):
 
 
 async def test_what_was_typed_wrongly_is_refused_in_words(visit: Visit):
-    assert "Say the facet" in await visit.do("/handlers", facet_name="billing.Pay")
+    assert "Enter the name of the facet" in await visit.do("/handlers", facet_name="billing.Pay")
     page = await visit.do("/handlers", facet_name="billing.Pay", module_uri="handlers.billing", metadata=HOSTILE)
     assert "That is not JSON" in page
     assert HOSTILE not in page

@@ -27,7 +27,7 @@ async def test_a_list_is_paused_drained_and_resumed_from_its_page(visit: Visit):
     page = await visit.page("/lists/night")
     assert "/lists/night/resume" in page
     assert "/lists/night/pause" not in page
-    assert "night goes on" in await visit.do("/lists/night/resume")
+    assert "night is resumed" in await visit.do("/lists/night/resume")
     assert "takes no new work" in await visit.do("/lists/night/drain")
     assert "draining" in await visit.page("/lists/night")
 
@@ -41,7 +41,7 @@ async def test_rates_caps_policies_and_limits_are_set(visit: Visit):
     assert '<td class="number">10</td>' in page
     assert "no limit on the rate" in await visit.do("/lists/default/rate", name="greet", stay="1")
     assert "ignore" in await visit.do("/lists/default/policy", no_handler="ignore", stay="1")
-    assert "customer:42: at most 3 at once" in await visit.do("/limits", key="customer:42", max_running="3")
+    assert "customer:42: at most 3 running" in await visit.do("/limits", key="customer:42", max_running="3")
     assert "customer:42" in main_of(await visit.page("/lists"))
     await visit.do("/limits", key="greet", max_running="1", handler="1")
     assert "handler:greet" in main_of(await visit.page("/lists"))

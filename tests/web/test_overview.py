@@ -22,11 +22,11 @@ def chart_of(page: str) -> dict[str, Any]:
 
 
 async def test_an_idle_system_is_well_and_says_how_to_begin(visit: Visit):
-    assert "No server is alive" in await visit.page("/")
+    assert "No live servers" in await visit.page("/")
     async with visit.engine.worker():
         page = main_of(await visit.page("/"))
     assert "All is well" in page
-    assert "Nothing waits for a person." in page
+    assert "Nothing needs attention." in page
     assert "treadle run" in page
 
 

@@ -44,9 +44,9 @@ async def test_every_view_of_a_run_is_there(visit: Visit):
 
 async def test_a_run_is_paused_resumed_and_canceled(visit: Visit):
     run_id = await started(visit)
-    assert "shop.Checkout is paused now." in await visit.do(f"/runs/{run_id}/pause")
-    assert "shop.Checkout is running now." in await visit.do(f"/runs/{run_id}/resume")
-    assert "shop.Checkout is canceled now." in await visit.do(f"/runs/{run_id}/cancel", reason="enough")
+    assert "shop.Checkout is now paused." in await visit.do(f"/runs/{run_id}/pause")
+    assert "shop.Checkout is now running." in await visit.do(f"/runs/{run_id}/resume")
+    assert "shop.Checkout is now canceled." in await visit.do(f"/runs/{run_id}/cancel", reason="enough")
     assert "shop.Checkout runs again." in await visit.do(f"/runs/{run_id}/rerun", inputs='{"amount": 5}')
     assert "That is not JSON" in await visit.do(f"/runs/{run_id}/rerun", inputs="{")
 
@@ -66,7 +66,7 @@ async def test_a_bulk_action_on_very_many_goes_on_from_its_preview(visit: Visit,
     for amount in range(3):
         await started(visit, amount)
     page = await visit.do("/runs/bulk", action="cancel", workflow="shop.Checkout")
-    assert "cancel: done to 2 runs. There are more." in page
+    assert "cancel: 2 runs. More remain." in page
     assert "Cancel 1 run" in page
     assert "cancel: done to 1 runs." in await visit.do("/runs/bulk", action="cancel", workflow="shop.Checkout")
 

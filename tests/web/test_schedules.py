@@ -10,24 +10,24 @@ from tests.web.conftest import Visit
 async def test_a_schedule_is_previewed_created_paused_and_run(visit: Visit):
     page = await visit.page("/schedules/new?cron=0+3+*+*+*&zone=Europe/Berlin&name=nightly")
     assert page.count("<li>") >= 5
-    assert "nightly is active now." in await visit.do("/schedules", name="nightly", cron="0 3 * * *", kind="task", target="greet")
+    assert "nightly is now active." in await visit.do("/schedules", name="nightly", cron="0 3 * * *", kind="task", target="greet")
     (found,) = await visit.engine.schedules.list_schedules()
     assert f"/schedules/{found.id}" in await visit.page("/schedules")
     base = f"/schedules/{found.id}"
-    assert "nightly is paused now." in await visit.do(f"{base}/pause")
-    assert "nightly is active now." in await visit.do(f"{base}/resume")
+    assert "nightly is now paused." in await visit.do(f"{base}/pause")
+    assert "nightly is now active." in await visit.do(f"{base}/resume")
     assert "It was started once more." in await visit.do(f"{base}/run")
     assert len(await visit.engine.list_tasks(name="greet")) == 1
     assert "0 4 * * *" in await visit.do(f"{base}/edit", cron="0 4 * * *", kind="task")
     assert "nightly is removed" in await visit.do(f"{base}/remove")
-    assert "Nothing is started by time." in await visit.page("/schedules")
+    assert "No schedules." in await visit.page("/schedules")
 
 
 async def test_a_backfill_is_shown_before_it_is_done(visit: Visit):
     await visit.do("/schedules", name="nightly", cron="0 3 * * *", kind="task", target="greet")
     (found,) = await visit.engine.schedules.list_schedules()
     span = "since=2026-01-01T00:00&until=2026-01-04T00:00"
-    assert "3 ticks; 0 had been started before." in await visit.page(f"/schedules/{found.id}?{span}")
+    assert "3 ticks; 0 were already started." in await visit.page(f"/schedules/{found.id}?{span}")
     assert await visit.engine.list_tasks(name="greet") == []
     page = await visit.do(f"/schedules/{found.id}/backfill", since="2026-01-01T00:00", until="2026-01-04T00:00")
     assert "Started for 3 ticks; 0 had been before." in page
@@ -43,9 +43,9 @@ async def test_what_makes_no_sense_is_said(visit: Visit):
 async def test_a_watcher_is_created_paused_and_shows_what_it_has_seen(visit: Visit, tmp_path: Path):
     (tmp_path / "a.csv").write_text("1")
     page = await visit.do("/watchers", name="incoming", what="directory", place=str(tmp_path), kind="task", target="greet")
-    assert "incoming looks from now on." in page
+    assert "incoming is now watching." in page
     assert str(tmp_path) in await visit.page("/watchers")
-    assert "incoming is paused now." in await visit.do("/watchers/incoming/pause")
-    assert "incoming is active now." in await visit.do("/watchers/incoming/resume")
-    assert "incoming looks as soon as a worker can." in await visit.do("/watchers/incoming/look")
+    assert "incoming is now paused." in await visit.do("/watchers/incoming/pause")
+    assert "incoming is now active." in await visit.do("/watchers/incoming/resume")
+    assert "incoming will scan as soon as a worker is free." in await visit.do("/watchers/incoming/look")
     assert "incoming is removed" in await visit.do("/watchers/incoming/remove")

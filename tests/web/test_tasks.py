@@ -18,16 +18,16 @@ async def test_tasks_are_listed_and_filtered(visit: Visit):
 
 async def test_a_task_is_operated_from_its_page(visit: Visit):
     made = await visit.engine.enqueue("greet", {"name": "Ada"})
-    assert "greet is paused now." in await visit.do(f"/tasks/{made.id}/pause")
-    assert "greet is pending now." in await visit.do(f"/tasks/{made.id}/resume")
-    assert "greet is canceled now." in await visit.do(f"/tasks/{made.id}/cancel")
+    assert "greet is now paused." in await visit.do(f"/tasks/{made.id}/pause")
+    assert "greet is now pending." in await visit.do(f"/tasks/{made.id}/resume")
+    assert "greet is now canceled." in await visit.do(f"/tasks/{made.id}/cancel")
     assert "not possible" in await visit.do(f"/tasks/{made.id}/pause")
 
 
 async def test_what_was_done_is_said_once(visit: Visit):
     made = await visit.engine.enqueue("greet", {"name": "Ada"})
     await visit.do(f"/tasks/{made.id}/pause")
-    assert "is paused now." not in await visit.page("/tasks")
+    assert "is now paused." not in await visit.page("/tasks")
 
 
 async def test_a_page_that_is_not_there_says_so(visit: Visit):
@@ -60,7 +60,7 @@ async def test_whoever_has_no_session_is_led_to_the_login(visit: Visit):
         assert "CSRF" in answer.text
         assert (await visit.engine.get_task(made)).shown_state == "pending"
         csrf = page.partition('name="csrf" value="')[2].partition('"')[0]
-        assert "greet is paused now." in await visit.do(f"/tasks/{made.id}/pause", csrf=csrf)
+        assert "greet is now paused." in await visit.do(f"/tasks/{made.id}/pause", csrf=csrf)
 
 
 async def test_an_address_without_a_page_is_told_to_people_on_a_page_and_to_programs_as_a_problem(visit: Visit):

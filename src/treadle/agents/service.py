@@ -17,10 +17,10 @@ from treadle.agents.coverage import matches_topics, start_warnings
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.persistence import Persistence, check_payload
 from treadle.agents.poller import agent_handler
-from treadle.agents.status import StatusServer
 from treadle.agents.tools import ToolRegistry
 from treadle.model.errors import InvalidPolicy, NonRetryable, NotFound, Refused, StoreError
 from treadle.model.states import RunState
+from treadle.observability.status_server import StatusServer, json_route
 from treadle.settings import agent_max_concurrent, agent_poll_interval_ms
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
@@ -30,6 +30,12 @@ EXECUTE, RESUME = "afl:execute", "afl:resume"
 SWEEP_EVERY = 30.0
 _SWEPT_AT_ONCE = 20
 _REMEMBERED_RUNS = 10_000
+
+
+class NoFreePort(Refused):
+    """All candidate ports are in use."""
+
+    code = "no_free_port"
 
 
 @dataclass
@@ -148,12 +154,21 @@ class RunnerService(Agent):
         """Serve until `stop`, SIGTERM or SIGINT; blocks. Raises `NoFreePort` before anything is claimed."""
         config = self._config
         self._started_at = self._persistence.engine.kernel.clock.monotonic()
-        self._status = StatusServer(config.http_port, config.http_max_port_attempts, self._health, self._describe)
+        status = StatusServer(
+            {"/health": json_route(lambda: {"ok": True}), "/status": json_route(self._describe)},
+            on_error=lambda error: _log.error("a status page failed: %r", error),
+        )
+        first, last = config.http_port, config.http_port + config.http_max_port_attempts - 1
+        try:
+            self._persistence.run(status.listen("127.0.0.1", range(first, last + 1)))
+        except OSError:
+            raise NoFreePort(f"No port from {first} to {last} is free; set http_port to another one.") from None
+        self._status = status
         try:
             with _signals(self.stop):
                 super().start()
         finally:
-            self._status.close()
+            self._persistence.run(status.close())
             self._status = None
 
     def prepare(self) -> None:
@@ -204,9 +219,6 @@ class RunnerService(Agent):
             return repaired
 
         return self._persistence.run(look())
-
-    def _health(self) -> dict[str, Any]:
-        return {"ok": True}
 
     def _describe(self) -> dict[str, Any]:
         counts = self._profile.counts.copy()

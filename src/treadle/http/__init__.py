@@ -1,1 +1,1 @@
-"""The contract over HTTP, under `/v1`; and beside it what a server alone has: health, status, metrics, live events."""
+"""The contract over HTTP, under `/v1`, and the routes of the server itself: health, status, metrics, live events, login."""

@@ -1,9 +1,8 @@
-"""Who calls: whoever shows a token, a session's cookie with its CSRF token, or anybody while there are no tokens.
+"""Authentication of callers: by a token, by a session's cookie with its CSRF token, or not at all while there are no tokens.
 
-A server without a live token is open to its own machine. Browsers run other people's code on that machine, so an open server
-answers only under names of loopback (a page cannot make its own name point here), nothing that came through a proxy, and no
-page of another origin that wants to change something. With the first token it closes within `LOOK_EVERY` seconds, and stays
-closed: that the last token expires opens nothing.
+A server without a live token is open to its own machine. Browsers run foreign code on that machine, so an open server answers
+only under loopback names (against DNS rebinding), never through a proxy, and refuses changes from pages of another origin. Once
+the first token exists, the server closes within `POLL_EVERY` seconds and stays closed, even if the last token expires.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
-from fastapi import Request
+from starlette.requests import Request
 
 from treadle.engine import Engine
 from treadle.kernel.access.login_throttle import FailedLogins
@@ -21,65 +20,68 @@ from treadle.model.errors import Forbidden, TreadleError, Unauthorized
 
 COOKIE = "treadle_session"
 CSRF_HEADER = "X-CSRF-Token"
-LOOK_EVERY = 1.0
-"""Seconds between two looks for a first token while the server is open."""
+POLL_EVERY = 1.0
+"""Seconds between two checks for a first token while the server is open."""
 
-_OF_PROXIES = frozenset({"forwarded", "via", "x-real-ip"})
-"""Headers that only something between the caller and the server adds, beside all that begin with `X-Forwarded-`."""
+_PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
+"""Headers that only proxies add, besides those that start with `X-Forwarded-`."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class CsrfRefused(Forbidden):
-    """A session wants to change something without its CSRF token."""
+    """A request with a session changes something, but has no CSRF token."""
 
     code = "csrf_refused"
 
     def __init__(self) -> None:
-        TreadleError.__init__(self, f"What a session changes needs its CSRF token, in the header {CSRF_HEADER}.")
+        TreadleError.__init__(self, f"A session that changes something must send its CSRF token in the header {CSRF_HEADER}.")
 
 
 class CrossOrigin(Forbidden):
-    """A page of another origin wants to change something."""
+    """A page of another origin tries to change something."""
 
     code = "cross_origin"
 
     def __init__(self) -> None:
-        TreadleError.__init__(self, "This came from a page of another origin; only pages of this server may change something.")
+        TreadleError.__init__(self, "The request came from a page of another origin; only pages of this server may make changes.")
 
 
 class HostNotAllowed(Forbidden):
-    """An open server was called by another name than one of loopback, or through a proxy."""
+    """An open server was called under a name that is not loopback, or through a proxy."""
 
     code = "host_not_allowed"
 
     def __init__(self) -> None:
         TreadleError.__init__(
             self,
-            "This server has no tokens, so it answers only on its own machine: as localhost or 127.0.0.1, and not through a proxy. "
-            "`treadle token create` makes a token.",
+            "This server has no tokens, so it answers only on its own machine, as localhost or 127.0.0.1, and not through a proxy. "
+            "Create a token with `treadle token create`.",
         )
 
 
 class Callers:
-    """Finds out what a request may do. One for each server."""
+    """Determines the access of requests. One per server."""
 
     def __init__(self, engine: Engine, *, may_be_open: bool = True) -> None:
         self._engine = engine
         self._closed = not may_be_open
-        self._looked: float | None = None
+        self._polled_at: float | None = None
         self.logins = FailedLogins(engine.kernel.clock)
 
     async def is_open(self) -> bool:
         """Whether callers need no token."""
         now = self._engine.kernel.clock.monotonic()
-        if not self._closed and (self._looked is None or now - self._looked >= LOOK_EVERY):
+        if not self._closed and (self._polled_at is None or now - self._polled_at >= POLL_EVERY):
             self._closed = await self._engine.tokens.any_live()
-            self._looked = now
+            self._polled_at = now
         return not self._closed
 
     async def find(self, request: Request, *, csrf: str | None = None) -> Access:
-        """What the caller may do; `Unauthorized`, or `Forbidden` where a browser is made to call. `csrf`: that of a form."""
+        """The access of the caller; `csrf` is the token of a form.
+
+        Raises `Unauthorized`, or `Forbidden` for a request that a foreign page made.
+        """
         if (secret := bearer(request)) is not None:
             return await self._of_token(request, secret)
         changes = request.method not in SAFE_METHODS
@@ -94,8 +96,8 @@ class Callers:
         check_local(request)
         return OPEN
 
-    async def would_let_in(self, access: Access) -> bool:
-        """Whether who was found to have that access would still be let in; the store is asked, not what was seen lately."""
+    async def is_still_allowed(self, access: Access) -> bool:
+        """Whether a caller with this access would still be admitted, according to the store and not to a cache."""
         if access.token_id is None:
             return await self.is_open()
         try:
@@ -107,7 +109,7 @@ class Callers:
         return True
 
     async def find_session(self, request: Request) -> SessionAccess | None:
-        """The session whose cookie came with the request; None: none did. A cookie that has ended counts while nothing is open."""
+        """The session of the request's cookie, or None. An ended session raises `Unauthorized` unless the server is open."""
         cookie = request.cookies.get(COOKIE)
         if not cookie:
             return None
@@ -119,7 +121,7 @@ class Callers:
             raise
 
     async def log_in(self, request: Request, secret: str) -> tuple[str, SessionAccess]:
-        """Open a session for who shows a token: its cookie, and what it grants."""
+        """Open a session with a token; returns its cookie and its access."""
         check_origin(request)
         address = address_of(request)
         self.logins.check(address)
@@ -133,7 +135,7 @@ class Callers:
         return opened.cookie, SessionAccess(opened.access, opened.csrf)
 
     async def log_out(self, request: Request) -> None:
-        """Close the session of the request, if it has one. It takes nothing but what a page of another origin cannot send."""
+        """Close the session of the request, if it has one. Pages of another origin cannot do this."""
         check_origin(request)
         if cookie := request.cookies.get(COOKIE):
             await self._engine.sessions.close(cookie)
@@ -151,28 +153,28 @@ class Callers:
 
 
 def bearer(request: Request) -> str | None:
-    """What was shown as a token; None if nothing was. Other schemes are shown tokens too, which nobody knows."""
-    shown = request.headers.get("Authorization")
-    if shown is None:
+    """The token in the request, or None. The value of another scheme counts as an unknown token."""
+    given = request.headers.get("Authorization")
+    if given is None:
         return None
-    scheme, _, secret = shown.partition(" ")
-    return secret.strip() if scheme.lower() == "bearer" else shown
+    scheme, _, secret = given.partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else given
 
 
 def address_of(request: Request) -> str:
-    """Where the request came from; behind a proxy that is trusted, what that says."""
+    """The address of the caller; behind a trusted proxy, the one that it reports."""
     return request.client.host if request.client is not None else ""
 
 
 def check_local(request: Request) -> None:
-    """`HostNotAllowed` unless the server was called by a name of loopback, and directly."""
-    proxied = any(name in _OF_PROXIES or name.startswith("x-forwarded-") for name in request.headers)
+    """Raise `HostNotAllowed` unless the server was called directly and under a loopback name."""
+    proxied = any(name in _PROXY_HEADERS or name.startswith("x-forwarded-") for name in request.headers)
     if proxied or not is_loopback_name(_host_of(f"//{request.headers.get('Host', '')}")):
         raise HostNotAllowed()
 
 
 def check_origin(request: Request) -> None:
-    """`CrossOrigin` if a browser says that another site's page made this request; programs say nothing of the kind."""
+    """Raise `CrossOrigin` if a browser reports that a page of another site made the request."""
     if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
         raise CrossOrigin()
     origin = request.headers.get("Origin")
@@ -181,7 +183,7 @@ def check_origin(request: Request) -> None:
 
 
 def is_loopback_name(host: str) -> bool:
-    """Whether that can mean nothing but this machine."""
+    """Whether the name can only mean this machine."""
     if host.lower() == "localhost":
         return True
     try:

@@ -1,22 +1,21 @@
-"""The application: the contract's routes, and around them access, limits and problems."""
+"""The application: the routes of the contract and of the server, with middleware and error handling around them."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from treadle.engine import Engine
-from treadle.http import callbacks, ingest, login, stream
-from treadle.http import health as looking
+from treadle.http import callbacks, docs_page, health, ingest, login, stream
 from treadle.http.app_state import AppState
 from treadle.http.middleware import BODY_OVERHEAD, RequestMiddleware
-from treadle.http.names import WholeNames
 from treadle.http.openapi import document
-from treadle.http.problems import handle_problems
-from treadle.http.routes import contract_router
-from treadle.http.shortcut import Shortcut
+from treadle.http.problems import EXCEPTION_HANDLERS
+from treadle.http.routes import RouteTable, contract_routes
 from treadle.version import package_version
 
 
@@ -25,24 +24,16 @@ def make_app(
     *,
     may_be_open: bool = True,
     log_level: int = logging.DEBUG,
-    more: Sequence[Callable[[FastAPI], None]] = (),
-) -> FastAPI:
-    """The HTTP interface of an open engine; `more` add routes of their own, such as pages.
+    more: Sequence[Callable[[Starlette], None]] = (),
+) -> Starlette:
+    """The HTTP interface of an open engine; each function in `more` adds routes, such as the dashboard's.
 
-    `may_be_open`: callers need no token while there is none; only for servers that nobody else reaches.
+    `may_be_open`: callers need no token while none exists; only for servers that listen on loopback.
     """
-    front = AppState(engine, may_be_open=may_be_open)
-    app = FastAPI(title="Treadle", openapi_url=None, docs_url=None, redoc_url=None)
-    app.state.front = front
-    handle_problems(app)
-    contract = contract_router()
-    app.router.routes.append(Shortcut(contract.routes))
-    app.router.routes.extend(contract.routes)  # as they are: `include_router` makes each anew, with the first request
-    for part in (stream, callbacks, ingest, login, looking):
-        app.router.routes.extend(part.make_router(front).routes)
+    app = Starlette(routes=[api_routes()], exception_handlers=EXCEPTION_HANDLERS)
+    app.state.treadle = AppState(engine, may_be_open=may_be_open)
     for add in more:
         add(app)
-    app.add_middleware(WholeNames)
     app.add_middleware(
         RequestMiddleware,
         clock=engine.kernel.clock,
@@ -50,5 +41,18 @@ def make_app(
         body_limit=engine.kernel.settings.payload_limit + BODY_OVERHEAD,
         log_level=log_level,
     )
-    app.openapi = lambda: document(app, package_version())  # type: ignore[method-assign]
     return app
+
+
+@cache
+def api_routes() -> RouteTable:
+    """The routes of every server, shared by all applications of the process."""
+    own = (*stream.ROUTES, *callbacks.ROUTES, *ingest.ROUTES, *login.ROUTES, *health.ROUTES)
+    return RouteTable([*contract_routes(), *own, *docs_page.routes(api_document)])
+
+
+@cache
+def api_document() -> dict[str, Any]:
+    """The OpenAPI document of every server."""
+    routes = api_routes().routes
+    return document({(each.method, each.path): each.operation for each in routes if each.operation is not None}, package_version())

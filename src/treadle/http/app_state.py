@@ -1,4 +1,4 @@
-"""What a server has once for all of its requests: who calls, what is told live, and that it is about to stop."""
+"""Application state: the objects that all requests of a server share."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
-from fastapi import FastAPI, Request
+from starlette.applications import Starlette
+from starlette.requests import Request
 
 from treadle.engine import Engine
 from treadle.http.access import Callers
-from treadle.http.live import Live
-from treadle.http.long_poll import Waiting
+from treadle.http.broadcast import Broadcast
+from treadle.http.long_poll import Waiters
 from treadle.http.problems import ClientGone
 from treadle.model.access import Access
 from treadle.model.errors import Unauthorized
@@ -21,59 +22,58 @@ T = TypeVar("T")
 
 
 class AppState:
-    """One for each application; `front_of(app)` finds it."""
+    """The state of one application; `state_of` finds it."""
 
     def __init__(self, engine: Engine, *, may_be_open: bool = True) -> None:
         self.engine = engine
         self.callers = Callers(engine, may_be_open=may_be_open)
-        self.live = Live(engine)
-        self.waiting = Waiting(
+        self.events = Broadcast(engine)
+        self.waiters = Waiters(
             engine.kernel.clock,
-            self.callers.would_let_in,
-            most=engine.kernel.settings.http_waiting,
-            most_each=engine.kernel.settings.http_waiting_each,
+            self.callers.is_still_allowed,
+            limit=engine.kernel.settings.http_waiting,
+            limit_each=engine.kernel.settings.http_waiting_each,
         )
         self.closing = asyncio.Event()
-        """Set when the server stops: whoever waits for something to happen goes home."""
+        """Set when the server stops, so that long polls and streams end."""
 
     async def access(self, request: Request) -> Access:
-        """What the caller may do; found out once for each request."""
+        """The caller's access, determined once per request."""
         found: Access | None = getattr(request.state, "access", None)
         if found is None:
             found = request.state.access = await self.callers.find(request)
         return found
 
     async def service(self, request: Request) -> Service:
-        """The contract as the caller may use it."""
+        """The contract with the access of the caller."""
         return Service(self.engine, await self.access(request))
 
     async def close(self) -> None:
-        """Let everybody go who waits. Idempotent."""
+        """End every long poll and stream. Idempotent."""
         self.closing.set()
-        await self.live.close()
+        await self.events.close()
 
-    async def patiently(
+    async def wait(
         self,
         access: Access,
         call: Callable[[], Awaitable[T]],
-        at_once: Callable[[], Awaitable[T]],
+        without_waiting: Callable[[], Awaitable[T]],
         request: Request | None = None,
     ) -> T:
-        """What a call comes to that may wait; when the server stops, what the same comes to without waiting.
+        """The result of a long poll; when the server stops, the result of the same call without waiting.
 
-        `TooManyWaiting` where too many do; `Unauthorized` once the caller would not be let in any more. A caller who has gone is
-        waited for no more: what would be claimed for it would be claimed for nobody. (That is heard from the request; without
-        one, somebody else listens.)
+        Raises `TooManyWaiting` above the limits, `Unauthorized` when the caller loses its access meanwhile, and `ClientGone` when
+        it closes the connection of `request`: a task claimed for it would be lost until its lease expires.
         """
-        with self.waiting.join(access) as waiter:
+        with self.waiters.join(access) as waiter:
             calling = asyncio.ensure_future(call())
             closing = asyncio.ensure_future(self.closing.wait())
             dismissed = asyncio.ensure_future(waiter.dismissed.wait())
-            ways: set[asyncio.Future[Any]] = {calling, closing, dismissed}
+            tasks: set[asyncio.Future[Any]] = {calling, closing, dismissed}
             if request is not None:
-                ways.add(asyncio.ensure_future(_gone(request)))
+                tasks.add(asyncio.ensure_future(_gone(request)))
             try:
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 if calling.done():
                     return await calling
                 if dismissed.done():
@@ -81,12 +81,12 @@ class AppState:
                 if not closing.done():
                     raise ClientGone()
             finally:
-                for each in ways:
+                for each in tasks:
                     each.cancel()
-                await asyncio.wait(ways)
+                await asyncio.wait(tasks)
         if not calling.cancelled() and calling.exception() is None:
-            return calling.result()  # it came to something in that moment
-        return await at_once()
+            return calling.result()  # it finished in that moment
+        return await without_waiting()
 
 
 async def _gone(request: Request) -> None:
@@ -94,6 +94,7 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def front_of(app: FastAPI) -> AppState:
-    """The front of the application."""
-    return cast(AppState, app.state.front)
+def state_of(of: Request | Starlette) -> AppState:
+    """The state of an application, or of the application that handles a request."""
+    app = of if isinstance(of, Starlette) else of.app
+    return cast(AppState, app.state.treadle)

@@ -1,121 +1,110 @@
-"""`POST /v1/external-jobs/{job_id}/callback`: a service says what became of a job; the token that it was given is its access."""
+"""`POST /v1/external-jobs/{job_id}/callback`: an external service reports on a job, authenticated by the token of the job."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Path, Query, Request
-from fastapi.responses import Response
-from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
-from treadle.api.contract import PREFIX, ApiRecord
-from treadle.api.wire import to_json
+from treadle.api.contract import PREFIX, ApiRecord, Doc, Parameter
 from treadle.http.access import bearer
-from treadle.http.app_state import AppState
-from treadle.http.problems import problem_responses
-from treadle.http.schemas import content_of
+from treadle.http.app_state import state_of
+from treadle.http.openapi import PUBLIC, BodyOf, Operation, Returns
+from treadle.http.parameters import Body
+from treadle.http.routes import Route, json_response
 from treadle.kernel.external.records import ShownJob
 from treadle.model.errors import InvalidInput
 from treadle.model.external import ExternalProductionFailure, ExternalProductionHandle
 from treadle.model.values import Json
 
+_EXAMPLE = "01935b8e-7c3a-7000-8000-000000000000"
 _DESCRIPTION = """\
-For the service that does the job: it is done (`result`), it failed (`failure_detail`), or it goes on (`progress_hint`, `progress`,
-`polling_interval_seconds`). Needs no token of the server, but the one that the specialist gave to the service
-(`ctx.callback_token`), as `Authorization: Bearer TOKEN` or in the query; `ctx.callback_url` has it. A wrong token is refused with
-`callback_refused` (403), a call-back that comes before the job is recorded with `callback_too_early` (409: send it again in a
-moment), one after the end with `external_already_resolved` (409).
+For the service that runs the job: it is done (`result`), it failed (`failure_detail`), or it continues (`progress_hint`,
+`progress`, `polling_interval_seconds`). It needs the token that the specialist passed to the service (`ctx.callback_token`), as
+`Authorization: Bearer TOKEN` or in the query; `ctx.callback_url` contains it. A wrong token is refused with `callback_refused`
+(403), a callback before the job is recorded with `callback_too_early` (409: send it again in a moment), and one after the end
+with `external_already_resolved` (409).
 """
 
 
-class CallBack(BaseModel):
-    """What a service says of a job: one of `result` and `failure_detail`, or else how far it is."""
+def _field(name: str, hint: Any, text: str) -> Parameter:
+    return Parameter(name, hint, None, False, Doc(text))
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"result": {"url": "/out/7.mp4"}}]})
 
-    result: dict[str, Any] | None = Field(None, description="It is done: the result of its task")
-    failure_detail: str | None = Field(None, description="It failed: why, for people")
-    error_code: str | None = Field(None, description="It failed: why, for programs")
-    progress_hint: str | None = Field(None, description="It goes on: how far it is, for people")
-    progress: float | None = Field(None, description="It goes on: how much is done, from 0 to 1")
-    polling_interval_seconds: float | None = Field(None, description="It goes on: seconds between two polls from now on")
+_FIELDS = (
+    _field("result", dict[str, Any] | None, "The job is done: the result of its task"),
+    _field("failure_detail", str | None, "The job failed: the reason, for people"),
+    _field("error_code", str | None, "The job failed: the reason, for programs"),
+    _field("progress_hint", str | None, "The job continues: its progress, for people"),
+    _field("progress", float | None, "The job continues: the fraction that is done, from 0 to 1"),
+    _field("polling_interval_seconds", float | None, "The job continues: seconds between two polls from now on"),
+)
+_BODY = Body(_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
 class CalledBack(ApiRecord):
-    """What was said is stored."""
+    """The report is stored."""
 
     job_id: str
     state: str
-    """The task's: `awaiting_external`, or how it ended: `completed` or `failed`."""
+    """The state of the task: `awaiting_external`, `completed` or `failed`."""
 
 
-def make_router(front: AppState) -> APIRouter:
-    """The call-backs of outside jobs."""
-    external_jobs = front.engine.external_jobs
-
-    class TokenFirst(APIRoute):
-        """A route that looks at the token before it reads what is said."""
-
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            handle = super().get_route_handler()
-
-            async def guarded(request: Request) -> Response:
-                request.state.job = await external_jobs.find_called(request.path_params["job_id"], _token(request))
-                return await handle(request)
-
-            return guarded
-
-    router = APIRouter(prefix=PREFIX, tags=["external_jobs"], route_class=TokenFirst)
-
-    @router.post(
-        "/external-jobs/{job_id}/callback",
-        response_model=None,
-        responses={200: {"description": "Done", **content_of(CalledBack)}, **problem_responses(403, 404, 409, 413, 422, 503)},
-        operation_id="external_jobs_call_back",
-        summary="A service says what became of a job",
-        description=_DESCRIPTION,
-        openapi_extra={"security": []},
-    )
-    async def call_back(
-        request: Request,
-        said: CallBack,
-        job_id: Annotated[str, Path(description="The job's id, or that of its task", examples=[_EXAMPLE])],
-        token: Annotated[str | None, Query(description="The job's token, where it is in no header")] = None,
-    ) -> Response:
-        job = await external_jobs.resolve(_token(request), _outcome(said, request.state.job))
-        return Response(to_json(CalledBack(job.id, job.state)), media_type="application/json")
-
-    return router
+async def call_back(request: Request) -> Response:
+    """Check the token, then read the body and store the report."""
+    jobs = state_of(request).engine.external_jobs
+    job = await jobs.find_called(request.path_params["job_id"], _token(request))
+    resolved = await jobs.resolve(_token(request), _outcome(await _BODY.read(request), job))
+    return json_response(CalledBack(resolved.id, resolved.state))
 
 
-_EXAMPLE = "01935b8e-7c3a-7000-8000-000000000000"
+ROUTES = (
+    Route(
+        "POST",
+        f"{PREFIX}/external-jobs/{{job_id}}/callback",
+        call_back,
+        Operation(
+            "external_jobs_call_back",
+            "external_jobs",
+            "Report the outcome or the progress of an external job",
+            _DESCRIPTION,
+            {200: Returns("Done", (CalledBack,))},
+            parameters=(
+                ("path", Parameter("job_id", str, None, True, Doc("The job's id, or that of its task", _EXAMPLE))),
+                ("query", Parameter("token", str | None, None, False, Doc("The job's token, if it is not in a header"))),
+            ),
+            body=BodyOf(
+                "CallBack",
+                _FIELDS,
+                {"result": {"url": "/out/7.mp4"}},
+                "The report of a service about a job: `result` or `failure_detail`, or else its progress.",
+            ),
+            problems=(403, 404, 409, 413, 422, 503),
+            extra=PUBLIC,
+        ),
+    ),
+)
 
 
 def _token(request: Request) -> str:
     return bearer(request) or request.query_params.get("token", "")
 
 
-def _outcome(said: CallBack, job: ShownJob) -> dict[str, Json] | ExternalProductionFailure | ExternalProductionHandle:
-    """What was said, in the words of the engine; what a job that goes on does not say stays as it was."""
-    told = said.model_fields_set
-    if said.result is not None:
-        if len(told) > 1:
-            raise InvalidInput("A job that is done has a `result` and nothing else.")
-        return said.result
-    if said.failure_detail is not None:
-        if told - {"failure_detail", "error_code"}:
-            raise InvalidInput("A job that failed has a `failure_detail`, may have an `error_code`, and nothing else.")
-        return ExternalProductionFailure(said.failure_detail, said.error_code)
-    if not told or "error_code" in told:
-        raise InvalidInput("Say `result`, or `failure_detail`, or how far the job is.")
-    record = job.record
-    return ExternalProductionHandle(
-        record.external_job_id,
-        record.polling_interval_seconds if said.polling_interval_seconds is None else said.polling_interval_seconds,
-        record.progress_hint if said.progress_hint is None else said.progress_hint,
-        record.progress if said.progress is None else said.progress,
-    )
+def _outcome(given: dict[str, Any], job: ShownJob) -> dict[str, Json] | ExternalProductionFailure | ExternalProductionHandle:
+    """The report as the engine takes it; a job that continues keeps the values that are not reported."""
+    if (result := given.get("result")) is not None:
+        if len(given) > 1:
+            raise InvalidInput("A finished job has a `result` and no other field.")
+        return dict[str, Json](result)
+    if (detail := given.get("failure_detail")) is not None:
+        if given.keys() - {"failure_detail", "error_code"}:
+            raise InvalidInput("A failed job has a `failure_detail`, an optional `error_code`, and no other field.")
+        return ExternalProductionFailure(detail, given.get("error_code"))
+    if not given or "error_code" in given:
+        raise InvalidInput("Send `result`, or `failure_detail`, or the progress of the job.")
+    known = {name: getattr(job.record, name) for name in ("polling_interval_seconds", "progress_hint", "progress")}
+    changed = {name: value for name, value in given.items() if name in known and value is not None}
+    return ExternalProductionHandle(job.record.external_job_id, **known | changed)

@@ -1,8 +1,10 @@
-"""Connections on which nothing gets on are closed: requests whose head never comes, or is larger than any that makes sense.
+"""Connections that are closed when the head of a request does not arrive in time, or is too large.
 
-The server below us closes connections that are quiet after an answer, but waits forever for the first request, and for the rest
-of a head that has begun; and one of the parsers that it may be installed with takes heads of any length. How long a body may
-take is the envelope's business, as there is somebody then who can be answered.
+uvicorn closes connections that are idle after an answer, but waits forever for the first request and for the rest of a head, and
+one of its parsers accepts heads of any length. The middleware limits bodies, as the caller can receive an answer by then.
+
+This uses private attributes of uvicorn's protocol (`cycle`, its `response_complete` and `more_body`, and `transport`), so
+pyproject.toml has an upper bound for uvicorn and tests/http/test_uvicorn.py reports the attribute that is gone.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ HEAD_WITHIN = 20.0
 """Seconds from the connection, or from the first byte after an answer, to the end of the head."""
 
 HEAD_LIMIT = 64 * 1024
-"""Bytes of a head."""
+"""Maximum size of a head in bytes."""
 
 
 def connections(head_within: float = HEAD_WITHIN) -> type[asyncio.Protocol]:
-    """The server's kind of connection, but closed when no head comes in time."""
+    """uvicorn's HTTP protocol with these limits."""
 
     class Connection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
         _cut: asyncio.TimerHandle | None = None
@@ -46,12 +48,12 @@ def connections(head_within: float = HEAD_WITHIN) -> type[asyncio.Protocol]:
             super().connection_lost(exc)
 
         def _idle(self) -> bool:
-            """Nobody is being answered here."""
+            """No request is being answered."""
             cycle: Any = self.cycle
             return cycle is None or cycle.response_complete
 
         def _between(self) -> bool:
-            """What comes is a head, and not the rest of a body whose request was answered already."""
+            """The next bytes are a head, and not the rest of a body whose request is already answered."""
             cycle: Any = self.cycle
             return cycle is None or not cycle.more_body
 

@@ -1,8 +1,8 @@
-"""Who waits at a server: claims and other long polls, and those who follow events. Bounded, and looked after while they wait.
+"""Limits for requests that wait: claims, other long polls, and event streams.
 
-All of them hold a connection and some memory, for a minute or without an end. So there are only so many, in all and for each
-caller (a token with all of its sessions is one; so are all who call an open server): one caller too many cannot shut out the
-rest. About once a second it is looked, for each caller once, whether they would still be let in: who would not waits no longer.
+Each holds a connection and some memory, for a minute or without end. So their number is limited, in total and per caller (a token
+with all of its sessions is one caller, and so are all callers of an open server), and one caller cannot lock out the others. About
+once a second, each caller's access is checked again; waiters without access are dismissed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from treadle.model.access import Access
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError, TooManyWaiting
 
-LOOK_EVERY = 1.0
-"""Seconds between two looks whether those who wait may go on waiting."""
+CHECK_EVERY = 1.0
+"""Seconds between two checks of the waiters' access."""
 
 _LOG = logging.getLogger("treadle.http")
 
 
 class Waiter:
-    """One who waits; `dismissed` is set when it may wait no longer."""
+    """A waiting request; `dismissed` is set when its caller has lost its access."""
 
     __slots__ = ("access", "dismissed")
 
@@ -33,33 +33,33 @@ class Waiter:
         self.dismissed = asyncio.Event()
 
 
-class Waiting:
-    """Everybody who waits at one server."""
+class Waiters:
+    """The waiting requests of one server."""
 
-    def __init__(self, clock: Clock, still_in: Callable[[Access], Awaitable[bool]], *, most: int, most_each: int) -> None:
+    def __init__(self, clock: Clock, is_still_allowed: Callable[[Access], Awaitable[bool]], *, limit: int, limit_each: int) -> None:
         self._clock = clock
-        self._still_in = still_in
-        self._most = most
-        self._most_each = most_each
+        self._is_still_allowed = is_still_allowed
+        self._limit = limit
+        self._limit_each = limit_each
         self._waiters: set[Waiter] = set()
         self._of_each: Counter[str | None] = Counter()
-        self._watch: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._waiters)
 
     @contextmanager
     def join(self, access: Access) -> Iterator[Waiter]:
-        """Somebody waits while the context lasts; `TooManyWaiting` where too many do."""
-        if len(self._waiters) >= self._most:
-            raise TooManyWaiting("this server", self._most)
-        if self._of_each[access.token_id] >= self._most_each:
-            raise TooManyWaiting("one caller", self._most_each)
+        """Count a waiter while the context lasts; raises `TooManyWaiting` above the limits."""
+        if len(self._waiters) >= self._limit:
+            raise TooManyWaiting("this server", self._limit)
+        if self._of_each[access.token_id] >= self._limit_each:
+            raise TooManyWaiting("one caller", self._limit_each)
         waiter = Waiter(access)
         self._waiters.add(waiter)
         self._of_each[access.token_id] += 1
-        if self._watch is None:
-            self._watch = asyncio.get_running_loop().create_task(self._look_after(), name="treadle-http-waiting")
+        if self._checking is None:
+            self._checking = asyncio.get_running_loop().create_task(self._check(), name="treadle-http-waiting")
         try:
             yield waiter
         finally:
@@ -67,19 +67,19 @@ class Waiting:
             self._of_each[access.token_id] -= 1
             if not self._of_each[access.token_id]:
                 del self._of_each[access.token_id]
-            if not self._waiters and self._watch is not None:
-                self._watch.cancel()
-                self._watch = None
+            if not self._waiters and self._checking is not None:
+                self._checking.cancel()
+                self._checking = None
 
-    async def _look_after(self) -> None:
+    async def _check(self) -> None:
         while True:
-            await self._clock.sleep(LOOK_EVERY)
+            await self._clock.sleep(CHECK_EVERY)
             for access in {waiter.access for waiter in self._waiters}:
                 try:
-                    let_in = await self._still_in(access)
+                    allowed = await self._is_still_allowed(access)
                 except StoreError as error:
-                    _LOG.warning("it cannot be seen whether those who wait still may: %s", error)
+                    _LOG.warning("cannot check the access of waiting requests: %s", error)
                     break
-                if not let_in:
+                if not allowed:
                     for waiter in [waiter for waiter in self._waiters if waiter.access == access]:
                         waiter.dismissed.set()

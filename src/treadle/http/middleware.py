@@ -1,6 +1,6 @@
-"""What every request and answer has around it: a limit of size and time, an id, headers that keep browsers safe, a line in the log.
+"""Middleware for every request: limits of size and time, a request id, security headers, and a log line.
 
-The log has the route as it is written (`/v1/tasks/{task_id}`), never what stood in its place nor the query: both may be secret.
+The log contains the pattern of the route (`/v1/tasks/{task_id}`), never its values or the query: both may be secret.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from treadle.model.clock import Clock
 from treadle.model.ids import Ids
 
 BODY_OVERHEAD = 1024 * 1024
-"""Bytes that a body may have beside the largest payload."""
+"""Bytes that a body may have in addition to the largest payload."""
 
 BODY_WITHIN = 20.0
-"""Seconds in which a body has to come, and one more for each `BODY_PACE` bytes that did."""
+"""Seconds in which a body must arrive, plus one for each `BODY_RATE` bytes received."""
 
-BODY_PACE = 16 * 1024
+BODY_RATE = 16 * 1024
 
 REQUEST_ID = "X-Request-Id"
 SAFE = {
@@ -34,7 +34,7 @@ SAFE = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
-"""Headers of every answer that has none of its own of that name."""
+"""Default headers of every answer."""
 
 _LOG = logging.getLogger("treadle.http")
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
@@ -76,17 +76,17 @@ class RequestMiddleware:
                 await self._refuse(scope, receive, sent)
             else:
                 await self._app(scope, self._bounded(receive), sent)
-        except Exception as error:  # a loop's edge: the server goes on with other requests
+        except Exception as error:  # the edge of a request: the server continues with others
             _LOG.error("request %s failed: %s %s", request_id, scope["method"], _route(scope), exc_info=error)
             if status == 0:
-                answer = problem(500, "internal_error", "This is a bug in Treadle; the server's log says more.")
+                answer = problem(500, "internal_error", "This is a bug in Treadle; see the log of the server.")
                 await answer(scope, receive, sent)
         finally:
             took_ms = (self._clock.monotonic() - begun) * 1000
             _LOG.log(self._log_level, "%s %s %d %.1f ms %s", scope["method"], _route(scope), status, took_ms, request_id)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Say that the body is too large, after reading some of it: who is still sending does not hear."""
+        """Refuse a body that is too large, after reading some of it: a client that is still sending does not read the answer."""
         left, deadline = 4 * self._body_limit, self._clock.monotonic() + BODY_WITHIN
         with suppress(HTTPException):
             while left > 0:
@@ -97,14 +97,14 @@ class RequestMiddleware:
         await problem(413, "payload_too_large", self._too_large())(scope, receive, send)
 
     def _bounded(self, receive: Receive) -> Receive:
-        """The same, for bodies that do not say how long they are; and none may take forever to come."""
+        """Limit the size of bodies without a Content-Length, and the time for every body."""
         count, whole, begun = 0, False, self._clock.monotonic()
 
         async def bounded() -> Message:
             nonlocal count, whole
             if whole:
-                return await receive()  # until the caller goes
-            message = await self._soon(receive, begun + BODY_WITHIN + count / BODY_PACE)
+                return await receive()  # reports a disconnect
+            message = await self._soon(receive, begun + BODY_WITHIN + count / BODY_RATE)
             count += len(message.get("body", b""))
             whole = not message.get("more_body", False)
             if count > self._body_limit:
@@ -114,10 +114,10 @@ class RequestMiddleware:
         return bounded
 
     async def _soon(self, receive: Receive, deadline: float) -> Message:
-        """The next part of the body; answers 408 where it has not come by then."""
+        """The next part of the body; 408 if it has not arrived by the deadline."""
         coming = asyncio.ensure_future(receive())
         try:
-            await asyncio.sleep(0)  # nearly always it is there already
+            await asyncio.sleep(0)  # usually it has already arrived
             if not coming.done():
                 late = asyncio.ensure_future(self._clock.sleep(deadline - self._clock.monotonic()))
                 try:
@@ -125,15 +125,15 @@ class RequestMiddleware:
                 finally:
                     late.cancel()
             if not coming.done():
-                raise HTTPException(408, "The body of the request came too slowly.", {"Connection": "close"})
+                raise HTTPException(408, "The body of the request arrived too slowly.", {"Connection": "close"})
             return coming.result()
         finally:
             coming.cancel()
 
     def _too_large(self) -> str:
-        return f"The body may have {self._body_limit} bytes; TREADLE_PAYLOAD_LIMIT of the server says how large a payload may be."
+        return f"The body may have up to {self._body_limit} bytes; TREADLE_PAYLOAD_LIMIT of the server limits payloads."
 
 
 def _route(scope: Scope) -> str:
-    """The route as it is written; `-` where there is none."""
+    """The pattern of the route; `-` if there is none."""
     return getattr(scope.get("route"), "path", "-")

@@ -1,19 +1,19 @@
-"""Errors as `application/problem+json` (RFC 9457), each with its stable code: one table says which status a code has."""
+"""Errors as `application/problem+json` (RFC 9457), each with a stable code and the status from one table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from treadle.api.contract import ApiRecord
+from treadle.http.parameters import InvalidRequest
 from treadle.model.errors import (
     BacklogFull,
     CallbackRefused,
@@ -55,10 +55,10 @@ STATUSES: tuple[tuple[type[TreadleError], int], ...] = (
     (MissingDependency, 501),
     (StoreError, 503),
 )
-"""The first class that fits says the status; what fits none is 409: the state of the thing does not allow it."""
+"""The first matching class determines the status. Without a match it is 409: the current state does not allow the request."""
 
 _CODES = {404: "no_such_route", 405: "method_not_allowed", 408: "request_too_slow", 413: "payload_too_large"}
-"""Codes of what the framework refuses."""
+"""Codes of errors that the framework raises."""
 
 
 class ClientGone(Exception):
@@ -67,31 +67,31 @@ class ClientGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem(ApiRecord):
-    """What went wrong."""
+    """The answer to a request that failed."""
 
     type: str
-    """Where the code is explained."""
+    """A URI that identifies the code."""
     title: str
-    """The status in words."""
+    """The name of the status."""
     status: int
     code: str
-    """Stable: programs go by it."""
+    """A stable code for programs."""
     detail: str
     """What happened and what to do, for people."""
     problems: list[dict[str, Any]] | None = None
-    """Each place in the request that does not fit, where there are several."""
+    """The invalid places in the request."""
     diagnostics: list[dict[str, Any]] | None = None
-    """What is wrong with AFL sources."""
+    """The compiler's diagnostics for AFL sources."""
     scope: str | None = None
-    """The scope that is missing."""
+    """The missing scope."""
 
 
 DOCUMENTED = (400, 401, 403, 404, 408, 409, 413, 422, 429, 501, 503)
-"""Problems that any call may be answered with."""
+"""Statuses of problems that any call may return."""
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What the documentation says of answers that are problems; without statuses, of all that a call may be answered with."""
+    """The OpenAPI responses for problems of those statuses; without statuses, for all that any call may return."""
     schema = {"$ref": "#/components/schemas/Problem"}
     return {
         status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
@@ -100,7 +100,7 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def status_of(error: TreadleError) -> int:
-    """The HTTP status for an error; those of dispatch have one of their own, from its specification."""
+    """The HTTP status of an error; errors of dispatch carry their own, from its specification."""
     own: int | None = getattr(error, "http_status", None)
     return own or next((status for kind, status in STATUSES if isinstance(error, kind)), 409)
 
@@ -150,26 +150,29 @@ def problem_of(error: TreadleError) -> Response:
     return problem(status_of(error), error.code, str(error), headers=headers, diagnostics=diagnostics, scope=scope)
 
 
-def handle_problems(app: FastAPI) -> None:
-    """Let the app answer every error with a problem."""
+async def http_problem(request: Request, error: HTTPException) -> Response:
+    """The answer for an error of the framework, such as an unknown route."""
+    code = _CODES.get(error.status_code, "invalid_request")
+    return problem(error.status_code, code, str(error.detail), headers=error.headers)
 
-    @app.exception_handler(TreadleError)
-    async def of_engine(request: Request, error: TreadleError) -> Response:
-        return problem_of(error)
 
-    @app.exception_handler(RequestValidationError)
-    async def of_request(request: Request, error: RequestValidationError) -> Response:
-        found = [{"at": [str(part) for part in each["loc"]], "message": each["msg"]} for each in error.errors()]
-        first = found[0] if found else {"at": [], "message": "it cannot be read"}
-        where = ".".join(first["at"])
-        return problem(422, "invalid_request", f"The request does not fit: {where}: {first['message']}.", problems=found)
+async def _engine_problem(request: Request, error: TreadleError) -> Response:
+    return problem_of(error)
 
-    @app.exception_handler(HTTPException)
-    async def of_http(request: Request, error: HTTPException) -> Response:
-        return problem(
-            error.status_code, _CODES.get(error.status_code, "invalid_request"), str(error.detail), headers=error.headers
-        )
 
-    @app.exception_handler(ClientGone)
-    async def of_nobody(request: Request, error: ClientGone) -> Response:
-        return Response(status_code=204)  # nobody reads it
+async def _request_problem(request: Request, error: InvalidRequest) -> Response:
+    first = error.problems[0]
+    detail = f"The request is invalid: {'.'.join(first['at'])}: {first['message']}."
+    return problem(error.status, "invalid_request", detail, problems=error.problems)
+
+
+async def _no_answer(request: Request, error: ClientGone) -> Response:
+    return Response(status_code=204)  # nobody reads it
+
+
+EXCEPTION_HANDLERS: Mapping[Any, Callable[[Request, Any], Awaitable[Response]]] = {
+    TreadleError: _engine_problem,
+    InvalidRequest: _request_problem,
+    HTTPException: http_problem,
+    ClientGone: _no_answer,
+}

@@ -1,201 +1,196 @@
-"""Routes made from the contract: what a call says of itself is what FastAPI is told, so that nothing is written twice."""
+"""Routes, their lookup by path, and the routes of the contract, each made from the description of its call."""
 
 from __future__ import annotations
 
-import inspect
-import types
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
-from datetime import datetime
-from functools import cache, partial
-from typing import Annotated, Any, Union, get_args, get_origin
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache, cached_property, partial
+from typing import Any
+from urllib.parse import unquote
 
-from fastapi import APIRouter, Body, Header, Path, Query, Request
-from fastapi.responses import Response
-from fastapi.routing import APIRoute
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, create_model, model_validator
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
 
-from treadle.api.contract import KEY, PREFIX, Call, Parameter
+from treadle.api.contract import KEY, PREFIX, Call
 from treadle.api.facade import all_calls
-from treadle.api.wire import to_builtins, to_json
-from treadle.http.app_state import front_of
-from treadle.http.names import named
-from treadle.http.problems import DOCUMENTED, problem_responses
-from treadle.http.repeats import once
-from treadle.http.schemas import content_of
+from treadle.api.wire import to_json
+from treadle.http.app_state import state_of
+from treadle.http.openapi import KEY_HEADER, KEY_LENGTH, Operation, operation_of
+from treadle.http.parameters import Body, InvalidRequest, Query, problem_at
+from treadle.kernel.access.requests import Answer, Requests
 from treadle.model.errors import RestrictedToken
 
 WAIT = "wait_for"
-"""The parameter by which a call is told to wait for something to happen."""
+"""The parameter that makes a call wait for something to happen."""
+
+REPLAYED = "Idempotency-Replayed"
+
+Handler = Callable[[Request], Awaitable[Response]]
 
 
-KEY_HEADER = "Idempotency-Key"
-_OF_KEY = "Sent again with the same key, nothing more is made"
-_OF_GENERAL_KEY = "Sent again with the same key within a week, the same answer is given and nothing more is made"
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A method and a path, such as `/v1/tasks/{task_id}`, and their handler."""
+
+    method: str
+    path: str
+    handler: Handler
+    operation: Operation | None = None
+    """Its description in the OpenAPI document; None: it is not in there."""
+
+
+@dataclass(slots=True)
+class _Node:
+    fixed: dict[str, _Node] = field(default_factory=dict)
+    named: _Node | None = None
+    """Below any one segment."""
+    routes: dict[str, Route] = field(default_factory=dict)
+    """By method, for paths that end here."""
+    rest: dict[str, Route] = field(default_factory=dict)
+    """By method, for paths with any segments from here on."""
+
+
+class RouteTable(BaseRoute):
+    """Finds the route of a request in a tree of path segments; fixed segments take precedence over parameters.
+
+    Names of handlers, task lists and flows may contain slashes, encoded as `%2F`. Servers pass on decoded paths, so a path with
+    an encoded slash is split as it was sent.
+    """
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self.routes = tuple(routes)
+        self._root = _Node()
+        for route in self.routes:
+            node = self._root
+            for part in route.path.split("/"):
+                if part.endswith(":path}"):
+                    node.rest[route.method] = route
+                    break
+                if part.startswith("{"):
+                    node.named = node = node.named or _Node()
+                else:
+                    node = node.fixed.setdefault(part, _Node())
+            else:
+                node.routes[route.method] = route
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        parts = _segments(scope)
+        allowed: dict[str, None] = {}
+        for routes, values in _matches(self._root, parts, 0):
+            if (route := routes.get(scope["method"])) is not None:
+                names = [part[1:-1].partition(":")[0] for part in route.path.split("/") if part.startswith("{")]
+                return Match.FULL, {"route": route, "path_params": dict(zip(names, values, strict=True))}
+            allowed.update(dict.fromkeys(routes))
+        return (Match.PARTIAL, {"treadle.allow": ", ".join(allowed)}) if allowed else (Match.NONE, {})
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = scope["route"]
+        if not isinstance(route, Route):
+            raise HTTPException(405, headers={"Allow": scope["treadle.allow"]})
+        response = await route.handler(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+
+def _segments(scope: Scope) -> list[str]:
+    raw: bytes = scope.get("raw_path") or b""
+    if b"%2f" not in raw.lower():
+        return list(scope["path"].split("/"))
+    return [unquote(part) for part in raw.partition(b"?")[0].decode("ascii", "replace").split("/")]
+
+
+def _matches(node: _Node, parts: list[str], index: int) -> Iterable[tuple[dict[str, Route], tuple[str, ...]]]:
+    """The routes of every path that matches, with the values of its parameters."""
+    if index == len(parts):
+        if node.routes:
+            yield node.routes, ()
+        return
+    part = parts[index]
+    if (below := node.fixed.get(part)) is not None:
+        yield from _matches(below, parts, index + 1)
+    if node.named is not None and part:
+        for routes, values in _matches(node.named, parts, index + 1):
+            yield routes, (part, *values)
+    if node.rest:
+        yield node.rest, ("/".join(parts[index:]),)
+
+
+def json_response(record: Any, status: int = 200) -> Response:
+    """A record of the contract as the answer."""
+    return Response(to_json(record), status, media_type="application/json")
 
 
 @cache
-def contract_router() -> APIRouter:
-    """All calls of the contract; made once for a process, as that takes long: whose they are, each request says."""
-    router = APIRouter(prefix=PREFIX)
-    for call in all_calls():
-        router.add_api_route(
-            call.route.path,
-            _endpoint(call),
-            methods=[call.route.method],
-            route_class_override=_guarded(call),
-            status_code=call.route.status,
-            response_model=None,
-            responses={
-                call.route.status: {"description": "Done", **content_of(call.returns)},
-                **problem_responses(*DOCUMENTED, *call.route.problems),
-            },
-            tags=[call.group],
-            operation_id=call.id,
-            summary=call.doc.partition("\n")[0].removesuffix("."),
-            description=f"{call.doc}\n\nNeeds the scope `{call.route.scope}`.",
-            openapi_extra={"x-scope": str(call.route.scope), "x-task-lists": call.route.lists},
-        )
-    return router
+def contract_routes() -> tuple[Route, ...]:
+    """The routes of all calls of the contract, for every application of this process."""
+    return tuple(Route(call.route.method, PREFIX + call.route.path, _CallHandler(call), operation_of(call)) for call in all_calls())
 
 
-def _guarded(call: Call) -> type[APIRoute]:
-    """A route that looks who calls before it reads what they want."""
+class _CallHandler:
+    """Checks the caller, then decodes the parameters, then makes the call."""
 
-    general = call.route.creates and not call.keyed
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._replayable = call.route.creates and not call.keyed
 
-    class Guarded(APIRoute):
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            handle = super().get_route_handler()
+    async def __call__(self, request: Request) -> Response:
+        state, route = state_of(request), self._call.route
+        access = await state.access(request)
+        access.check(route.scope)
+        if access.task_lists and not route.lists:
+            raise RestrictedToken()
+        key = request.headers.get(KEY_HEADER) if route.creates or self._call.keyed else None
+        if key is not None and len(key) > KEY_LENGTH:
+            raise InvalidRequest([problem_at(f"it is longer than {KEY_LENGTH} characters", "header", KEY_HEADER)])
+        if self._replayable and key is not None:
+            return await once(state.engine.kernel.requests, access.actor, self._call.id, key, request, self._make)
+        return await self._make(request, key)
 
-            async def guarded(request: Request) -> Response:
-                front = front_of(request.app)
-                access = await front.access(request)
-                access.check(call.route.scope)
-                if access.task_lists and not call.route.lists:
-                    raise RestrictedToken()
-                if general and (key := request.headers.get(KEY_HEADER)) is not None:
-                    return await once(front.engine.kernel.requests, access.actor, call.id, key, request, handle)
-                return await handle(request)
-
-            return guarded
-
-    return Guarded
-
-
-def _endpoint(call: Call) -> Callable[..., Awaitable[Response]]:
-    """What FastAPI calls: takes what the call takes from where it is in the request, and makes the call."""
-    names = [each.name for each in (*call.path, *(call.others if call.in_query else ()))]
-    keyed, has_body = call.keyed, not call.in_query and bool(call.others)
-
-    async def endpoint(request: Request, **given: Any) -> Response:
-        front = front_of(request.app)
-        service = await front.service(request)
-        options = {name: given[name] for name in names} | {each.name: named(request, given[each.name]) for each in call.path}
-        if has_body and (body := given["body"]) is not None:
-            options |= {name: getattr(body, name) for name in body.model_fields_set}
-        if keyed and given[KEY] is not None:
-            options[KEY] = given[KEY]
+    async def _make(self, request: Request, key: str | None = None) -> Response:
+        state, call = state_of(request), self._call
+        options = {each.name: request.path_params[each.name] for each in call.path}
+        if call.others:
+            options |= self._query.read(request) if call.in_query else await self._body.read(request)
+        if key is not None:
+            options[KEY] = key
+        service = await state.service(request)
         make = partial(getattr(getattr(service, call.group), call.name), **options)
         if options.get(WAIT):
-            result = await front.patiently(service.access, make, partial(make, **{WAIT: 0.0}), request)
+            result = await state.wait(service.access, make, partial(make, **{WAIT: 0.0}), request)
         else:
             result = await make()
-        return Response(to_json(result), call.route.status, media_type="application/json")
+        return json_response(result, call.route.status)
 
-    parameters = [inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)]
-    parameters += [_typed(each.name, Annotated[_bare(each.hint), Path(**_said(each))]) for each in call.path]
-    if call.in_query:
-        parameters += [_typed(each.name, Annotated[_bare(each.hint), Query(**_said(each))], each) for each in call.others]
-    elif has_body:
-        optional = not any(each.required for each in call.others)
-        model = _made_model(call)
-        parameters.append(
-            inspect.Parameter(
-                "body",
-                inspect.Parameter.KEYWORD_ONLY,
-                annotation=Annotated[model | None, Body()] if optional else Annotated[model, Body()],
-                default=None if optional else inspect.Parameter.empty,
-            )
-        )
-    if call.keyed or call.route.creates:
-        header = Header(alias=KEY_HEADER, description=_OF_KEY if call.keyed else _OF_GENERAL_KEY, max_length=200)
-        parameters.append(
-            inspect.Parameter(KEY, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str | None, header], default=None)
-        )
-    endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    endpoint.__name__ = call.id
-    return endpoint
+    @cached_property
+    def _query(self) -> Query:
+        return Query(self._call.others)
+
+    @cached_property
+    def _body(self) -> Body:
+        return Body(self._call.others)
 
 
-def _typed(name: str, annotation: Any, parameter: Parameter | None = None) -> inspect.Parameter:
-    default = inspect.Parameter.empty if parameter is None or parameter.required else _default(parameter)
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+async def once(
+    requests: Requests, actor: str, call_id: str, key: str, request: Request, handle: Callable[[Request], Awaitable[Response]]
+) -> Response:
+    """Handle the first request with this `Idempotency-Key` and repeat its answer for later ones.
 
-
-def _default(parameter: Parameter) -> Any:
-    return list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
-
-
-def _said(parameter: Parameter) -> dict[str, Any]:
-    doc = parameter.doc
-    bare = _bare(parameter.hint)
-    said: dict[str, Any] = {"description": doc.text}
-    if bare is int or int in get_args(bare):
-        most = 2**63 - 1 if parameter.name.endswith("seq") else 2**31 - 1  # what both stores can keep
-        said |= {"ge": -most, "le": most}
-    return said | ({} if doc.example is None else {"examples": [doc.example]})
-
-
-def _instant(value: object) -> datetime:
-    """An instant from RFC 3339 text: in JSON and in queries it is nothing else."""
-    if isinstance(value, str):
-        with suppress(ValueError):
-            found = datetime.fromisoformat(value)
-            if found.tzinfo is not None:
-                return found
-    raise ValueError("it must be a time with its zone, such as 2027-01-15T09:00:00Z")
-
-
-_WHEN = Annotated[datetime, BeforeValidator(_instant)]
-
-
-class _First(FailFast):
-    """Only the first item that does not fit is told of: to tell of a hundred thousand takes seconds."""
-
-    def __hash__(self) -> int:  # for unions
-        return hash(type(self))
-
-
-_FIRST = _First()
-
-
-def _bare(hint: Any) -> Any:
-    """The type alone; sequences as lists, which is what they are in JSON, looked at up to the first item that does not fit."""
-    if get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    if hint is datetime:
-        return _WHEN
-    if get_origin(hint) is Sequence:
-        return Annotated[list[get_args(hint)[0]], _FIRST]  # type: ignore[misc]
-    if get_origin(hint) in (Union, types.UnionType):
-        return Union[tuple(_bare(each) for each in get_args(hint))]  # noqa: UP007
-    return hint
-
-
-def _made_model(call: Call) -> type[BaseModel]:
-    fields: dict[str, Any] = {
-        each.name: (_bare(each.hint), Field(... if each.required else _default(each), **_said(each))) for each in call.others
-    }
-    name = "".join(word.title() for word in call.id.split("_"))
-    example = {each.name: each.doc.example for each in call.others if each.required or each.doc.example is not None}
-    config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [to_builtins(example)]})
-    return create_model(name, __config__=config, __validators__={"few": model_validator(mode="before")(_few)}, **fields)  # type: ignore[dict-item]
-
-
-def _few(cls: type[BaseModel], given: Any) -> Any:
-    """Refuse more fields than there are at once: to name each of a hundred thousand takes seconds."""
-    if isinstance(given, dict) and len(given) > len(cls.model_fields):
-        unknown = next(name for name in given if name not in cls.model_fields)
-        raise ValueError(f"there is no field {unknown!r}")
-    return given
+    For calls whose service method takes no key. Only successful answers are kept.
+    """
+    sent = b"\n".join([request.method.encode(), request.url.path.encode(), request.url.query.encode(), await request.body()])
+    begun = await requests.begin(actor, call_id, key, sent)
+    if isinstance(begun, Answer):
+        return Response(begun.body, begun.status, {REPLAYED: "true"}, "application/json")
+    made = False
+    try:
+        answer = await handle(request)
+        made = answer.status_code < 300
+    finally:
+        if not made:
+            await requests.forget(begun)
+    await requests.finish(begun, Answer(answer.status_code, bytes(answer.body)))
+    return answer

@@ -1,7 +1,7 @@
 """A server in the event loop of its engine: `async with HttpServer(engine) as server: print(server.url)`.
 
-Leaving it stops: no new connections, long polls and live events end at once, requests that are being answered get a grace.
-Signals are the business of whoever started the loop.
+Leaving the context stops the server: it takes no new connections, long polls and streams end immediately, and other requests have
+a grace period. The caller handles signals.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ from dataclasses import dataclass
 from typing import Self
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from treadle.engine import Engine
 from treadle.http.address import is_loopback, listen, url_of
 from treadle.http.app import make_app
-from treadle.http.app_state import front_of
+from treadle.http.app_state import state_of
 from treadle.http.connections import HEAD_WITHIN, connections
 from treadle.model.errors import MissingDependency, Refused
 
 GRACE = 10.0
-"""Seconds that requests get to come to their end when the server stops."""
+"""Seconds that requests have to finish when the server stops."""
 
 _KEEP_ALIVE = 30
 
 
 class NeedsToken(Refused):
-    """A server without a token was to listen where others reach it."""
+    """A server without a token was about to listen on an address that others reach."""
 
     code = "needs_token"
 
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """Where and how a server listens."""
+    """The options of a server."""
 
     host: str = "127.0.0.1"
     port: int = 8787
-    """0: any free one."""
+    """0: any free port."""
     grace: float = GRACE
     forwarded_allow: str = ""
-    """Addresses of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, joined by commas; `*`: all."""
+    """Addresses of trusted proxies, whose `X-Forwarded-For` and `X-Forwarded-Proto` are used; comma-separated, `*`: all."""
     head_within: float = HEAD_WITHIN
-    """Seconds in which the first lines and headers of a request have to come; else the connection is closed."""
+    """Seconds in which the head of a request must arrive; otherwise the connection is closed."""
     log_requests: bool = False
-    """A line for each request at the level INFO, and not only at DEBUG."""
+    """Log each request at the level INFO instead of DEBUG."""
 
 
 class _Server(uvicorn.Server):
@@ -62,12 +62,12 @@ class HttpServer:
     """The HTTP interface of an open engine, served while the context lasts."""
 
     url: str
-    """Where it is reached from this machine."""
+    """Its URL on this machine."""
     open: bool
-    """Whether callers need no token: on loopback, while there is none."""
+    """Whether callers need no token: on loopback, while none exists."""
 
     def __init__(
-        self, engine: Engine, options: HttpOptions | None = None, *, more: Sequence[Callable[[FastAPI], None]] = ()
+        self, engine: Engine, options: HttpOptions | None = None, *, more: Sequence[Callable[[Starlette], None]] = ()
     ) -> None:
         self._engine = engine
         self._options = options or HttpOptions()
@@ -77,14 +77,14 @@ class HttpServer:
         self._running: asyncio.Task[None] | None = None
 
     async def listen(self) -> None:
-        """Take the address; raises `NeedsToken` or `CannotListen`. Callers are answered once the server is entered."""
+        """Bind the address; raises `NeedsToken` or `CannotListen`. Requests are answered once the context is entered."""
         options = self._options
         self._local = is_loopback(options.host)
         self.open = not await self._engine.tokens.any_live()
         if self.open and not self._local:
             raise NeedsToken(
-                f"Others would reach {options.host or 'every address'}, and there is no token: anybody could do anything. "
-                "Make one first (`treadle token create NAME --scope admin`), or listen on 127.0.0.1."
+                f"Other machines reach {options.host or 'every address'}, and there is no token, so anyone would have full access. "
+                "Create a token first (`treadle token create NAME --scope admin`), or listen on 127.0.0.1."
             )
         self._listener = listen(options.host, options.port)
         self.url = url_of(self._listener)
@@ -96,9 +96,9 @@ class HttpServer:
         options = self._options
         level = logging.INFO if options.log_requests else logging.DEBUG
         app = make_app(self._engine, may_be_open=self._local, log_level=level, more=self._more)
-        self.front = front_of(app)
+        self.state = state_of(app)
         with suppress(MissingDependency):
-            _ = self._engine.metrics  # counted from now on, and not from the first time that somebody asks
+            _ = self._engine.metrics  # counting starts now, not with the first request for metrics
         config = uvicorn.Config(
             app,
             http=connections(options.head_within),
@@ -120,5 +120,5 @@ class HttpServer:
         assert self._server is not None
         assert self._running is not None
         self._server.should_exit = True
-        await self.front.close()
+        await self.state.close()
         await self._running

@@ -1,21 +1,23 @@
-"""`GET /v1/events/stream`: events as they happen, by SSE (text/event-stream), resumable with `Last-Event-ID`."""
+"""`GET /v1/events/stream`: live events over SSE (text/event-stream), resumable with `Last-Event-ID`."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Header, Query, Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as WireScope
 
-from treadle.api.contract import PREFIX
-from treadle.http.app_state import AppState
-from treadle.http.live import Follower, Told
+from treadle.api.contract import PREFIX, Doc, Parameter
+from treadle.http.app_state import AppState, state_of
+from treadle.http.broadcast import Message, Subscriber
 from treadle.http.long_poll import Waiter
-from treadle.http.problems import problem_responses
+from treadle.http.openapi import Operation, Returns, guarded, header
+from treadle.http.parameters import Query
+from treadle.http.routes import Route
 from treadle.kernel.reads.event_pages import LAST_SEQ
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput, RestrictedToken
@@ -23,69 +25,84 @@ from treadle.service.events import filter_of
 
 MEDIA_TYPE = "text/event-stream"
 LAG_GRACE = 10.0
-"""Seconds in which a follower who was let go may still take the word that says so."""
+"""Seconds that a dismissed subscriber has to take the last message."""
 
 _DESCRIPTION = """\
-Each event is one message whose data is an `Event` as JSON. Its `id` is where to resume: send it as `Last-Event-ID` (browsers do
-so by themselves) or as `after_seq`. Some events may come again then; tell by their `seq`. A comment every 15 seconds is a sign of
-life. A message `lagging` is the last one for a reader that is too slow; it may come again and resume.
+Each event is one message whose data is an `Event` as JSON. To resume, send its `id` as `Last-Event-ID` (browsers do this
+automatically) or as `after_seq`. Some events may then repeat; compare their `seq`. A comment every 15 seconds is a heartbeat. A
+message `lagging` is the last one for a reader that is too slow; it may reconnect and resume.
 
 Needs the scope `read`.
 """
 
 
-def make_router(front: AppState) -> APIRouter:
-    """The live events."""
-    router = APIRouter(prefix=PREFIX, tags=["events"])
-    content = {MEDIA_TYPE: {"schema": {"type": "string"}}}
+def _parameter(name: str, hint: Any, text: str, example: Any = None) -> Parameter:
+    return Parameter(name, hint, None, False, Doc(text, example))
 
-    @router.get(
-        "/events/stream",
-        response_class=Response,
-        responses={200: {"description": "Events without an end", "content": content}, **problem_responses()},
-        operation_id="events_stream",
-        summary="Events as they happen",
-        description=_DESCRIPTION,
-        openapi_extra={"x-scope": "read", "x-task-lists": False},
-    )
-    async def stream(
-        request: Request,
-        after_seq: Annotated[int | None, Query(description="After the event of this number; without it, from now on")] = None,
-        entity: Annotated[str | None, Query(description="Only of this entity", examples=["task"])] = None,
-        entity_id: Annotated[str | None, Query(description="Only of the thing of this id")] = None,
-        run_id: Annotated[str | None, Query(description="Only what belongs to this run")] = None,
-        root_id: Annotated[str | None, Query(description="Only what belongs to this tree")] = None,
-        move: Annotated[str | None, Query(description="Only this move", examples=["succeed"])] = None,
-        last_event_id: Annotated[str | None, Header(description="The `id` of the last message that arrived")] = None,
-    ) -> Response:
-        access = await front.access(request)
-        access.check(Scope.READ)
-        if access.task_lists:
-            raise RestrictedToken()
-        which = filter_of(entity, entity_id, run_id, root_id, move)
-        after = after_seq if last_event_id is None else _seq(last_event_id)
-        if after is not None and not 0 <= after <= LAST_SEQ:
-            raise InvalidInput(f"after_seq is the seq of an event, zero or more, not {after}.")
-        return EventStream(front, access, front.live.follower(which), after)
 
-    return router
+_PARAMETERS = (
+    _parameter("after_seq", int | None, "Only events after this `seq`; without it, from now on"),
+    _parameter("entity", str | None, "Only events of this entity", "task"),
+    _parameter("entity_id", str | None, "Only events of the thing with this id"),
+    _parameter("run_id", str | None, "Only events of this run"),
+    _parameter("root_id", str | None, "Only events of this tree"),
+    _parameter("move", str | None, "Only this move", "succeed"),
+)
+_QUERY = Query(_PARAMETERS)
+
+
+async def stream(request: Request) -> Response:
+    """Open a stream of events."""
+    state = state_of(request)
+    access = await state.access(request)
+    access.check(Scope.READ)
+    if access.task_lists:
+        raise RestrictedToken()
+    given = _QUERY.read(request)
+    after = given.pop("after_seq")
+    if (last := request.headers.get("Last-Event-ID")) is not None:
+        after = _seq(last)
+    if after is not None and not 0 <= after <= LAST_SEQ:
+        raise InvalidInput(f"after_seq must be the seq of an event, zero or more, not {after}.")
+    return EventStream(state, access, state.events.subscriber(filter_of(**given)), after)
+
+
+ROUTES = (
+    Route(
+        "GET",
+        f"{PREFIX}/events/stream",
+        stream,
+        Operation(
+            "events_stream",
+            "events",
+            "Live events",
+            _DESCRIPTION,
+            {200: Returns("An endless stream of events", media=(MEDIA_TYPE,))},
+            parameters=(
+                *(("query", each) for each in _PARAMETERS),
+                header("Last-Event-ID", "The `id` of the last message"),
+            ),
+            extra=guarded(Scope.READ),
+        ),
+    ),
+)
 
 
 class EventStream(Response):
-    """An answer that goes on until the caller goes, the server stops, or the caller may look no more."""
+    """An answer that lasts until the caller disconnects or loses its access, or the server stops."""
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, front: AppState, access: Access, follower: Follower, after_seq: int | None) -> None:
+    def __init__(self, state: AppState, access: Access, subscriber: Subscriber, after_seq: int | None) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["Content-Length"]
-        self._front = front
+        self._state = state
         self._access = access
-        self._follower = follower
+        self._subscriber = subscriber
         self._after_seq = after_seq
 
     async def __call__(self, scope: WireScope, receive: Receive, send: Send) -> None:
-        with self._front.waiting.join(self._access) as waiter:
+        with self._state.waiters.join(self._access) as waiter:
             pumping = self._pump(send)
             working = [asyncio.create_task(each) for each in (pumping, _gone(receive), self._stuck(), self._dismissed(waiter))]
             try:
@@ -99,32 +116,32 @@ class EventStream(Response):
 
     async def _pump(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with aclosing(self._follower.follow(self._after_seq)) as portions:
-            async for told in portions:
-                text = b"".join(map(_message, told)) or b": %d\nid: %d\n\n" % ((self._follower.resume_after,) * 2)
+        async with aclosing(self._subscriber.receive(self._after_seq)) as batches:
+            async for messages in batches:
+                text = b"".join(map(_frame, messages)) or b": %d\nid: %d\n\n" % ((self._subscriber.resume_after,) * 2)
                 await send({"type": "http.response.body", "body": text, "more_body": True})
-        last = b"event: lagging\ndata: {}\n\n" if self._follower.lagging.is_set() else b""
+        last = b"event: lagging\ndata: {}\n\n" if self._subscriber.lagging.is_set() else b""
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def _stuck(self) -> None:
-        """Return when a follower was let go and does not even take that."""
-        await self._follower.lagging.wait()
-        await self._front.engine.kernel.clock.sleep(LAG_GRACE)
+        """Return when a lagging subscriber does not take the last message either."""
+        await self._subscriber.lagging.wait()
+        await self._state.engine.kernel.clock.sleep(LAG_GRACE)
 
     async def _dismissed(self, waiter: Waiter) -> None:
-        """Tell a follower no more who may look no more; return when it does not even take the end."""
+        """End the stream of a subscriber without access; return when it does not take the end either."""
         await waiter.dismissed.wait()
-        self._follower.dismiss()
-        await self._front.engine.kernel.clock.sleep(LAG_GRACE)
+        self._subscriber.dismiss()
+        await self._state.engine.kernel.clock.sleep(LAG_GRACE)
 
 
-def _message(told: Told) -> bytes:
-    return b"id: %d\ndata: %b\n\n" % (told.resume_after, told.text)
+def _frame(message: Message) -> bytes:
+    return b"id: %d\ndata: %b\n\n" % (message.resume_after, message.text)
 
 
 def _seq(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise InvalidInput(f"Last-Event-ID is the id of a message of this stream, not {text!r}.")
+        raise InvalidInput(f"Last-Event-ID must be the id of a message of this stream, not {text!r}.")
     return int(text)
 
 

@@ -1,11 +1,11 @@
-"""Approvals: the inbox of what waits for a person, and the page of one question."""
+"""Approvals: the list of questions for people, and the page of one."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from treadle.model.errors import InvalidInput
 from treadle.service import Service
@@ -36,7 +36,7 @@ def add(site: Site) -> None:
         form = await request.form()
         ids, decision = [str(each) for each in form.getlist("id")], _decision(form)
         if not ids:
-            raise InvalidInput("Choose at least one approval.")
+            raise InvalidInput("Select at least one approval.")
         answers = (await service.approvals.decide_many(ids, decision, reason=text(form, "reason"))).answers
         wrong = [each.text for each in answers if each.error is not None]
         done = f"{len(answers) - len(wrong)} decided."
@@ -55,8 +55,8 @@ def add(site: Site) -> None:
             case "approve":
                 found = await service.approvals.get(approval_id)
                 edits = parse_object(form.get("edits")) or {}
-                unlike = object()
-                changed = {name: value for name, value in edits.items() if found.context.get(name, unlike) != value}
+                missing = object()
+                changed = {name: value for name, value in edits.items() if found.context.get(name, missing) != value}
                 done = await service.approvals.approve(approval_id, reason=reason, edits=changed or None)
             case "deny":
                 done = await service.approvals.deny(approval_id, reason=reason)
@@ -70,4 +70,4 @@ def _decision(form: Fields) -> Literal["approve", "deny"]:
         case "deny":
             return "deny"
         case _:
-            raise InvalidInput("A decision is approve or deny.")
+            raise InvalidInput("The decision must be approve or deny.")

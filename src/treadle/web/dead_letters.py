@@ -1,12 +1,12 @@
-"""Dead letters: grouped by what they failed of; looked at, retried and discarded, in bulk after a look at what that touches."""
+"""Dead letters: grouped by cause, retried and discarded; bulk actions show a preview first."""
 
 from __future__ import annotations
 
 from typing import Any
 from urllib.parse import urlencode
 
-from fastapi import Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from treadle.api.dead_letters import BATCH, LettersChanged
 from treadle.model.access import Scope
@@ -16,7 +16,7 @@ from treadle.web.forms import Fields, number, text, whole
 from treadle.web.site import NoSuchPage, Site
 
 AT_ONCE = 10
-"""Pages of `BATCH` letters that one request changes; then the page says how far it is, and goes on."""
+"""Batches of `BATCH` letters that one request changes; the page then shows the progress and continues."""
 _EXAMPLES = 10
 WORDS = {"retry": "retried", "discard": "discarded"}
 
@@ -29,9 +29,9 @@ def add(site: Site) -> None:
         asked = request.query_params
         found = (await service.dead_letters.groups(**_filter(asked))).groups
         if text(asked, "fingerprint") is None:
-            return await site.render(request, "dead_letters.html", service=service, groups=found, filter=_said(asked))
+            return await site.render(request, "dead_letters.html", service=service, groups=found, filter=_entered(asked))
         page = await service.dead_letters.list(**_filter(asked), before=whole(asked, "before"))
-        return await site.render(request, "dead_group.html", service=service, groups=found, page=page, filter=_said(asked))
+        return await site.render(request, "dead_group.html", service=service, groups=found, page=page, filter=_entered(asked))
 
     @site.page("/dead-letters/{act}")
     async def preview(request: Request, service: Service) -> Response:
@@ -56,7 +56,7 @@ def add(site: Site) -> None:
             would=would,
             refusal=refusal,
             examples=examples,
-            filter=_said(asked),
+            filter=_entered(asked),
             after=after,
             done=whole(asked, "done") or 0,
         )
@@ -68,7 +68,7 @@ def add(site: Site) -> None:
             raise NoSuchPage(request.url.path)
         if ids := [str(each) for each in form.getlist("id")]:
             some = await (service.dead_letters.retry if act == "retry" else service.dead_letters.discard)(ids=ids)
-            return site.back(request, _told(some.done, some.of_runs, some.passed_over, WORDS[act]))
+            return site.back(request, _summary(some.done, some.of_runs, some.passed_over, WORDS[act]))
         which, after, done = _filter(form), text(form, "after"), whole(form, "done") or 0
         of_runs = passed_over = 0
         for _ in range(AT_ONCE):
@@ -76,9 +76,9 @@ def add(site: Site) -> None:
             done, after = done + changed.done, changed.next_after
             of_runs, passed_over = of_runs + changed.of_runs, passed_over + changed.passed_over
             if after is None:
-                return site.back(request, _told(done, of_runs, passed_over, WORDS[act]), to="/dead-letters")
-        rest = urlencode({**_said(form), "after": after, "done": done})
-        return site.back(request, f"{done} are {WORDS[act]}; there are more.", to=f"/dead-letters/{act}?{rest}")
+                return site.back(request, _summary(done, of_runs, passed_over, WORDS[act]), to="/dead-letters")
+        rest = urlencode({**_entered(form), "after": after, "done": done})
+        return site.back(request, f"{done} {WORDS[act]}; more remain.", to=f"/dead-letters/{act}?{rest}")
 
 
 async def _change(service: Service, act: str, which: dict[str, Any], **options: Any) -> LettersChanged:
@@ -91,16 +91,16 @@ def _filter(fields: Fields) -> dict[str, Any]:
     return {**words, "newer_than": number(fields, "newer_than"), "older_than": number(fields, "older_than")}
 
 
-def _said(fields: Fields) -> dict[str, str]:
-    """The filter as it was typed."""
+def _entered(fields: Fields) -> dict[str, str]:
+    """The filter as entered."""
     names = ("name", "task_list", "error_code", "fingerprint", "newer_than", "older_than")
     return {name: typed for name in names if (typed := text(fields, name))}
 
 
-def _told(done: int, of_runs: int, passed_over: int, word: str) -> str:
-    parts = [f"{done} {'letter is' if done == 1 else 'letters are'} {word}."]
+def _summary(done: int, of_runs: int, passed_over: int, word: str) -> str:
+    parts = [f"{done} {'letter' if done == 1 else 'letters'} {word}."]
     if of_runs:
-        parts.append(f"{of_runs} belong to runs, which are retried themselves.")
+        parts.append(f"{of_runs} belong to runs and were skipped: retry the runs.")
     if passed_over:
-        parts.append(f"{passed_over} were changed by somebody else meanwhile.")
+        parts.append(f"{passed_over} changed meanwhile and were skipped.")
     return " ".join(parts)

@@ -1,9 +1,9 @@
-"""Events: what happened last, and as it happens."""
+"""Events: the latest moves, updated live."""
 
 from __future__ import annotations
 
-from fastapi import Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from treadle.model.states import MACHINES
 from treadle.service import Service

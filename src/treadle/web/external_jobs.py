@@ -1,9 +1,9 @@
-"""Outside jobs: how far they are, when they are polled, and what was heard of them."""
+"""External jobs: their progress, polls and reports."""
 
 from __future__ import annotations
 
-from fastapi import Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from treadle.model.errors import InvalidInput
 from treadle.service import Service
@@ -31,9 +31,9 @@ def add(site: Site) -> None:
         match request.path_params["act"]:
             case "poll":
                 done = await service.external_jobs.poll_now(job_id)
-                return site.back(request, f"{done.external_job_id} is polled as soon as a worker can.")
+                return site.back(request, f"{done.external_job_id} will be polled as soon as a worker is free.")
             case "cancel":
                 done = await service.external_jobs.cancel(job_id, reason=text(form, "reason"))
-                return site.back(request, f"{done.external_job_id} is canceled; its service is told.")
+                return site.back(request, f"{done.external_job_id} is canceled; its service will be notified.")
             case other:
-                raise InvalidInput(f"There is nothing called {other} to do with an outside job.")
+                raise InvalidInput(f"Unknown action {other!r}.")

@@ -1,4 +1,4 @@
-"""How values look on pages: distances in time, sizes, JSON. Everything is text, and is escaped where it is put."""
+"""Template filters for times, sizes and JSON. They return plain text, which the template escapes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def ago(at: datetime | None, now: datetime) -> str:
 
 
 def after(at: datetime, for_ms: float) -> datetime:
-    """So much later."""
+    """The instant that many milliseconds later."""
     return at + timedelta(milliseconds=for_ms)
 
 
 def stamp(at: datetime | None) -> str:
-    """An instant for reading."""
+    """An instant for people."""
     return "" if at is None else at.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -43,7 +43,7 @@ def count(number: float) -> str:
 
 
 def size(number: float) -> str:
-    """Bytes in their largest sensible unit: `512 B`, `3.4 MiB`."""
+    """Bytes with a unit: `512 B`, `3.4 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
             return f"{round(number, 0 if unit == 'B' else 1):g} {unit}"
@@ -52,7 +52,7 @@ def size(number: float) -> str:
 
 
 def short_id(value: str | None) -> str:
-    """The end of an id, which is where ids differ."""
+    """The end of an id, where ids differ."""
     return "" if value is None else value if len(value) < 14 else f"…{value[-8:]}"
 
 
@@ -64,12 +64,12 @@ def leaf(path: str) -> str:
 
 
 def combine(first: dict[str, str], *others: dict[str, str]) -> dict[str, str]:
-    """All of them together; what comes first wins."""
+    """The merged dicts; the first one wins."""
     return {name: value for each in (*reversed(others), first) for name, value in each.items()}
 
 
 def tone(state: str) -> str:
-    """The colour word for a state, the same everywhere."""
+    """The colour class of a state."""
     return _TONES.get(state.lower(), "quiet")
 
 

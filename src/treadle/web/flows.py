@@ -1,13 +1,13 @@
-"""Flows: what is published, one with its source, graph, versions and forms to start it, and an editor that checks as one types."""
+"""Flows: the published ones, one with its source, graph, versions and start form, and an editor that checks as you type."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import Request
-from fastapi.responses import Response
 from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
 
 from treadle.api.flows import FlowGraph, FlowParam, SourceText, WorkflowSignature
 from treadle.api.wire import to_builtins
@@ -28,7 +28,7 @@ namespace hello {
   }
 }
 """
-"""What the editor begins with."""
+"""The initial text of the editor."""
 
 
 def add(site: Site) -> None:
@@ -48,7 +48,7 @@ def add(site: Site) -> None:
 
     @site.action("/editor")
     async def edited(request: Request, service: Service) -> Response:
-        """Check, lay out, or publish what was typed; without scripts the page shows the diagnostics anew."""
+        """Check, format or publish the sources; the page shows the diagnostics."""
         form = await request.form()
         name, sources = str(form.get("flow") or "").strip(), sources_of(form)
         match str(form.get("do") or "check"):
@@ -59,14 +59,14 @@ def add(site: Site) -> None:
                 made = await service.flows.publish(name, sources)
                 return site.back(request, f"{made.name} version {made.version} is published.", to=f"/flows/{made.name}")
             case "format":
-                laid_out = await service.flows.format(sources)
-                fresh = {each.name: each.text for each in laid_out.sources}
+                formatted = await service.flows.format(sources)
+                fresh = {each.name: each.text for each in formatted.sources}
                 sources = [SourceText(each.name, fresh.get(each.name, each.text)) for each in sources]
         return await _edit(site, request, service, name, sources)
 
     @site.action("/editor/check")
     async def check(request: Request, service: Service) -> Response:
-        """The diagnostics alone, as one types."""
+        """The diagnostics alone, for checks while typing."""
         return await _edit(site, request, service, "", sources_of(await request.form()), "editor_check.html")
 
     @site.page("/flows/{name}")
@@ -128,7 +128,7 @@ async def _edit(
 
 
 def graph_data(drawn: FlowGraph) -> dict[str, Any]:
-    """What the script draws."""
+    """The graph as the script draws it."""
     return {
         "nodes": [to_builtins(node) for node in drawn.nodes],
         "edges": [asdict(edge) for edge in drawn.edges],
@@ -137,14 +137,14 @@ def graph_data(drawn: FlowGraph) -> dict[str, Any]:
 
 
 def sources_of(form: FormData) -> list[SourceText]:
-    """What was typed, source by source."""
+    """The sources in a form."""
     names = [str(each).strip() or f"part{number}.afl" for number, each in enumerate(form.getlist("name"), 1)]
     texts = [str(each).replace("\r\n", "\n") for each in form.getlist("text")]
     return [SourceText(name, text) for name, text in zip(names, texts, strict=False)] or [SourceText("main.afl", "")]
 
 
 def inputs_of(form: FormData, params: list[FlowParam]) -> dict[str, Any]:
-    """The inputs that a form was filled in with; what was left empty has its default."""
+    """The inputs in a form; empty fields keep their defaults."""
     return {
         param.name: parse_typed(param.name, param.type, str(form.get(f"in-{param.name}") or ""))
         for param in params

@@ -1,4 +1,4 @@
-"""What was typed into a form or a query, as what a call takes; what cannot be that is refused in words."""
+"""Values of forms and queries, converted for calls; invalid ones raise `InvalidInput`."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ Fields = FormData | QueryParams
 
 
 def parse_object(text: object) -> dict[str, Any] | None:
-    """A JSON object that was typed; None where nothing was."""
+    """A JSON object; None if the field is empty."""
     if not isinstance(text, str) or not text.strip():
         return None
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"That is not JSON: {error}.") from None
+        raise InvalidInput(f"This is not JSON: {error}.") from None
     if not isinstance(value, dict):
-        raise InvalidInput("That is JSON, but no object: it must look like {...}.")
+        raise InvalidInput("This is JSON, but not an object: it must look like {...}.")
     return value
 
 
 def text(fields: Fields, name: str) -> str | None:
-    """What was typed there; None: nothing."""
+    """The text of a field; None if it is empty."""
     return str(fields.get(name) or "").strip() or None
 
 
 def number(fields: Fields, name: str) -> float | None:
-    """The number typed there; None: nothing."""
+    """The number in a field; None if it is empty."""
     typed = text(fields, name)
     try:
         return None if typed is None else float(typed)
@@ -43,7 +43,7 @@ def number(fields: Fields, name: str) -> float | None:
 
 
 def whole(fields: Fields, name: str) -> int | None:
-    """The whole number typed there; None: nothing."""
+    """The whole number in a field; None if it is empty."""
     typed = text(fields, name)
     try:
         return None if typed is None else int(typed)
@@ -52,25 +52,25 @@ def whole(fields: Fields, name: str) -> int | None:
 
 
 def instant(fields: Fields, name: str) -> datetime | None:
-    """The date and time typed there, in UTC where it names no zone; None: nothing."""
+    """The date and time in a field, in UTC unless it names a zone; None if it is empty."""
     typed = text(fields, name)
     try:
         at = None if typed is None else datetime.fromisoformat(typed)
     except ValueError:
-        raise InvalidInput(f"{name} is a date and a time, such as 2030-01-31T12:00, not {typed!r}.") from None
+        raise InvalidInput(f"{name} must be a date and a time, such as 2030-01-31T12:00, not {typed!r}.") from None
     return at if at is None or at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
-async def if_allowed(asking: Awaitable[T]) -> T | None:
-    """What is asked for; None if whoever looks may not see it: the rest of the page is for them all the same."""
+async def if_allowed(call: Awaitable[T]) -> T | None:
+    """The result, or None if the caller may not see it, so that the rest of the page is still shown."""
     try:
-        return await asking
+        return await call
     except Forbidden:
         return None
 
 
 def parse_typed(name: str, kind: str, text: str) -> Any:
-    """What was typed for an input of that type of AFL; what is no text, number or truth is typed as JSON."""
+    """The value of an input of an AFL type; anything but text, numbers and booleans is entered as JSON."""
     try:
         match kind:
             case "String":
@@ -84,4 +84,4 @@ def parse_typed(name: str, kind: str, text: str) -> Any:
             case _:
                 return json.loads(text)
     except (ValueError, KeyError, RecursionError):
-        raise InvalidInput(f"{name} is a {kind}; {text!r} is none.") from None
+        raise InvalidInput(f"{name} must be of type {kind}; {text!r} is not.") from None

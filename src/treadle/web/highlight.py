@@ -1,4 +1,4 @@
-"""AFL with its words in colours, as lines that a page can number and mark; everything is escaped here."""
+"""Syntax highlighting of AFL, as escaped lines that a page can number and mark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TYPES = frozenset({"String", "Int", "Long", "Double", "Boolean", "Json"})
 
 
 def highlight(text: str) -> list[Markup]:
-    """The lines of the source, each with its words marked."""
+    """The lines of the source with their tokens marked up."""
     lines: list[list[Markup]] = [[]]
     for kind, part in _parts(text):
         for number, piece in enumerate(part.split("\n")):
@@ -34,7 +34,7 @@ def highlight(text: str) -> list[Markup]:
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:
-    """The text in pieces, each with what it is; empty for what has no colour."""
+    """The pieces of the text with their kinds; an empty kind has no colour."""
     at = 0
     for found in _TOKENS.finditer(text):
         if found.start() > at:

@@ -1,11 +1,11 @@
-"""Task lists: how deep and how old each is, what holds its work back, and pausing it."""
+"""Task lists: their depth, age and limits; pause, drain and limit them."""
 
 from __future__ import annotations
 
 from urllib.parse import quote
 
-from fastapi import Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from treadle.model.errors import InvalidInput
 from treadle.service import Service
@@ -37,26 +37,26 @@ def add(site: Site) -> None:
         match request.path_params["act"]:
             case "pause":
                 await service.lists.pause(name)
-                said = f"{name} is paused: nothing of it is taken; what runs goes on."
+                said = f"{name} is paused: its tasks are not claimed; running ones continue."
             case "resume":
                 await service.lists.resume(name)
-                said = f"{name} goes on, and takes new work."
+                said = f"{name} is resumed and accepts new tasks."
             case "drain":
                 await service.lists.drain(name)
-                said = f"{name} takes no new work; what is there goes on."
+                said = f"{name} is draining: it accepts no new tasks; existing ones continue."
             case "policy":
                 policy = await service.lists.set_policy(name, text(form, "no_handler") or "")
-                said = f"Tasks of {name} that nobody serves: {policy.no_handler}."
+                said = f"Tasks of {name} without a handler: {policy.no_handler}."
             case "rate":
                 handler, rate = _named(text(form, "name")), number(form, "rate")
                 await service.lists.limit_rate(name, handler, rate, burst=whole(form, "burst"))
-                said = f"{handler}: no limit on the rate." if rate is None else f"{handler}: at most {rate:g} a second."
+                said = f"{handler}: no rate limit." if rate is None else f"{handler}: at most {rate:g} per second."
             case "backlog":
                 handler, cap = _named(text(form, "name")), whole(form, "backlog_limit")
                 await service.lists.limit_backlog(name, handler, cap)
-                said = f"{handler}: no cap on the backlog." if cap is None else f"{handler}: at most {cap} ready ones."
+                said = f"{handler}: no backlog limit." if cap is None else f"{handler}: at most {cap} ready tasks."
             case other:
-                return site.back(request, f"There is nothing called {other} to do with a list.", bad=True)
+                raise InvalidInput(f"Unknown action {other!r}.")
         return site.back(request, said, to=f"/lists/{quote(name, safe='')}" if "stay" in form else None)
 
     @site.action("/limits")
@@ -64,15 +64,15 @@ def add(site: Site) -> None:
         form = await request.form()
         most, key = whole(form, "max_running"), text(form, "key")
         if key is None:
-            raise InvalidInput("Say which key, or which handler.")
+            raise InvalidInput("Enter a key or a handler.")
         if "handler" in form:
             await service.lists.limit_handler(key, most)
         else:
             await service.lists.limit_key(key, most)
-        return site.back(request, f"{key}: no limit." if most is None else f"{key}: at most {most} at once.")
+        return site.back(request, f"{key}: no limit." if most is None else f"{key}: at most {most} running.")
 
 
 def _named(name: str | None) -> str:
     if name is None:
-        raise InvalidInput("Say which handler.")
+        raise InvalidInput("Enter a handler.")
     return name

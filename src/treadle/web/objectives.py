@@ -1,11 +1,11 @@
-"""Objectives: the board by status, and one with all that followed from it."""
+"""Objectives: the board by status, and one with its history."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastapi import Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from treadle.api.objectives import STATUSES
 from treadle.model.errors import InvalidInput
@@ -31,9 +31,7 @@ def add(site: Site) -> None:
         made = await service.objectives.add(
             text(form, "title") or "", acceptance_criteria=criteria, prompt=text(form, "prompt"), **levels
         )
-        return site.back(
-            request, f"{made.title} is {made.status}: somebody has to approve it.", to=f"/objectives/{made.objective_id}"
-        )
+        return site.back(request, f"{made.title} is {made.status}: it needs approval.", to=f"/objectives/{made.objective_id}")
 
     @site.page("/objectives/{objective_id}")
     async def objective(request: Request, service: Service) -> Response:
@@ -51,5 +49,5 @@ def add(site: Site) -> None:
             case "unblock":
                 done = await service.objectives.unblock(objective_id)
             case other:
-                raise InvalidInput(f"There is nothing called {other} to do with an objective.")
-        return site.back(request, f"{done.title} is {done.status} now.")
+                raise InvalidInput(f"Unknown action {other!r}.")
+        return site.back(request, f"{done.title} is now {done.status}.")

@@ -1,12 +1,12 @@
-"""The overview: whether all is well, how fast work gets done, and what needs a person."""
+"""The overview: health, throughput, and everything that needs attention."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from treadle.api.system import Pace, Status
 from treadle.service import Service
@@ -24,7 +24,7 @@ class Hour:
     completed: int
     failed: int
     a_minute: int | None
-    """Ended in the last whole minute; None: that has not been counted."""
+    """Tasks that ended in the last full minute; None: not counted yet."""
     longest_for: int
 
 
@@ -54,7 +54,7 @@ def add(site: Site) -> None:
 
 
 def summed(pace: Pace) -> Hour:
-    """The hour in a few numbers."""
+    """The totals of the last hour."""
     whole = [each for each in pace.minutes[:-1] if each.at >= pace.since_at]
     return Hour(
         completed=sum(each.completed for each in pace.minutes),
@@ -65,10 +65,10 @@ def summed(pace: Pace) -> Hour:
 
 
 def chart(pace: Pace, status: Status) -> dict[str, list[float | None]]:
-    """What the charts are drawn from, by minute; null: not counted yet. Instants and durations are seconds.
+    """The data of the charts, by minute; null: not counted yet. Instants and durations are seconds.
 
-    `oldest` follows from the task that is ready and has waited longest: at each earlier minute since it was due it had waited
-    so much less.
+    `oldest` is derived from the ready task that has waited longest: at each earlier minute since it was due, it had waited that
+    much less.
     """
     counted = [each.at >= pace.since_at for each in pace.minutes]
     columns = {

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from fastapi import Request
-from fastapi.responses import Response
 from starlette.datastructures import FormData, QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
 
 from treadle.api.flows import FlowGraph
 from treadle.api.runs import Run, RunAction, RunCounts
@@ -29,7 +29,7 @@ VIEWS = ("timeline", "steps", "source", "logs", "moves", "values")
 ACTIONS: tuple[RunAction, ...] = ("pause", "resume", "cancel", "retry")
 _PAGE, _STEPS, _SHOWN = 50, 200, 10
 _AT_ONCE, _PAGES_AT_ONCE = 1000, 5
-"""Runs that one call of a bulk action touches, and calls that one request makes."""
+"""Runs that one call of a bulk action changes, and calls that one request makes."""
 
 
 def add(site: Site) -> None:
@@ -46,7 +46,7 @@ def add(site: Site) -> None:
 
     @site.page("/runs/bulk")
     async def preview(request: Request, service: Service) -> Response:
-        """What a bulk action would touch, before it is done."""
+        """Preview a bulk action."""
         asked = request.query_params
         action, states, which = _action(asked), asked.getlist("state"), filters_of(asked)
         would = await service.runs.bulk(action, dry_run=True, state=states, **which)
@@ -64,11 +64,11 @@ def add(site: Site) -> None:
             done, refused, before = done + len(acted.done), refused + len(acted.refused), acted.next_before
             if before is None:
                 break
-        rest = f" {refused} could not be." if refused else ""
-        said = f"{action}: done to {done} runs.{rest}"
-        if before is not None:  # a request comes to its end; what is left still fits, and is shown again
+        rest = f" {refused} were refused." if refused else ""
+        said = f"{action}: {done} runs.{rest}"
+        if before is not None:  # the request is long enough; show the preview of the rest
             again = urlencode([(name, str(value)) for name, value in form.multi_items() if name != "csrf" and value])
-            return site.back(request, f"{said} There are more.", to=f"/runs/bulk?{again}")
+            return site.back(request, f"{said} More remain.", to=f"/runs/bulk?{again}")
         return site.back(request, said, to="/runs", bad=bool(refused and not done))
 
     @site.page("/runs/{run_id}")
@@ -112,7 +112,7 @@ def add(site: Site) -> None:
             case _:
                 raise InvalidInput(f"There is no view {view!r} of a run.")
         values["tasks"] = await service.runs.tasks(run_id, limit=_SHOWN) if found.finished_at is None else None
-        values["saying"] = await _saying(service, run_id) if found.finished_at is None and is_workflow else []
+        values["saying"] = await _partial_answers(service, run_id) if found.finished_at is None and is_workflow else []
         return await site.render(request, "run.html", service=service, **values)
 
     @site.page("/runs/{run_id}/steps/{step:path}")
@@ -136,27 +136,27 @@ def add(site: Site) -> None:
                 done = await service.runs.retry(run_id, step=step)
             case "rerun":
                 new = await service.runs.rerun(run_id, inputs=parse_object(form.get("inputs")))
-                return site.back(request, f"{new.workflow} runs again.", to=f"/runs/{new.id}")
+                return site.back(request, f"{new.workflow} is running again.", to=f"/runs/{new.id}")
             case "fork":
                 new = await service.runs.fork(run_id, step or "", inputs=parse_object(form.get("inputs")))
                 return site.back(request, f"Forked from {step}.", to=f"/runs/{new.id}")
             case "signal":
                 told = await service.runs.signal(run_id, str(form.get("name") or ""), parse_object(form.get("payload")))
-                said = "It was waiting for it." if told.awaited else "Nothing waits for it yet; it is kept."
-                return site.back(request, f"Signal {told.name} told. {said}")
+                said = "The run was waiting for it." if told.awaited else "The run is not waiting for it yet; it is kept."
+                return site.back(request, f"Signal {told.name} sent. {said}")
             case other:
-                return site.back(request, f"There is nothing called {other} to do with a run.", bad=True)
-        return site.back(request, f"{done.workflow} is {done.state} now.")
+                raise InvalidInput(f"Unknown action {other!r}.")
+        return site.back(request, f"{done.workflow} is now {done.state}.")
 
 
-async def _saying(service: Service, run_id: str) -> list[tuple[str, str]]:
-    """What models are saying right now: the paths of steps that wait for one, and the end of its answer so far."""
+async def _partial_answers(service: Service, run_id: str) -> list[tuple[str, str]]:
+    """The steps that wait for a model, by path, with the end of its answer so far."""
     page = await service.steps.list(run_id, state=["running"], blocks=False, order="stored", limit=_STEPS)
     return [(step.path, str(step.returns[TEXT])) for step in page.steps if isinstance(step.returns, dict) and TEXT in step.returns]
 
 
 def current_lines(drawn: FlowGraph, source: str) -> set[int]:
-    """The lines of the source at which the run is: those of steps that go on, or that failed."""
+    """The lines of the source whose steps are active or failed."""
     now = ("running", "pending", "paused", "failed")
     return {
         line
@@ -167,12 +167,12 @@ def current_lines(drawn: FlowGraph, source: str) -> set[int]:
 
 
 def counted(runs: Sequence[Run]) -> RunCounts:
-    """What the store would count, of runs that are all there: a search through all runs is made once."""
+    """The counts of a complete list of runs, without a second search."""
     return RunCounts(dict(Counter(run.state for run in runs)), len(runs))
 
 
 def filters_of(asked: QueryParams | FormData) -> dict[str, Any]:
-    """What a list of runs is narrowed down to, by what stands in the address or in a form."""
+    """The filters of a list of runs, from a query or a form."""
     given: dict[str, Any] = {name: str(asked.get(name) or "").strip() or None for name in FILTERS}
     return given | {"since": instant(asked, "since"), "until": instant(asked, "until")}
 
@@ -180,5 +180,5 @@ def filters_of(asked: QueryParams | FormData) -> dict[str, Any]:
 def _action(asked: QueryParams | FormData) -> RunAction:
     action = str(asked.get("action") or "")
     if action not in ACTIONS:
-        raise InvalidInput(f"What can be done to many runs is {', '.join(ACTIONS)}, not {action!r}.")
+        raise InvalidInput(f"The bulk actions are {', '.join(ACTIONS)}, not {action!r}.")
     return action

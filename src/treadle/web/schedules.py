@@ -1,12 +1,12 @@
-"""Schedules: when they fire, what became of their ticks; made, changed, paused, run now, and made up for."""
+"""Schedules: their ticks and results; create, edit, pause, run now and backfill."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from fastapi import Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from treadle.model.errors import InvalidInput
 from treadle.service import Service
@@ -40,14 +40,14 @@ def add(site: Site) -> None:
     async def create(request: Request, service: Service) -> Response:
         form = await request.form()
         made = await service.schedules.create(text(form, "name") or "", **options_of(form), paused="paused" in form)
-        return site.back(request, f"{made.name} is {made.state} now.", to=f"/schedules/{made.id}")
+        return site.back(request, f"{made.name} is now {made.state}.", to=f"/schedules/{made.id}")
 
     @site.page("/schedules/{name}")
     async def schedule(request: Request, service: Service) -> Response:
         name, asked = request.path_params["name"], request.query_params
         found = await service.schedules.get(name)
-        goes_on = found.state in ("active", "paused")
-        preview = await service.schedules.preview(name, count=5) if goes_on else None
+        is_live = found.state in ("active", "paused")
+        preview = await service.schedules.preview(name, count=5) if is_live else None
         since, until = instant(asked, "since"), instant(asked, "until")
         backfill = await service.schedules.backfill(name, since, until, dry_run=True) if since and until else None
         moves = await service.schedules.moves(name)
@@ -65,23 +65,23 @@ def add(site: Site) -> None:
                 done = await service.schedules.resume(name)
             case "remove":
                 done = await service.schedules.remove(name)
-                return site.back(request, f"{done.name} is removed; what it started goes on.", to="/schedules")
+                return site.back(request, f"{done.name} is removed; work it has started continues.", to="/schedules")
             case "run":
                 started = await service.schedules.run_now(name)
-                return site.back(request, "It was started once more.", to=f"/{started.kind}s/{started.id}")
+                return site.back(request, "Started now.", to=f"/{started.kind}s/{started.id}")
             case "backfill":
                 since, until = _needed(form, "since"), _needed(form, "until")
                 made = await service.schedules.backfill(name, since, until)
-                return site.back(request, f"Started for {len(made.started)} ticks; {len(made.already)} had been before.")
+                return site.back(request, f"Started for {len(made.started)} ticks; {len(made.already)} were already started.")
             case "edit":
                 done = await service.schedules.edit(name, **options_of(form))
             case other:
-                raise InvalidInput(f"There is nothing called {other} to do with a schedule.")
-        return site.back(request, f"{done.name} is {done.state} now.")
+                raise InvalidInput(f"Unknown action {other!r}.")
+        return site.back(request, f"{done.name} is now {done.state}.")
 
 
 def options_of(form: Fields) -> dict[str, Any]:
-    """What a schedule was said to be; what was left empty is not among it."""
+    """The options that are filled in."""
     kind = text(form, "kind") or "task"
     given: dict[str, Any] = {
         "cron": text(form, "cron"),
@@ -105,5 +105,5 @@ def options_of(form: Fields) -> dict[str, Any]:
 def _needed(form: Fields, name: str) -> datetime:
     found = instant(form, name)
     if found is None:
-        raise InvalidInput(f"Say {name}: a date and a time.")
+        raise InvalidInput(f"Enter {name}: a date and a time.")
     return found

@@ -1,9 +1,9 @@
-"""Servers: the fleet at a glance, and each process with what it serves and has done."""
+"""Servers: the fleet, and each process with its handlers and counts."""
 
 from __future__ import annotations
 
-from fastapi import Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from treadle.service import Service
 from treadle.web.site import Site

@@ -1,9 +1,9 @@
-"""Settings: who may use the server, how long what has ended is kept, how the store is doing and whether its log holds."""
+"""Settings: tokens, retention, and the health of the store and its log."""
 
 from __future__ import annotations
 
-from fastapi import Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
@@ -12,7 +12,7 @@ from treadle.web.forms import if_allowed, number, text, whole
 from treadle.web.site import Site
 
 PAGES_AT_ONCE = 10
-"""Pages of histories, or steps of pruning, that one request does; then the page says how far it is, and goes on."""
+"""Pages of histories, or steps of pruning, per request; the page then shows the progress and continues."""
 _PROBLEMS = 50
 _DAY = 86_400.0
 SUMS = ("trees", "tasks", "runs", "steps", "moves", "lines", "records", "freed")
@@ -53,14 +53,14 @@ def add(site: Site) -> None:
         form = await request.form()
         task_list = text(form, "task_list")
         if task_list is None:
-            raise InvalidInput("Say which list.")
+            raise InvalidInput("Enter a task list.")
         completed, failed = number(form, "completed"), number(form, "failed")
         rule = await service.store.keep(
             task_list,
             completed=None if completed is None else completed * _DAY,
             failed=None if failed is None else failed * _DAY,
         )
-        return site.back(request, f"What ends in {rule.task_list} is kept by its own rules now.", to="/settings/retention")
+        return site.back(request, f"{rule.task_list} now has its own retention rules.", to="/settings/retention")
 
     @site.action("/settings/prune")
     async def prune(request: Request, service: Service) -> Response:

@@ -1,4 +1,4 @@
-"""What all pages have in common: templates, who looks, what was just done, and where to go next."""
+"""The parts that all pages share: templates, the caller, flash messages and navigation."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from treadle.api.contract import PREFIX
-from treadle.http.app_state import AppState, front_of
-from treadle.http.problems import status_of
+from treadle.http.app_state import AppState, state_of
+from treadle.http.problems import http_problem, status_of
+from treadle.http.routes import Route, RouteTable
 from treadle.model.access import Access
 from treadle.model.errors import NotFound, TreadleError, Unauthorized
 from treadle.service import Service
@@ -31,7 +33,9 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
-"""Nothing comes from elsewhere, and nothing that is written into a page is ever run or styled."""
+"""Only files of this server, and no inline scripts or styles."""
+FLASH_COOKIE = "treadle_said"
+"""Holds the message for the next page."""
 HEADERS = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
 
 
@@ -40,13 +44,13 @@ Page = Callable[[Request, Service], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the navigation."""
+    """An entry of the menu."""
 
     path: str
     title: str
     icon: str
     key: str
-    """Typed after `g`, it leads there."""
+    """Opens the page when typed after `g`."""
 
 
 MENU = (
@@ -57,7 +61,7 @@ MENU = (
     Entry("/lists", "Lists", "list", "l"),
     Entry("/dead-letters", "Dead letters", "dead", "d"),
     Entry("/approvals", "Approvals", "approval", "a"),
-    Entry("/external-jobs", "Outside jobs", "external", "x"),
+    Entry("/external-jobs", "External jobs", "external", "x"),
     Entry("/schedules", "Schedules", "schedule", "s"),
     Entry("/watchers", "Watchers", "watcher", "w"),
     Entry("/objectives", "Objectives", "objective", "b"),
@@ -85,11 +89,11 @@ PAGES = (
     "tasks",
     "watchers",
 )
-"""The files that have pages, each with a function `add` that registers them."""
+"""The modules with pages, each with a function `add` that registers them."""
 
 
 class NoSuchPage(NotFound):
-    """The dashboard has nothing at that address."""
+    """The dashboard has no page at this path."""
 
     code = "no_such_page"
 
@@ -98,55 +102,55 @@ class NoSuchPage(NotFound):
 
 
 class Site:
-    """The pages' surroundings. Pages are registered with `page` and `action`."""
+    """Registers pages and actions, and renders them."""
 
-    def __init__(self, front: AppState) -> None:
-        self.front = front
-        self.router = APIRouter(include_in_schema=False)
+    def __init__(self, state: AppState) -> None:
+        self.state = state
+        self.routes: list[Route] = []
         self.templates = _templates()
 
     def page(self, path: str) -> Callable[[Page], Page]:
-        """The decorated function draws the page at that path."""
+        """Register the decorated function as the page at a path."""
 
         def register(draw: Page) -> Page:
             async def answer(request: Request) -> Response:
                 try:
-                    return await draw(request, await self.front.service(request))
+                    return await draw(request, await self.state.service(request))
                 except Unauthorized:
                     return RedirectResponse(f"/login?{urlencode({'next': request.url.path})}", 303)
                 except TreadleError as error:
                     return await self.trouble(request, error)
 
-            self.router.add_route(path, answer, methods=["GET"])
+            self.routes += [Route(method, path, answer) for method in ("GET", "HEAD")]
             return draw
 
         return register
 
     def action(self, path: str) -> Callable[[Page], Page]:
-        """The decorated function does what a form at that path asks for; what it raises is told on the page it came from."""
+        """Register the decorated function for forms sent to a path; the page with the form shows its errors."""
 
         def register(do: Page) -> Page:
             async def answer(request: Request) -> Response:
                 form = await request.form()
                 try:
-                    access = await self.front.callers.find(request, csrf=str(form.get("csrf", "")))
-                    return await do(request, Service(self.front.engine, access))
+                    access = await self.state.callers.find(request, csrf=str(form.get("csrf", "")))
+                    return await do(request, Service(self.state.engine, access))
                 except Unauthorized:
                     return RedirectResponse("/login", 303)
                 except TreadleError as error:
                     return self.back(request, f"{error}", bad=True)
 
-            self.router.add_route(path, answer, methods=["POST"])
+            self.routes.append(Route("POST", path, answer))
             return do
 
         return register
 
     async def render(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-        """The page made from the template; `service` (or `access`) among the values says who looks."""
+        """Render a template; `service` among the values has the access of the caller."""
         service: Service | None = values.pop("service", None)
         access: Access | None = None if service is None else service.access
         now = None if service is None else (await service.system.time()).now
-        said = request.cookies.get("treadle_said", "")
+        flash = request.cookies.get(FLASH_COOKIE, "")
         text = self.templates.get_template(template).render(
             path=request.url.path,
             query=request.query_params,
@@ -154,37 +158,37 @@ class Site:
             access=access,
             csrf=await self._csrf(request),
             now=now,
-            said=_said(said),
+            flash=_flash(flash),
             **values,
         )
         answer = HTMLResponse(text, status, headers=HEADERS)
-        if said:
-            answer.delete_cookie("treadle_said", path="/")
+        if flash:
+            answer.delete_cookie(FLASH_COOKIE, path="/")
         return answer
 
     async def _csrf(self, request: Request) -> str:
-        """What forms of this caller must send as `csrf`; empty where there are no sessions."""
+        """The CSRF token for forms of this caller; empty without a session."""
         try:
-            session = await self.front.callers.find_session(request)
+            session = await self.state.callers.find_session(request)
         except Unauthorized:
             return ""
         return "" if session is None else session.csrf
 
     async def trouble(self, request: Request, error: TreadleError, status: int | None = None) -> HTMLResponse:
-        """The page that says why there is no page."""
+        """The error page."""
         try:
-            service: Service | None = await self.front.service(request)
+            service: Service | None = await self.state.service(request)
         except TreadleError:
             service = None
         return await self.render(request, "trouble.html", status or status_of(error), service=service, error=error)
 
-    def back(self, request: Request, said: str, *, to: str | None = None, bad: bool = False) -> RedirectResponse:
-        """Lead back to the page that the form was on (or to `to`), which says what was done."""
+    def back(self, request: Request, message: str, *, to: str | None = None, bad: bool = False) -> RedirectResponse:
+        """Redirect to the page with the form, or to `to`, and show a message there."""
         where = to or _own_path(request.headers.get("referer", ""), request) or request.url.path.rpartition("/")[0] or "/"
         answer = RedirectResponse(where, 303)
         answer.set_cookie(
-            "treadle_said",
-            f"{'!' if bad else '.'}{said[:500].encode().hex()}",
+            FLASH_COOKIE,
+            f"{'!' if bad else '.'}{message[:500].encode().hex()}",
             max_age=30,
             path="/",
             httponly=True,
@@ -193,37 +197,36 @@ class Site:
         return answer
 
 
-def make_site(app: FastAPI) -> Site:
-    """All pages, on their router."""
-    site = Site(front_of(app))
+def make_site(app: Starlette) -> Site:
+    """The site with all pages."""
+    site = Site(state_of(app))
     for name in PAGES:
         import_module(f"treadle.web.{name}").add(site)
 
-    @site.router.get("/login")
     async def login(request: Request) -> Response:
         return await site.render(request, "login.html")
 
+    site.routes.append(Route("GET", "/login", login))
     return site
 
 
-def add_pages(app: FastAPI) -> None:
+def add_pages(app: Starlette) -> None:
     """Put the dashboard's pages and files into the application."""
     site = make_site(app)
-    app.router.routes.extend(site.router.routes)
+    app.router.routes.append(RouteTable(site.routes))
     app.mount("/static", _Files(directory=STATIC), name="static")
-    as_problem: Any = app.exception_handlers[HTTPException]
 
-    @app.exception_handler(HTTPException)
     async def no_page(request: Request, error: HTTPException) -> Response:
-        """People are told on a page that there is none; programs, and whoever asks for the calls, as ever."""
+        """Show an error page to browsers; other clients, and calls of the API, receive a problem."""
         if "text/html" not in request.headers.get("accept", "") or request.url.path.startswith(PREFIX):
-            found: Response = await as_problem(request, error)
-            return found
+            return await http_problem(request, error)
         return await site.trouble(request, NoSuchPage(request.url.path), error.status_code)
+
+    app.exception_handlers[HTTPException] = no_page
 
 
 class _Files(StaticFiles):
-    """Our files; whoever asks for one by the address that `asset` made may keep it."""
+    """Static files; browsers may cache those requested with the version that `asset` adds."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         answer = await super().get_response(path, scope)
@@ -234,7 +237,7 @@ class _Files(StaticFiles):
 
 @cache
 def _templates() -> Environment:
-    """The templates, each compiled once for a process."""
+    """The templates, compiled once per process."""
     made = Environment(
         loader=PackageLoader("treadle.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -245,14 +248,14 @@ def _templates() -> Environment:
 
 @cache
 def _asset(name: str) -> str:
-    """The address of a file of ours; it changes with its content, so that browsers may keep it."""
+    """The path of a static file; it changes with the content, so that browsers may cache it."""
     path = STATIC / name
     version = hashlib.sha256(path.read_bytes()).hexdigest()[:8] if path.is_file() else "0"
     return f"/static/{name}?v={version}"
 
 
-def _said(cookie: str) -> tuple[bool, str] | None:
-    """What was just done, and whether it went wrong."""
+def _flash(cookie: str) -> tuple[bool, str] | None:
+    """Whether the message is an error, and its text."""
     try:
         return (cookie[0] == "!", bytes.fromhex(cookie[1:]).decode()) if cookie else None
     except ValueError:
@@ -260,7 +263,7 @@ def _said(cookie: str) -> tuple[bool, str] | None:
 
 
 def _own_path(referer: str, request: Request) -> str | None:
-    """The path and query of the page that a form was on, if it is one of ours."""
+    """The path and query of the page with the form, if it is on this server."""
     origin = f"{request.url.scheme}://{request.headers.get('host', '')}"
     rest = referer.removeprefix(origin)
     return rest if referer.startswith(origin) and rest.startswith("/") and not rest.startswith("//") else None

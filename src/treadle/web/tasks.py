@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from fastapi import Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
+from treadle.model.errors import InvalidInput
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, TaskState
 from treadle.service import Service
 from treadle.web.forms import parse_object
@@ -48,5 +49,5 @@ def add(site: Site) -> None:
             case "resume":
                 done = await service.tasks.resume(task_id)
             case other:
-                return site.back(request, f"There is nothing called {other} to do with a task.", bad=True)
-        return site.back(request, f"{done.name} is {done.state} now.")
+                raise InvalidInput(f"Unknown action {other!r}.")
+        return site.back(request, f"{done.name} is now {done.state}.")

@@ -1,11 +1,11 @@
-"""Watchers: what they look at, what changed, what that started, and what they have seen."""
+"""Watchers: their sources, changes, started work and known items."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastapi import Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from treadle.model.errors import InvalidInput
 from treadle.service import Service
@@ -39,7 +39,7 @@ def add(site: Site) -> None:
         made = await service.watchers.create(
             text(form, "name") or "", **{name: value for name, value in given.items() if value is not None}
         )
-        return site.back(request, f"{made.name} looks from now on.", to=f"/watchers/{made.id}")
+        return site.back(request, f"{made.name} is now watching.", to=f"/watchers/{made.id}")
 
     @site.page("/watchers/{name}")
     async def watcher(request: Request, service: Service) -> Response:
@@ -58,10 +58,10 @@ def add(site: Site) -> None:
                 done = await service.watchers.resume(name)
             case "look":
                 done = await service.watchers.look(name)
-                return site.back(request, f"{done.name} looks as soon as a worker can.")
+                return site.back(request, f"{done.name} will scan as soon as a worker is free.")
             case "remove":
                 done = await service.watchers.remove(name)
-                return site.back(request, f"{done.name} is removed; what it started goes on.", to="/watchers")
+                return site.back(request, f"{done.name} is removed; work it has started continues.", to="/watchers")
             case other:
-                raise InvalidInput(f"There is nothing called {other} to do with a watcher.")
-        return site.back(request, f"{done.name} is {done.state} now.")
+                raise InvalidInput(f"Unknown action {other!r}.")
+        return site.back(request, f"{done.name} is now {done.state}.")

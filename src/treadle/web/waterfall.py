@@ -1,4 +1,4 @@
-"""Where the time of a run went, as bars: positions from 0 to 1000 on one scale, so that a page can draw them without scripts."""
+"""The timeline of a run as bars, at positions from 0 to 1000 on one scale, which a page can draw without scripts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIDTH = 1000
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A stretch of time of one kind."""
+    """A span of one kind."""
 
     kind: str
     x: int
@@ -31,7 +31,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Waterfall:
-    """Rows on one scale; `ticks` are places on it and how long after the beginning they are, in milliseconds."""
+    """Rows on one scale; `ticks` are positions on it with their offsets from the start in milliseconds."""
 
     rows: tuple[Row, ...]
     ticks: tuple[tuple[int, int], ...]

@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fastapi import Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 from tests.simulation.wire import Disconnected
 from tests.simulation.wishes.wish import Wish
 
 from treadle import Engine
-from treadle.http.repeats import once
+from treadle.http.routes import once
 from treadle.kernel.access.requests import RequestBody, Requests
 from treadle.model.errors import FunctionNotFound, ListDraining, RequestInProgress, StoreError
 from treadle.testing.simulation import Process

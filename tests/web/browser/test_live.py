@@ -24,13 +24,13 @@ async def test_a_button_does_what_it_says_and_asks_first_where_it_hurts(screen: 
     made = await screen.engine.enqueue("greet", {"name": "Ada"})
     await screen.go(f"/tasks/{made.id}")
     await screen.page.get_by_role("button", name="Pause").click()
-    await screen.sees("greet is paused now.")
+    await screen.sees("greet is now paused.")
     screen.page.once("dialog", lambda dialog: dialog.dismiss())
     await screen.page.get_by_role("button", name="Cancel").click()
     assert (await screen.engine.get_task(made)).shown_state == "paused"
     screen.page.once("dialog", lambda dialog: dialog.accept())
     await screen.page.get_by_role("button", name="Cancel").click()
-    await screen.sees("greet is canceled now.")
+    await screen.sees("greet is now canceled.")
 
 
 async def test_keys_lead_from_page_to_page(screen: Screen):

@@ -64,7 +64,7 @@ async def test_dead_letters_are_retried_after_a_look_at_what_that_touches(screen
         await page.get_by_role("link", name="the mail server did not answer").first.click()
         working = True
         await page.get_by_role("link", name="Retry all 3").click()
-        await screen.sees("3 of 3 letters that fit")
+        await screen.sees("3 of 3 matching letters")
         await page.get_by_role("button", name="Retry 3").click()
         await screen.sees("3 letters are retried.")
         await screen.go("/tasks?state=completed")
@@ -98,7 +98,7 @@ async def test_many_runs_are_canceled_after_a_preview(screen: Screen):
         await screen.engine.start_run([("shop.afl", SHOP)], "shop.Checkout", {"amount": amount})
     page = screen.page
     await screen.go("/runs?workflow=shop.Checkout")
-    await page.get_by_label("Do to all that fit").select_option("cancel")
+    await page.get_by_label("Apply to all matching").select_option("cancel")
     await page.get_by_role("button", name="Preview").click()
     await screen.sees("Cancel 4 runs?")
     await page.get_by_role("textbox", name="Reason").fill("a test")
@@ -142,7 +142,7 @@ async def test_people_log_in_with_a_token_and_are_offered_what_it_allows(screen:
     await page.get_by_role("button", name="Log out").click()
     await log_in(operator.secret)
     await page.get_by_role("button", name="Pause").click()
-    await screen.sees("greet is paused now.")
+    await screen.sees("greet is now paused.")
 
 
 async def test_a_wrong_token_is_refused_in_words(screen: Screen):
@@ -160,5 +160,5 @@ async def test_pages_work_without_scripts(tmp_path: Path):
         await screen.go("/tasks")
         await screen.page.get_by_role("link", name="greet").first.click()
         await screen.page.get_by_role("button", name="Pause").click()
-        await screen.sees("greet is paused now.")
+        await screen.sees("greet is now paused.")
         assert (await engine.get_task(task)).shown_state == "paused"

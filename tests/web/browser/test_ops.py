@@ -16,7 +16,7 @@ async def test_charts_are_drawn_in_both_themes_and_figures_follow_what_happens(s
         return {"hello": payload["name"]}
 
     await screen.go("/")
-    await screen.sees("No server is alive")
+    await screen.sees("No live servers")
     for chart in ("throughput", "age", "failures"):
         await screen.page.locator(f"#chart-{chart} canvas").wait_for()
     await screen.page.get_by_role("button", name="Theme").click()
@@ -49,7 +49,7 @@ async def test_a_dead_letter_is_looked_at_retried_and_done(screen: Screen):
         await screen.go("/dead-letters")
         await screen.sees("no luck")
         await screen.page.get_by_role("link", name="Retry…").click()
-        await screen.sees("of 1 letter that fits")
+        await screen.sees("of 1 matching letter")
         await screen.page.get_by_role("button", name="Retry 1").click()
         await screen.sees("1 letter is retried.")
         await screen.engine.result(made)
@@ -61,13 +61,13 @@ async def test_what_somebody_types_stays_while_the_page_follows(screen: Screen):
     await screen.go("/lists")
     await screen.page.locator("[data-live-state]", has_text="live").wait_for()
     await screen.page.get_by_label("Key or handler").fill("customer:42")
-    await screen.page.get_by_label("At most, at once").fill("3")
+    await screen.page.get_by_label("Maximum running").fill("3")
     made = await screen.engine.enqueue("greet", {"name": "Bob"}, task_list="night")
     await screen.engine.kernel.queue.pause(made.id, actor="ann")
     await screen.sees("night")
     assert await screen.page.get_by_label("Key or handler").input_value() == "customer:42"
     await screen.page.get_by_role("button", name="Set the limit").click()
-    await screen.sees("customer:42: at most 3 at once.")
+    await screen.sees("customer:42: at most 3 running.")
 
 
 async def test_clocks_of_a_task_count_down(screen: Screen):

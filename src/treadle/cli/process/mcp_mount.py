@@ -10,11 +10,12 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI, Request
+from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from treadle.http.app_state import AppState, front_of
+from treadle.http.app_state import AppState, state_of
 from treadle.http.middleware import BODY_OVERHEAD
 from treadle.http.problems import problem
 from treadle.model.access import OPEN
@@ -29,16 +30,16 @@ PATH = "/mcp"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
-def add_mcp(app: FastAPI) -> None:
+def add_mcp(app: Starlette) -> None:
     """Put it into the application."""
-    app.router.routes.append(Route(PATH, McpMount(front_of(app)), include_in_schema=False))
+    app.router.routes.append(Route(PATH, McpMount(state_of(app))))
 
 
 class McpMount:
     """The application at that path."""
 
-    def __init__(self, front: AppState) -> None:
-        self._front = front
+    def __init__(self, state: AppState) -> None:
+        self._state = state
         self._ready: asyncio.Future[StreamableHTTPSessionManager] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._open = 0
@@ -50,8 +51,8 @@ class McpMount:
             said = "MCP is spoken by POST here: no sessions and no streams are kept."
             await problem(405, "method_not_allowed", said, headers={"Allow": "POST"})(scope, receive, send)
             return
-        access = await self._front.access(request)
-        if self._front.closing.is_set():
+        access = await self._state.access(request)
+        if self._state.closing.is_set():
             await problem(503, "server_stopping", "This server is about to stop; ask another one.")(scope, receive, send)
             return
         self._open += 1
@@ -79,7 +80,7 @@ class McpMount:
             manager = await asyncio.to_thread(self._make)
             async with manager.run():
                 ready.set_result(manager)
-                await self._front.closing.wait()
+                await self._state.closing.wait()
                 await self._idle.wait()
         except Exception as error:  # a loop's edge: whoever waits for it is told
             if ready.done():
@@ -92,14 +93,14 @@ class McpMount:
         from treadle.mcp.request_context import RequestContext
         from treadle.mcp.server import make_server
 
-        front = self._front
+        state = self._state
 
         async def desk_of(ctx: Any) -> RequestContext:
-            access = await front.access(ctx.request)
-            return RequestContext(Service(front.engine, access), access.scopes, partial(front.patiently, access))
+            access = await state.access(ctx.request)
+            return RequestContext(Service(state.engine, access), access.scopes, partial(state.wait, access))
 
         return StreamableHTTPSessionManager(
-            make_server(desk_of), stateless=True, max_request_body_size=front.engine.kernel.settings.payload_limit + BODY_OVERHEAD
+            make_server(desk_of), stateless=True, max_request_body_size=state.engine.kernel.settings.payload_limit + BODY_OVERHEAD
         )
 
 

@@ -99,7 +99,7 @@ async def observed(engine: Engine) -> AsyncIterator[None]:
     if not engine.kernel.settings.metrics_address:
         yield
         return
-    from treadle.observability.metrics_server import serve_metrics
+    from treadle.observability.status_server import serve_metrics
 
     kernel = engine.kernel
     async with serve_metrics(engine.metrics, kernel.tokens, kernel.emit, kernel.settings.metrics_address):

@@ -16,7 +16,7 @@ from tests.interfaces.commands import Treadle
 from treadle import Engine
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
-from treadle.observability.metrics_server import HEAD_LIMIT, is_loopback, parse_address, serve_metrics
+from treadle.observability.status_server import HEAD_LIMIT, is_loopback, parse_address, serve_metrics
 from treadle.settings import Settings
 
 
@@ -72,7 +72,7 @@ async def test_it_answers_get_and_nothing_else(engine: Engine):
 
 
 async def test_where_others_can_reach_it_a_token_is_needed(engine: Engine, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("treadle.observability.metrics_server.is_loopback", lambda host: False)
+    monkeypatch.setattr("treadle.observability.status_server.is_loopback", lambda host: False)
     reads = (await engine.tokens.create("prometheus", scopes=[Scope.READ])).secret
     works = (await engine.tokens.create("worker", scopes=[Scope.WORK])).secret
 
