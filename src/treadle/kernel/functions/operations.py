@@ -38,7 +38,7 @@ from treadle.model.states import RUN, RunState, TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, decode, encode
 
-_LOOKED_AT = 1000
+_HELD_LIMIT = 1000
 
 
 class FunctionRuns:
@@ -116,7 +116,7 @@ class FunctionRuns:
         return await self._committer.transact(attempt, f"{move} the run {run_id}", tries=TRIES)
 
     async def _list_held(self, run_id: str) -> list[Task]:
-        return await self._store.list_tasks(TaskFilter(states=(TaskState.RUNNING,), run_id=run_id), _LOOKED_AT)
+        return await self._store.list_tasks(TaskFilter(states=(TaskState.RUNNING,), run_id=run_id), _HELD_LIMIT)
 
     async def retry(self, run_id: str, chosen: str | None = None, *, actor: str = "operator") -> Run:
         """Repeat the failed steps of a failed run and continue from there; without any, the function's last part runs again."""

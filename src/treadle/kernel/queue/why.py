@@ -29,8 +29,8 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """Settings and limits around a task that is neither held nor sleeping."""
+class WaitContext:
+    """Settings and limits that apply to a task that is neither held nor sleeping."""
 
     rule: LaneRule | None = None
     no_handler: str = WAIT
@@ -63,9 +63,9 @@ def serves(server: Server, task: Task | Lane) -> bool:
     return known and (is_own(task) or task.task_list in server.task_lists)
 
 
-def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around: Around | None = None) -> Reason:
+def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, context: WaitContext | None = None) -> Reason:
     """The most decisive reason; `ahead` is the number of ready tasks before it in its lane."""
-    around = around or Around()
+    context = context or WaitContext()
     if task.finished:
         return _why_finished(task)
     if task.hold & Hold.TASK_PAUSED:
@@ -77,12 +77,12 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around:
     if task.owner_id is not None:
         return _why_running(task, servers, now)
     if task.wake_at is not None:
-        return around.waits_for or _why_waiting(task, now)
-    if around.rule is not None and around.rule.paused:
+        return context.waits_for or _why_waiting(task, now)
+    if context.rule is not None and context.rule.paused:
         resume = f"resume it with `treadle lists resume {task.task_list}`"
         return Reason("list_paused", f"its task list {task.task_list} is paused; {resume}")
     if task.hold & Hold.OVER_LIMIT:
-        return _why_over_limit(task, around)
+        return _why_over_limit(task, context)
     live = [server for server in servers if shown_server_state(server, now) == "running" and serves(server, task)]
     if not live:
         named = task.kind in (HANDLER, FUNCTION)
@@ -94,14 +94,14 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, around:
                 f"no live worker plays the role {task.kind}{name} in list",
                 "start one with `treadle worker --topology FILE`",
             )
-        if task.kind == HANDLER and around.no_handler == IGNORE:
+        if task.kind == HANDLER and context.no_handler == IGNORE:
             what = "the list ignores tasks without a handler: one of its workers will end it"
         if task.kind == FUNCTION:
             what = f"start one with that version, or adopt the run: `treadle functions adopt {task.run_id} --version N`"
         return Reason("no_worker", f"{wanted} {task.task_list}; {what}")
-    if around.rule is not None and (token_for := around.rule.next_token_for(now)):
+    if context.rule is not None and (token_for := context.rule.next_token_for(now)):
         until = as_text(now + token_for)
-        return Reason("rate", f"rate until {until}: {around.rule.rate:g} per second of {task.name} in list {task.task_list}")
+        return Reason("rate", f"rate until {until}: {context.rule.rate:g} per second of {task.name} in list {task.task_list}")
     place = f"{ahead} ready before it" if ahead else "it is next"
     return Reason("ready", f"ready; {place}; {len(live)} live server(s) serve it")
 
@@ -112,12 +112,12 @@ def _why_finished(task: Task) -> Reason:
     return Reason(f"finished_{task.state}", f"{task.state} at {as_text(task.finished_at)} by {task.actor or task.owner_id}{tail}")
 
 
-def _why_over_limit(task: Task, around: Around) -> Reason:
-    limit = around.limit
+def _why_over_limit(task: Task, context: WaitContext) -> Reason:
+    limit = context.limit
     if limit is None:
         return Reason("over_limit", f"the limit of {task.limit_key or task.name} is used up by other tasks")
-    others = limit.admitted - len(around.holders)
-    held = ", ".join(around.holders) + (f" and {others} more" if others > 0 else "")
+    others = limit.admitted - len(context.holders)
+    held = ", ".join(context.holders) + (f" and {others} more" if others > 0 else "")
     return Reason("over_limit", f"the limit of {limit.max_running} on {limit.key} is held by {held or 'no task now'}")
 
 

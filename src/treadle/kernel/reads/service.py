@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from treadle.kernel.queue.why import Around, Reason, serves, shown_server_state, why
+from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
 from treadle.kernel.reads.demand import Scaling, check_bounds, load_of, scaling
 from treadle.kernel.reads.event_pages import EventFilter, EventPage, last_page, page_after
 from treadle.kernel.store.pages import check_limit
@@ -20,7 +20,7 @@ from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, Hold, Task
 from treadle.model.tasks import LogLine, Move, Server, Task
 
 _HOLDERS_SHOWN = 5
-_MOVES_LOOKED_AT, _ENDS_LOOKED_AT = 1000, 200
+_MOVES_LIMIT, _ENDS_LIMIT = 1000, 200
 """Limits on the last moves of the log, and on the finished tasks among them, used to measure service times."""
 _SHOWN = frozenset([*LIVE_TASK_STATES, *FINAL_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED])
 
@@ -42,7 +42,7 @@ class Overview:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scene:
+class _DemandInputs:
     """The inputs of the autoscaling signal."""
 
     rules: list[LaneRule]
@@ -155,22 +155,22 @@ class Reads:
     async def explain(self, task: Task) -> Reason:
         """The reason for the state of a task already read."""
         servers = await self._store.list_servers()
-        return why(task, servers, await self._store.now(), around=await self._around(task))
+        return why(task, servers, await self._store.now(), context=await self._wait_context(task))
 
-    async def _around(self, task: Task) -> Around:
+    async def _wait_context(self, task: Task) -> WaitContext:
         """The settings of the task's lane, list and limit key, if they can be its reason to wait."""
         awaiting = task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL)
         if not task.finished and awaiting and task.wake_at is not None and self._why_awaiting is not None:
-            return Around(waits_for=await self._why_awaiting(task))
+            return WaitContext(waits_for=await self._why_awaiting(task))
         if task.finished or task.owner_id is not None or task.wake_at is not None:
-            return Around()
+            return WaitContext()
         rule = next((rule for rule in await self._store.list_lane_rules() if rule.lane_id == task.lane_id), None)
         policies = {(each.namespace, each.task_list): each.no_handler for each in await self._store.list_lists()}
         policy = policies.get((task.namespace, task.task_list), WAIT)
         if not task.hold & Hold.OVER_LIMIT or task.limit_key is None:
-            return Around(rule, policy)
+            return WaitContext(rule, policy)
         limit = next((each for each in await self._store.list_limits(task.namespace) if each.key == task.limit_key), None)
-        return Around(rule, policy, limit, await self._store.list_admitted(task.namespace, task.limit_key, _HOLDERS_SHOWN))
+        return WaitContext(rule, policy, limit, await self._store.list_admitted(task.namespace, task.limit_key, _HOLDERS_SHOWN))
 
     async def overview(self) -> Overview:
         """Depth of every lane of the namespace, and the counts of finished tasks."""
@@ -195,20 +195,20 @@ class Reads:
         check_name(task_list, "task list")
         target_for = milliseconds(target_latency, "target_latency", positive=True)
         check_bounds(target_for, concurrency, minimum, maximum)
-        scene = await self._scene()
-        rules = [rule for rule in scene.rules if rule.lane.task_list == task_list and name in (None, rule.lane.name)]
-        return scene.scaling(task_list, rules, target_for, concurrency, minimum, maximum)
+        inputs = await self._demand_inputs()
+        rules = [rule for rule in inputs.rules if rule.lane.task_list == task_list and name in (None, rule.lane.name)]
+        return inputs.scaling(task_list, rules, target_for, concurrency, minimum, maximum)
 
     async def desired_by_list(self) -> dict[str, Scaling]:
         """Like `desired_workers`, for every list that ever had a handler's task, from one set of reads."""
-        scene = await self._scene()
+        inputs = await self._demand_inputs()
         rules: dict[str, list[LaneRule]] = {}
-        for rule in scene.rules:
+        for rule in inputs.rules:
             rules.setdefault(rule.lane.task_list, []).append(rule)
         target_for = milliseconds(TARGET_LATENCY)
-        return {task_list: scene.scaling(task_list, found, target_for) for task_list, found in sorted(rules.items())}
+        return {task_list: inputs.scaling(task_list, found, target_for) for task_list, found in sorted(rules.items())}
 
-    async def _scene(self) -> _Scene:
+    async def _demand_inputs(self) -> _DemandInputs:
         rules = [
             rule
             for rule in await self._store.list_lane_rules()
@@ -216,12 +216,12 @@ class Reads:
         ]
         depths = await self._store.list_depths()
         ends = await self._list_last_ends()
-        return _Scene(rules, depths, ends, await self._store.list_servers(), await self._store.now())
+        return _DemandInputs(rules, depths, ends, await self._store.list_servers(), await self._store.now())
 
     async def _list_last_ends(self) -> list[Task]:
         """The last completed or failed tasks of the namespace; bounded regardless of backlog and history."""
         last_seq = await self._store.find_last_seq()
-        events = await self._store.list_events(max(last_seq - _MOVES_LOOKED_AT, 0), last_seq, _MOVES_LOOKED_AT)
+        events = await self._store.list_events(max(last_seq - _MOVES_LIMIT, 0), last_seq, _MOVES_LIMIT)
         ended = [
             event.move.entity_id
             for event in events
@@ -229,4 +229,4 @@ class Reads:
             and event.move.entity == "task"
             and event.move.to_state in (TaskState.COMPLETED, TaskState.FAILED)
         ]
-        return await self._store.find_finished(ended[-_ENDS_LOOKED_AT:])
+        return await self._store.find_finished(ended[-_ENDS_LIMIT:])

@@ -9,7 +9,7 @@ from typing import Any
 from treadle.evaluator import StepRow
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.functions.steps import ASK, CALL, SIGNAL, VOID, WAIT, is_function, read_step
-from treadle.kernel.queue.why import Around, Reason, serves, shown_server_state, why
+from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
 from treadle.kernel.runs.step_codec import show_step
 from treadle.kernel.store.pages import all_steps, check_limit
 from treadle.kernel.store.ports import Store
@@ -202,8 +202,8 @@ class RunReads:
         rows = await self._store.load_steps(run.id, rows=[task.step_id for task in tasks[:_NAMED] if task.step_id])
         paths = {row.id: row.path for row in (show_step(row, self._value_store) for row in rows)}
         broken = None if run.finished else await self._find_broken(run, tasks)
-        around = await self._around(tasks[:_NAMED])
-        return why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now(), broken, around)
+        context = await self._wait_context(tasks[:_NAMED])
+        return why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now(), broken, context)
 
     async def _why_suspended(self, own: Task) -> Reason | None:
         """The reason why the function of this task is suspended; None if no recorded step is waiting."""
@@ -216,18 +216,18 @@ class RunReads:
         servers, now = await self._store.list_servers(), await self._store.now()
         asked = [each.task_id for each in waiting[:NAMED] if each.kind in (CALL, ASK) and each.task_id]
         tasks = [task for task in [await self._store.find_task(task_id) for task_id in asked] if task is not None]
-        around = await self._around(tasks)
-        reasons = {task.id: why(task, servers, now, around=around.get(task.id)).text for task in tasks}
+        context = await self._wait_context(tasks)
+        reasons = {task.id: why(task, servers, now, context=context.get(task.id)).text for task in tasks}
         live = any(shown_server_state(server, now) == "running" and serves(server, own) for server in servers)
         unserved = None if live else f"no live worker serves {own.name} in list {own.task_list}"
         return why_suspended(waiting, reasons, unserved)
 
-    async def _around(self, tasks: Sequence[Task]) -> dict[str, Around]:
+    async def _wait_context(self, tasks: Sequence[Task]) -> dict[str, WaitContext]:
         """Reasons of the tasks that await an approval or external job, by task."""
         if self._why_awaiting is None:
             return {}
         awaiting = [task for task in tasks if task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL)]
-        return {task.id: Around(waits_for=await self._why_awaiting(task)) for task in awaiting}
+        return {task.id: WaitContext(waits_for=await self._why_awaiting(task)) for task in awaiting}
 
     async def _find_broken(self, run: Run, tasks: Sequence[Task]) -> Task | None:
         """The last task that failed to advance the run, if its input is still there and no other advance is pending (D60)."""
@@ -244,10 +244,10 @@ def why_run(
     servers: Sequence[Server],
     now: int,
     broken: Task | None = None,
-    around: Mapping[str, Around] | None = None,
+    context: Mapping[str, WaitContext] | None = None,
 ) -> Reason:
     """The reason in one line, from the run's live tasks, the paths of their steps, and a task that failed to advance it. Pure."""
-    known = around or {}
+    known = context or {}
     message = (decode(run.error) or {}).get("message", "")
     match run.state:
         case RunState.COMPLETED:
@@ -268,7 +268,7 @@ def why_run(
         )
     if not tasks:
         return Reason("stuck", "it has no live task; repair it with `treadle runs resume`")
-    reasons = [(task, why(task, servers, now, around=known.get(task.id))) for task in tasks[:_NAMED]]
+    reasons = [(task, why(task, servers, now, context=known.get(task.id))) for task in tasks[:_NAMED]]
     parts = [f"{paths.get(task.step_id or '', task.name)} ({task.name}): {reason.text}" for task, reason in reasons]
     more = len(tasks) - len(parts)
     code = reasons[0][1].code if len(tasks) == 1 else "steps"

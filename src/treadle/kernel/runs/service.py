@@ -49,7 +49,7 @@ from treadle.model.values import Json, decode, encode
 
 _INPUTS_LIMIT = 64 * 1024 * 1024
 _PAGE = 1000
-_LOOKED_AT = 1000
+_TASKS_LIMIT = 1000
 _LIVE = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
 
 
@@ -242,7 +242,7 @@ class Runs:
             return ExecutionStatus.PAUSED
         if await self._store.list_inbox(run.id, 1):
             return ExecutionStatus.RUNNING
-        live = await self._store.list_tasks(TaskFilter(states=_LIVE, run_id=run.id), _LOOKED_AT)
+        live = await self._store.list_tasks(TaskFilter(states=_LIVE, run_id=run.id), _TASKS_LIMIT)
         waits = any(task.kind == HANDLER for task in live) and not any(task.kind in (ADVANCE, SCRIPT) for task in live)
         return ExecutionStatus.PAUSED if waits else ExecutionStatus.RUNNING
 
@@ -283,7 +283,7 @@ class Runs:
             return await functions.cancel(run_id, actor=actor, reason=reason)
         error = canceled_error(actor, reason)
         running = TaskFilter(states=(TaskState.RUNNING,), run_id=(await self.get_run(run_id)).id)
-        held = [task.id for task in await self._store.list_tasks(running, _LOOKED_AT)]
+        held = [task.id for task in await self._store.list_tasks(running, _TASKS_LIMIT)]
         run = await self._operate(
             run_id, "cancel", actor, lambda run: (CancelRunTasks(run.id, actor, error),), error=error, unless=(RunState.CANCELED,)
         )

@@ -28,7 +28,7 @@ from treadle.model.values import BlobRef, Json
 
 SORTED_LIMIT = 20_000
 """Limit on the steps of a run that are sorted for a page; beyond it, ask for children of a step or for storage order."""
-_LIVE_LOOKED_AT = 1000
+_LIVE_LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class StepReads:
         """The time spans of these steps' tasks, by step."""
         wanted = [task_id for shown in page.steps if (task_id := task_of(shown.row)) is not None]
         ended = {task.id: task for task in (await self._store.find_finished(wanted) if wanted else [])}
-        alive = await self._runs.list_live_tasks(run.id, _LIVE_LOOKED_AT) if not run.finished else []
+        alive = await self._runs.list_live_tasks(run.id, _LIVE_LIMIT) if not run.finished else []
         tasks = ended | {task.id: task for task in alive}
         return [(shown, await self._spans(tasks.get(task_of(shown.row) or ""))) for shown in page.steps]
 
