@@ -145,7 +145,7 @@ async def _postgres_limit(url: str, count: int, batch: int) -> float:
 
 
 async def _postgres_with_history(url: str, name: str, batch: int) -> float:
-    from treadle.stores.postgres.address import parse_address
+    from treadle.stores.postgres.connection.address import parse_address
 
     ours = parse_address(url).schema
     connection = await connect(url)

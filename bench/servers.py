@@ -52,7 +52,7 @@ async def connect(url: str, database: str | None = None) -> Any:
     """A connection of our own, to the same database or another one of its server."""
     import asyncpg
 
-    from treadle.stores.postgres.address import parse_address
+    from treadle.stores.postgres.connection.address import parse_address
 
     return await asyncpg.connect(parse_address(url if database is None else database_url(url, database)).dsn)
 

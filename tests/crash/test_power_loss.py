@@ -17,7 +17,7 @@ import pytest
 
 from treadle import Engine
 from treadle.settings import Settings
-from treadle.stores.sqlite import wal
+from treadle.stores.sqlite.connection import wal
 
 NAME = "treadle.db"
 BOUND = 20.0

@@ -5,6 +5,9 @@ Instants are milliseconds since 1970 UTC. Payloads, results and the like are JSO
 
 from __future__ import annotations
 
+from enum import Flag, auto
+from typing import NamedTuple
+
 import msgspec
 
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
@@ -220,3 +223,81 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """Per handler name: tasks completed, and tasks not completed."""
     error: str | None = None
     """The error from which it could not recover, as JSON."""
+
+
+# --- the columns of a task ---
+
+
+class Use(Flag):
+    """The tables that have a column, and the statements that copy its value unchanged."""
+
+    LIVE = auto()
+    FINISHED = auto()
+    NEW = auto()
+    """An insert takes the value from the new task."""
+    CARRIED = auto()
+    """A task that finishes keeps the value."""
+    REVIVED = auto()
+    """A finished task that becomes live again keeps the value."""
+    BOTH = LIVE | FINISHED
+    KEPT = BOTH | CARRIED | REVIVED
+    GIVEN = KEPT | NEW
+
+
+class Column(NamedTuple):
+    """A column of the tables `tasks` and `finished`, which have a field of the same name in `Task`."""
+
+    name: str
+    type: str
+    """The PostgreSQL type; SQLite stores `uuid` and `text` as text, and numbers as integers."""
+    use: Use
+
+
+TASK_COLUMNS = (
+    Column("id", "uuid", Use.GIVEN),
+    Column("lane_id", "integer", Use.GIVEN),
+    Column("namespace", "text", Use.GIVEN),
+    Column("priority", "integer", Use.GIVEN),
+    Column("state", "text", Use.BOTH),
+    Column("hold", "integer", Use.LIVE | Use.NEW),
+    Column("due_at", "bigint", Use.BOTH | Use.CARRIED),
+    Column("wake_at", "bigint", Use.LIVE),
+    Column("owner_id", "text", Use.BOTH | Use.CARRIED),
+    Column("claim_version", "integer", Use.KEPT),
+    Column("claimed_at", "bigint", Use.KEPT),
+    Column("heartbeat_at", "bigint", Use.LIVE),
+    Column("attempt", "integer", Use.BOTH | Use.CARRIED),
+    Column("failures", "integer", Use.BOTH | Use.CARRIED),
+    Column("takeovers", "integer", Use.BOTH | Use.CARRIED),
+    Column("version", "integer", Use.BOTH),
+    Column("created_at", "bigint", Use.KEPT),
+    Column("deadline_at", "bigint", Use.BOTH | Use.CARRIED),
+    Column("timeout_for", "bigint", Use.GIVEN),
+    Column("progress_for", "bigint", Use.GIVEN),
+    Column("progress_at", "bigint", Use.LIVE),
+    Column("progress", "text", Use.KEPT),
+    Column("run_id", "uuid", Use.GIVEN),
+    Column("step_id", "uuid", Use.GIVEN),
+    Column("flow_id", "text", Use.GIVEN),
+    Column("scope", "text", Use.GIVEN),
+    Column("root_id", "uuid", Use.KEPT),
+    Column("trace_id", "text", Use.GIVEN),
+    Column("limit_key", "text", Use.BOTH | Use.NEW | Use.CARRIED),
+    Column("unique_key", "text", Use.BOTH | Use.NEW | Use.CARRIED),
+    Column("policy", "text", Use.GIVEN),
+    Column("payload", "text", Use.BOTH | Use.NEW | Use.CARRIED),
+    Column("checkpoint", "text", Use.KEPT),
+    Column("error", "text", Use.BOTH),
+    Column("seq", "bigint", Use.FINISHED),
+    Column("move", "text", Use.FINISHED),
+    Column("from_state", "text", Use.FINISHED),
+    Column("actor", "text", Use.FINISHED),
+    Column("finished_at", "bigint", Use.FINISHED),
+    Column("result", "text", Use.FINISHED),
+    Column("error_code", "text", Use.FINISHED),
+    Column("fingerprint", "text", Use.FINISHED),
+)
+"""The one description of a task's columns: the stores generate their column lists and their decoding from it.
+
+A new column needs a field in `Task` (and in `NewTask`, if it is `NEW`), a row here, and a migration of each store.
+"""

@@ -1,4 +1,16 @@
-"""Named SQL statements from `.sql` files: `-- name: claim` starts one, the comment line after it says its purpose."""
+"""Named SQL statements from `.sql` files: `-- name: claim` starts one, and the comment line after it states its purpose.
+
+A statement may contain column lists of tasks, expanded when the file is loaded. `SET` is one of `COLUMN_SETS`:
+
+    {SET}            id, lane_id, ...
+    {t.SET}          t.id, t.lane_id, ...
+    {json:t.SET}     'id', t.id, 'lane_id', t.lane_id, ...
+    {text:t.SET}     t.id::text as id, t.lane_id, ...              (ids as text)
+    {all:SET}        id, ..., null::bigint as seq, ...             (all columns; those outside the set have their default)
+    {value:r.SET}    r.value ->> 0, r.value ->> 1, ...             (elements of a JSON array that has the columns of `given`)
+    {array:SET}      $1::text::uuid[], $2::text::integer[], ...    (parameters, one array for each column)
+    {after:SET}      $20                                           (the parameter after these)
+"""
 
 from __future__ import annotations
 
@@ -6,18 +18,87 @@ import re
 from importlib.resources import files
 from typing import NamedTuple
 
+import msgspec
+
+from treadle.model.tasks import TASK_COLUMNS, Column, Task, Use
+
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _MIGRATION = re.compile(r"^(\d{4})_(\w+)\.(up|down)\.sql$")
+_LIST = re.compile(r"\{(?:(json|text|all|value|array|after):)?(?:(\w+)\.)?(\w+)\}")
+
+
+def _with(use: Use, *, without: tuple[str, ...] = ()) -> tuple[Column, ...]:
+    return tuple(column for column in TASK_COLUMNS if use in column.use and column.name not in without)
+
+
+_INPUTS = (Column("delay", "bigint", Use.NEW), Column("deadline_for", "bigint", Use.NEW), Column("root_id", "uuid", Use.NEW))
+"""Values of a new task from which an insert computes columns."""
+
+_LEASE = ("wake_at", "owner_id", "claim_version", "claimed_at", "heartbeat_at", "progress_at")
+"""Columns that a claim sets."""
+
+_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(Task)}
+
+COLUMN_SETS: dict[str, tuple[Column, ...]] = {
+    "live": _with(Use.LIVE),
+    "finished": _with(Use.FINISHED),
+    "new": _with(Use.NEW),
+    "given": (*_with(Use.NEW), *_INPUTS),
+    "carried": _with(Use.CARRIED),
+    "revived": _with(Use.REVIVED),
+    "unclaimed": _with(Use.LIVE, without=("namespace", "hold", *_LEASE)),
+    "claimed": _with(Use.LIVE, without=("namespace", "hold", "owner_id", "heartbeat_at", "progress_at", "root_id")),
+}
+"""Sets of task columns: an insert copies `new` from a new task, of which `given` are all values; a claim leaves `unclaimed`
+unchanged, and PostgreSQL returns `claimed` from it, since the other values are known or cheaper to compute."""
+
+LONG = ("policy", "payload")
+"""Columns with long texts: PostgreSQL receives them as native arrays, all others as the text of an array, which is faster."""
+
+
+def _expand(match: re.Match[str]) -> str:
+    form, alias, name = match.groups()
+    columns = COLUMN_SETS.get(name) or tuple(column for column in COLUMN_SETS["given"] if form == "value" and column.name == name)
+    if not columns:
+        return match[0]
+    prefix = f"{alias}." if alias else ""
+    match form:
+        case None:
+            parts = [f"{prefix}{column.name}" for column in columns]
+        case "json":
+            parts = [f"'{column.name}', {prefix}{column.name}" for column in columns]
+        case "text":
+            parts = [
+                f"{prefix}{column.name}::text as {column.name}" if column.type == "uuid" else f"{prefix}{column.name}"
+                for column in columns
+            ]
+        case "all":
+            parts = [column.name if column in columns else _default(column) for column in TASK_COLUMNS]
+        case "value":
+            parts = [f"{alias}.value ->> {COLUMN_SETS['given'].index(column)}" for column in columns]
+        case "array":
+            parts = [
+                f"${number}::{column.type}[]" if column.name in LONG else f"${number}::text::{column.type}[]"
+                for number, column in enumerate(columns, 1)
+            ]
+        case _:
+            parts = [f"${len(columns) + 1}"]
+    return ", ".join(parts)
+
+
+def _default(column: Column) -> str:
+    default = _DEFAULTS[column.name]
+    return f"{'null' if default is None else default}::{column.type} as {column.name}"
 
 
 def load_statements(package: str, file: str) -> dict[str, str]:
-    """All statements of the file, by name, comments and all."""
+    """Return all statements of the file by name, with their comments and with column lists expanded."""
     parts = _NAME.split(files(package).joinpath(file).read_text("utf-8"))
-    return {name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+    return {name: _LIST.sub(_expand, body.strip().rstrip(";")) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 class Migration(NamedTuple):
-    """One step of the schema, both ways."""
+    """One step of the schema, up and down."""
 
     version: int
     name: str
@@ -26,7 +107,7 @@ class Migration(NamedTuple):
 
 
 def load_migrations(package: str) -> list[Migration]:
-    """The migrations of a store in order; versions are 1, 2, 3, ... without gaps."""
+    """Return the migrations of a store in order; versions are 1, 2, 3, ... without gaps."""
     found: dict[int, dict[str, str]] = {}
     names: dict[int, str] = {}
     for entry in files(package).joinpath("migrations").iterdir():

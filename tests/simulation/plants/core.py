@@ -21,7 +21,8 @@ from treadle.kernel.store.queries import Woken
 from treadle.kernel.store.units import DONE, Answer, RunGuard, Unit
 from treadle.model.tasks import Claim, Server
 from treadle.model.values import Json
-from treadle.stores.sqlite import SqliteStore, checkpoints, commit, limits, mail, store
+from treadle.stores.sqlite import SqliteStore, limits, tasks
+from treadle.stores.sqlite.commit import messages, settlements
 from treadle.testing.simulation import Fault
 from treadle.workers.effects import AttemptEffects
 
@@ -29,15 +30,15 @@ from treadle.workers.effects import AttemptEffects
 def settling_needs_no_claim(patch: pytest.MonkeyPatch) -> None:
     """Whoever once had the task may end it, or put it aside."""
     guard = "where t.claim_version = r.value ->> 1\n  and t.owner_id is coalesce(r.value ->> 2, t.owner_id)\n"
-    rewrite(patch, commit._SQL, "finish", guard, "where t.claim_version >= r.value ->> 1\n")
-    rewrite(patch, commit._SQL, "log_parks", guard, "where t.claim_version >= r.value ->> 1\n")
+    rewrite(patch, settlements._SQL, "finish", guard, "where t.claim_version >= r.value ->> 1\n")
+    rewrite(patch, settlements._SQL, "log_parks", guard, "where t.claim_version >= r.value ->> 1\n")
 
 
 def checkpoints_need_no_claim(patch: pytest.MonkeyPatch) -> None:
     """Whoever once had the task may write what follows from it, as long as it does not end it."""
     rewrite(
         patch,
-        checkpoints._SQL,
+        settlements._SQL,
         "list_staying",
         "where t.claim_version = r.value ->> 1 and t.owner_id = r.value ->> 2",
         "where true",
@@ -71,7 +72,7 @@ def results_are_left_and_nobody_looks(patch: pytest.MonkeyPatch) -> None:
 
 def mail_wakes_nobody(patch: pytest.MonkeyPatch) -> None:
     """A function is told that what it waits for is there, and sleeps on."""
-    rewrite(patch, mail._SQL, "wake_told", "set wake_at = null,", "set wake_at = wake_at,")
+    rewrite(patch, messages._SQL, "wake_runs", "set wake_at = null,", "set wake_at = wake_at,")
 
 
 def effects_are_not_recorded(patch: pytest.MonkeyPatch) -> None:
@@ -118,7 +119,7 @@ def runs_advance_at_any_version(patch: pytest.MonkeyPatch) -> None:
 
 def keys_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """An idempotency key stands for nothing."""
-    patch.setattr(store, "has_keys", lambda units: False)
+    patch.setattr(tasks, "has_keys", lambda units: False)
 
 
 def intents_are_not_stored(patch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from treadle.stores.postgres.address import parse_address
-from treadle.stores.postgres.connect import HOT, Connection, Connector, Pool
-from treadle.stores.postgres.signals import Voice
+from treadle.stores.postgres.connection.address import parse_address
+from treadle.stores.postgres.connection.connect import HOT, Connection, Connector, Pool
+from treadle.stores.postgres.connection.signals import Notifier
 from treadle.testing import ManualClock
 
 
@@ -44,7 +44,7 @@ async def test_a_pool_that_closes_leaves_no_connection_that_was_being_opened(pos
 
 async def test_a_voice_that_closes_leaves_no_connection_that_was_being_opened(postgres_url: str) -> None:
     connector = SlowConnector(postgres_url)
-    voice = Voice(connector, ManualClock())
+    voice = Notifier(connector, ManualClock())
     telling = asyncio.ensure_future(voice.notify([1]))
     await connector.is_open.wait()
     await voice.close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres.connect import HOT, PACKAGE, Connection
+from treadle.stores.postgres.connection.connect import HOT, Connection
 from treadle.stores.statements import load_statements
 from treadle.testing import ManualClock
 
@@ -81,19 +81,19 @@ async def test_hot_statements_use_their_indexes(connection: Connection) -> None:
 
 async def check_dead_letters(connection: Connection) -> None:
     for name in ("list_dead_letters", "walk_dead_letters"):
-        plan = await explain(connection, "dead.sql", name, *["null"] * 10, str(BATCH))
+        plan = await explain(connection, "dead_letters.sql", name, *["null"] * 10, str(BATCH))
         assert plan.indexes("finished") == {"finished_failed"}
         plan.reads_few_rows(4 * BATCH)
-    plan = await explain(connection, "dead.sql", "count_dead_letters_in", *["null"] * 4)
+    plan = await explain(connection, "dead_letters.sql", "count_dead_letters_in", *["null"] * 4)
     assert plan.indexes("finished") == {"finished_failed"}
 
 
 async def check_events(connection: Connection) -> None:
-    plan = await explain(connection, "events.sql", "list_events", "10", str(2**60), str(BATCH))
+    plan = await explain(connection, "log.sql", "list_events", "10", str(2**60), str(BATCH))
     assert plan.indexes("finished") <= {"finished_seq", "finished_pkey"}
     plan.reads_few_rows(10 * BATCH)
     for after_seq in (10, 20_010):  # ends of tasks, and the log
-        plan = await explain(connection, "events.sql", "tally", str(after_seq), str(after_seq + BATCH))
+        plan = await explain(connection, "log.sql", "tally", str(after_seq), str(after_seq + BATCH))
         assert plan.indexes("finished") <= {"finished_seq", "finished_pkey"}
         assert "finished_seq" in plan.indexes("finished")
         plan.reads_few_rows(10 * BATCH)
@@ -101,37 +101,37 @@ async def check_events(connection: Connection) -> None:
 
 async def check_prune(connection: Connection) -> None:
     rules = ("'default'", "0", "0")
-    plan = await explain(connection, "prune.sql", "find_window", *rules, "10", str(BATCH))
+    plan = await explain(connection, "retention.sql", "find_window", *rules, "10", str(BATCH))
     assert plan.indexes("finished") == {"finished_seq"}
     plan.reads_few_rows(10 * BATCH)
     ids = await literal(connection, "uuid", f"select id from finished order by id limit {BATCH}")
-    plan = await explain(connection, "prune.sql", "list_prunable", *rules, ids)
+    plan = await explain(connection, "retention.sql", "list_prunable", *rules, ids)
     assert plan.indexes("finished") == {"finished_pkey", "finished_root"}
     assert plan.indexes("tasks") == {"tasks_pkey", "tasks_root"}
     plan.reads_few_rows(20 * BATCH)
-    plan = await explain(connection, "prune.sql", "lock_members", ids, str(10 * BATCH))
+    plan = await explain(connection, "retention.sql", "lock_members", ids, str(10 * BATCH))
     assert plan.indexes("finished") == {"finished_pkey", "finished_root"}
     plan.reads_few_rows(10 * BATCH)
     for name in ("delete_log", "delete_finished"):
-        (await explain(connection, "prune.sql", name, ids)).reads_few_rows(10 * BATCH)
+        (await explain(connection, "retention.sql", name, ids)).reads_few_rows(10 * BATCH)
 
 
 async def check_claim(connection: Connection) -> None:
-    plan = await explain(connection, "queue.sql", "claim", "array[1, 2]", "'me'", "60000", str(BATCH))
+    plan = await explain(connection, "tasks.sql", "claim", "array[1, 2]", "'me'", "60000", str(BATCH))
     # The lane that nobody of ours serves is older, so it is taken: the head of one lane, and BATCH rows.
     assert plan.indexes("tasks") == {"tasks_ready", "tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)
-    plan = await explain(connection, "queue.sql", "claim", "array[1]", "'me'", "60000", str(BATCH))
+    plan = await explain(connection, "tasks.sql", "claim", "array[1]", "'me'", "60000", str(BATCH))
     assert plan.indexes("tasks") == {"tasks_ready", "tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)
 
 
 async def check_wake(connection: Connection) -> None:
-    plan = await explain(connection, "queue.sql", "wake", str(BATCH), "true")
+    plan = await explain(connection, "tasks.sql", "wake", str(BATCH), "true")
     assert plan.indexes("tasks") <= {"tasks_wake", "tasks_pkey", "tasks_over_limit"}
     plan.reads_few_rows(10)
     await connection.execute("update tasks set wake_at = 1 where owner_id is null and wake_at % 100 = 0")
-    plan = await explain(connection, "queue.sql", "wake", str(BATCH), "true")
+    plan = await explain(connection, "tasks.sql", "wake", str(BATCH), "true")
     assert plan.indexes("tasks") == {"tasks_wake", "tasks_pkey", "tasks_over_limit"}
     plan.reads_few_rows(5 * BATCH)
 
@@ -139,10 +139,10 @@ async def check_wake(connection: Connection) -> None:
 async def check_renew(connection: Connection) -> None:
     ids, versions, owners = await running(connection)
     few = f"array_fill(false, array[{BATCH}])"
-    plan = await explain(connection, "lease.sql", "renew", ids, versions, owners, "60000", few, "'{}'")
+    plan = await explain(connection, "tasks.sql", "renew", ids, versions, owners, "60000", few, "'{}'")
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)
-    plan = await explain(connection, "lease.sql", "held", ids, versions, owners)
+    plan = await explain(connection, "tasks.sql", "held", ids, versions, owners)
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(2 * BATCH)
 
@@ -151,23 +151,36 @@ async def check_settle(connection: Connection) -> None:
     ids, versions, owners = await running(connection)
     moves, states, pending = (f"array_fill('{word}'::text, array[{BATCH}])" for word in ("succeed", "completed", "pending"))
     ones, none = f"array_fill(1, array[{BATCH}])", "'{}'"
-    plan = await explain(connection, "commit.sql", "lock_tasks", ids)
+    plan = await explain(connection, "commit/guards.sql", "lock_tasks", ids)
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)
-    plan = await explain(connection, "commit.sql", "list_settled", ids, versions, owners, owners, moves)
+    plan = await explain(connection, "commit/guards.sql", "list_settled", ids, versions, owners, owners, moves)
     assert plan.indexes("finished") == {"finished_pkey"}
     assert plan.indexes("log") == {"log_entity_id_version_key"}
     plan.reads_few_rows(4 * BATCH)
     loud = f"array_fill(false, array[{BATCH}])"
     nones = [none] * 4
     plan = await explain(
-        connection, "settlements.sql", "park", ids, pending, owners, moves, pending, ones, ones, ones, ones, *nones, loud
+        connection, "commit/settlements.sql", "park", ids, pending, owners, moves, pending, ones, ones, ones, ones, *nones, loud
     )
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)
     ids, versions, owners = await running(connection)
     plan = await explain(
-        connection, "settlements.sql", "finish", ids, versions, owners, owners, moves, states, none, none, none, none, "false"
+        connection,
+        "commit/settlements.sql",
+        "finish",
+        ids,
+        versions,
+        owners,
+        owners,
+        moves,
+        states,
+        none,
+        none,
+        none,
+        none,
+        "false",
     )
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)
@@ -177,10 +190,12 @@ async def check_insert(connection: Connection) -> None:
     ids = await literal(connection, "uuid", f"select gen_random_uuid() from generate_series(1, {BATCH})")
     ones, zeros, words = (f"array_fill({value}, array[{BATCH}])" for value in ("1", "0::bigint", "'default'::text"))
     none = ["'{}'"] * 12
-    plan = await explain(connection, "insert.sql", "insert_tasks", ids, ones, words, ones, zeros, *none, words, ones, "array[1]")
+    plan = await explain(
+        connection, "commit/inserts.sql", "insert_tasks", ids, ones, words, ones, zeros, *none, words, ones, "array[1]"
+    )
     assert plan.indexes("finished") == {"finished_pkey"}
     plan.reads_few_rows(4 * BATCH)
-    plan = await explain(connection, "insert.sql", "explain_refusals", ids, words, words, ids)
+    plan = await explain(connection, "commit/inserts.sql", "explain_refusals", ids, words, words, ids)
     assert plan.indexes("finished") == {"finished_pkey"}
     assert plan.indexes("tasks") == {"tasks_pkey", "tasks_unique_key", "tasks_step"}
     plan.reads_few_rows(4 * BATCH)
@@ -190,10 +205,10 @@ async def check_revive(connection: Connection) -> None:
     ids = await literal(connection, "uuid", f"select id from finished order by id limit {BATCH}")
     words = f"array_fill('requeue'::text, array[{BATCH}])"
     zeros = f"array_fill(0, array[{BATCH}])"
-    plan = await explain(connection, "commit.sql", "lock_finished", ids)
+    plan = await explain(connection, "commit/guards.sql", "lock_finished", ids)
     assert plan.indexes("finished") == {"finished_pkey"}
     plan.reads_few_rows(4 * BATCH)
-    plan = await explain(connection, "settlements.sql", "revive", ids, words, words, "'{}'", zeros, "'{}'")
+    plan = await explain(connection, "commit/settlements.sql", "revive", ids, words, words, "'{}'", zeros, "'{}'")
     assert plan.indexes("finished") == {"finished_pkey"}
     assert plan.indexes("tasks") == {"tasks_unique_key"}
     plan.reads_few_rows(4 * BATCH)
@@ -217,10 +232,10 @@ async def check_limits(connection: Connection) -> None:
     plan = await explain(connection, "limits.sql", "list_starved", "''", "''", "100")
     assert plan.indexes("tasks") <= {"tasks_over_limit", "tasks_admitted"}
     plan.reads_few_rows(10)
-    plan = await explain(connection, "lists.sql", "count_backlog", "2", "101")
+    plan = await explain(connection, "lanes.sql", "count_backlog", "2", "101")
     assert plan.indexes("tasks") == {"tasks_ready", "tasks_over_limit_lane"}
     plan.reads_few_rows(202)
-    plan = await explain(connection, "queue.sql", "claim_slowed", "array[1, 2]", "'me'", "60000", str(BATCH))
+    plan = await explain(connection, "tasks.sql", "claim_slowed", "array[1, 2]", "'me'", "60000", str(BATCH))
     assert plan.indexes("tasks") == {"tasks_ready", "tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)
 
@@ -255,7 +270,7 @@ def walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 async def explain(connection: Connection, file: str, name: str, *arguments: str) -> Plan:
     """Do the statement as the store does it (prepared, with a plan for any arguments)."""
-    await connection.execute(f"prepare probe as {load_statements(PACKAGE, file)[name]}")
+    await connection.execute(f"prepare probe as {load_statements('treadle.stores.postgres', file)[name]}")
     said = await connection.fetchval(f"explain (analyze, format json) execute probe ({', '.join(arguments)})")
     await connection.execute("deallocate probe")
     return Plan(json.loads(said)[0]["Plan"])

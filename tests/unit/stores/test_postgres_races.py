@@ -36,7 +36,7 @@ from treadle.model.errors import StoreUnavailable
 from treadle.model.records import Message
 from treadle.model.states import Hold
 from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres import store as store_module
+from treadle.stores.postgres import tasks as tasks_module
 from treadle.testing import ManualClock
 
 BOUND = 20.0
@@ -253,7 +253,7 @@ async def test_a_commit_that_takes_too_long_is_given_up_and_nothing_of_it_is_don
     unit = Unit(task.claim, succeed(), (follower,))
     gate.hold("tasks", task.id)
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "LONGEST_COMMIT", 0.2)
+        patch.setattr(tasks_module, "LONGEST_COMMIT", 0.2)
         with pytest.raises(StoreUnavailable):
             await ann.commit([unit])
     gate.open()

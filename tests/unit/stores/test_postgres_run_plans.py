@@ -8,7 +8,7 @@ import pytest
 from tests.unit.stores.test_postgres_plans import explain, literal
 
 from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres.connect import HOT, Connection
+from treadle.stores.postgres.connection.connect import HOT, Connection
 from treadle.testing import ManualClock
 
 pytestmark = pytest.mark.new_schema
@@ -110,22 +110,24 @@ async def check_writes(connection: Connection) -> None:
     runs = await literal(connection, "uuid", f"select id from runs order by id limit {BATCH}")
     steps = await literal(connection, "uuid", ITEM_STEPS)
     ones, words = f"array_fill(1, array[{BATCH}])", f"array_fill('running'::text, array[{BATCH}])"
-    plan = await explain(connection, "rows.sql", "lock_runs", runs)
+    plan = await explain(connection, "commit/guards.sql", "lock_runs", runs)
     assert plan.indexes("runs") == {"runs_pkey"}
-    plan = await explain(connection, "rows.sql", "bump_runs", runs, ones)
+    plan = await explain(connection, "commit/rows.sql", "bump_runs", runs, ones)
     assert plan.indexes("runs") == {"runs_pkey"}
     plan.reads_few_rows(2 * BATCH)
-    plan = await explain(connection, "rows.sql", "move_runs", runs, words, words, words, "'{}'", "'{}'", "'{}'", "'{}'", "'{}'")
+    plan = await explain(
+        connection, "commit/rows.sql", "move_runs", runs, words, words, words, "'{}'", "'{}'", "'{}'", "'{}'", "'{}'"
+    )
     assert plan.indexes("runs") == {"runs_pkey"}
     plan.reads_few_rows(2 * BATCH)
     keys = await literal(connection, "text", f"select 'k' || n from generate_series(1, {BATCH}) as n")
-    plan = await explain(connection, "rows.sql", "find_runs_by_key", f"array_fill('default'::text, array[{BATCH}])", keys)
+    plan = await explain(connection, "commit/rows.sql", "find_runs_by_key", f"array_fill('default'::text, array[{BATCH}])", keys)
     assert plan.indexes("runs") == {"runs_idempotency_key"}
     plan.reads_few_rows(2 * BATCH)
-    plan = await explain(connection, "rows.sql", "put_inbox", steps, words)
+    plan = await explain(connection, "commit/rows.sql", "put_inbox", steps, words)
     assert plan.indexes("steps") == {"steps_pkey"}
     plan.reads_few_rows(2 * BATCH)
-    plan = await explain(connection, "rows.sql", "clear_inbox", steps)
+    plan = await explain(connection, "commit/rows.sql", "clear_inbox", steps)
     assert plan.indexes("steps") == {"steps_pkey"}
     plan.reads_few_rows(2 * BATCH)
 
@@ -137,31 +139,31 @@ async def check_functions(connection: Connection) -> None:
     ones, words = f"array_fill(1, array[{BATCH}])", f"array_fill('x'::text, array[{BATCH}])"
     columns = (ones, tasks, ones, words, steps, runs, "'{}'", ones, words, words, "'{}'", words)
     given = (*(f"{column}::text" for column in columns), words)
-    plan = await explain(connection, "checkpoints.sql", "put_checkpoints", *given)
+    plan = await explain(connection, "commit/rows.sql", "put_checkpoints", *given)
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(3 * BATCH)
-    plan = await explain(connection, "commit.sql", "lock_tasks_and_told", tasks, runs)
+    plan = await explain(connection, "commit/guards.sql", "lock_tasks_and_told", tasks, runs)
     assert plan.indexes("tasks") == {"tasks_pkey", "tasks_run"}
     plan.reads_few_rows(15 * BATCH)  # each run has ten tasks
     ids = await literal(connection, "uuid", f"select gen_random_uuid() from generate_series(1, {BATCH})")
-    plan = await explain(connection, "mail.sql", "put_mail", ids, runs, "'{}'", "'{}'", words)
+    plan = await explain(connection, "commit/messages.sql", "put_messages", ids, runs, "'{}'", "'{}'", words)
     assert plan.indexes("tasks") == {"tasks_run"}
     assert plan.indexes("runs") == {"runs_pkey"}
     plan.reads_few_rows(15 * BATCH)
-    plan = await explain(connection, "mail.sql", "list_messages", RUN, "100", "0")
+    plan = await explain(connection, "records.sql", "list_messages", RUN, "100", "0")
     assert plan.indexes("mail") == {"mail_run"}
-    plan = await explain(connection, "mail.sql", "list_children", RUN)
+    plan = await explain(connection, "runs.sql", "list_children", RUN)
     assert plan.indexes("runs") == {"runs_parent"}
-    plan = await explain(connection, "records.sql", "lock_records", ids)
+    plan = await explain(connection, "commit/guards.sql", "lock_records", ids)
     assert plan.indexes("records") == {"records_pkey"}
-    plan = await explain(connection, "records.sql", "find_holders", words, words, words)
+    plan = await explain(connection, "commit/guards.sql", "find_holders", words, words, words)
     assert plan.indexes("records") == {"records_name"}
-    plan = await explain(connection, "outcomes.sql", "find_outcomes", words)
+    plan = await explain(connection, "records.sql", "find_outcomes", words)
     assert plan.indexes("idempotency_outcomes") == {"idempotency_outcomes_pkey"}
 
 
 async def check_tasks_of_a_run(connection: Connection) -> None:
     for name, more in (("hold_run", ()), ("free_run", ()), ("cancel_run_tasks", ("'ann'", "'{}'"))):
-        plan = await explain(connection, "rows.sql", name, RUN, *more)
+        plan = await explain(connection, "commit/rows.sql", name, RUN, *more)
         assert plan.indexes("tasks") == {"tasks_run", "tasks_pkey"}, name  # locked in order, then changed by id
         plan.reads_few_rows(2 * BATCH)

@@ -17,10 +17,11 @@ from treadle.kernel.store.units import Finish, Park, Revive, Seen, Unit, Verdict
 from treadle.model.errors import SchemaBehind, SchemaTooNew, StoreReadOnly, StoreUnavailable
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask, Server, Task
-from treadle.stores.postgres import PostgresStore, connect
-from treadle.stores.postgres.address import parse_address
-from treadle.stores.postgres.connect import HOT, Connector, plain, words
-from treadle.stores.postgres.schema import LATEST
+from treadle.stores.postgres import PostgresStore
+from treadle.stores.postgres.connection import connect
+from treadle.stores.postgres.connection.address import parse_address
+from treadle.stores.postgres.connection.connect import HOT, Connector, plain, words
+from treadle.stores.postgres.connection.schema import LATEST
 from treadle.testing import ManualClock, SeededIds
 
 pytestmark = pytest.mark.new_schema

@@ -21,7 +21,8 @@ from treadle.model.errors import (
     StoreUnavailable,
     StoreUnsafe,
 )
-from treadle.stores.sqlite import SqliteStore, connection, place
+from treadle.stores.sqlite import SqliteStore
+from treadle.stores.sqlite.connection import connect, place
 from treadle.testing import ManualClock
 
 
@@ -89,7 +90,7 @@ async def test_a_file_or_directory_that_may_not_be_written(tmp_path, monkeypatch
 async def test_a_database_that_refuses_writes(store):
     await put_one(store)
     before = await everything(store)
-    await store._writer.call(connection.refuse_writes)
+    await store._writer.call(connect.refuse_writes)
     with pytest.raises(StoreReadOnly, match="write access"):
         await put_one(store)
     assert await everything(store) == before
@@ -98,7 +99,7 @@ async def test_a_database_that_refuses_writes(store):
 async def test_a_file_that_another_process_keeps_locked(store, tmp_path, monkeypatch):
     await put_one(store)
     before = await everything(store)
-    monkeypatch.setattr(connection, "BUSY_FOR", 20)
+    monkeypatch.setattr(connect, "BUSY_FOR", 20)
     other = apsw.Connection(str(tmp_path / "treadle.db"))
     other.execute("begin immediate")
     with pytest.raises(StoreBusy, match="locked"):
@@ -110,7 +111,7 @@ async def test_a_file_that_another_process_keeps_locked(store, tmp_path, monkeyp
 
 
 async def test_a_file_that_is_locked_when_it_is_opened(tmp_path, monkeypatch):
-    monkeypatch.setattr(connection, "BUSY_FOR", 20)
+    monkeypatch.setattr(connect, "BUSY_FOR", 20)
     other = apsw.Connection(str(tmp_path / "treadle.db"))
     other.execute("begin exclusive; create table other (id)")
     await refused(tmp_path / "treadle.db", StoreBusy, "locked")

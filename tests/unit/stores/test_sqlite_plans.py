@@ -7,8 +7,8 @@ import re
 import apsw
 import pytest
 
-from treadle.stores.sqlite.connection import add_shapes, connect
-from treadle.stores.sqlite.schema import NEWEST, migrate_to
+from treadle.stores.sqlite.connection.connect import add_shapes, connect
+from treadle.stores.sqlite.connection.schema import NEWEST, migrate_to
 from treadle.stores.statements import load_statements
 
 ROWS = 100_000
@@ -32,7 +32,7 @@ select :rows + i, i, 'task', printf('%08x', i), 1, 'retry', 'pending', 'pending'
 """
 
 INDEXES = {
-    "queue": {
+    "tasks": {
         "find_head": {"tasks_ready"},
         "show_taken": {"tasks_ready"},
         "take": {"tasks_ready"},
@@ -43,8 +43,14 @@ INDEXES = {
         "wake_due": {"tasks_wake"},
         "renew": set(),
         "list_held": set(),
+        "find_task": set(),
+        "find_finished": set(),
+        "list_live": set(),
+        "list_ended": set(),
+        "list_live_of_run": {"tasks_run"},
+        "list_ended_of_run": {"finished_run"},
     },
-    "commit": {
+    "commit/settlements": {
         "finish": set(),
         "drop_finished": {"finished_seq"},
         "list_just_finished": {"finished_seq"},
@@ -71,47 +77,42 @@ INDEXES = {
         "list_limits": {"tasks_over_limit", "tasks_admitted"},
         "list_admitted": {"tasks_admitted"},
     },
-    "lists": {
+    "lanes": {
         "list_slowed": {"lanes_slowed"},
         "list_guarded": {"lanes_guarded"},
         "list_rated": {"tasks_ready"},
         "count_backlog": {"tasks_ready", "tasks_over_limit_lane"},
     },
-    "insert": {"insert_tasks": set(), "explain_inserts": {"tasks_unique_key"}, "claim_born": set()},
-    "servers": {
+    "commit/inserts": {"insert_tasks": set(), "explain_inserts": {"tasks_unique_key"}, "preclaim": set()},
+    "log": {
         "list_lines": {"lines_task"},
         "list_run_lines": {"lines_run"},
         "list_run_lines_before": {"lines_run"},
         "list_run_lines_after": {"lines_run"},
-    },
-    "reads": {
-        "find_task": set(),
-        "find_finished": set(),
-        "list_live": set(),
-        "list_ended": set(),
-        "list_live_of_run": {"tasks_run"},
-        "list_ended_of_run": {"finished_run"},
         "list_moves": set(),
         "list_entities": set(),
         "list_moves_of": set(),
+        "list_events": {"finished_seq"},
+        "tally": {"finished_seq"},
     },
-    "dead": {
+    "dead_letters": {
         "list_dead_letters": {"finished_failed"},
         "walk_dead_letters": {"finished_failed"},
         "count_dead_letters": {"finished_failed"},
         "count_dead_letters_in": {"finished_failed_lane"},
     },
-    "events": {"list_events": {"finished_seq"}, "tally": {"finished_seq"}},
-    "mail": {"wake_told": {"tasks_run"}, "list_messages": {"mail_run"}, "list_children": {"runs_parent"}},
+    "commit/messages": {"wake_runs": {"tasks_run"}},
+    "runs": {"list_children": {"runs_parent"}},
+    "commit/guards": {"find_tasks": set(), "find_finished": set(), "find_records": set(), "find_holders": {"records_name"}},
     "records": {
-        "find_holder": {"records_name"},
+        "list_messages": {"mail_run"},
         "find_record_named": {"records_name"},
         "list_live_records": {"records_live"},
         "list_records_of_task": {"records_task"},
         "list_records_of_run": {"records_run"},
         "count_records": {"records_state"},
     },
-    "prune": {
+    "retention": {
         "find_window": {"finished_seq"},
         "list_prunable": {"tasks_root", "finished_root", "runs_root"},
         "count_members": {"finished_root"},
@@ -159,7 +160,7 @@ def test_a_hot_statement_uses_its_index(full, file, name):
 
 
 def test_dead_letters_are_counted_in_an_index_alone(full):
-    plan = plan_of(full, load_statements("treadle.stores.sqlite", "dead.sql")["count_dead_letters_in"])
+    plan = plan_of(full, load_statements("treadle.stores.sqlite", "dead_letters.sql")["count_dead_letters_in"])
     assert any("COVERING INDEX finished_failed_lane" in line for line in plan), plan
 
 
@@ -169,6 +170,6 @@ def test_admitting_sorts_nothing(full):
 
 
 def test_taking_and_waking_sort_nothing(full):
-    statements = load_statements("treadle.stores.sqlite", "queue.sql")
+    statements = load_statements("treadle.stores.sqlite", "tasks.sql")
     for name in ("show_taken", "take", "count_due", "wake_due"):
         assert not any("FOR ORDER BY" in line for line in plan_of(full, statements[name])), plan_of(full, statements[name])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.stores.test_sqlite_plans import plan_of
 
-from treadle.stores.sqlite.connection import add_shapes, connect
-from treadle.stores.sqlite.schema import NEWEST, migrate_to
+from treadle.stores.sqlite.connection.connect import add_shapes, connect
+from treadle.stores.sqlite.connection.schema import NEWEST, migrate_to
 from treadle.stores.statements import load_statements
 
 STEPS, RUNS = 100_000, 1_000
@@ -35,10 +35,8 @@ from n;
 """
 
 INDEXES: dict[str, dict[str, set[str]]] = {
-    "rows": {
-        "find_run_version": set(),
-        "find_run_by_key": {"runs_idempotency_key"},
-        "list_held": set(),
+    "commit/guards": {"find_runs": set(), "find_runs_by_key": {"runs_idempotency_key"}},
+    "commit/rows": {
         "bump_run": set(),
         "move_run": set(),
         "put_steps": set(),

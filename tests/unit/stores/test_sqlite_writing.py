@@ -24,8 +24,9 @@ from tests.contract.queueing import (
 
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Revive, Seen, Unit, Verdict
-from treadle.stores.sqlite import SqliteStore, wal
-from treadle.stores.sqlite.connection import data_version
+from treadle.stores.sqlite import SqliteStore
+from treadle.stores.sqlite.connection import wal
+from treadle.stores.sqlite.connection.connect import data_version
 from treadle.testing import ManualClock
 
 

@@ -1,36 +1,57 @@
-"""How the database is doing: sizes, dead rows, old snapshots, what is overdue, settings that matter."""
+"""Facts about the database for operators."""
 
 from __future__ import annotations
 
 import asyncpg
 
 from treadle.kernel.store.queries import Health, TableHealth
-from treadle.stores.postgres.connect import PACKAGE, Connection
+from treadle.model.errors import Unsupported
+from treadle.stores.postgres.connection.connect import Connection
+from treadle.stores.postgres.connection.schema import read_version
+from treadle.stores.postgres.parts import Part, reads
 from treadle.stores.statements import load_statements
 
-_SQL = load_statements(PACKAGE, "health.sql")
+_SQL = load_statements(__package__, "health.sql")
 
 
-async def health(connection: Connection) -> Health:
-    """What the server tells this user."""
-    tables = [TableHealth(*row) for row in await connection.fetch(_SQL["list_tables"])]
-    snapshot = await connection.fetchrow(_SQL["find_oldest_snapshot"])
-    row = await connection.fetchrow(_SQL["find_settings"])
-    assert row is not None
-    settings = dict(row)
-    size, server = settings.pop("bytes"), settings.pop("server_version")
-    return Health(
-        tables=tuple(tables),
-        overdue_for=await overdue_for(connection),
-        versions={"postgresql": server, "asyncpg": asyncpg.__version__},
-        settings=settings,
-        bytes=size,
-        oldest_snapshot_for=None if snapshot is None else max(snapshot[1] or 0, 0),
-        snapshot_by=None if snapshot is None else snapshot[0],
-    )
+class HealthReport(Part):
+    """The `HealthStore` of PostgreSQL."""
+
+    @reads
+    async def describe(self, connection: Connection) -> dict[str, object]:
+        version = await read_version(connection)
+        row = await connection.fetchrow(_SQL["describe"])
+        described = {"kind": "postgresql", "url": self.url, "schema": self._address.schema, "schema_version": version}
+        return described | dict(row or {})
+
+    @reads
+    async def overdue_for(self, connection: Connection) -> int:
+        return await _overdue_for(connection)
+
+    @reads
+    async def health(self, connection: Connection) -> Health:
+        tables = [TableHealth(*row) for row in await connection.fetch(_SQL["list_tables"])]
+        snapshot = await connection.fetchrow(_SQL["find_oldest_snapshot"])
+        row = await connection.fetchrow(_SQL["find_settings"])
+        assert row is not None
+        settings = dict(row)
+        size, server = settings.pop("bytes"), settings.pop("server_version")
+        return Health(
+            tables=tuple(tables),
+            overdue_for=await _overdue_for(connection),
+            versions={"postgresql": server, "asyncpg": asyncpg.__version__},
+            settings=settings,
+            bytes=size,
+            oldest_snapshot_for=None if snapshot is None else max(snapshot[1] or 0, 0),
+            snapshot_by=None if snapshot is None else snapshot[0],
+        )
+
+    async def backup(self, path: str) -> int:
+        raise Unsupported(
+            f"Back {self.url} up with PostgreSQL's own tools: `pg_dump --format=custom --schema={self._address.schema} "
+            f"--file={path} URL` for this schema (back with pg_restore), or base backups of the whole server."
+        )
 
 
-async def overdue_for(connection: Connection) -> int:
-    """For how many milliseconds the first due `wake_at` has been due."""
-    overdue = await connection.fetchval(_SQL["find_overdue"])
-    return max(overdue or 0, 0)
+async def _overdue_for(connection: Connection) -> int:
+    return max(await connection.fetchval(_SQL["find_overdue"]) or 0, 0)

@@ -37,3 +37,14 @@ select current_setting('server_version') as server_version,
   current_setting('max_connections') as max_connections,
   (select count(*) from pg_stat_activity where backend_type = 'client backend')::text as connections,
   pg_database_size(current_database()) as bytes;
+
+-- name: describe
+-- The server's version, sizes in bytes, and how many rows there are about.
+select current_setting('server_version') as server_version,
+  current_database() as database,
+  pg_database_size(current_database()) as database_bytes,
+  pg_total_relation_size('tasks') as live_bytes,
+  pg_total_relation_size('finished') as finished_bytes,
+  pg_total_relation_size('log') as log_bytes,
+  (select n_live_tup from pg_stat_all_tables where relid = 'tasks'::regclass) as live_estimate,
+  (select n_live_tup from pg_stat_all_tables where relid = 'finished'::regclass) as finished_estimate;

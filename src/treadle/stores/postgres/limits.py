@@ -1,8 +1,8 @@
 """Limits by admission: a task with a limit key may be taken only once its over-limit bit is clear (ADR 6).
 
-Every transaction that may have made room, or that put a task in line, ends with `admit` for the keys that it touched. A lock
-on the key lets only one at a time count and admit; it is the last that a transaction takes, and whoever has it waits for
-nobody, so that it can be in no deadlock.
+Every transaction that may have made room, or that added a waiting task, ends with `admit` for the keys that it touched. A
+lock on the key lets one transaction at a time count and admit. A transaction takes this lock last and waits for no other
+while it holds it, so it cannot be part of a deadlock.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from treadle.model.lists import HANDLER_KEY, Limit, handler_key
-from treadle.stores.postgres.connect import PACKAGE, Connection, row_count
+from treadle.stores.postgres.connection.connect import Connection, row_count
+from treadle.stores.postgres.lanes import lock_lists
 from treadle.stores.statements import load_statements
 
-_SQL = load_statements(PACKAGE, "limits.sql")
-_LOCK_LISTS = load_statements(PACKAGE, "lists.sql")["lock_lists"]
+_SQL = load_statements(__package__, "limits.sql")
 
 Key = tuple[str, str]
 """A namespace and a limit key in it."""
 
 BATCH = 10_000
-"""Tasks whose bit one transaction changes at most for one key; more are done by those that follow."""
+"""The maximum number of tasks of one key that one transaction changes; later transactions change the rest."""
 
 STARVED_LIMIT = 100
-"""Keys that one wake looks at for room that nobody uses."""
+"""The number of keys that one wake-up checks for unused room."""
 
 
 async def admit(connection: Connection, keys: Iterable[Key], limits: Mapping[Key, int] | None = None) -> set[int]:
-    """Let as many tasks of each key go on as there is room for, at the end of a transaction of the caller's; their lanes.
+    """Admit as many tasks of each key as there is room for, at the end of the caller's transaction; return their lanes.
 
-    `limits` is what callers say about some of the keys.
+    `limits` are the limits that callers gave for some of the keys.
     """
     lanes, _ = await _admit(connection, keys, limits)
     return lanes
@@ -40,9 +40,9 @@ async def _admit(connection: Connection, keys: Iterable[Key], limits: Mapping[Ke
     columns = [key[0] for key in ordered], [key[1] for key in ordered]
     await connection.execute(_SQL["lock_keys"], *columns)
     if limits:
-        said = sorted(limits.items())
+        given = sorted(limits.items())
         changed = await connection.fetch(
-            _SQL["put_limits"], [key[0] for key, _ in said], [key[1] for key, _ in said], [limit for _, limit in said]
+            _SQL["put_limits"], [key[0] for key, _ in given], [key[1] for key, _ in given], [limit for _, limit in given]
         )
         if changed:
             await connection.execute(_SQL["recall"], [row[0] for row in changed], [row[1] for row in changed], BATCH)
@@ -51,10 +51,10 @@ async def _admit(connection: Connection, keys: Iterable[Key], limits: Mapping[Ke
 
 
 async def feed(connection: Connection, keys: Iterable[Key], after: Key) -> tuple[set[int], Key]:
-    """Admit tasks of the keys, and of those among the next keys after the given one that have room; their lanes, and the last key.
+    """Admit tasks of the keys, and of the next keys after the given one that have room; return their lanes, and the last key.
 
-    Room that nobody uses is left when a transaction that made it was rolled back while others passed its task over, and by
-    inserts that do not admit.
+    Room stays unused when a transaction that made it was rolled back while others skipped its task, and after inserts that
+    do not admit.
     """
     rows = await connection.fetch(_SQL["list_starved"], *after, STARVED_LIMIT)
     wanted = {*keys, *((namespace, key) for namespace, key, room in rows if room)}
@@ -66,11 +66,11 @@ async def feed(connection: Connection, keys: Iterable[Key], after: Key) -> tuple
 
 
 async def set_limit(connection: Connection, namespace: str, key: str, max_running: int | None) -> set[int]:
-    """An operator's limit of a key, in bounded transactions; lanes in which that made tasks ready."""
+    """Set an operator's limit of a key, in bounded transactions; return the lanes in which tasks became ready."""
     name = key.removeprefix(HANDLER_KEY) if key.startswith(HANDLER_KEY) else None
     async with connection.transaction():
-        await connection.execute(_LOCK_LISTS)
-        if name is not None:  # before the key: whoever puts tasks there has the lane, and comes to the key last
+        await lock_lists(connection)
+        if name is not None:  # before the key: an insert into these lanes has the lane first, and takes the key last
             await connection.execute(_SQL["mark_lanes"], namespace, name, None if max_running is None else handler_key(name))
         await connection.execute(_SQL["lock_keys"], [namespace], [key])
         if max_running is None:
@@ -95,20 +95,20 @@ async def set_limit(connection: Connection, namespace: str, key: str, max_runnin
 
 
 async def recall_list(connection: Connection, namespace: str, task_list: str) -> set[Key]:
-    """Take the places of a list's tasks that nobody holds, for others with their keys; the keys."""
+    """Withdraw the admission of a list's unclaimed tasks, so that others with their keys may run; return the keys."""
     return {(namespace, row[0]) for row in await connection.fetch(_SQL["recall_list"], namespace, task_list)}
 
 
 async def list_waiting_keys(connection: Connection, namespace: str, task_list: str) -> set[Key]:
-    """Keys that tasks of a list wait for."""
+    """Return the keys that tasks of a list wait for."""
     return {(namespace, row[0]) for row in await connection.fetch(_SQL["list_waiting_keys"], namespace, task_list)}
 
 
 async def list_limits(connection: Connection, namespace: str) -> list[Limit]:
-    """All limits of the namespace."""
+    """Return all limits of the namespace."""
     return [Limit(**row) for row in await connection.fetch(_SQL["list_limits"], namespace)]
 
 
 async def list_admitted(connection: Connection, namespace: str, key: str, limit: int) -> list[str]:
-    """Ids of admitted tasks of the key."""
+    """Return the ids of admitted tasks of the key."""
     return [row[0] for row in await connection.fetch(_SQL["list_admitted"], namespace, key, max(limit, 0))]

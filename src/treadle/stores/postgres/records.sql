@@ -1,70 +1,3 @@
--- name: lock_records
--- The versions of records; the rows are ours until the transaction ends, taken in the order of their ids.
-select id::text, version from records where id = any ($1::uuid[]) order by id for update;
-
--- name: insert_records
--- New records (as JSON); those whose id is there or whose name a live one has are left out. Answers the ids of those inserted.
-insert into records (id, namespace, entity, name, state, version, moves, body, task_id, run_id, root_id, trace_id, created_at,
-  updated_at)
-select id, namespace, entity, name, state, 0, 0, body, task_id, run_id, root_id, trace_id, (select treadle_now()),
-  (select treadle_now())
-from json_populate_recordset(null::records, $1::json)
-on conflict do nothing
-returning id::text;
-
--- name: list_there
--- Which of the records there are.
-select records.id::text from unnest($1::uuid[]) as given (id) join records on records.id = given.id;
-
--- name: find_holders
--- The live records that have these names.
-select records.namespace, records.entity, records.name, records.id::text
-from unnest($1::text[], $2::text[], $3::text[]) as given (namespace, entity, name)
-join records on records.namespace = given.namespace and records.entity = given.entity and records.name = given.name
-  and records.ended_at is null;
-
--- name: change_records
--- The next version of records; of those with a move the next state, and a row in the log. Answers how many.
-with given as materialized (
-  select *
-  from unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[],
-    $10::uuid[]) as given (id, version, body, move, from_state, to_state, ended, actor, data, task_id)
-), changed as (
-  update records
-  set version = records.version + 1,
-      moves = records.moves + (given.move is not null)::integer,
-      body = given.body,
-      state = coalesce(given.to_state, records.state),
-      task_id = coalesce(given.task_id, records.task_id),
-      updated_at = (select treadle_now()),
-      ended_at = case when given.ended then (select treadle_now()) else records.ended_at end
-  from given
-  where records.id = given.id and records.version = given.version and records.state = coalesce(given.from_state, records.state)
-  returning records.id, records.entity, records.moves, records.run_id, records.root_id, records.trace_id, given.move,
-    given.from_state, given.to_state, given.actor, given.data
-), logged as (
-  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, run_id, root_id, trace_id, data)
-  select nextval('treadle_seq'), (select treadle_now()), entity, id, moves, move, from_state, to_state, actor, run_id, root_id,
-    trace_id, data
-  from changed
-  where move is not null
-)
-select count(*) from changed;
-
--- name: put_items
--- Insert or replace items ($1 records, $2 keys, $3 values) of records that are there.
-insert into record_items (record_id, key, value)
-select given.record_id, given.key, given.value
-from unnest($1::uuid[], $2::text[], $3::text[]) as given (record_id, key, value)
-where exists (select from records where records.id = given.record_id)
-on conflict (record_id, key) do update set value = excluded.value;
-
--- name: remove_items
--- Remove items ($1 records, $2 keys).
-delete from record_items
-using unnest($1::uuid[], $2::text[]) as given (record_id, key)
-where record_items.record_id = given.record_id and record_items.key = given.key;
-
 -- name: find_record
 -- The record.
 select * from records where id = $1::uuid;
@@ -106,9 +39,16 @@ select record_items.key, record_items.value
 from unnest($2::text[]) as wanted (key)
 join record_items on record_items.record_id = $1::uuid and record_items.key = wanted.key;
 
--- name: list_unpolled
--- Tasks of the lanes $1 that await an outside job and are ready to be polled.
-select id::text
-from tasks
-where lane_id = any ($1::integer[]) and state = 'awaiting_external' and owner_id is null and wake_at is null and hold = 0
-limit $2::bigint;
+-- name: list_messages
+-- What the run has not taken in, in the order of arrival.
+select * from mail where run_id = $1::uuid and seq > $3::bigint order by seq limit $2::bigint;
+
+-- name: find_outcomes
+-- What is known of effects by their keys.
+select idempotency_outcomes.*
+from unnest($1::text[]) as wanted (key)
+join idempotency_outcomes on idempotency_outcomes.idempotency_key = wanted.key;
+
+-- name: count_unknown
+-- How many effects of these trees nobody knows the end of.
+select count(*) from idempotency_outcomes where root_id = any($1::uuid[]) and status = 'unknown';

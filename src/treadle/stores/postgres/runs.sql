@@ -54,6 +54,18 @@ where ($1::text[] is null or state = any($1::text[]))
     or strpos(id::text, $11::text) = 1)
 group by state;
 
+-- name: list_children
+-- Unfinished runs that steps of the run have started, also through runs that have finished meanwhile.
+with recursive below as (
+  select id, finished_at from runs where parent_id = $1::uuid and parent_step_id is not null
+  union all
+  select runs.id, runs.finished_at
+  from below
+  join runs on runs.parent_id = below.id and runs.parent_step_id is not null
+  where below.finished_at is not null
+)
+select id::text from below where finished_at is null order by id;
+
 -- name: load_near
 -- The steps, their ancestors, and all children of these that are no items. (`offset 0` keeps the run's index out of it.)
 with recursive chain (id, parent_id) as (
@@ -96,6 +108,10 @@ select * from steps where run_id = $1::uuid and inbox is not null order by id li
 -- name: list_steps
 -- Steps of the run in order of id.
 select * from steps where run_id = $1::uuid and ($2::uuid is null or id > $2::uuid) order by id limit $3::bigint;
+
+-- name: find_step
+-- A step by its id.
+select * from steps where id = $1::uuid;
 
 -- name: find_flow
 -- The flow of a digest.

@@ -1,53 +1,48 @@
-"""Dead letters: failed tasks by what they failed of, found by an index that holds no others."""
+"""Dead letters: failed tasks, found by an index that holds no others."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import apsw
-import msgspec
 
-from treadle.kernel.store.queries import DeadLetter, DeadLetterFilter, DeadLetterGroup
+from treadle.kernel.store.queries import DeadLetterFilter, DeadLetterGroup, DeadLetter
 from treadle.kernel.store.units import Seen
 from treadle.model.tasks import Task
-from treadle.stores.sqlite.connection import read_row, read_value
+from treadle.stores.sqlite.connection.connect import read_row, read_value
+from treadle.stores.sqlite.parts import Part, reads
+from treadle.stores.sqlite.tasks import decode_tasks
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "dead_letters.sql")
-_decode_tasks = msgspec.json.Decoder(list[Task]).decode
 
 
-def _values(which: DeadLetterFilter) -> dict[str, Any]:
-    return {name: getattr(which, name) for name in which.__slots__}
+def _values(which: DeadLetterFilter, limit: int = 0) -> dict[str, Any]:
+    return {name: getattr(which, name) for name in which.__slots__} | {"limit": max(limit, 0)}
 
 
-def list_dead_letters(connection: apsw.Connection, which: DeadLetterFilter, limit: int) -> list[Task]:
-    """Failed tasks, the last to fail first."""
-    return _decode_tasks(read_value(connection, _SQL["list_dead_letters"], _values(which) | {"limit": max(limit, 0)}))
+class DeadLetters(Part):
+    """The `DeadLetterStore` of SQLite."""
 
+    @reads
+    def list_dead_letters(self, connection: apsw.Connection, which: DeadLetterFilter, limit: int) -> list[Task]:
+        return decode_tasks(read_value(connection, _SQL["list_dead_letters"], _values(which, limit)))
 
-def walk_dead_letters(connection: apsw.Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetter]:
-    """Failed tasks without their values, the first to fail first."""
-    return [
-        DeadLetter(Seen(task_id, version, claim_version), seq, root_id, run_id)
-        for task_id, version, claim_version, seq, root_id, run_id in connection.execute(
-            _SQL["walk_dead_letters"], _values(which) | {"limit": max(limit, 0)}
-        )
-    ]
+    @reads
+    def walk_dead_letters(self, connection: apsw.Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetter]:
+        return [
+            DeadLetter(Seen(task_id, version, claim_version), seq, root_id, run_id)
+            for task_id, version, claim_version, seq, root_id, run_id in connection.execute(
+                _SQL["walk_dead_letters"], _values(which, limit)
+            )
+        ]
 
+    @reads
+    def group_dead_letters(self, connection: apsw.Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetterGroup]:
+        return [DeadLetterGroup(*row) for row in connection.execute(_SQL["group_dead_letters"], _values(which, limit))]
 
-def group_dead_letters(connection: apsw.Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetterGroup]:
-    """Groups of failed tasks, the biggest first."""
-    return [
-        DeadLetterGroup(*row) for row in connection.execute(_SQL["group_dead_letters"], _values(which) | {"limit": max(limit, 0)})
-    ]
-
-
-def count_dead_letters(connection: apsw.Connection, which: DeadLetterFilter) -> tuple[int, int, int]:
-    """How many, of runs, and the greatest seq."""
-    if which.by_lane_alone:
-        lane = {"namespace": which.namespace, "kind": which.kind, "task_list": which.task_list, "name": which.name}
-        count, of_runs, last_seq = read_row(connection, _SQL["count_dead_letters_in"], lane)
-    else:
-        count, of_runs, last_seq = read_row(connection, _SQL["count_dead_letters"], _values(which))
-    return count, of_runs, last_seq
+    @reads
+    def count_dead_letters(self, connection: apsw.Connection, which: DeadLetterFilter) -> tuple[int, int, int]:
+        name = "count_dead_letters_in" if which.by_lane_alone else "count_dead_letters"
+        count, of_runs, last_seq = read_row(connection, _SQL[name], _values(which))
+        return count, of_runs, last_seq

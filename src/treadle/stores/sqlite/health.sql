@@ -9,3 +9,7 @@ order by 2 desc, 1;
 -- name: find_overdue
 -- The first `wake_at`.
 select min(wake_at) from tasks where wake_at is not null;
+
+-- name: count_rows
+-- Live and finished tasks.
+select (select count(*) from tasks), (select count(*) from finished);

@@ -1,7 +1,7 @@
 """Limits by admission: a task with a limit key may be taken only once its over-limit bit is clear (ADR 6).
 
-Every transaction that may have made room, or that put a task in line, ends with `admit` for the keys that it touched. As
-there is one writer, nothing else is needed for no more tasks to be admitted than a limit allows.
+Every transaction that may have made room, or that added a waiting task, ends with `admit` for the keys that it touched.
+Since there is one writer, this suffices to admit no more tasks than a limit allows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from treadle.model.lists import HANDLER_KEY, Limit, handler_key
-from treadle.stores.sqlite.connection import writing
+from treadle.stores.sqlite.connection.connect import writing
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "limits.sql")
@@ -21,11 +21,11 @@ Key = tuple[str, str]
 """A namespace and a limit key in it."""
 
 BATCH = 10_000
-"""Tasks whose bit one transaction changes at most for one key; more are done by those that follow."""
+"""The maximum number of tasks of one key that one transaction changes; later transactions change the rest."""
 
 
 def admit(connection: apsw.Connection, keys: Iterable[Key]) -> set[int]:
-    """Let as many tasks of each key go on as there is room for, inside a transaction of the caller's; their lanes."""
+    """Admit as many tasks of each key as there is room for, inside the caller's transaction; return their lanes."""
     lanes: set[int] = set()
     for namespace, key in sorted(keys):
         lanes.update(lane_id for (lane_id,) in connection.execute(_SQL["admit"], _of(namespace, key, most=BATCH)))
@@ -33,31 +33,31 @@ def admit(connection: apsw.Connection, keys: Iterable[Key]) -> set[int]:
 
 
 def put_limits(connection: apsw.Connection, limits: Mapping[Key, int]) -> None:
-    """What callers say about keys, inside a transaction of the caller's; `admit` has to follow."""
+    """Store the limits that callers gave, inside the caller's transaction; `admit` must follow."""
     for (namespace, key), max_running in limits.items():
         if connection.execute(_SQL["put_limit"], _of(namespace, key, max_running=max_running)).fetchall():
             connection.execute(_SQL["recall"], _of(namespace, key, most=BATCH))
 
 
 def list_run_keys(connection: apsw.Connection, run_id: str) -> list[Key]:
-    """Keys of the run's live tasks."""
+    """Return the limit keys of the run's live tasks."""
     return [(namespace, key) for namespace, key in connection.execute(_SQL["list_run_keys"], {"run_id": run_id})]
 
 
 def recall_list(connection: apsw.Connection, namespace: str, task_list: str) -> set[Key]:
-    """Take the places of a list's tasks that nobody holds, for others with their keys; the keys."""
+    """Withdraw the admission of a list's unclaimed tasks, so that others with their keys may run; return the keys."""
     values = {"namespace": namespace, "task_list": task_list}
     return {(namespace, key) for (key,) in connection.execute(_SQL["recall_list"], values)}
 
 
 def list_waiting_keys(connection: apsw.Connection, namespace: str, task_list: str) -> set[Key]:
-    """Keys that tasks of a list wait for."""
+    """Return the keys that tasks of a list wait for."""
     values = {"namespace": namespace, "task_list": task_list}
     return {(namespace, key) for (key,) in connection.execute(_SQL["list_waiting_keys"], values)}
 
 
 def set_limit(connection: apsw.Connection, namespace: str, key: str, max_running: int | None) -> set[int]:
-    """An operator's limit of a key, in bounded transactions; lanes in which that made tasks ready."""
+    """Set an operator's limit of a key, in bounded transactions; return the lanes in which tasks became ready."""
     values = _of(namespace, key, max_running=max_running, most=BATCH)
     name = key.removeprefix(HANDLER_KEY) if key.startswith(HANDLER_KEY) else None
     with writing(connection):
@@ -83,7 +83,7 @@ def set_limit(connection: apsw.Connection, namespace: str, key: str, max_running
 
 
 def list_limits(connection: apsw.Connection, namespace: str) -> list[Limit]:
-    """All limits of the namespace."""
+    """Return all limits of the namespace."""
     return [
         Limit(namespace=space, key=key, max_running=max_running, by_operator=bool(by_operator), admitted=admitted, waiting=waiting)
         for space, key, max_running, by_operator, admitted, waiting in connection.execute(
@@ -93,7 +93,7 @@ def list_limits(connection: apsw.Connection, namespace: str) -> list[Limit]:
 
 
 def list_admitted(connection: apsw.Connection, namespace: str, key: str, limit: int) -> list[str]:
-    """Ids of admitted tasks of the key."""
+    """Return the ids of admitted tasks of the key."""
     return [str(task_id) for (task_id,) in connection.execute(_SQL["list_admitted"], _of(namespace, key, limit=max(limit, 0)))]
 
 

@@ -1,79 +1,69 @@
-"""Records in units: whether a unit may write them is judged first, then they are made and changed, then their items are.
-
-All of it happens inside a transaction of the caller's.
-"""
+"""Reads of records, their items, messages to runs, and outcomes of effects."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import apsw
-import msgspec
 
-from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord
-from treadle.kernel.store.units import DEFERRED, DONE, Answer, Row, Unit, Verdict
-from treadle.model.errors import IllegalMove
-from treadle.stores.sqlite.connection import find_value, read_value
+from treadle.kernel.store.records import RecordFilter
+from treadle.model.records import EffectOutcome, Message, Record
+from treadle.stores.sqlite.connection.connect import fetch_as, read_value, to_json
+from treadle.stores.sqlite.parts import Part, reads
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "records.sql")
-_TAKE_SEQS = load_statements(__package__, "commit.sql")["take_seqs"]
-_encode = msgspec.json.Encoder().encode
 
 
-def refuse_records(connection: apsw.Connection, unit: Unit) -> Answer | None:
-    """The answer to a unit whose records are there already, have moved on or have a name that is taken; None if it may happen."""
-    new = [row.record for row in unit.rows if isinstance(row, PutRecord)]
-    changes = [row for row in unit.rows if isinstance(row, ChangeRecord)]
-    if any(find_value(connection, _SQL["find_version"], {"id": record.id}) is not None for record in new):
-        return DONE
-    versions: dict[str, int | None] = {record.id: 0 for record in new}
-    for change in changes:
-        record_id = change.record_id
-        if record_id not in versions:
-            versions[record_id] = find_value(connection, _SQL["find_version"], {"id": record_id})
-        if versions[record_id] != change.version:
-            return DEFERRED
-        versions[record_id] = change.version + 1
-    ended = {change.record_id for change in changes if change.ended}
-    for record in new:
-        if record.name is not None:
-            values = {"namespace": record.namespace, "entity": record.entity, "name": record.name}
-            holder = find_value(connection, _SQL["find_holder"], values)
-            if holder is not None and holder not in ended:
-                return Answer(Verdict.DONE, existing={record.name: holder})
-    return None
+class Records(Part):
+    """The `RecordStore` of SQLite."""
 
+    @reads
+    def find_record(self, connection: apsw.Connection, record_id: str) -> Record | None:
+        return next(iter(fetch_as(connection, Record, _SQL["find_record"], {"id": record_id})), None)
 
-def write_records(connection: apsw.Connection, rows: Sequence[Row], now: int) -> None:
-    """Change the records that are there, which may free names; then make the new ones, and change these."""
-    new = [row.record for row in rows if isinstance(row, PutRecord)]
-    changes = [row for row in rows if isinstance(row, ChangeRecord)]
-    made = {record.id for record in new}
-    for change in changes:
-        if change.record_id not in made:
-            _change_record(connection, change, now)
-    for record in new:
-        connection.execute(_SQL["insert_record"], msgspec.structs.asdict(record) | {"now": now})
-    for change in changes:
-        if change.record_id in made:
-            _change_record(connection, change, now)
+    @reads
+    def find_record_named(self, connection: apsw.Connection, namespace: str, entity: str, name: str) -> Record | None:
+        values = {"namespace": namespace, "entity": entity, "name": name}
+        return next(iter(fetch_as(connection, Record, _SQL["find_record_named"], values)), None)
 
+    @reads
+    def list_records(self, connection: apsw.Connection, which: RecordFilter, limit: int) -> list[Record]:
+        values = {name: getattr(which, name) for name in which.__slots__} | {"limit": max(limit, 0)}
+        values["states"] = to_json(which.states) if which.states else None
+        # Each statement has an index that fits.
+        if which.task_id is not None:
+            statement = "list_records_of_task"
+        elif which.run_id is not None:
+            statement = "list_records_of_run"
+        else:
+            statement = "list_live_records" if which.live and which.namespace is not None else "list_records"
+        return fetch_as(connection, Record, _SQL[statement], values)
 
-def _change_record(connection: apsw.Connection, row: ChangeRecord, now: int) -> None:
-    values = {name: getattr(row, name) for name in row.__slots__} | {"now": now}
-    found = connection.execute(_SQL["change_record"], values).fetchall()
-    if not found:
-        raise IllegalMove("record", row.record_id, f"not {row.from_state}", row.move or "change")
-    if row.move is not None:
-        values["entity"], values["moves"], values["run_id"], values["root_id"], values["trace_id"] = found[0]
-        values["seq"] = read_value(connection, _TAKE_SEQS, {"count": 1})
-        connection.execute(_SQL["log_record"], values)
+    @reads
+    def count_records(self, connection: apsw.Connection, namespace: str, entity: str) -> dict[str, int]:
+        found = connection.execute(_SQL["count_records"], {"namespace": namespace, "entity": entity})
+        return {str(state): int(count) for state, count in found}
 
+    @reads
+    def list_items(self, connection: apsw.Connection, record_id: str, after_key: str | None, limit: int) -> list[tuple[str, str]]:
+        values = {"record_id": record_id, "after_key": after_key, "limit": max(limit, 0)}
+        return [(str(key), str(value)) for key, value in connection.execute(_SQL["list_items"], values)]
 
-def put_items(connection: apsw.Connection, row: PutItems) -> None:
-    """Keep values apart from the record's body, or remove them; of a key given twice, the last."""
-    values = {"record_id": row.record_id, "rows": _encode(list(dict(row.items).items())).decode()}
-    if any(value is None for _, value in row.items):
-        connection.execute(_SQL["remove_items"], values)
-    connection.execute(_SQL["put_items"], values)
+    @reads
+    def find_items(self, connection: apsw.Connection, record_id: str, keys: Sequence[str]) -> dict[str, str]:
+        found = connection.execute(_SQL["find_items"], {"record_id": record_id, "keys": to_json(list(keys))})
+        return {str(key): str(value) for key, value in found}
+
+    @reads
+    def list_messages(self, connection: apsw.Connection, run_id: str, limit: int, after_seq: int = 0) -> list[Message]:
+        values = {"run_id": run_id, "after_seq": after_seq, "limit": max(limit, 0)}
+        return fetch_as(connection, Message, _SQL["list_messages"], values)
+
+    @reads
+    def find_outcomes(self, connection: apsw.Connection, keys: Sequence[str]) -> list[EffectOutcome]:
+        return fetch_as(connection, EffectOutcome, _SQL["find_outcomes"], {"keys": to_json(list(dict.fromkeys(keys)))})
+
+    @reads
+    def count_unknown(self, connection: apsw.Connection, root_ids: Sequence[str]) -> int:
+        return int(read_value(connection, _SQL["count_unknown"], {"roots": to_json(list(dict.fromkeys(root_ids)))}))

@@ -1,43 +1,3 @@
--- name: find_version
--- The version of a record.
-select version from records where id = :id;
-
--- name: find_holder
--- The live record of the entity that has a name.
-select id from records where namespace = :namespace and entity = :entity and name = :name and ended_at is null;
-
--- name: insert_record
--- A new record.
-insert into records (id, namespace, entity, name, state, version, moves, body, task_id, run_id, root_id, trace_id, created_at,
-  updated_at, ended_at)
-values (:id, :namespace, :entity, :name, :state, 0, 0, :body, :task_id, :run_id, :root_id, :trace_id, :now, :now, null);
-
--- name: change_record
--- The next version of a record; with a move, its next state.
-update records
-set version = version + 1, moves = moves + (:move is not null), body = :body, state = coalesce(:to_state, state),
-  task_id = coalesce(:task_id, task_id), updated_at = :now, ended_at = iif(:ended, :now, ended_at)
-where id = :record_id and version = :version and state = coalesce(:from_state, state)
-returning entity, moves, run_id, root_id, trace_id;
-
--- name: log_record
--- The row in the log for a record's move.
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, run_id, root_id, trace_id, data)
-values (:seq, :now, :entity, :record_id, :moves, :move, :from_state, :to_state, :actor, :run_id, :root_id, :trace_id, :data);
-
--- name: put_items
--- Insert or replace items (key, value) of a record that is there.
-insert into record_items (record_id, key, value)
-select :record_id, r.value ->> 0, r.value ->> 1
-from jsonb_each(:rows) as r
-where r.value ->> 1 is not null and exists (select 1 from records where id = :record_id)
-on conflict (record_id, key) do update set value = excluded.value;
-
--- name: remove_items
--- Remove those items that have no value.
-delete from record_items
-where record_id = :record_id and key in (select r.value ->> 0 from jsonb_each(:rows) as r where r.value ->> 1 is null);
-
 -- name: find_record
 -- The record.
 select * from records where id = :id;
@@ -109,9 +69,14 @@ limit :limit;
 select i.key, i.value
 from json_each(:keys) as wanted cross join record_items as i on i.record_id = :record_id and i.key = wanted.value;
 
--- name: list_unpolled
--- Tasks of lanes that await an outside job and are ready to be polled.
-select t.id
-from json_each(:lane_ids) as wanted cross join tasks as t on t.lane_id = wanted.value
-where t.state = 'awaiting_external' and t.owner_id is null and t.wake_at is null and t.hold = 0
-limit :limit;
+-- name: list_messages
+-- What the run has not taken in, in the order of arrival.
+select * from mail where run_id = :run_id and seq > :after_seq order by seq limit :limit;
+
+-- name: find_outcomes
+-- What is known of effects by their keys.
+select o.* from json_each(:keys) as wanted cross join idempotency_outcomes as o on o.idempotency_key = wanted.value;
+
+-- name: count_unknown
+-- How many effects of these trees nobody knows the end of.
+select count(*) from json_each(:roots) as tree cross join idempotency_outcomes as o on o.root_id = tree.value where o.status = 'unknown';

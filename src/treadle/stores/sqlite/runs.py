@@ -1,121 +1,109 @@
-"""Reads of runs, their steps and flows."""
+"""Reads of runs, their steps, flows and large values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import apsw
-import msgspec
 
 from treadle.kernel.store.queries import RunFilter
 from treadle.model.runs import Flow, FlowVersion, Run, Step
-from treadle.stores.sqlite.connection import fetch_as, writing
+from treadle.stores.sqlite.connection.connect import fetch_as, to_json
+from treadle.stores.sqlite.parts import Part, reads, writes
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "runs.sql")
-_encode = msgspec.json.Encoder().encode
-T = TypeVar("T")
-
-
-def _records(connection: apsw.Connection, kind: type[T], name: str, values: dict[str, Any]) -> list[T]:
-    return fetch_as(connection, kind, _SQL[name], values)
-
-
-def find_run(connection: apsw.Connection, run_id: str) -> Run | None:
-    """The run."""
-    return next(iter(_records(connection, Run, "find_run", {"id": run_id})), None)
-
-
-def find_finished_runs(connection: apsw.Connection, run_ids: Sequence[str]) -> list[Run]:
-    """Those of the runs that are finished."""
-    return _records(connection, Run, "find_finished_runs", {"ids": _encode(list(dict.fromkeys(run_ids))).decode()})
-
-
-def list_runs(connection: apsw.Connection, which: RunFilter, limit: int) -> list[Run]:
-    """Runs, newest first."""
-    return _records(connection, Run, "list_runs", _values(which) | {"limit": max(limit, 0)})
 
 
 def _values(which: RunFilter) -> dict[str, Any]:
-    return {
-        "states": _encode(which.states).decode() if which.states else None,
-        "namespace": which.namespace,
-        "workflow": which.workflow,
-        "flow_ids": _encode(which.flow_ids).decode() if which.flow_ids else None,
-        "before_id": which.before_id,
-        "kind": which.kind,
-        "task_list": which.task_list,
-        "root_id": which.root_id,
-        "created_after": which.created_after,
-        "created_before": which.created_before,
-        "search": which.search,
-    }
+    values = {name: getattr(which, name) for name in which.__slots__}
+    for name in ("states", "flow_ids"):
+        values[name] = to_json(values[name]) if values[name] else None
+    return values
 
 
-def count_runs(connection: apsw.Connection, namespace: str) -> dict[str, int]:
-    """Runs by state."""
-    return {str(state): int(count) for state, count in connection.execute(_SQL["count_runs"], {"namespace": namespace})}
+class Runs(Part):
+    """The `RunStore` of SQLite."""
 
+    @reads
+    def find_run(self, connection: apsw.Connection, run_id: str) -> Run | None:
+        return next(iter(fetch_as(connection, Run, _SQL["find_run"], {"id": run_id})), None)
 
-def count_matching_runs(connection: apsw.Connection, which: RunFilter) -> dict[str, int]:
-    """Runs that fit, by state."""
-    return {str(state): int(count) for state, count in connection.execute(_SQL["count_matching_runs"], _values(which))}
+    @reads
+    def find_finished_runs(self, connection: apsw.Connection, run_ids: Sequence[str]) -> list[Run]:
+        return fetch_as(connection, Run, _SQL["find_finished_runs"], {"ids": to_json(list(dict.fromkeys(run_ids)))})
 
+    @reads
+    def list_runs(self, connection: apsw.Connection, which: RunFilter, limit: int) -> list[Run]:
+        return fetch_as(connection, Run, _SQL["list_runs"], _values(which) | {"limit": max(limit, 0)})
 
-def load_steps(
-    connection: apsw.Connection, run_id: str, near: Sequence[str], rows: Sequence[str], children_of: Sequence[str]
-) -> list[Step]:
-    """Steps near others, by id, and below others; each once."""
-    found: dict[str, Step] = {}
-    for name, key, ids in (("load_near", "near", near), ("load_rows", "rows", rows), ("load_children", "parents", children_of)):
-        if ids:
-            values = {"run_id": run_id, key: _encode(list(dict.fromkeys(ids))).decode()}
-            found |= {step.id: step for step in _records(connection, Step, name, values)}
-    return list(found.values())
+    @reads
+    def count_runs(self, connection: apsw.Connection, namespace: str) -> dict[str, int]:
+        return {str(state): int(count) for state, count in connection.execute(_SQL["count_runs"], {"namespace": namespace})}
 
+    @reads
+    def count_matching_runs(self, connection: apsw.Connection, which: RunFilter) -> dict[str, int]:
+        return {str(state): int(count) for state, count in connection.execute(_SQL["count_matching_runs"], _values(which))}
 
-def list_inbox(connection: apsw.Connection, run_id: str, limit: int) -> list[Step]:
-    """Steps with something in their inbox."""
-    return _records(connection, Step, "list_inbox", {"run_id": run_id, "limit": limit})
+    @reads
+    def list_children(self, connection: apsw.Connection, run_id: str) -> list[str]:
+        return [str(row[0]) for row in connection.execute(_SQL["list_children"], {"run_id": run_id})]
 
+    @reads
+    def load_steps(
+        self,
+        connection: apsw.Connection,
+        run_id: str,
+        near: Sequence[str] = (),
+        rows: Sequence[str] = (),
+        children_of: Sequence[str] = (),
+    ) -> list[Step]:
+        found: dict[str, Step] = {}
+        for name, key, ids in (("load_near", "near", near), ("load_rows", "rows", rows), ("load_children", "parents", children_of)):
+            if ids:
+                values = {"run_id": run_id, key: to_json(list(dict.fromkeys(ids)))}
+                found |= {step.id: step for step in fetch_as(connection, Step, _SQL[name], values)}
+        return list(found.values())
 
-def list_steps(connection: apsw.Connection, run_id: str, after_id: str | None, limit: int) -> list[Step]:
-    """A page of steps."""
-    return _records(connection, Step, "list_steps", {"run_id": run_id, "after_id": after_id, "limit": max(limit, 0)})
+    @reads
+    def list_inbox(self, connection: apsw.Connection, run_id: str, limit: int) -> list[Step]:
+        return fetch_as(connection, Step, _SQL["list_inbox"], {"run_id": run_id, "limit": limit})
 
+    @reads
+    def list_steps(self, connection: apsw.Connection, run_id: str, after_id: str | None, limit: int) -> list[Step]:
+        values = {"run_id": run_id, "after_id": after_id, "limit": max(limit, 0)}
+        return fetch_as(connection, Step, _SQL["list_steps"], values)
 
-def find_flow(connection: apsw.Connection, flow_id: str) -> Flow | None:
-    """The flow."""
-    return next(iter(_records(connection, Flow, "find_flow", {"id": flow_id})), None)
+    @reads
+    def find_step(self, connection: apsw.Connection, step_id: str) -> Step | None:
+        return next(iter(fetch_as(connection, Step, _SQL["find_step"], {"id": step_id})), None)
 
+    @reads
+    def find_flow(self, connection: apsw.Connection, flow_id: str) -> Flow | None:
+        return next(iter(fetch_as(connection, Flow, _SQL["find_flow"], {"id": flow_id})), None)
 
-def publish_flow(connection: apsw.Connection, namespace: str, name: str, flow_id: str, actor: str, now: int) -> FlowVersion:
-    """The next version of the name, or the newest if it is that flow already."""
-    values = {"namespace": namespace, "name": name, "flow_id": flow_id, "actor": actor, "now": now}
-    with writing(connection):
+    @writes
+    def publish_flow(self, connection: apsw.Connection, namespace: str, name: str, flow_id: str, actor: str) -> FlowVersion:
+        values = {"namespace": namespace, "name": name, "flow_id": flow_id, "actor": actor, "now": self._clock.now()}
         connection.execute(_SQL["publish_flow"], values)
-        version = find_flow_version(connection, namespace, name, None)
-    if version is None:
-        raise LookupError(name)
-    return version
+        return fetch_as(
+            connection, FlowVersion, _SQL["find_flow_version"], {"namespace": namespace, "name": name, "version": None}
+        )[0]
 
+    @reads
+    def find_flow_version(
+        self, connection: apsw.Connection, namespace: str, name: str, version: int | None = None
+    ) -> FlowVersion | None:
+        values = {"namespace": namespace, "name": name, "version": version}
+        return next(iter(fetch_as(connection, FlowVersion, _SQL["find_flow_version"], values)), None)
 
-def find_flow_version(connection: apsw.Connection, namespace: str, name: str, version: int | None) -> FlowVersion | None:
-    """A version of a published flow."""
-    values = {"namespace": namespace, "name": name, "version": version}
-    return next(iter(_records(connection, FlowVersion, "find_flow_version", values)), None)
+    @reads
+    def list_flow_versions(self, connection: apsw.Connection, namespace: str, name: str | None = None) -> list[FlowVersion]:
+        statement = _SQL["list_newest_flows" if name is None else "list_flow_versions"]
+        return fetch_as(connection, FlowVersion, statement, {"namespace": namespace, "name": name})
 
-
-def list_flow_versions(connection: apsw.Connection, namespace: str, name: str | None) -> list[FlowVersion]:
-    """All versions of one name, or the newest of each."""
-    statement = "list_newest_flows" if name is None else "list_flow_versions"
-    return _records(connection, FlowVersion, statement, {"namespace": namespace, "name": name})
-
-
-def find_blobs(connection: apsw.Connection, digests: Sequence[str]) -> dict[str, str]:
-    """Big values by digest."""
-    return {
-        str(digest): str(value)
-        for digest, value in connection.execute(_SQL["find_blobs"], {"digests": _encode(list(digests)).decode()})
-    }
+    @reads
+    def find_blobs(self, connection: apsw.Connection, digests: Sequence[str]) -> dict[str, str]:
+        found = connection.execute(_SQL["find_blobs"], {"digests": to_json(list(digests))})
+        return {str(digest): str(value) for digest, value in found}

@@ -53,6 +53,18 @@ where id < coalesce(:before_id, x'')
     or instr(id, :search) = 1)
 group by state;
 
+-- name: list_children
+-- Unfinished runs that steps of the run have started, also through runs that have finished meanwhile.
+with recursive below (id, finished_at) as (
+  select id, finished_at from runs where parent_id = :run_id and parent_step_id is not null
+  union all
+  select runs.id, runs.finished_at
+  from below
+  join runs on runs.parent_id = below.id and runs.parent_step_id is not null
+  where below.finished_at is not null
+)
+select id from below where finished_at is null order by id;
+
 -- name: load_near
 -- The steps, their ancestors, and all children of these that are no items. (A plus keeps the run's index out of it.)
 with recursive chain (id, parent_id) as (
@@ -83,6 +95,10 @@ select * from steps where run_id = :run_id and inbox is not null order by id lim
 -- name: list_steps
 -- Steps of the run in order of id.
 select * from steps where run_id = :run_id and id > coalesce(:after_id, '') order by id limit :limit;
+
+-- name: find_step
+-- A step by its id.
+select * from steps where id = :id;
 
 -- name: find_flow
 -- The flow of a digest.

@@ -1,82 +1,79 @@
-"""Servers and handlers' lines: rows beside the queue that nothing depends on."""
+"""Servers, and the lease connection through which they renew leases from a thread of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import apsw
 import msgspec
 
-from treadle.kernel.store.queries import Touch
-from treadle.model.tasks import LogLine, Server
-from treadle.stores.sqlite.connection import read_value, writing
+from treadle.kernel.store.ports import LeaseConnection
+from treadle.kernel.store.queries import Renewal, Touch
+from treadle.model.clock import Clock
+from treadle.model.tasks import Claim, Server
+from treadle.stores.sqlite.connection.channel import Channel
+from treadle.stores.sqlite.connection.connect import read_value, to_json, writing
+from treadle.stores.sqlite.parts import Part, reads, uses_writer, writes
+from treadle.stores.sqlite.tasks import held, renew
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "servers.sql")
-_encode = msgspec.json.Encoder().encode
 _decode_servers = msgspec.json.Decoder(list[Server]).decode
 _decode_server = msgspec.json.Decoder(Server).decode
-_decode_lines = msgspec.json.Decoder(list[LogLine]).decode
 
 
-def save_server(connection: apsw.Connection, server: Server, now: int) -> None:
-    """Insert or update the server's row."""
-    values = msgspec.structs.asdict(server)
-    values["handlers"] = _encode(server.handlers).decode()
-    values["task_lists"] = _encode(server.task_lists).decode()
-    values["topics"] = _encode(server.topics).decode()
-    values["counts"] = _encode(server.counts).decode()
-    values["now"] = now
+class Servers(Part):
+    """The `ServerStore` of SQLite."""
+
+    def lease_connection(self) -> LeaseConnection:
+        return SqliteLeaseConnection(self._writer, self._clock)
+
+    @reads
+    def list_servers(self, connection: apsw.Connection) -> list[Server]:
+        return _decode_servers(read_value(connection, _SQL["list_servers"]))
+
+    @uses_writer
+    def save_server(self, connection: apsw.Connection, server: Server) -> None:
+        _save(connection, server, self._clock.now())
+
+    async def touch_servers(self, touches: Sequence[Touch]) -> list[Server]:
+        return await self._touch_servers(touches) if touches else []
+
+    @writes
+    def _touch_servers(self, connection: apsw.Connection, touches: Sequence[Touch]) -> list[Server]:
+        rows = [(touch.server_id, touch.state, touch.handled, touch.failed, touch.running) for touch in touches]
+        found = connection.execute(_SQL["touch_servers"], {"rows": to_json(rows), "now": self._clock.now()}).fetchall()
+        return [_decode_server(str(row[0])) for row in found]
+
+
+def _save(connection: apsw.Connection, server: Server, now: int) -> None:
+    values = msgspec.structs.asdict(server) | {"now": now}
+    for name in ("handlers", "task_lists", "topics", "counts"):
+        values[name] = to_json(values[name])
     with writing(connection):
         connection.execute(_SQL["save_server"], values)
 
 
-def touch_servers(connection: apsw.Connection, touches: Sequence[Touch], now: int) -> list[Server]:
-    """Note that servers are alive; the rows of those that have not stopped."""
-    rows = [(touch.server_id, touch.state, touch.handled, touch.failed, touch.running) for touch in touches]
-    with writing(connection):
-        found = connection.execute(_SQL["touch_servers"], {"rows": _encode(rows).decode(), "now": now}).fetchall()
-    return [_decode_server(str(row[0])) for row in found]
+class SqliteLeaseConnection:
+    """A `LeaseConnection` whose blocking calls the writing thread runs in turn; no event loop can delay them."""
 
+    def __init__(self, writer: Channel, clock: Clock) -> None:
+        self._writer = writer
+        self._clock = clock
 
-def list_servers(connection: apsw.Connection) -> list[Server]:
-    """All servers, newest first."""
-    found = read_value(connection, _SQL["list_servers"])
-    return _decode_servers(found)
+    def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
+        if not renewals:
+            return set()
+        return self._writer.call_blocking(lambda connection: renew(connection, self._clock, renewals, lease_for))
 
+    def held(self, claims: Sequence[Claim]) -> set[str]:
+        return self._writer.call_blocking(lambda connection: held(connection, claims))
 
-def append_lines(connection: apsw.Connection, lines: Sequence[LogLine]) -> None:
-    """Store what handlers wrote."""
-    rows = [(line.task_id, line.at, line.level, line.message, line.details, line.run_id, line.step_id) for line in lines]
-    with writing(connection):
-        connection.execute(_SQL["append_lines"], {"rows": _encode(rows).decode()})
+    def beat(self, server: Server) -> None:
+        self._writer.call_blocking(lambda connection: _save(connection, server, self._clock.now()))
 
+    def now(self) -> int:
+        return self._clock.now()
 
-def list_lines(connection: apsw.Connection, task_id: str, limit: int) -> list[LogLine]:
-    """The task's last lines, oldest first."""
-    found = read_value(connection, _SQL["list_lines"], {"task_id": task_id, "limit": max(limit, 0)})
-    return _decode_lines(found)
-
-
-def list_run_lines(connection: apsw.Connection, run_id: str, limit: int) -> list[LogLine]:
-    """The run's last lines, oldest first."""
-    found = read_value(connection, _SQL["list_run_lines"], {"run_id": run_id, "limit": max(limit, 0)})
-    return _decode_lines(found)
-
-
-def page_run_lines(
-    connection: apsw.Connection, run_id: str, limit: int, before: int | None, after: int | None
-) -> list[tuple[int, LogLine]]:
-    """Lines about the run with their numbers, oldest first."""
-    name = "list_run_lines_before" if after is None else "list_run_lines_after"
-    number = {"before": before} if after is None else {"after": after}
-    rows: list[Any] = connection.execute(_SQL[name], {"run_id": run_id, "limit": max(limit, 0)} | number).fetchall()
-    found = [
-        (
-            int(row[0]),
-            LogLine(task_id=row[1], at=row[2], level=row[3], message=row[4], details=row[5], run_id=row[6], step_id=row[7]),
-        )
-        for row in rows
-    ]
-    return found[::-1] if after is None else found
+    def close(self) -> None:
+        """Do nothing: the connection belongs to the store."""

@@ -62,18 +62,3 @@ update llm_budgets set committed_micros = max(committed_micros + :more, 0) where
 -- name: list_usage
 -- All requests of the run.
 select * from llm_usage where run_id = :run_id order by id;
-
--- name: claim_of_run
--- Give ready tasks of the run to the owner.
-update tasks
-set owner_id = :owner_id, claim_version = claim_version + 1, claimed_at = :now, heartbeat_at = :now, progress_at = :now,
-  wake_at = :now + :lease_for
-where rowid in (
-  select rowid
-  from tasks
-  where run_id = :run_id and owner_id is null and wake_at is null and hold = 0
-    and lane_id in (select id from lanes where kind = :kind and not (slowed and paused))
-  order by priority, due_at, id
-  limit :limit
-)
-returning id;

@@ -1,0 +1,61 @@
+-- name: lock_tasks
+-- What guards of live tasks are compared with; the rows are ours until the transaction ends, taken in the order of their ids.
+select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks.state, tasks.lane_id, tasks.hold,
+  tasks.namespace, tasks.limit_key
+from tasks
+join unnest($1::text::uuid[]) as given (id) on tasks.id = given.id
+order by tasks.id
+for update of tasks;
+
+-- name: lock_tasks_and_told
+-- As `lock_tasks`, and the own tasks of the runs $2 with them.
+select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks.state, tasks.lane_id, tasks.hold,
+  tasks.namespace, tasks.limit_key
+from tasks
+join (
+  select given.id from unnest($1::uuid[]) as given (id)
+  union
+  select own.id from unnest($2::uuid[]) as given (run_id) join tasks as own on own.run_id = given.run_id and own.step_id is null
+) as wanted on tasks.id = wanted.id
+order by tasks.id
+for update of tasks;
+
+-- name: lock_finished
+-- What guards of finished tasks are compared with; the rows are ours until the transaction ends.
+select finished.id::text, finished.version, finished.claim_version, finished.owner_id, finished.state, finished.lane_id
+from finished
+join unnest($1::text::uuid[]) as given (id) on finished.id = given.id
+order by finished.id
+for update of finished;
+
+-- name: list_settled
+-- Which claims ($1 ids, $2 versions, $3 owners) have made their move ($4 actors, $5 moves), by position from 1.
+with given as materialized (
+  select *
+  from unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::text[]) with ordinality
+    as given (id, claim_version, owner_id, actor, move, position)
+)
+select given.position
+from given
+join finished on finished.id = given.id and finished.claim_version = given.claim_version and finished.owner_id = given.owner_id
+  and finished.actor = given.actor and finished.move = given.move
+union all
+select given.position
+from given
+join log on log.entity_id = given.id and log.claim_version = given.claim_version and log.actor = given.actor
+  and log.move = given.move;
+
+-- name: lock_runs
+-- The versions of runs; the rows are ours until the transaction ends, taken in the order of their ids.
+select id::text, version from runs where id = any($1::text::uuid[]) order by id for update;
+
+-- name: lock_records
+-- The versions of records; the rows are ours until the transaction ends, taken in the order of their ids.
+select id::text, version from records where id = any ($1::uuid[]) order by id for update;
+
+-- name: find_holders
+-- The live records that have these names.
+select records.namespace, records.entity, records.name, records.id::text
+from unnest($1::text[], $2::text[], $3::text[]) as given (namespace, entity, name)
+join records on records.namespace = given.namespace and records.entity = given.entity and records.name = given.name
+  and records.ended_at is null;

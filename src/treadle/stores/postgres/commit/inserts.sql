@@ -1,0 +1,44 @@
+-- name: insert_tasks
+-- Insert the tasks whose id is nowhere and whose unique key is free; answers the ids of those. If one of the lanes in the last parameter is
+-- guarded, nothing is inserted and the answer is null.
+with gate as materialized (
+  select exists (select from lanes where guarded and id = any ({after:given}::integer[])) as shut
+), made as (
+  insert into tasks ({new}, due_at, wake_at, deadline_at, root_id, state, claim_version, attempt, failures, takeovers, version,
+    created_at)
+  select {given.new}, (select treadle_now()) + given.delay,
+    case when given.delay > 0 then (select treadle_now()) + given.delay end, (select treadle_now()) + given.deadline_for,
+    coalesce(given.root_id, given.id), 'pending', 0, 1, 0, 0, 0, (select treadle_now())
+  from unnest({array:given}) as given ({given})
+  where not (select shut from gate) and not exists (select from finished where finished.id = given.id)
+  on conflict do nothing
+  returning id
+)
+select id::text from made
+union all
+select null from gate where shut;
+
+-- name: preclaim
+-- Give new tasks ($1 ids, $2 owners, $3 leases) to those who made them, where anybody could take them now.
+with taken as materialized (
+  select tasks.id, given.owner_id, given.lease_for
+  from unnest($1::uuid[], $2::text[], $3::bigint[]) as given (id, owner_id, lease_for)
+  join tasks on tasks.id = given.id
+  where tasks.claim_version = 0 and tasks.version = 0 and tasks.owner_id is null and tasks.wake_at is null and tasks.hold = 0
+    and not exists (select from lanes where lanes.id = tasks.lane_id and lanes.slowed)
+  for update of tasks skip locked
+)
+update tasks
+set owner_id = taken.owner_id, claim_version = 1, claimed_at = (select treadle_now()), heartbeat_at = (select treadle_now()),
+  progress_at = (select treadle_now()), wake_at = (select treadle_now()) + taken.lease_for
+from taken
+where tasks.id = taken.id;
+
+-- name: explain_refusals
+-- Of tasks not inserted ($1 ids, $2 namespaces, $3 unique keys, $4 steps): was the id there, who has the key, who has the step?
+select given.id::text, live.id is not null or ended.id is not null as known, holder.id::text as holder_id, rival.id::text as rival_id
+from unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[]) as given (id, namespace, unique_key, step_id)
+left join tasks as live on live.id = given.id
+left join finished as ended on ended.id = given.id
+left join tasks as holder on holder.namespace = given.namespace and holder.unique_key = given.unique_key
+left join tasks as rival on rival.step_id = given.step_id;

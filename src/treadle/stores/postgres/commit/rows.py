@@ -1,0 +1,264 @@
+"""Write the rows of units, one statement for each kind of row. `records` writes records; messages go last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import msgspec
+
+from treadle.kernel.store.records import Await, ChangeRecord, PutItems, PutMessage, PutOutcome, PutRecord, TakeMessages
+from treadle.kernel.store.units import (
+    CLAIM_LOST,
+    DONE,
+    Answer,
+    CancelRunTasks,
+    ClearInbox,
+    HoldRun,
+    MoveRun,
+    PutBlob,
+    PutFlow,
+    PutInbox,
+    PutRun,
+    PutSteps,
+    Row,
+    Unit,
+    Verdict,
+)
+from treadle.model.errors import IllegalMove, StoreBusy
+from treadle.model.records import EffectOutcome, Message
+from treadle.model.runs import Step
+from treadle.model.tasks import Claim
+from treadle.stores.postgres.commit.messages import await_messages, put_messages, take_messages
+from treadle.stores.postgres.commit.records import put_items
+from treadle.stores.postgres.connection.connect import Connection, plain, row_count, sparse, words
+from treadle.stores.postgres.limits import Key
+from treadle.stores.rules.guards import Snapshot, new_runs
+from treadle.stores.rules.settlements import kept_answer
+from treadle.stores.statements import load_statements
+
+_SQL = load_statements(__package__, "rows.sql")
+
+
+async def insert_runs(connection: Connection, snapshot: Snapshot, inserted: set[str], units: Mapping[int, Unit]) -> bool:
+    """Insert the new runs of units, by position, because only that shows whether they are new; add their ids to `inserted`.
+
+    Returns False if some runs exist and their units are refused: the other units must then be decided again.
+    """
+    new = [(position, put.run) for position, unit in units.items() for put in new_runs(unit) if put.run.id not in inserted]
+    if not new:
+        return True
+    text = msgspec.json.encode(sorted((run for _, run in new), key=lambda run: (run.idempotency_key or "", run.id))).decode()
+    added = {row[0] for row in await connection.fetch(_SQL["insert_runs"], text)}
+    inserted |= added
+    known = [(position, run) for position, run in new if run.id not in added]
+    keys = [(run.namespace, run.idempotency_key) for _, run in known if run.idempotency_key is not None]
+    holders: dict[Key, str] = {}
+    if keys:
+        found = await connection.fetch(_SQL["find_runs_by_key"], [key[0] for key in keys], [key[1] for key in keys])
+        holders = {(row[0], row[1]): row[2] for row in found}
+    for position, run in known:
+        key = run.idempotency_key
+        holder = run.id if key is None else holders.get((run.namespace, key))
+        if holder is None:
+            raise StoreBusy(f"The run with the idempotency key {key} was pruned at this very moment; try again.")
+        snapshot.refused[position] = DONE if holder == run.id else Answer(Verdict.DONE, existing={key or "": holder})
+    return not known
+
+
+async def take_back_runs(connection: Connection, inserted: set[str], units: Iterable[Unit]) -> None:
+    """Remove the runs that were inserted for units that are refused after all."""
+    if stale := inserted - {put.run.id for unit in units for put in new_runs(unit)}:
+        await connection.execute(_SQL["take_back_runs"], sorted(stale))
+
+
+@dataclass(slots=True)
+class _Kinds:
+    """Rows by kind; those whose result belongs to a unit have the position of the unit."""
+
+    flows: dict[str, PutFlow] = field(default_factory=dict)
+    blobs: list[PutBlob] = field(default_factory=list)
+    steps: dict[str, Step] = field(default_factory=dict)
+    inbox: list[PutInbox] = field(default_factory=list)
+    cleared: set[str] = field(default_factory=set)
+    moves: list[MoveRun] = field(default_factory=list)
+    items: list[PutItems] = field(default_factory=list)
+    taken: list[TakeMessages] = field(default_factory=list)
+    awaits: list[Await] = field(default_factory=list)
+    outcomes: list[EffectOutcome] = field(default_factory=list)
+    holds: list[tuple[int, HoldRun | CancelRunTasks]] = field(default_factory=list)
+    sent: list[tuple[int, Message]] = field(default_factory=list)
+
+    def add(self, position: int, row: Row) -> None:
+        match row:
+            case PutRun() | PutRecord() | ChangeRecord():
+                pass  # `insert_runs` and `write_records` wrote it
+            case PutFlow(flow):
+                self.flows[flow.id] = row
+            case PutBlob():
+                self.blobs.append(row)
+            case PutSteps(steps=steps):
+                self.steps.update({step.id: step for step in steps})
+            case PutInbox():
+                self.inbox.append(row)
+            case ClearInbox(step_ids):
+                self.cleared.update(step_ids)
+            case MoveRun():
+                self.moves.append(row)
+            case PutItems():
+                self.items.append(row)
+            case TakeMessages():
+                self.taken.append(row)
+            case Await():
+                self.awaits.append(row)
+            case PutOutcome(outcome):
+                self.outcomes.append(outcome)
+            case HoldRun() | CancelRunTasks():
+                self.holds.append((position, row))
+            case PutMessage(message):
+                self.sent.append((position, message))
+            case _:
+                assert_never(row)
+
+
+async def write_rows(connection: Connection, units: Mapping[int, Unit], keys: set[Key]) -> dict[int, set[int]]:
+    """Write the rows of units, by position; return the lanes in which tasks became ready, by position.
+
+    Adds the limit keys of affected tasks to `keys`.
+    """
+    kinds = _Kinds()
+    for position, unit in units.items():
+        for row in unit.rows:
+            kinds.add(position, row)
+    await _bump_runs(connection, [unit for unit in units.values() if unit.run is not None])
+    if flows := [kinds.flows[flow_id].flow for flow_id in sorted(kinds.flows)]:
+        columns = ([f.id for f in flows], [f.namespace for f in flows], [f.sources for f in flows], [f.program for f in flows])
+        await connection.execute(_SQL["put_flows"], *columns)
+    if blobs := sorted(kinds.blobs, key=lambda blob: blob.digest):
+        await connection.execute(_SQL["put_blobs"], [blob.digest for blob in blobs], [blob.value for blob in blobs])
+        await connection.execute(_SQL["use_blobs"], [blob.root_id for blob in blobs], [blob.digest for blob in blobs])
+    if steps := [kinds.steps[step_id] for step_id in sorted(kinds.steps)]:
+        await connection.execute(_SQL["put_steps"], *_step_columns(steps))
+    if inbox := sorted(kinds.inbox, key=lambda row: row.step_id):
+        await connection.execute(_SQL["put_inbox"], [row.step_id for row in inbox], [row.inbox for row in inbox])
+    if kinds.cleared:
+        await connection.execute(_SQL["clear_inbox"], sorted(kinds.cleared))
+    await _move_runs(connection, kinds.moves)
+    await put_items(connection, kinds.items)
+    await take_messages(connection, kinds.taken)
+    await await_messages(connection, kinds.awaits)
+    await _put_outcomes(connection, kinds.outcomes)
+    lanes: dict[int, set[int]] = {}
+    for position, change in kinds.holds:
+        if isinstance(change, HoldRun):
+            found = await connection.fetch(_SQL["hold_run" if change.held else "free_run"], change.run_id)
+        else:
+            found = await connection.fetch(_SQL["cancel_run_tasks"], change.run_id, change.actor, change.error)
+        lanes.setdefault(position, set()).update(each[0] for each in found if each[0] is not None)
+        keys.update((each[1], each[2]) for each in found if each[2] is not None)
+    if kinds.sent:
+        await put_messages(connection, kinds.sent, keys, lanes)
+    return lanes
+
+
+async def _bump_runs(connection: Connection, units: Sequence[Unit]) -> None:
+    """Raise the version of each unit's run, and its number of steps."""
+    bumps = [(unit.run.run_id, sum(row.added for row in unit.rows if isinstance(row, PutSteps))) for unit in units if unit.run]
+    if len(dict(bumps)) == len(bumps):
+        if bumps:
+            await connection.execute(
+                _SQL["bump_runs"], plain([run_id for run_id, _ in bumps]), plain([added for _, added in bumps])
+            )
+    else:  # several units of one run: each raises its version
+        for run_id, added in bumps:
+            await connection.execute(_SQL["bump_runs"], plain([run_id]), plain([added]))
+
+
+def _step_columns(steps: Sequence[Step]) -> tuple[object, ...]:
+    return (
+        plain([step.id for step in steps]),
+        plain([step.run_id for step in steps]),
+        words([step.parent_id for step in steps]),
+        plain([step.ordinal for step in steps]),
+        words([step.kind for step in steps]),
+        words([step.name for step in steps]),
+        words([step.facet for step in steps]),
+        words([step.state for step in steps]),
+        [step.body for step in steps],
+    )
+
+
+async def put_checkpoints(connection: Connection, units: Sequence[Unit]) -> list[Answer]:
+    """Apply units that are checkpoints: one statement checks all claims and stores all steps."""
+    given = [
+        (position, unit.guard, step)
+        for position, unit in enumerate(units)
+        if isinstance(unit.guard, Claim)
+        for row in unit.rows
+        if isinstance(row, PutSteps)
+        for step in row.steps
+    ]
+    rows = await connection.fetch(
+        _SQL["put_checkpoints"],
+        plain([position for position, _, _ in given]),
+        plain([claim.task_id for _, claim, _ in given]),
+        plain([claim.version for _, claim, _ in given]),
+        words([claim.owner_id for _, claim, _ in given]),
+        *_step_columns([step for _, _, step in given]),
+    )
+    answers = [CLAIM_LOST] * len(units)
+    for position, hold in rows:
+        answers[position] = kept_answer(hold)
+    return answers
+
+
+async def _move_runs(connection: Connection, moves: Sequence[MoveRun]) -> None:
+    """Move runs in batches; the second move of a run goes into the batch after its first."""
+    pending = list(moves)
+    while pending:
+        now: dict[str, MoveRun] = {}
+        later = []
+        for move in pending:
+            if move.run_id in now:
+                later.append(move)
+            else:
+                now[move.run_id] = move
+        batch = [now[run_id] for run_id in sorted(now)]
+        status = await connection.execute(
+            _SQL["move_runs"],
+            [move.run_id for move in batch],
+            [move.move for move in batch],
+            [move.from_state for move in batch],
+            [move.to_state for move in batch],
+            sparse([move.actor for move in batch]),
+            sparse([move.outputs for move in batch]),
+            sparse([move.error for move in batch]),
+            sparse([move.failed_step_id for move in batch]),
+            sparse([move.data for move in batch]),
+        )
+        if row_count(status) != len(batch):
+            raise IllegalMove("run", batch[0].run_id, f"not {batch[0].from_state}", batch[0].move)
+        pending = later
+
+
+async def _put_outcomes(connection: Connection, given: Iterable[EffectOutcome]) -> None:
+    """Record outcomes of effects; a resolved outcome stays, also among those given."""
+    last: dict[str, EffectOutcome] = {}
+    for outcome in given:
+        before = last.get(outcome.idempotency_key)
+        if before is None:
+            last[outcome.idempotency_key] = outcome
+        elif before.status == "unknown":
+            last[outcome.idempotency_key] = msgspec.structs.replace(outcome, root_id=before.root_id)
+    outcomes = [last[key] for key in sorted(last)]
+    if outcomes:
+        await connection.execute(
+            _SQL["put_outcomes"],
+            [outcome.idempotency_key for outcome in outcomes],
+            [outcome.tool_call_id for outcome in outcomes],
+            [outcome.status for outcome in outcomes],
+            sparse([outcome.response_hash for outcome in outcomes]),
+            sparse([outcome.response for outcome in outcomes]),
+            [outcome.root_id for outcome in outcomes],
+        )

@@ -1,0 +1,156 @@
+-- name: insert_runs
+-- New runs (as JSON); those whose id or idempotency key is there already are left out. Answers the ids of those inserted.
+insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
+  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at)
+select id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
+  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, (select treadle_now())
+from json_populate_recordset(null::runs, $1::json)
+on conflict do nothing
+returning id::text;
+
+-- name: take_back_runs
+-- Runs that were just inserted and must not be.
+delete from runs where id = any ($1::uuid[]);
+
+-- name: find_runs_by_key
+-- The runs that have these idempotency keys.
+select runs.namespace, runs.idempotency_key, runs.id::text
+from unnest($1::text[], $2::text[]) as given (namespace, key)
+join runs on runs.namespace = given.namespace and runs.idempotency_key = given.key;
+
+-- name: bump_runs
+-- The runs have been advanced.
+update runs set version = version + 1, steps = steps + given.added
+from unnest($1::text::uuid[], $2::text::integer[]) as given (id, added)
+where runs.id = given.id;
+
+-- name: move_runs
+-- Runs make a move each, with a row in the log; answers how many did.
+with given as materialized (
+  select *
+  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[])
+    as given (id, move, from_state, to_state, actor, outputs, error, failed_step_id, data)
+), moved as (
+  update runs
+  set state = given.to_state,
+      moves = runs.moves + 1,
+      outputs = given.outputs,
+      error = given.error,
+      failed_step_id = given.failed_step_id,
+      finished_at = case when given.to_state in ('completed', 'failed', 'canceled') then (select treadle_now()) end
+  from given
+  where runs.id = given.id and runs.state = given.from_state
+  returning runs.id, runs.moves, runs.root_id, runs.trace_id, given.move, given.from_state, given.to_state, given.actor, given.data
+)
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, run_id, root_id, trace_id, data)
+select nextval('treadle_seq'), (select treadle_now()), 'run', id, moves, move, from_state, to_state, actor, id, root_id, trace_id, data
+from moved;
+
+-- name: put_steps
+-- Insert steps, or replace them but for their inbox.
+insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, body, created_at, updated_at)
+select given.*, (select treadle_now()), (select treadle_now())
+from unnest($1::text::uuid[], $2::text::uuid[], $3::text::uuid[], $4::text::integer[], $5::text::text[], $6::text::text[],
+  $7::text::text[], $8::text::text[], $9::text[])
+  as given (id, run_id, parent_id, ordinal, kind, name, facet, state, body)
+on conflict (id) do update
+set ordinal = excluded.ordinal, kind = excluded.kind, name = excluded.name, facet = excluded.facet, state = excluded.state,
+  body = excluded.body, updated_at = excluded.updated_at;
+
+-- name: put_inbox
+-- What steps' tasks came to, unless there is something already.
+update steps set inbox = given.inbox
+from unnest($1::uuid[], $2::text[]) as given (id, inbox)
+where steps.id = given.id and steps.inbox is null;
+
+-- name: clear_inbox
+-- What was there has been taken in.
+update steps set inbox = null from unnest($1::uuid[]) as given (id) where steps.id = given.id;
+
+-- name: put_flows
+-- Flows, once each.
+insert into flows (id, namespace, sources, program, created_at)
+select *, (select treadle_now()) from unnest($1::text[], $2::text[], $3::text[], $4::text[])
+on conflict do nothing;
+
+-- name: put_blobs
+-- Big values, once each.
+insert into blobs (digest, value) select * from unnest($1::text[], $2::text[]) on conflict do nothing;
+
+-- name: use_blobs
+-- Trees use values.
+insert into blob_uses (root_id, digest) select * from unnest($1::uuid[], $2::text[]) on conflict do nothing;
+
+-- name: hold_run
+-- Set the run-paused bit of the run's live tasks, but for those that await an outside job; those that nobody holds give up their
+-- place under a limit. Answers the keys.
+with locked as materialized (
+  select id from tasks where run_id = $1::uuid and state <> 'awaiting_external' order by id for update
+), held as (
+  update tasks
+  set hold = tasks.hold | 4 | (tasks.limit_key is not null and tasks.owner_id is null)::integer
+  from locked
+  where tasks.id = locked.id
+  returning tasks.namespace, tasks.limit_key
+)
+select distinct null::integer, namespace, limit_key from held where limit_key is not null;
+
+-- name: free_run
+-- Clear the run-paused bit of the run's live tasks; answers the lanes where that makes tasks ready, and limit keys.
+with locked as materialized (
+  select id from tasks where run_id = $1::uuid order by id for update
+), freed as (
+  update tasks set hold = tasks.hold & ~4 from locked where tasks.id = locked.id
+  returning tasks.lane_id, tasks.hold, tasks.owner_id, tasks.wake_at, tasks.namespace, tasks.limit_key
+)
+select distinct case when hold = 0 and owner_id is null and wake_at is null then lane_id end, namespace, limit_key from freed;
+
+-- name: cancel_run_tasks
+-- Move the run's live tasks to finished, as canceled by $2 with error $3; answers their limit keys.
+with locked as materialized (
+  select id from tasks where run_id = $1::uuid order by id for update
+), ended as (
+  delete from tasks using locked where tasks.id = locked.id returning tasks.*
+), made as (
+  insert into finished ({carried}, seq, state, move, from_state, actor, version, finished_at, error, error_code)
+  select {carried}, nextval('treadle_seq'), 'canceled', 'cancel', state, $2::text, version + 1, (select treadle_now()), $3::text,
+    'canceled'
+  from ended
+  returning namespace, limit_key
+)
+select distinct null::integer, namespace, limit_key from made where limit_key is not null;
+
+-- name: put_checkpoints
+-- Store steps ($5 and on), each under the claim ($2 ids, $3 versions, $4 owners) of its unit ($1), where that is held; of a step
+-- given twice, the last. Answers the units, and the hold of their tasks. Those are locked in the order of their ids.
+with kept as materialized (
+  select given.*, tasks.hold
+  from unnest($1::text::integer[], $2::text::uuid[], $3::text::integer[], $4::text::text[], $5::text::uuid[], $6::text::uuid[],
+    $7::text::uuid[], $8::text::integer[], $9::text::text[], $10::text::text[], $11::text::text[], $12::text::text[],
+    $13::text[]) with ordinality
+    as given (unit, task_id, claim_version, owner_id, id, run_id, parent_id, ordinal, kind, name, facet, state, body, number)
+  join tasks on tasks.id = given.task_id and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id
+  order by tasks.id
+  for no key update of tasks
+), put as (
+  insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, body, created_at, updated_at)
+  select distinct on (id) id, run_id, parent_id, ordinal, kind, name, facet, state, body, (select treadle_now()),
+    (select treadle_now())
+  from kept
+  order by id, number desc
+  on conflict (id) do update
+  set ordinal = excluded.ordinal, kind = excluded.kind, name = excluded.name, facet = excluded.facet, state = excluded.state,
+    body = excluded.body, updated_at = excluded.updated_at
+)
+select unit, hold from kept;
+
+-- name: put_outcomes
+-- Insert outcomes, or replace those that are unknown.
+insert into idempotency_outcomes (idempotency_key, tool_call_id, status, response_hash, response, root_id, created_at, resolved_at)
+select given.*, (select treadle_now()), case when given.status <> 'unknown' then (select treadle_now()) end
+from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::uuid[])
+  as given (idempotency_key, tool_call_id, status, response_hash, response, root_id)
+on conflict (idempotency_key) do update
+set tool_call_id = excluded.tool_call_id, status = excluded.status, response_hash = excluded.response_hash,
+  response = excluded.response, resolved_at = excluded.resolved_at
+where idempotency_outcomes.status = 'unknown';

@@ -1,0 +1,143 @@
+"""Settle locked tasks, one statement for each kind of settlement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from treadle.kernel.store.units import Amend, Finish, Keep, Park, Revive
+from treadle.stores.postgres.connection.connect import Connection, plain, row_count, sparse, words
+from treadle.stores.postgres.limits import Key
+from treadle.stores.rules.guards import GuardedTask, Part
+from treadle.stores.rules.settlements import Change, Settlements
+from treadle.stores.statements import load_statements
+
+_SQL = load_statements(__package__, "settlements.sql")
+
+
+class End(NamedTuple):
+    """The end of a task, if its claim is unchanged."""
+
+    task_id: str
+    claim_version: int
+    owner_id: str | None
+    actor: str | None
+    finish: Finish
+
+
+class Limited(NamedTuple):
+    """Limit keys of settled tasks, and the ids of these tasks: they must be admitted before they are ready."""
+
+    keys: set[Key]
+    task_ids: set[str]
+
+
+async def settle(connection: Connection, parts: Iterable[Part]) -> Limited:
+    """Settle the tasks of the parts, whose guards matched locked rows."""
+    settled = [part for part in parts if part.row is not None and part.unit.settlement is not None]
+    rows = {part.row.id: part.row for part in settled if part.row is not None}
+    kinds = Settlements((part.position, part.unit) for part in settled)
+    limited = Limited(set(), set())
+    for part in settled:
+        if part.row is not None and part.row.limit_key is not None and not isinstance(part.unit.settlement, Keep):
+            limited.keys.add((part.row.namespace, part.row.limit_key))
+            limited.task_ids.add(part.row.id)
+    if kinds.finishes:
+        ends = [End(c.task_id, c.claim_version, rows[c.task_id].owner_id, c.actor, c.what) for c in kinds.finishes]
+        await finish(connection, ends)
+    if kinds.parks or kinds.quiet_parks:
+        await _park(connection, [*kinds.parks, *kinds.quiet_parks], rows)
+    if kinds.keeps:
+        await _keep(connection, kinds.keeps)
+    if kinds.revivals:
+        revived = await _revive(connection, kinds.revivals)
+        limited.keys.update(revived.values())
+        limited.task_ids.update(revived)
+    if kinds.amends:
+        await _amend(connection, kinds.amends)
+    return limited
+
+
+async def finish(connection: Connection, ends: Sequence[End], *, limited: bool = True) -> int:
+    """Move the tasks whose claim is unchanged to the finished ones; return their number.
+
+    Unless `limited`, skips tasks with a limit key: the same transaction must then admit the next task of their key.
+    """
+    ends = sorted(ends)
+    status = await connection.execute(
+        _SQL["finish"],
+        plain([end[0] for end in ends]),
+        plain([end[1] for end in ends]),
+        words([end[2] for end in ends]),
+        words([end[3] for end in ends]),
+        words([end[4].move for end in ends]),
+        words([end[4].state for end in ends]),
+        sparse([end[4].result for end in ends]),
+        sparse([end[4].error for end in ends]),
+        sparse([end[4].error_code for end in ends]),
+        sparse([end[4].fingerprint for end in ends]),
+        limited,
+    )
+    return row_count(status)
+
+
+async def bury(connection: Connection, task_ids: Sequence[str]) -> None:
+    """Remove live tasks that have ended already; they cannot end twice."""
+    await connection.execute(_SQL["bury"], sorted(task_ids))
+
+
+async def _park(connection: Connection, changes: Sequence[Change[Park]], rows: dict[str, GuardedTask]) -> None:
+    parks = [change.what for change in changes]
+    await connection.execute(
+        _SQL["park"],
+        [change.task_id for change in changes],
+        [rows[change.task_id].state for change in changes],
+        [change.actor for change in changes],
+        [park.move for park in parks],
+        [park.state for park in parks],
+        [park.attempt for park in parks],
+        [park.failures for park in parks],
+        [park.takeovers for park in parks],
+        [park.hold for park in parks],
+        sparse([park.delay for park in parks]),
+        sparse([park.checkpoint for park in parks]),
+        sparse([park.error for park in parks]),
+        sparse([park.data for park in parks]),
+        [park.quiet for park in parks],
+    )
+
+
+async def _keep(connection: Connection, changes: Sequence[Change[Keep]]) -> None:
+    """Store checkpoints, and log the moves if there are any."""
+    task_ids, checkpoints = [change.task_id for change in changes], [change.what.checkpoint for change in changes]
+    moves = [change.what.move for change in changes]
+    if moves.count(None) == len(moves):
+        await connection.execute(_SQL["keep"], task_ids, checkpoints)
+    else:
+        data = [change.what.data for change in changes]
+        await connection.execute(_SQL["keep_and_log"], task_ids, checkpoints, moves, data)
+
+
+async def _revive(connection: Connection, changes: Sequence[Change[Revive]]) -> dict[str, Key]:
+    """Make finished tasks live again; return the limit keys of those that have one, by id."""
+    rows = await connection.fetch(
+        _SQL["revive"],
+        [change.task_id for change in changes],
+        [change.what.move for change in changes],
+        [change.actor for change in changes],
+        [change.what.payload for change in changes],
+        [change.what.failures for change in changes],
+        [change.what.delay for change in changes],
+    )
+    return {task_id: (namespace, key) for task_id, namespace, key in rows if key is not None}
+
+
+async def _amend(connection: Connection, changes: Sequence[Change[Amend]]) -> None:
+    """Replace the ends of finished tasks."""
+    await connection.execute(
+        _SQL["amend"],
+        [change.task_id for change in changes],
+        [change.what.move for change in changes],
+        [change.what.state for change in changes],
+        [change.actor for change in changes],
+    )

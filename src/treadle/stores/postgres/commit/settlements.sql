@@ -1,0 +1,146 @@
+-- name: finish
+-- Move the tasks from live to finished where the claim is still the given one; unless $11, not those with a limit key, as more
+-- has to happen then.
+with ended as (
+  delete from tasks
+  using unnest($1::text::uuid[], $2::text::integer[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[],
+    $7::text[], $8::text[], $9::text[], $10::text[]) as given (id, claim_version, owner_id, actor, move, end_state, result, end_error, error_code, fingerprint)
+  where tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id is not distinct from given.owner_id
+    and ($11::boolean or tasks.limit_key is null)
+  returning tasks.*, given.move, given.end_state, given.actor, given.result, given.end_error, given.error_code, given.fingerprint
+)
+insert into finished ({carried}, seq, state, move, from_state, actor, version, finished_at, result, error, error_code, fingerprint)
+select {carried}, nextval('treadle_seq'), end_state, move, state, actor, version + 1, (select treadle_now()), result, end_error,
+  error_code, fingerprint
+from ended;
+
+-- name: bury
+-- Remove those of the live tasks $1 that have ended: a repeated insert that crossed their end made them again.
+delete from tasks
+using unnest($1::uuid[]) as given (id)
+where tasks.id = given.id and exists (select from finished where finished.id = given.id);
+
+-- name: park
+-- Give locked tasks new values and no owner, and log the move of those that are not quiet.
+with given as materialized (
+  select *
+  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::integer[], $8::integer[],
+    $9::integer[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::boolean[])
+    as given (id, from_state, actor, move, to_state, attempt, failures, takeovers, hold, delay, checkpoint, error, data, quiet)
+), parked as (
+  update tasks
+  set state = given.to_state,
+      attempt = given.attempt,
+      failures = given.failures,
+      takeovers = given.takeovers,
+      hold = case when given.to_state = 'awaiting_external' then 0 else tasks.hold & 4 end | given.hold
+        | (tasks.limit_key is not null)::integer,
+      owner_id = null,
+      wake_at = (select treadle_now()) + given.delay,
+      checkpoint = given.checkpoint,
+      error = given.error,
+      version = tasks.version + (not given.quiet)::integer
+  from given
+  where tasks.id = given.id
+  returning tasks.id, tasks.version, given.move, given.from_state, given.to_state, given.actor, tasks.claim_version,
+    tasks.run_id, tasks.root_id, tasks.trace_id, given.data, given.quiet
+)
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+  data)
+select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, move, from_state, to_state, actor, claim_version,
+  run_id, root_id, trace_id, data
+from parked
+where not quiet;
+
+-- name: keep
+-- Store the checkpoints of locked tasks.
+update tasks
+set checkpoint = given.checkpoint
+from unnest($1::uuid[], $2::text[]) as given (id, checkpoint)
+where tasks.id = given.id;
+
+-- name: keep_and_log
+-- Store the checkpoints of locked tasks ($1 ids, $2 checkpoints) and log their moves ($3, with data $4), each once.
+with given as materialized (
+  select given.*, given.move is not null and not exists (
+      select
+      from log
+      where log.entity_id = tasks.id and log.claim_version = tasks.claim_version and log.move = given.move
+        and log.data is not distinct from given.data
+    ) as is_new
+  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as given (id, checkpoint, move, data)
+  join tasks on tasks.id = given.id
+), kept as (
+  update tasks
+  set checkpoint = given.checkpoint, version = tasks.version + given.is_new::integer
+  from given
+  where tasks.id = given.id
+  returning tasks.id, tasks.version, tasks.state, tasks.owner_id, tasks.claim_version, tasks.run_id, tasks.root_id, tasks.trace_id,
+    given.move, given.data, given.is_new
+)
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+  data)
+select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, move, state, state, owner_id, claim_version, run_id,
+  root_id, trace_id, data
+from kept
+where is_new;
+
+-- name: revive
+-- Make locked finished tasks live again: their end goes to the log, and the move follows it. One without a limit key gets that
+-- of its lane; answers ids and keys.
+with given as materialized (
+  select *
+  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::bigint[])
+    as given (id, move, actor, payload, failures, delay)
+), gone as (
+  delete from finished
+  using given
+  where finished.id = given.id
+  returning finished.*, given.move as new_move, given.actor as new_actor, given.payload as new_payload,
+    given.failures as new_failures, given.delay
+), ended as (
+  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+    data)
+  select seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id, trace_id, error
+  from gone
+), revived as (
+  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
+  select nextval('treadle_seq'), (select treadle_now()), 'task', id, version + 1, new_move, state, 'pending', new_actor,
+    claim_version, run_id, root_id, trace_id
+  from gone
+)
+insert into tasks ({revived}, due_at, wake_at, hold, state, attempt, failures, takeovers, version, limit_key, payload, unique_key)
+select {gone.revived}, (select treadle_now()), (select treadle_now()) + gone.delay,
+  (coalesce(gone.limit_key, lanes.limit_key) is not null)::integer, 'pending', gone.attempt + (gone.claim_version > 0)::integer,
+  gone.new_failures, 0, gone.version + 1, coalesce(gone.limit_key, lanes.limit_key), coalesce(gone.new_payload, gone.payload),
+  case
+    when holder.id is null and row_number() over (partition by gone.namespace, gone.unique_key order by gone.id) = 1
+    then gone.unique_key
+  end
+from gone
+join lanes on lanes.id = gone.lane_id
+left join tasks as holder on holder.namespace = gone.namespace and holder.unique_key = gone.unique_key
+returning id::text, namespace, limit_key;
+
+-- name: amend
+-- Give locked finished tasks another end ($2 moves, $3 states, $4 actors): the old one goes to the log.
+with given as materialized (
+  select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as given (id, move, state, actor)
+), ended as (
+  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+    data)
+  select finished.seq, finished.finished_at, 'task', finished.id, finished.version, finished.move, finished.from_state,
+    finished.state, finished.actor, finished.claim_version, finished.run_id, finished.root_id, finished.trace_id, finished.error
+  from given
+  join finished on finished.id = given.id
+)
+update finished
+set seq = nextval('treadle_seq'),
+    from_state = finished.state,
+    state = given.state,
+    move = given.move,
+    actor = given.actor,
+    version = finished.version + 1,
+    finished_at = (select treadle_now())
+from given
+where finished.id = given.id;

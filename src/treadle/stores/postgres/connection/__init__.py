@@ -1,0 +1,1 @@
+"""Connections to a PostgreSQL database: addresses, pools, errors, schema, and signals."""

@@ -1,0 +1,100 @@
+"""Parse a store URL into the part for asyncpg, Treadle's own parameters, and a form without passwords.
+
+    postgresql://user:password@host:port/database?schema=treadle&direct_url=...&pgbouncer=1
+
+`schema` contains all tables. `pgbouncer=1` states that a transaction-mode pooler is in front of the server; `direct_url`
+(percent-encoded) then names the server itself, for LISTEN.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from treadle.model.errors import InvalidStoreUrl
+
+DEFAULT_SCHEMA = "treadle"
+
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]*")
+_LONGEST_SCHEMA = 48
+_OURS = ("schema", "direct_url", "pgbouncer")
+_SECRET = ("password", "sslpassword")
+_PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:[0-9]*)?")
+_ENCODE = (
+    "The store URL cannot be read. If the password has one of / ? # [ ] @ in it, write that as %2F %3F %23 %5B %5D %40; "
+    "the URL looks like postgresql://user:password@host/database."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of the database. Only `shown` has no passwords and may be displayed."""
+
+    shown: str
+    schema: str
+    pgbouncer: bool
+    dsn: str = field(repr=False)
+    direct_dsn: str = field(repr=False)
+
+    @property
+    def channel(self) -> str:
+        """The NOTIFY channel of the schema; channels belong to the whole database."""
+        return f"treadle_{self.schema}"
+
+
+def parse_address(url: str) -> Address:
+    """Parse a store URL; raises `InvalidStoreUrl`, without secrets in its message."""
+    dsn, own = _split(url)
+    schema = own.get("schema", DEFAULT_SCHEMA)
+    if "@" in schema + own.get("pgbouncer", ""):
+        raise InvalidStoreUrl(_ENCODE)
+    if not _SCHEMA.fullmatch(schema) or len(schema) > _LONGEST_SCHEMA or schema.startswith("pg_"):
+        raise InvalidStoreUrl(
+            f"{schema!r} is not a usable schema name: use lower case letters, digits and underscores, "
+            f"at most {_LONGEST_SCHEMA}, not starting with a digit or pg_."
+        )
+    pgbouncer = own.get("pgbouncer", "0").lower()
+    if pgbouncer not in ("0", "1", "true", "false"):
+        raise InvalidStoreUrl(f"pgbouncer must be 1 or 0, not {pgbouncer!r}.")
+    direct_dsn = _split(own["direct_url"])[0] if "direct_url" in own else dsn
+    return Address(redacted(url), schema, pgbouncer in ("1", "true"), dsn, direct_dsn)
+
+
+def redacted(url: str) -> str:
+    """Return the URL with every password replaced by `***`, or less of it if a password may have split it."""
+    try:
+        parts = urlsplit(url)
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        return "postgresql://***"
+    if ":" in parts.netloc and "@" in parts.path + parts.query + parts.fragment:
+        user, tail = parts.netloc.partition(":")[0], url.rpartition("@")[2]
+        return f"{parts.scheme}://{user}:***@{re.split('[?&#]', tail)[0]}"
+    account, at, host = parts.netloc.rpartition("@")
+    user, colon, password = account.partition(":")
+    netloc = f"{user}:***@{host}" if password else f"{user}{colon}{at}{host}"
+    shown = [(name, "***" if name in _SECRET else redacted(value) if name == "direct_url" else value) for name, value in pairs]
+    return _join(parts.scheme, netloc, parts.path, urlencode(shown, safe="/:*@", quote_via=quote, errors="replace"))
+
+
+def _split(url: str) -> tuple[str, dict[str, str]]:
+    """Return the URL without Treadle's parameters, and those parameters."""
+    try:
+        parts = urlsplit(url)
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        raise InvalidStoreUrl(_ENCODE) from None
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise InvalidStoreUrl("A PostgreSQL URL starts with postgresql://, and so does a direct_url.")
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    torn = "#" in url or "@" in parts.path or any("@" in name for name, _ in pairs)
+    if torn or not all(_PORT.fullmatch(host) for host in hosts):
+        raise InvalidStoreUrl(_ENCODE)
+    own = {name: value for name, value in pairs if name in _OURS}
+    rest = {"application_name": "treadle"} | {name: value for name, value in pairs if name not in _OURS and value}
+    return _join(parts.scheme, parts.netloc, parts.path, urlencode(rest, quote_via=quote, safe="/:", errors="replace")), own
+
+
+def _join(scheme: str, netloc: str, path: str, query: str) -> str:
+    return f"{scheme}://{netloc}{path}{'?' if query else ''}{query}"

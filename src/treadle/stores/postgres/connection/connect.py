@@ -1,0 +1,217 @@
+"""Connections to one database: their settings, a pool that discards broken ones, and encodings of columns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from uuid import UUID
+
+import asyncpg
+
+from treadle.model.errors import InvalidStoreUrl
+from treadle.stores.postgres.connection.address import Address
+from treadle.stores.statements import load_statements
+
+if TYPE_CHECKING:
+    _Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+else:
+    _Connection = asyncpg.Connection
+
+T = TypeVar("T")
+
+LONGEST_STATEMENT_FOR = 15_000
+"""The longest time in milliseconds for a statement, or a pause inside a transaction (D9)."""
+
+_CONNECT_TIMEOUT = 10.0
+_COMMAND_TIMEOUT = 20.0
+_CLOSE_TIMEOUT = 2.0
+
+_COMMON = {
+    "jit": "off",
+    "default_transaction_isolation": "read committed",
+    "statement_timeout": str(LONGEST_STATEMENT_FOR),
+    "idle_in_transaction_session_timeout": str(LONGEST_STATEMENT_FOR),
+}
+
+HOT = _COMMON | {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_material": "off",
+}
+"""For statements that touch few rows of large tables: planned once, with their index whatever the statistics are."""
+
+READS = _COMMON | {"plan_cache_mode": "force_custom_plan"}
+"""For lists and counts, whose best plan differs from call to call."""
+
+SIGNALS = _COMMON | {"synchronous_commit": "off"}
+"""For NOTIFY, which may be lost and need not wait for a disk."""
+
+_CLOCK = "treadle.clock_offset_ms"
+_SQL = load_statements(__package__, "connect.sql")
+
+
+_FIRST_OWN_TYPE = 10_000
+"""Types with smaller ids are built into PostgreSQL, and the same in every database."""
+
+_types: dict[frozenset[int], tuple[Any, Any]] = {}
+"""Built-in types that the driver has looked up, by their ids."""
+
+
+class Connection(_Connection):
+    """A connection that knows its clock offset and shares what the driver learned about built-in types."""
+
+    clock_offset_for = 0
+
+    async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> tuple[Any, Any]:
+        """Look up types once for all connections: the driver's own query on each connection is slower than most of ours.
+
+        This overrides a private method of asyncpg; `pyproject.toml` bounds its version, and `test_driver.py` checks it.
+        """
+        wanted = frozenset(typeoids)
+        if wanted in _types:
+            return _types[wanted]
+        found, statement = await super()._introspect_types(wanted, timeout)  # type: ignore[misc]
+        if max(wanted) < _FIRST_OWN_TYPE:
+            _types[wanted] = found, SimpleNamespace(name=statement.name)
+        return found, statement
+
+
+class Connector:
+    """Opens connections to the address and keeps them on the same clock."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.clock_offset_for = 0
+
+    async def connect(self, settings: dict[str, str], *, direct: bool = False, timeout: float = _COMMAND_TIMEOUT) -> Connection:
+        """Open a connection with these settings and `timeout` seconds for each statement.
+
+        `direct` bypasses PgBouncer if the URL has a `direct_url`.
+        """
+        pooled = self.address.pgbouncer and not direct
+        try:
+            return await asyncpg.connect(
+                self.address.direct_dsn if direct else self.address.dsn,
+                timeout=min(timeout, _CONNECT_TIMEOUT),
+                command_timeout=timeout,
+                statement_cache_size=0 if pooled else 100,
+                max_cached_statement_lifetime=0,
+                connection_class=Connection,
+                server_settings=None if pooled else settings | {"search_path": self.address.schema},
+            )
+        except ValueError:
+            raise InvalidStoreUrl(
+                "The store URL cannot be used; it looks like postgresql://user:password@host:5432/database."
+            ) from None
+
+    @asynccontextmanager
+    async def session(self, connection: Connection, settings: dict[str, str]) -> AsyncIterator[None]:
+        """Use the connection with its settings applied; behind PgBouncer that takes a transaction."""
+        offset = self.clock_offset_for
+        if self.address.pgbouncer:
+            local = settings | {"search_path": self.address.schema, _CLOCK: str(offset)}
+            async with connection.transaction():
+                await connection.execute(_SQL["set_local"], list(local), list(local.values()))
+                yield
+            return
+        if connection.clock_offset_for != offset:
+            await connection.execute(_SQL["set_session"], [_CLOCK], [str(offset)])
+            connection.clock_offset_for = offset
+        yield
+
+
+async def close_connection(connection: Connection) -> None:
+    """Close the connection, or terminate it if that takes too long."""
+    try:
+        await connection.close(timeout=_CLOSE_TIMEOUT)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        connection.terminate()
+
+
+def sparse(values: list[T]) -> list[T]:
+    """Return a column for `unnest`, empty if all values are None: `unnest` pads with nulls, which is cheaper."""
+    return [] if values.count(None) == len(values) else values  # type: ignore[arg-type]
+
+
+async def fetch_as(connection: Connection, kind: type[T], statement: str, *values: object) -> list[T]:
+    """Return rows as records whose fields are the columns, with ids as text."""
+    return [kind(**texts(row)) for row in await connection.fetch(statement, *values)]
+
+
+def texts(row: asyncpg.Record) -> dict[str, Any]:
+    """Return the row with its ids as text, the form that code above the store uses."""
+    return {name: str(value) if isinstance(value, UUID) else value for name, value in row.items()}
+
+
+def plain(values: Iterable[object]) -> str:
+    """Return a column of ids or numbers as the text of an array (`$1::text::uuid[]`), which the driver sends faster than a list."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def words(values: Sequence[object]) -> str:
+    """Return a column of short texts or numbers, some of them null, as the text of an array; empty if all are None."""
+    if values.count(None) == len(values):
+        return "{}"
+    column = "{" + ",".join(["null" if value is None else f'"{value}"' for value in values]) + "}"
+    if "\\" in column or column.count('"') != 2 * (len(values) - values.count(None)):
+        escaped = [None if value is None else str(value).replace("\\", "\\\\").replace('"', '\\"') for value in values]
+        column = "{" + ",".join(["null" if value is None else f'"{value}"' for value in escaped]) + "}"
+    return column
+
+
+def row_count(status: str) -> int:
+    """Return the number of rows that a command changed, from its tag: 250 for `INSERT 0 250`."""
+    return int(status.rpartition(" ")[2])
+
+
+class Pool:
+    """Up to `size` connections, opened when needed; the most recently used one is reused first."""
+
+    def __init__(self, connector: Connector, settings: dict[str, str], size: int) -> None:
+        self._connector, self._settings = connector, settings
+        self._idle: list[Connection] = []
+        self._used: set[Connection] = set()
+        self._room = asyncio.Semaphore(size)
+        self._closed = False
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Lend a connection to this block; discard it if an error left its state unknown."""
+        async with self._room:
+            connection = await self._take()
+            self._used.add(connection)
+            sound = False
+            try:
+                async with self._connector.session(connection, self._settings):
+                    yield connection
+                sound = True
+            except asyncpg.PostgresError:
+                sound = not connection.is_in_transaction()
+                raise
+            finally:
+                self._used.discard(connection)
+                if sound and not self._closed and not connection.is_closed():
+                    self._idle.append(connection)
+                else:
+                    connection.terminate()
+
+    async def _take(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return await self._connector.connect(self._settings)
+
+    async def close(self) -> None:
+        """Close idle connections and terminate those in use, including those still being opened; idempotent."""
+        self._closed = True
+        for connection in self._used:
+            connection.terminate()
+        while self._idle:
+            await close_connection(self._idle.pop())

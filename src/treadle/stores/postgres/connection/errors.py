@@ -1,0 +1,89 @@
+"""Translate errors of PostgreSQL and asyncpg into `treadle.model.errors`, never with a password in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+
+from treadle.model.errors import (
+    InvalidInput,
+    InvalidStoreUrl,
+    SchemaBehind,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    TreadleError,
+)
+
+REPEATABLE = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.UniqueViolationError,
+    asyncpg.ForeignKeyViolationError,  # a large value was pruned between its insert and its use
+)
+"""Errors after which a commit may be repeated immediately: nothing was written, and the conflicting transaction has ended."""
+
+
+@contextmanager
+def translated(shown: str) -> Iterator[None]:
+    """Translate errors raised in the block; `shown` is the database's URL without its password."""
+    try:
+        yield
+    except TreadleError:
+        raise
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
+        meant = _meaning(error, shown)
+        if meant is None:
+            raise
+        raise meant from error
+
+
+def _meaning(error: Exception, shown: str) -> TreadleError | None:
+    """Return the translated error, or None for one that only a bug in this code can cause."""
+    match error:
+        case asyncpg.ReadOnlySQLTransactionError():
+            return StoreReadOnly(f"{shown} takes no writes now: it is a standby, or set to read only. Use the primary's URL.")
+        case asyncpg.DiskFullError():
+            return StoreFull(f"The disk of {shown} is full: free some space; nothing was written.")
+        case asyncpg.UndefinedTableError() | asyncpg.UndefinedColumnError() | asyncpg.UndefinedFunctionError():
+            return SchemaBehind(f"{shown} lacks Treadle's tables ({_first_line(error)}): run `treadle store migrate`.")
+        case asyncpg.InsufficientPrivilegeError():
+            return StoreReadOnly(f"The database user may not do this in {shown} ({_first_line(error)}): grant it.")
+        case asyncpg.InvalidAuthorizationSpecificationError():
+            return StoreUnavailable(f"{shown} refuses this user or password: check both ({type(error).__name__}).")
+        case asyncpg.InvalidCatalogNameError():
+            return StoreUnavailable(f"The database of {shown} does not exist: create it (createdb), or correct the URL.")
+        case asyncpg.TooManyConnectionsError():
+            return StoreUnavailable(f"{shown} has no connection left: raise max_connections, or run fewer processes.")
+        case asyncpg.QueryCanceledError() | asyncpg.IdleInTransactionSessionTimeoutError():
+            return StoreUnavailable(f"{shown} took too long and was interrupted: it is overloaded, or a lock is held for long.")
+        case asyncpg.TransactionRollbackError():
+            return StoreBusy(f"Others kept changing the same rows of {shown}: nothing was written, try again.")
+        case asyncpg.ClientConfigurationError():
+            return InvalidStoreUrl("The store URL cannot be used; it looks like postgresql://user:password@host:5432/database.")
+        case asyncpg.IntegrityConstraintViolationError():
+            return InvalidInput(f"{shown} refuses these rows, and nothing was written: {_first_line(error)}.")
+        case asyncpg.DataError() | ValueError():
+            return InvalidInput(f"PostgreSQL cannot store this value: {_first_line(error)}.")
+        case asyncpg.PostgresError() if not _is_connection_trouble(error):
+            return StoreError(f"{shown} refused: {_first_line(error)} ({error.sqlstate}).") if _is_operational(error) else None
+        case _:
+            return StoreUnavailable(f"{shown} cannot be reached ({type(error).__name__}: {_first_line(error)}). Is it running?")
+
+
+def _is_connection_trouble(error: asyncpg.PostgresError) -> bool:
+    """Whether the connection, not the statement, failed: classes 08 and 57, and errors without a class."""
+    return (error.sqlstate or "08")[:2] in ("08", "57")
+
+
+def _is_operational(error: asyncpg.PostgresError) -> bool:
+    """Whether the server's state (resources, limits, I/O, internal errors) is the cause, not our SQL."""
+    return (error.sqlstate or "")[:2] in ("53", "54", "55", "58", "XX")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

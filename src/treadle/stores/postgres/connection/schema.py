@@ -1,0 +1,83 @@
+"""Migrations: bring the schema to a version in one transaction, one process at a time."""
+
+from __future__ import annotations
+
+import asyncpg
+
+from treadle.model.errors import SchemaBehind, SchemaTooNew
+from treadle.stores.postgres.connection.connect import Connection, Connector, close_connection
+from treadle.stores.statements import load_migrations, load_statements
+
+_SQL = load_statements(__package__, "schema.sql")
+_MIGRATIONS = load_migrations("treadle.stores.postgres")
+
+_PATIENCE = 86_400.0
+"""Timeout in seconds for each statement of a migration."""
+
+LATEST = len(_MIGRATIONS)
+"""The version of the schema that this code needs."""
+
+
+async def read_version(connection: Connection) -> int:
+    """Return the version of the database's schema; 0 without Treadle's tables."""
+    try:
+        version = await connection.fetchval(_SQL["read_version"])
+    except asyncpg.UndefinedTableError:
+        return 0
+    return int(version or 0)
+
+
+async def check_schema(connector: Connector, settings: dict[str, str], *, migrate: bool) -> None:
+    """Check the schema, and migrate it if it is behind and `migrate`; else raise `SchemaBehind` or `SchemaTooNew`."""
+    connection = await connector.connect(settings)
+    try:
+        async with connector.session(connection, settings):
+            version = await read_version(connection)
+        _refuse_newer(version)
+        if version < LATEST and not migrate:
+            raise SchemaBehind(
+                f"The schema {connector.address.schema} of {connector.address.shown} is at version {version}, this Treadle "
+                f"needs {LATEST}: run `treadle store migrate`."
+            )
+    finally:
+        await close_connection(connection)
+    if version < LATEST:
+        await _migrate(connector, settings, LATEST, only_up=True)
+
+
+async def migrate_to(connector: Connector, settings: dict[str, str], target: int) -> None:
+    """Bring the schema to exactly that version, up or down; down drops the objects of later versions."""
+    if not 0 <= target <= LATEST:
+        raise SchemaTooNew(f"This Treadle knows the schema versions 0 to {LATEST}, not {target}.")
+    await _migrate(connector, settings, target, only_up=False)
+
+
+async def _migrate(connector: Connector, settings: dict[str, str], target: int, *, only_up: bool) -> None:
+    """Migrate on a separate connection, with a timeout that suffices for large tables and other processes."""
+    connection = await connector.connect(settings, timeout=_PATIENCE)
+    try:
+        async with connector.session(connection, settings), connection.transaction():
+            await _apply(connection, connector.address.schema, target, only_up=only_up)
+    finally:
+        await close_connection(connection)
+
+
+async def _apply(connection: Connection, schema: str, target: int, *, only_up: bool) -> None:
+    await connection.execute(_SQL["lock_schema"], schema)
+    await connection.execute(_SQL["create_schema"])
+    version = await read_version(connection)
+    _refuse_newer(version)
+    if target == version or (only_up and target < version):
+        return
+    for migration in _MIGRATIONS[version:target]:
+        await connection.execute(migration.up)
+    for migration in reversed(_MIGRATIONS[target:version]):
+        await connection.execute(migration.down)
+    await connection.execute(_SQL["write_version"], target)
+
+
+def _refuse_newer(version: int) -> None:
+    if version > LATEST:
+        raise SchemaTooNew(
+            f"The database has schema version {version}, this Treadle knows {LATEST} only: upgrade Treadle. Nothing was changed."
+        )

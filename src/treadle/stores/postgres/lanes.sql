@@ -1,0 +1,46 @@
+-- name: list_lanes
+-- All lanes.
+select id, namespace, kind, task_list, name, slowed from lanes order by id;
+
+-- name: insert_lanes
+-- Make the lanes that are missing, as their list and their handler's limit say.
+insert into lanes (namespace, kind, task_list, name, paused, accepting, limit_key)
+select given.*, coalesce(lists.paused, false), coalesce(lists.accepting, true), limits.key
+from unnest($1::text[], $2::text[], $3::text[], $4::text[]) as given (namespace, kind, task_list, name)
+left join lists on lists.namespace = given.namespace and lists.task_list = given.task_list
+left join limits on limits.namespace = given.namespace and given.kind = 'handler' and limits.key = 'handler:' || given.name
+  and limits.by_operator
+on conflict do nothing;
+
+-- name: lock_lists
+-- One at a time: what is said about lists, and making lanes, which are as their list says.
+lock table lists in share row exclusive mode;
+
+-- name: list_lane_rules
+-- All lanes and what was said about them.
+select id, namespace, kind, task_list, name, paused, accepting, rate, burst, tokens, tokens_at, backlog_limit, limit_key
+from lanes
+order by id;
+
+-- name: next_token_for
+-- Milliseconds until a token comes for those of the lanes $1 that have a rate and ready tasks, and are not paused.
+select min(greatest(0, ceil((1 - least(burst, tokens + rate * greatest((select treadle_now()) - tokens_at, 0) / 1000)) * 1000 / rate)))
+from lanes
+where slowed and rate is not null and not paused and id = any ($1::integer[])
+  and exists (select from tasks where tasks.lane_id = lanes.id and owner_id is null and wake_at is null and hold = 0);
+
+-- name: lock_guarded
+-- Those of the lanes that new tasks cannot simply be put into; nobody else puts any there until the transaction ends.
+select id, accepting, backlog_limit, limit_key
+from lanes
+where guarded and id = any ($1::integer[])
+order by id
+for no key update;
+
+-- name: count_backlog
+-- Ready tasks of a lane, those held back by a limit among them; no more than one over the cap is counted.
+select (select count(*) from (
+    select from tasks where lane_id = $1::integer and owner_id is null and wake_at is null and hold = 0 limit $2::bigint
+  ) as ready) + (select count(*) from (
+    select from tasks where lane_id = $1::integer and owner_id is null and wake_at is null and hold - 1 = 0 limit $2::bigint
+  ) as held_back);

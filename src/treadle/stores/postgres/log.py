@@ -1,0 +1,77 @@
+"""The log: moves of entities, merged by seq with the ends of finished tasks, and the lines of handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+import asyncpg
+
+from treadle.kernel.store.queries import Event, History, Tally
+from treadle.model.tasks import LogLine, Move
+from treadle.stores.postgres.connection.connect import Connection, fetch_as, texts
+from treadle.stores.postgres.parts import Part, reads, works
+from treadle.stores.statements import load_statements
+
+_SQL = load_statements(__package__, "log.sql")
+
+
+class Log(Part):
+    """The `LogStore` of PostgreSQL. The order of seqs is not the order of commits (D9)."""
+
+    seqs_in_order = False
+
+    @reads
+    async def list_moves(self, connection: Connection, entity_id: str) -> list[Move]:
+        return _moves(await connection.fetch(_SQL["list_moves"], entity_id))
+
+    @reads
+    async def list_histories(self, connection: Connection, after_id: str | None, limit: int) -> list[History]:
+        histories = []
+        for (entity, row_id, state, version), group in groupby(
+            await connection.fetch(_SQL["list_histories"], after_id, limit), lambda row: row[:4]
+        ):
+            moves = _moves(row for row in group if row["seq"] is not None)
+            histories.append(History(entity, str(row_id), state, version, tuple(moves)))
+        return histories
+
+    @works
+    async def list_events(self, connection: Connection, after_seq: int, until_seq: int, limit: int) -> list[Event]:
+        rows = await connection.fetch(_SQL["list_events"], after_seq, until_seq, max(limit, 0))
+        return [Event(row["row_namespace"], move) for row, move in zip(rows, _moves(rows), strict=True)]
+
+    @works
+    async def find_last_seq(self, connection: Connection) -> int:
+        return int(await connection.fetchval(_SQL["find_last_seq"]))
+
+    @works
+    async def tally(self, connection: Connection, after_seq: int, until_seq: int) -> list[Tally]:
+        return [Tally(*row) for row in await connection.fetch(_SQL["tally"], after_seq, until_seq)]
+
+    async def append_lines(self, lines: Sequence[LogLine]) -> None:
+        if lines:
+            rows = ((line.task_id, line.at, line.level, line.message, line.details, line.run_id, line.step_id) for line in lines)
+            async with self._working() as connection:
+                await connection.execute(_SQL["append_lines"], *zip(*rows, strict=True))
+
+    @reads
+    async def list_lines(self, connection: Connection, task_id: str, limit: int) -> list[LogLine]:
+        return await fetch_as(connection, LogLine, _SQL["list_lines"], task_id, limit)
+
+    @reads
+    async def list_run_lines(self, connection: Connection, run_id: str, limit: int) -> list[LogLine]:
+        return await fetch_as(connection, LogLine, _SQL["list_run_lines"], run_id, limit)
+
+    @reads
+    async def page_run_lines(
+        self, connection: Connection, run_id: str, limit: int, before: int | None = None, after: int | None = None
+    ) -> list[tuple[int, LogLine]]:
+        name, number = ("list_run_lines_before", before) if after is None else ("list_run_lines_after", after)
+        rows = [texts(row) for row in await connection.fetch(_SQL[name], run_id, max(limit, 0), number)]
+        found = [(row.pop("id"), LogLine(**row)) for row in rows]
+        return found[::-1] if after is None else found
+
+
+def _moves(rows: Iterable[asyncpg.Record]) -> list[Move]:
+    """Return rows of the log as moves; columns with the prefix `row_` are not part of them."""
+    return [Move(**{name: value for name, value in texts(row).items() if not name.startswith("row_")}) for row in rows]

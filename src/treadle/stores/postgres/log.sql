@@ -1,0 +1,130 @@
+-- name: list_moves
+-- The moves of the entity $1; the end of a finished task is its last.
+select seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id, data
+from log
+where entity_id = $1::uuid
+union all
+select seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id, trace_id, error
+from finished
+where id = $1::uuid
+order by version;
+
+-- name: list_histories
+-- The first $2 entities after the id $1, each with its moves or a single row without one.
+with page as materialized (
+  select entity, id, state, version
+  from (
+    (select 'task' as entity, id, state, version from tasks where $1::uuid is null or id > $1 order by id limit $2::bigint)
+    union all
+    (select 'task', id, state, version from finished where $1::uuid is null or id > $1 order by id limit $2::bigint)
+    union all
+    (select 'run', id, state, moves from runs where $1::uuid is null or id > $1 order by id limit $2::bigint)
+    union all
+    (select entity, id, state, moves from records where $1::uuid is null or id > $1 order by id limit $2::bigint)
+  ) as either
+  order by id
+  limit $2::bigint
+), moves as (
+  select log.*
+  from log
+  where entity_id in (select id from page)
+  union all
+  select seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id, trace_id, error
+  from finished
+  where id in (select id from page)
+)
+select page.entity as row_entity, page.id as row_id, page.state as row_state, page.version as row_version, moves.*
+from page
+left join moves on moves.entity_id = page.id
+order by page.id, moves.version;
+
+-- name: list_events
+-- Up to $3 moves after the seq $1 and up to $2 in their order, with the namespaces of who made them.
+select coalesce(found.namespace, tasks.namespace, finished.namespace, runs.namespace, records.namespace) as row_namespace, found.seq, found.at,
+  found.entity, found.entity_id, found.version, found.move, found.from_state, found.to_state, found.actor, found.claim_version,
+  found.run_id, found.root_id, found.trace_id, found.data
+from (
+  select *
+  from (
+    (
+      select null as namespace, seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id,
+        trace_id, data
+      from log
+      where seq > $1::bigint and seq <= $2::bigint
+      order by seq
+      limit $3::bigint
+    )
+    union all
+    (
+      select namespace, seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id,
+        trace_id, error
+      from finished
+      where seq > $1::bigint and seq <= $2::bigint
+      order by seq
+      limit $3::bigint
+    )
+  ) as either
+  order by seq
+  limit $3::bigint
+) as found
+left join tasks on found.namespace is null and tasks.id = found.entity_id
+left join finished on found.namespace is null and finished.id = found.entity_id
+left join runs on found.namespace is null and runs.id = found.entity_id
+left join records on found.namespace is null and records.id = found.entity_id
+order by found.seq;
+
+-- name: find_last_seq
+-- The last number that a move was given, whether it is committed or not.
+select case when is_called then last_value else 0 end from treadle_seq;
+
+-- name: tally
+-- Moves of tasks after the seq $1 and up to $2 by minute, kind and move; the log does not say of which lane they were.
+select lanes.namespace, lanes.kind, either.at / 60000 * 60000, either.move, either.to_state, count(*), max(either.waited_for)
+from (
+  select finished.lane_id, finished.finished_at as at, finished.move, finished.state as to_state,
+    case when finished.claim_version = 1 then finished.claimed_at - finished.due_at end as waited_for
+  from finished
+  where finished.seq > $1::bigint and finished.seq <= $2::bigint
+  union all
+  select coalesce(tasks.lane_id, ended.lane_id), log.at, log.move, log.to_state, null
+  from log
+  left join tasks on tasks.id = log.entity_id
+  left join finished as ended on ended.id = log.entity_id
+  where log.seq > $1::bigint and log.seq <= $2::bigint and log.entity = 'task'
+) as either
+join lanes on lanes.id = either.lane_id
+group by lanes.namespace, lanes.kind, either.at / 60000, either.move, either.to_state;
+
+-- name: append_lines
+-- Store lines that handlers wrote.
+insert into lines (task_id, at, level, message, details, run_id, step_id)
+select *
+from unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::uuid[], $7::uuid[]);
+
+-- name: list_lines
+-- The last $2 lines of the task $1, oldest first.
+select task_id, at, level, message, details, run_id, step_id
+from (select * from lines where task_id = $1::uuid order by id desc limit $2::bigint) as newest
+order by id;
+
+-- name: list_run_lines
+-- The last $2 lines about the run $1, oldest first.
+select task_id, at, level, message, details, run_id, step_id
+from (select * from lines where run_id = $1::uuid order by id desc limit $2::bigint) as newest
+order by id;
+
+-- name: list_run_lines_before
+-- The last $2 lines about the run $1 before the number $3, the last one first.
+select id, task_id, at, level, message, details, run_id, step_id
+from lines
+where run_id = $1::uuid and ($3::bigint is null or id < $3::bigint)
+order by id desc
+limit $2::bigint;
+
+-- name: list_run_lines_after
+-- The first $2 lines about the run $1 after the number $3.
+select id, task_id, at, level, message, details, run_id, step_id
+from lines
+where run_id = $1::uuid and id > $3::bigint
+order by id
+limit $2::bigint;

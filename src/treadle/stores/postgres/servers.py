@@ -1,0 +1,127 @@
+"""Servers, and the lease connection through which they renew leases from a thread and event loop of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import asyncpg
+import msgspec
+
+from treadle.kernel.store.queries import Renewal, Touch
+from treadle.model.errors import StoreUnavailable
+from treadle.model.tasks import Claim, Server
+from treadle.stores.postgres.connection.connect import HOT, Connection, Connector, close_connection
+from treadle.stores.postgres.connection.errors import translated
+from treadle.stores.postgres.parts import Part, reads, works
+from treadle.stores.postgres.tasks import held, read_clock, renew
+from treadle.stores.statements import load_statements
+
+_SQL = load_statements(__package__, "servers.sql")
+
+_TIMEOUT = 5.0
+"""Seconds for an answer: the worker must learn that a lease cannot be renewed while the lease still runs."""
+
+_JSON = ("handlers", "task_lists", "topics", "counts")
+"""Columns that hold JSON."""
+
+T = TypeVar("T")
+
+
+class Servers(Part):
+    """The `ServerStore` of PostgreSQL."""
+
+    def lease_connection(self) -> PostgresLeaseConnection:
+        return PostgresLeaseConnection(self._connector)
+
+    @reads
+    async def list_servers(self, connection: Connection) -> list[Server]:
+        return [_server(row) for row in await connection.fetch(_SQL["list_servers"])]
+
+    @works
+    async def save_server(self, connection: Connection, server: Server) -> None:
+        await _beat(connection, server)
+
+    async def touch_servers(self, touches: Sequence[Touch]) -> list[Server]:
+        if not touches:
+            return []
+        ordered = sorted(touches, key=lambda touch: touch.server_id)
+        columns = ([getattr(touch, name) for touch in ordered] for name in Touch.__slots__)
+        async with self._working() as connection:
+            return [_server(row) for row in await connection.fetch(_SQL["touch_servers"], *columns)]
+
+
+def _server(row: asyncpg.Record) -> Server:
+    return Server(**{**row, **{name: msgspec.json.decode(row[name]) for name in _JSON}})
+
+
+async def _beat(connection: Connection, server: Server) -> None:
+    """Insert the server's row, or update it; its heartbeat becomes now."""
+    values = msgspec.structs.asdict(server)
+    del values["heartbeat_at"]
+    values |= {name: msgspec.json.encode(values[name]).decode() for name in _JSON}
+    await connection.execute(_SQL["beat"], *values.values())
+
+
+class PostgresLeaseConnection:
+    """A `LeaseConnection` that connects when first used, and again after an error."""
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connection: Connection | None = None
+        self._closed = False
+
+    def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
+        return self._run(lambda connection: renew(connection, renewals, lease_for)) if renewals else set()
+
+    def held(self, claims: Sequence[Claim]) -> set[str]:
+        return self._run(lambda connection: held(connection, claims)) if claims else set()
+
+    def beat(self, server: Server) -> None:
+        self._run(lambda connection: _beat(connection, server))
+
+    def now(self) -> int:
+        return self._run(read_clock)
+
+    def close(self) -> None:
+        """Close the connection and the loop; idempotent."""
+        self._closed = True
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            try:
+                loop.run_until_complete(self._drop())
+            finally:
+                loop.close()
+
+    def _run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        if self._closed:
+            raise StoreUnavailable("This lease connection has been closed.")
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(self._work(work))
+
+    async def _work(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run the work, once more on a new connection if the old one was lost meanwhile: all work here is repeatable."""
+        with translated(self._connector.address.shown):
+            if self._connection is not None:
+                try:
+                    return await self._try(self._connection, work)
+                except (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError):
+                    await self._drop()
+            self._connection = await self._connector.connect(HOT, timeout=_TIMEOUT)
+            try:
+                return await self._try(self._connection, work)
+            except BaseException:
+                await self._drop()
+                raise
+
+    async def _try(self, connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
+        async with self._connector.session(connection, HOT):
+            return await work(connection)
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await close_connection(connection)

@@ -1,0 +1,232 @@
+"""Tasks: lanes, claims, wake-ups, lease renewals, and reads, with one statement each. `commit` holds the one write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from treadle.kernel.store.queries import Extension, LaneDepth, Renewal, TaskFilter, Woken
+from treadle.kernel.store.units import Answer, Unit
+from treadle.model.clock import Clock
+from treadle.model.names import Lane
+from treadle.model.tasks import Claim, Task
+from treadle.stores.postgres.commit.commit import commit, make_way
+from treadle.stores.postgres.connection.address import Address
+from treadle.stores.postgres.connection.connect import LONGEST_STATEMENT_FOR, Connection, row_count, texts
+from treadle.stores.postgres.connection.errors import REPEATABLE, translated
+from treadle.stores.postgres.lanes import insert_lanes, next_token_for
+from treadle.stores.postgres.limits import feed
+from treadle.stores.postgres.parts import Part, reads, works
+from treadle.stores.postgres.positions import Position, Positions
+from treadle.stores.statements import COLUMN_SETS, load_statements
+
+_SQL = load_statements(__package__, "tasks.sql")
+_decode_keys = msgspec.json.Decoder(list[tuple[str, str]]).decode
+
+LOCKED_FOR = 1000
+"""Milliseconds after which to poll again for due tasks that other processes had locked, most likely to wake them."""
+
+LONGEST_COMMIT = LONGEST_STATEMENT_FOR / 1000
+"""Seconds after which the store gives up a commit, to be sent again: followers of events wait no longer for a seq (D9)."""
+
+_REPEATS = 3
+
+
+def _compile_decoder() -> Callable[[Sequence[asyncpg.Record], Lane, str], list[Task]]:
+    """Generate the decoder of claimed rows from the column set, because building a dict for each row takes twice as long."""
+    columns = [column.name for column in COLUMN_SETS["claimed"]]
+    given = "namespace=namespace, kind=kind, task_list=task_list, name=name, owner_id=owner_id"
+    derived = "heartbeat_at=claimed_at, progress_at=claimed_at, root_id=root_id or id"
+    task = f"Task({given}, {derived}, {', '.join(f'{name}={name}' for name in columns)})"
+    body = f"namespace, kind, task_list, name = lane\n    return [{task} for {', '.join(columns)}, root_id in rows]"
+    scope: dict[str, Any] = {"Task": Task}
+    exec(f"def decode(rows, lane, owner_id):\n    {body}", scope)  # noqa: S102
+    decode: Callable[[Sequence[asyncpg.Record], Lane, str], list[Task]] = scope["decode"]
+    return decode
+
+
+_decode_claimed = _compile_decoder()
+
+
+class Tasks(Part):
+    """The `TaskStore` of PostgreSQL."""
+
+    parallel_commits = 2
+
+    def __init__(self, address: Address, clock: Clock) -> None:
+        super().__init__(address, clock)
+        self._positions = Positions(clock)
+        self._fed = ("", "")
+        """The limit key up to which wake-ups have looked for room."""
+
+    @works
+    async def now(self, connection: Connection) -> int:
+        return await read_clock(connection)
+
+    async def lane_ids(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
+        missing = {lane for lane in lanes if lane not in self._lane_ids}
+        if missing:
+            await self.list_lanes()
+            missing = {lane for lane in missing if lane not in self._lane_ids}
+        if missing:
+            async with self._working() as connection:
+                await insert_lanes(connection, missing)
+            await self.list_lanes()
+        return {lane: self._lane_ids[lane] for lane in lanes}
+
+    async def claim(self, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
+        if not lane_ids or limit <= 0:
+            return []
+        if any(lane_id not in self._lanes for lane_id in lane_ids):
+            await self.list_lanes()
+        async with self._working() as connection:
+            slowed = bool(self._slowed) and not self._slowed.isdisjoint(lane_ids)
+            after = await self._positions.after(connection, lane_ids)
+            rows = await _claim(connection, lane_ids, owner_id, lease_for, limit, slowed=slowed, after=after)
+        tasks = _decode_claimed(rows, self._lanes[rows[0][1]], owner_id) if rows else []
+        self._positions.took(tasks)
+        return tasks
+
+    @works
+    async def claim_of_run(
+        self, connection: Connection, run_id: str, kind: str, owner_id: str, lease_for: int, limit: int
+    ) -> list[str]:
+        rows = await connection.fetch(_SQL["claim_of_run"], run_id, owner_id, lease_for, limit, kind)
+        return [str(row[0]) for row in rows]
+
+    @works
+    async def wake(self, connection: Connection, limit: int, *, expire_leases: bool = True) -> Woken:
+        """Wake tasks, then admit the next tasks of their limit keys, and of some other keys after the last call's.
+
+        So no task waits long while there is room, even if the transaction that made the room did not admit it.
+        """
+        row = await connection.fetchrow(_SQL["wake"], limit, expire_leases)
+        assert row is not None
+        count, expired, lane_ids, due, next_for, now, overdue, keys, waiting = row
+        if keys or waiting:
+            admitted, self._fed = await feed(connection, _decode_keys(keys) if keys else [], self._fed)
+            lane_ids = admitted.union(lane_ids)
+        if due > count:
+            next_for = 0 if count == limit else min(next_for or LOCKED_FOR, LOCKED_FOR)
+        return Woken(count, expired, tuple(lane_ids), next_for, now, overdue)
+
+    async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
+        if not renewals:
+            return {}
+        async with self._working() as connection:
+            rows = await _renew(connection, "extend", renewals, lease_for)
+        return {row[0]: Extension(row[1], row[2]) for row in rows}
+
+    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+        if not units:
+            return []
+        lanes = {task.lane for unit in units for task in unit.tasks}
+        if lanes:
+            await self.lane_ids(list(lanes))
+        with translated(self.url):
+            for _ in range(_REPEATS):
+                try:
+                    async with self._pool(self._hot).connection() as connection, asyncio.timeout(LONGEST_COMMIT):
+                        return await commit(connection, self._lane_ids, units)
+                except REPEATABLE as error:
+                    async with self._pool(self._hot).connection() as connection:
+                        await make_way(connection, units, error)
+            async with self._pool(self._hot).connection() as connection, asyncio.timeout(LONGEST_COMMIT):
+                return await commit(connection, self._lane_ids, units)
+
+    async def next_token_for(self, lane_ids: Sequence[int]) -> int | None:
+        if self._slowed.isdisjoint(lane_ids):  # saves a query
+            return None
+        async with self._working() as connection:
+            return await next_token_for(connection, lane_ids)
+
+    @reads
+    async def expire_leases_of(self, connection: Connection, owner_ids: Sequence[str]) -> int:
+        return row_count(await connection.execute(_SQL["expire_leases"], list(owner_ids)))
+
+    @reads
+    async def list_unpolled(self, connection: Connection, lane_ids: Sequence[int], limit: int) -> list[str]:
+        return [row[0] for row in await connection.fetch(_SQL["list_unpolled"], list(lane_ids), max(limit, 0))]
+
+    @reads
+    async def find_task(self, connection: Connection, task_id: str) -> Task | None:
+        rows = await connection.fetch(_SQL["list_tasks"], [task_id], *[None] * 7, 1)
+        return task_of(rows[0]) if rows else None
+
+    @works
+    async def find_finished(self, connection: Connection, task_ids: Sequence[str]) -> list[Task]:
+        return [task_of(row) for row in await connection.fetch(_SQL["find_finished"], sorted(set(task_ids)))]
+
+    @reads
+    async def list_tasks(self, connection: Connection, which: TaskFilter, limit: int) -> list[Task]:
+        values = [list(which.states) or None, *(getattr(which, name) for name in which.__slots__ if name != "states")]
+        return [task_of(row) for row in await connection.fetch(_SQL["list_tasks"], None, *values, limit)]
+
+    @reads
+    async def list_depths(self, connection: Connection) -> list[LaneDepth]:
+        rows = [dict(row) for row in await connection.fetch(_SQL["list_depths"])]
+        names = ("namespace", "kind", "task_list", "name")
+        return [LaneDepth(lane=Lane(*(row.pop(name) for name in names)), **row) for row in rows]
+
+    @reads
+    async def count_finished(self, connection: Connection) -> dict[str, int]:
+        return {row["state"]: row["count"] for row in await connection.fetch(_SQL["count_finished"])}
+
+
+async def _claim(
+    connection: Connection,
+    lane_ids: Sequence[int],
+    owner_id: str,
+    lease_for: int,
+    limit: int,
+    *,
+    slowed: bool,
+    after: Sequence[Position] | None,
+) -> list[asyncpg.Record]:
+    """Claim tasks of the best lane, in the order in which they are due; checks rates only if `slowed`.
+
+    `after` are positions in the lanes to start from; without a task after them, the claim starts from the front.
+    """
+    rows = []
+    if after is not None and not slowed:
+        positions = [position[0] for position in after], [position[1] for position in after]
+        rows = await connection.fetch(_SQL["claim_after"], lane_ids, owner_id, lease_for, limit, *positions)
+    return rows or await connection.fetch(_SQL["claim_slowed" if slowed else "claim"], lane_ids, owner_id, lease_for, limit)
+
+
+def task_of(row: asyncpg.Record) -> Task:
+    """Return the task of a row of either table, joined with its lane."""
+    return Task(**texts(row))
+
+
+async def renew(connection: Connection, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
+    """Extend the claims that are held; return the ids of their tasks."""
+    return {row[0] for row in await _renew(connection, "renew", renewals, lease_for)}
+
+
+async def _renew(connection: Connection, name: str, renewals: Sequence[Renewal], lease_for: int) -> list[asyncpg.Record]:
+    ordered = sorted(renewals, key=lambda renewal: renewal.claim.task_id)
+    return await connection.fetch(
+        _SQL[name],
+        [renewal.claim.task_id for renewal in ordered],
+        [renewal.claim.version for renewal in ordered],
+        [renewal.claim.owner_id for renewal in ordered],
+        lease_for,
+        [renewal.progressed for renewal in ordered],
+        [renewal.progress for renewal in ordered],
+    )
+
+
+async def held(connection: Connection, claims: Sequence[Claim]) -> set[str]:
+    """Return the ids of the tasks whose claim is unchanged."""
+    columns = [claim.task_id for claim in claims], [claim.version for claim in claims], [claim.owner_id for claim in claims]
+    return {row[0] for row in await connection.fetch(_SQL["held"], *columns)}
+
+
+async def read_clock(connection: Connection) -> int:
+    """Return the database's clock."""
+    return int(await connection.fetchval(_SQL["now"]))

@@ -1,0 +1,346 @@
+-- name: now
+-- The store's clock.
+select treadle_now();
+
+-- name: claim
+-- Take up to $4 ready tasks of the best lane among $1 that is not slowed, for owner $2, under a lease of $3 ms.
+with best as materialized (
+  select head.lane_id, head.priority, head.due_at
+  from unnest($1::integer[]) as wanted (lane_id)
+  cross join lateral (
+    select tasks.lane_id, tasks.priority, tasks.due_at
+    from tasks
+    where tasks.lane_id = wanted.lane_id and owner_id is null and wake_at is null and hold = 0
+    order by tasks.priority, tasks.due_at, tasks.id
+    limit 1
+  ) as head
+  where wanted.lane_id <> all (array(select id from lanes where slowed))
+  order by head.priority, head.due_at
+  limit 1
+), taken as materialized (
+  select id
+  from tasks
+  where lane_id = (select lane_id from best) and priority = (select priority from best)
+    -- Nothing is before the head; this skips the dead entries of what was taken before, where a snapshot keeps them.
+    and due_at >= (select due_at from best)
+    and owner_id is null and wake_at is null and hold = 0
+  order by due_at, id
+  limit $4::bigint
+  for update skip locked
+)
+update tasks
+set owner_id = $2::text,
+    claim_version = tasks.claim_version + 1,
+    claimed_at = (select treadle_now()),
+    heartbeat_at = (select treadle_now()),
+    progress_at = (select treadle_now()),
+    wake_at = (select treadle_now()) + $3::bigint
+from taken
+where tasks.id = taken.id
+returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
+
+-- name: claim_after
+-- As `claim`, but in each lane only from a place ($5 priorities, $6 due times) on.
+with best as materialized (
+  select head.lane_id, head.priority, head.due_at
+  from unnest($1::integer[], $5::integer[], $6::bigint[]) as wanted (lane_id, priority, due_at)
+  cross join lateral (
+    select tasks.lane_id, tasks.priority, tasks.due_at
+    from tasks
+    where tasks.lane_id = wanted.lane_id and (tasks.priority, tasks.due_at) >= (wanted.priority, wanted.due_at)
+      and owner_id is null and wake_at is null and hold = 0
+    order by tasks.priority, tasks.due_at, tasks.id
+    limit 1
+  ) as head
+  where wanted.lane_id <> all (array(select id from lanes where slowed))
+  order by head.priority, head.due_at
+  limit 1
+), taken as materialized (
+  select id
+  from tasks
+  where lane_id = (select lane_id from best) and priority = (select priority from best)
+    -- Nothing is before the head; this skips the dead entries of what was taken before, where a snapshot keeps them.
+    and due_at >= (select due_at from best)
+    and owner_id is null and wake_at is null and hold = 0
+  order by due_at, id
+  limit $4::bigint
+  for update skip locked
+)
+update tasks
+set owner_id = $2::text,
+    claim_version = tasks.claim_version + 1,
+    claimed_at = (select treadle_now()),
+    heartbeat_at = (select treadle_now()),
+    progress_at = (select treadle_now()),
+    wake_at = (select treadle_now()) + $3::bigint
+from taken
+where tasks.id = taken.id
+returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
+
+-- name: claim_slowed
+-- As `claim`, also from lanes that have a rate: no more than the lane has tokens, which are taken from its row under a lock.
+with shut as materialized (
+  select id
+  from lanes
+  where slowed
+    and (paused or least(burst, tokens + rate * greatest((select treadle_now()) - tokens_at, 0) / 1000) < 1)
+), best as materialized (
+  select head.lane_id, head.priority, head.due_at
+  from unnest($1::integer[]) as wanted (lane_id)
+  cross join lateral (
+    select tasks.lane_id, tasks.priority, tasks.due_at
+    from tasks
+    where tasks.lane_id = wanted.lane_id and owner_id is null and wake_at is null and hold = 0
+    order by tasks.priority, tasks.due_at, tasks.id
+    limit 1
+  ) as head
+  where wanted.lane_id <> all (array(select id from shut))
+  order by head.priority, head.due_at
+  limit 1
+), bucket as materialized (
+  select id, least(burst, tokens + rate * greatest((select treadle_now()) - tokens_at, 0) / 1000) as tokens
+  from lanes
+  where id = (select lane_id from best) and rate is not null
+  for no key update
+), taken as materialized (
+  select id
+  from tasks
+  where lane_id = (select lane_id from best) and priority = (select priority from best)
+    -- Nothing is before the head; this skips the dead entries of what was taken before, where a snapshot keeps them.
+    and due_at >= (select due_at from best)
+    and owner_id is null and wake_at is null and hold = 0
+  order by due_at, id
+  limit least($4::bigint, (select floor(tokens)::bigint from bucket))
+  for update skip locked
+), spent as (
+  update lanes
+  set tokens = bucket.tokens - (select count(*) from taken), tokens_at = (select treadle_now())
+  from bucket
+  where lanes.id = bucket.id
+)
+update tasks
+set owner_id = $2::text,
+    claim_version = tasks.claim_version + 1,
+    claimed_at = (select treadle_now()),
+    heartbeat_at = (select treadle_now()),
+    progress_at = (select treadle_now()),
+    wake_at = (select treadle_now()) + $3::bigint
+from taken
+where tasks.id = taken.id
+returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
+
+-- name: is_snapshot_old
+-- Whether somebody has held a snapshot open for long, which keeps the dead entries of indexes.
+select exists (
+    select from pg_stat_activity where backend_xmin is not null and xact_start < now() - interval '10 seconds'
+  )
+  or exists (select from pg_prepared_xacts where prepared < now() - interval '10 seconds')
+  or exists (select from pg_replication_slots where xmin is not null and not active);
+
+-- name: claim_of_run
+-- Give ready tasks of the run to the owner.
+with taken as materialized (
+  select id
+  from tasks
+  where run_id = $1::uuid and owner_id is null and wake_at is null and hold = 0
+    and lane_id in (select id from lanes where kind = $5::text and not (slowed and paused))
+  order by priority, due_at, id
+  limit $4::bigint
+  for update skip locked
+)
+update tasks
+set owner_id = $2::text, claim_version = tasks.claim_version + 1, claimed_at = (select treadle_now()),
+  heartbeat_at = (select treadle_now()), progress_at = (select treadle_now()), wake_at = (select treadle_now()) + $3::bigint
+from taken
+where tasks.id = taken.id
+returning tasks.id::text;
+
+-- name: wake
+-- Make up to $1 tasks ready whose wake_at has come; with $2 also those whose lease ran out, which leaves a move.
+with due as materialized (
+  select id, owner_id
+  from tasks
+  where wake_at <= (select treadle_now()) and ($2::boolean or owner_id is null)
+  order by wake_at
+  limit $1::bigint
+  for update skip locked
+), woken as (
+  update tasks
+  set owner_id = null,
+      wake_at = null,
+      takeovers = tasks.takeovers + (due.owner_id is not null)::integer,
+      attempt = tasks.attempt + (due.owner_id is not null and tasks.state = 'pending')::integer,
+      version = tasks.version + (due.owner_id is not null)::integer,
+      -- One that is held now, or has lost its lease, has no place under its limit: that may have been lowered since.
+      hold = case
+        when tasks.limit_key is not null and (tasks.hold <> 0 or due.owner_id is not null) then tasks.hold | 1
+        else tasks.hold
+      end
+  from due
+  where tasks.id = due.id
+  returning tasks.id, tasks.lane_id, tasks.hold, tasks.version, tasks.state, tasks.claim_version, tasks.run_id, tasks.root_id,
+    tasks.trace_id, tasks.namespace, tasks.limit_key, due.owner_id as loser_id
+), logged as (
+  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
+  select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, 'expire', state, state, loser_id, claim_version,
+    run_id, root_id, trace_id
+  from woken
+  where loser_id is not null
+)
+select
+  (select count(*) from woken) as count,
+  (select count(*) from woken where loser_id is not null) as expired,
+  array(select distinct lane_id from woken where hold = 0) as lane_ids,
+  (
+    select count(*)
+    from (
+      select
+      from tasks
+      where wake_at <= (select treadle_now()) and ($2::boolean or owner_id is null)
+      order by wake_at
+      limit $1::bigint + 1
+    ) as seen
+  ) as due,
+  (select min(wake_at) from tasks where wake_at > (select treadle_now())) - (select treadle_now()) as next_for,
+  (select treadle_now()) as now,
+  not $2::boolean and exists (select from tasks where wake_at <= (select treadle_now()) and owner_id is not null) as overdue,
+  (select json_agg(distinct jsonb_build_array(namespace, limit_key)) from woken where limit_key is not null and hold <> 0) as keys,
+  exists (select from tasks where limit_key is not null and hold = 1 and owner_id is null and wake_at is null) as waiting;
+
+-- name: renew
+-- Extend the claims ($1 ids, $2 versions, $3 owners) that are held to $4 ms from now; $5 progressed, $6 progress.
+with given as materialized (
+  select *
+  from unnest($1::uuid[], $2::integer[], $3::text[], $5::boolean[], $6::text[])
+    as given (id, claim_version, owner_id, progressed, progress)
+), free as materialized (
+  select tasks.id, given.progressed, given.progress
+  from given
+  join tasks on tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id
+  for update of tasks skip locked
+)
+update tasks
+set heartbeat_at = (select treadle_now()),
+    progress_at = case when free.progressed then (select treadle_now()) else tasks.progress_at end,
+    progress = case when free.progressed then coalesce(free.progress, tasks.progress) else tasks.progress end,
+    wake_at = least(
+      (select treadle_now()) + $4::bigint,
+      tasks.deadline_at,
+      case when free.progressed then (select treadle_now()) else tasks.progress_at end + tasks.progress_for
+    )
+from free
+where tasks.id = free.id
+returning tasks.id::text;
+
+-- name: extend
+-- As `renew`, but not past the longest time of an attempt either; until when the claims hold.
+with given as materialized (
+  select *
+  from unnest($1::uuid[], $2::integer[], $3::text[], $5::boolean[], $6::text[])
+    as given (id, claim_version, owner_id, progressed, progress)
+), free as materialized (
+  select tasks.id, given.progressed, given.progress
+  from given
+  join tasks on tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id
+  for update of tasks skip locked
+)
+update tasks
+set heartbeat_at = (select treadle_now()),
+    progress_at = case when free.progressed then (select treadle_now()) else tasks.progress_at end,
+    progress = case when free.progressed then coalesce(free.progress, tasks.progress) else tasks.progress end,
+    wake_at = least(
+      (select treadle_now()) + $4::bigint,
+      tasks.deadline_at,
+      case when free.progressed then (select treadle_now()) else tasks.progress_at end + tasks.progress_for,
+      tasks.claimed_at + tasks.timeout_for
+    )
+from free
+where tasks.id = free.id
+returning tasks.id::text, tasks.wake_at, tasks.heartbeat_at;
+
+-- name: held
+-- Which of the claims ($1 ids, $2 versions, $3 owners) are still held.
+select tasks.id::text
+from unnest($1::uuid[], $2::integer[], $3::text[]) as given (id, claim_version, owner_id)
+join tasks on tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id;
+
+-- name: expire_leases
+-- The leases of the owners run out now, if they have not before.
+with owned as materialized (
+  select id from tasks where owner_id = any ($1::text[]) and wake_at is not null order by id for update
+)
+update tasks set wake_at = least(tasks.wake_at, (select treadle_now())) from owned where tasks.id = owned.id;
+
+-- name: list_unpolled
+-- Tasks of the lanes $1 that await an outside job and are ready to be polled.
+select id::text
+from tasks
+where lane_id = any ($1::integer[]) and state = 'awaiting_external' and owner_id is null and wake_at is null and hold = 0
+limit $2::bigint;
+
+-- name: list_tasks
+-- Live and finished tasks, newest first; each of $1 ids, $2 shown states, $3-$6 lane, $7 run, $8 id bound may be null for any.
+with wanted as materialized (
+  select id
+  from lanes
+  where ($3::text is null or namespace = $3) and ($4::text is null or kind = $4)
+    and ($5::text is null or task_list = $5) and ($6::text is null or name = $6)
+), found as (
+  (
+    select {all:live}
+    from tasks
+    where ($1::uuid[] is null or id = any ($1))
+      and ($2::text[] is null
+        or case when hold & ~1 <> 0 then 'paused' when owner_id is not null and state = 'pending' then 'running' else state end
+          = any ($2))
+      and lane_id in (select id from wanted)
+      and ($7::uuid is null or run_id = $7)
+      and ($8::uuid is null or id < $8)
+    order by id desc
+    limit $9::bigint
+  )
+  union all
+  (
+    select {all:finished}
+    from finished
+    where ($1::uuid[] is null or id = any ($1))
+      and ($2::text[] is null or state = any ($2))
+      and lane_id in (select id from wanted)
+      and ($7::uuid is null or run_id = $7)
+      and ($8::uuid is null or id < $8)
+    order by id desc
+    limit $9::bigint
+  )
+)
+select found.*, lanes.kind, lanes.task_list, lanes.name
+from found
+join lanes on lanes.id = found.lane_id
+order by found.id desc
+limit $9::bigint;
+
+-- name: find_finished
+-- The finished ones among $1.
+select finished.*, lanes.kind, lanes.task_list, lanes.name
+from unnest($1::uuid[]) as given (id)
+join finished on finished.id = given.id
+join lanes on lanes.id = finished.lane_id;
+
+-- name: list_depths
+-- How many live tasks each lane has, by what they wait for.
+select depth.*, lanes.namespace, lanes.kind, lanes.task_list, lanes.name
+from (
+  select lane_id,
+    count(*) filter (where owner_id is null and hold = 0 and wake_at is null) as ready,
+    count(*) filter (where owner_id is not null) as running,
+    count(*) filter (where owner_id is null and hold & ~1 = 0 and wake_at is not null) as waiting,
+    count(*) filter (where owner_id is null and hold <> 0 and (hold <> 1 or wake_at is null)) as held,
+    min(due_at) filter (where owner_id is null and hold = 0 and wake_at is null) as oldest_due_at
+  from tasks
+  group by lane_id
+) as depth
+join lanes on lanes.id = depth.lane_id
+order by depth.lane_id;
+
+-- name: count_finished
+-- Finished tasks by state.
+select state, count(*) as count from finished group by state;

@@ -1,0 +1,259 @@
+"""Guards: decide which units of a commit may be applied, one after the other, from a snapshot of the rows that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, assert_never
+
+import msgspec
+
+from treadle.kernel.store.records import ChangeRecord, PutRecord
+from treadle.kernel.store.units import (
+    CLAIM_LOST,
+    DEFERRED,
+    DONE,
+    Amend,
+    Answer,
+    Finish,
+    Park,
+    PutRun,
+    Revive,
+    Seen,
+    Unit,
+    Verdict,
+)
+from treadle.model.errors import InvalidInput
+from treadle.model.records import Record
+from treadle.model.tasks import Claim
+
+TaskKey = tuple[str, bool]
+"""The id of a guarded task, and whether the guard is for a finished task."""
+
+Name = tuple[str, str, str | None]
+"""The namespace, entity and name of a record."""
+
+
+class GuardedTask(NamedTuple):
+    """The stored values of a task that a guard names."""
+
+    id: str
+    version: int
+    claim_version: int
+    owner_id: str | None
+    state: str
+    lane_id: int
+    hold: int = 0
+    namespace: str = ""
+    limit_key: str | None = None
+
+
+def has_rows(unit: Unit) -> bool:
+    """Whether the unit writes more than one task's settlement and new tasks."""
+    return bool(unit.rows or unit.also) or unit.run is not None
+
+
+def new_runs(unit: Unit) -> list[PutRun]:
+    """Return the new runs of the unit."""
+    return [row for row in unit.rows if isinstance(row, PutRun)]
+
+
+def new_records(units: Iterable[Unit]) -> list[Record]:
+    """Return the new records of the units."""
+    return [row.record for unit in units for row in unit.rows if isinstance(row, PutRecord)]
+
+
+def changed_records(units: Iterable[Unit]) -> list[ChangeRecord]:
+    """Return the changes of records in the units."""
+    return [row for unit in units for row in unit.rows if isinstance(row, ChangeRecord)]
+
+
+def name_of(record: Record) -> Name:
+    """Return the key under which at most one live record exists, if the record has a name."""
+    return record.namespace, record.entity, record.name
+
+
+def task_key(unit: Unit) -> TaskKey:
+    """Return the key of the task that guards the unit."""
+    return (unit.guard.task_id if unit.guard else "", isinstance(unit.settlement, Revive | Amend))
+
+
+def split(unit: Unit) -> list[Unit]:
+    """Split the unit into parts that settle one task each."""
+    return [unit, *(Unit(claim, finish) for claim, finish in unit.also)]
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The rows that the guards of a commit name, as they are after the units decided so far."""
+
+    tasks: dict[TaskKey, GuardedTask] = field(default_factory=dict)
+    runs: dict[str, int] = field(default_factory=dict)
+    """Versions of runs."""
+    run_keys: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Runs by namespace and idempotency key."""
+    records: dict[str, int] = field(default_factory=dict)
+    """Versions of records."""
+    names: dict[Name, str] = field(default_factory=dict)
+    """Live records by name."""
+    refused: dict[int, Answer] = field(default_factory=dict)
+    """Answers to units, by position, whose runs or records turned out to exist when the store inserted them."""
+
+    def copy(self) -> Snapshot:
+        """Return a snapshot to decide on, so that this one can be used again."""
+        return Snapshot(dict(self.tasks), dict(self.runs), dict(self.run_keys), dict(self.records), dict(self.names), self.refused)
+
+    def refusal(self, position: int, unit: Unit, parts: Sequence[Unit]) -> Answer | None:
+        """Return the answer to a unit that must not be applied, or None."""
+        if position in self.refused:
+            return self.refused[position]
+        if unit.run is not None:
+            version = self.runs.get(unit.run.run_id)
+            if version is None or (unit.run.version is not None and version != unit.run.version):
+                return DEFERRED
+        if lost := tuple(part.guard.task_id for part in parts if part.guard and not self._holds(part)):
+            return Answer(Verdict.CLAIM_LOST, lost=lost) if has_rows(unit) else CLAIM_LOST
+        for put in new_runs(unit):
+            if put.run.id in self.runs:
+                return DONE
+            key = put.run.idempotency_key
+            if key is not None and (holder := self.run_keys.get((put.run.namespace, key))) is not None:
+                return Answer(Verdict.DONE, existing={key: holder})
+        return self._refuse_records(unit)
+
+    def _holds(self, part: Unit) -> bool:
+        row = self.tasks.get(task_key(part))
+        return row is not None and part.guard is not None and matches(part.guard, row)
+
+    def _refuse_records(self, unit: Unit) -> Answer | None:
+        new = new_records([unit])
+        changes = changed_records([unit])
+        if any(record.id in self.records for record in new):
+            return DONE
+        names = [name_of(record) for record in new if record.name is not None]
+        if len(set(names)) < len(names):
+            raise InvalidInput(f"A unit cannot create two records with the same name, but these are given: {names}.")
+        versions: dict[str, int] = {record.id: 0 for record in new}
+        for change in changes:
+            if versions.get(change.record_id, self.records.get(change.record_id)) != change.version:
+                return DEFERRED
+            versions[change.record_id] = change.version + 1
+        ended = {change.record_id for change in changes if change.ended}
+        for record in new:
+            holder = self.names.get(name_of(record))
+            if record.name is not None and holder is not None and holder not in ended:
+                return Answer(Verdict.DONE, existing={record.name: holder})
+        return None
+
+    def advance(self, unit: Unit, parts: Sequence[Unit]) -> None:
+        """Apply the unit to the snapshot: its tasks are settled, and its run and records have their next version."""
+        for part in parts:
+            if part.guard and part.settlement:
+                self.tasks.pop(task_key(part), None)
+        if unit.run is not None:
+            self.runs[unit.run.run_id] += 1
+        for put in new_runs(unit):
+            self.runs[put.run.id] = put.run.version
+            if put.run.idempotency_key is not None:
+                self.run_keys[put.run.namespace, put.run.idempotency_key] = put.run.id
+        for record in new_records([unit]):
+            self.records[record.id] = 0
+            if record.name is not None:
+                self.names[name_of(record)] = record.id
+        for change in changed_records([unit]):
+            self.records[change.record_id] = change.version + 1
+            if change.ended:
+                self.names = {name: holder for name, holder in self.names.items() if holder != change.record_id}
+
+
+def matches(guard: Claim | Seen, row: GuardedTask) -> bool:
+    """Whether the stored task is as the guard requires."""
+    match guard:
+        case Claim():
+            return row.claim_version == guard.version and row.owner_id == guard.owner_id
+        case Seen():
+            return row.claim_version == guard.claim_version and row.version == guard.version
+        case _:
+            assert_never(guard)
+
+
+class Part(NamedTuple):
+    """A part of a unit that may be applied: the position of the unit, and the row that the part's guard matched."""
+
+    position: int
+    unit: Unit
+    row: GuardedTask | None
+
+
+@dataclass(slots=True)
+class Decision:
+    """The units to apply, their parts, and the answers to the other units."""
+
+    applied: dict[int, Unit]
+    parts: list[Part]
+    rows: dict[int, GuardedTask]
+    """The row that the guard of each applied unit matched, by position."""
+    answers: list[Answer]
+
+    def repeats(self, units: Sequence[Unit]) -> list[Settled]:
+        """Return the settlements of refused units that may have been committed before."""
+        return [
+            settled
+            for position, unit in enumerate(units)
+            if position not in self.applied and self.answers[position].verdict is not Verdict.DONE
+            for settled in settlements_of(position, unit)
+        ]
+
+    def recognise(self, asked: Sequence[Settled], settled: set[int]) -> None:
+        """Answer `done` to refused units all of whose settlements (by index in `asked`) were committed before."""
+        for position in {each.position for each in asked}:
+            if all(index in settled for index, each in enumerate(asked) if each.position == position):
+                self.answers[position] = DONE
+
+
+class Settled(NamedTuple):
+    """A settlement of a claim by a unit: if the log has it, the unit was committed before."""
+
+    position: int
+    claim: Claim
+    move: str
+    actor: str
+
+
+def settlements_of(position: int, unit: Unit) -> list[Settled]:
+    """Return the settlements of the unit that leave a trace: the ends and logged parks of its claims."""
+    return [
+        Settled(position, part.guard, part.settlement.move, part.settlement.actor or part.guard.owner_id)
+        for part in split(unit)
+        if isinstance(part.guard, Claim) and isinstance(part.settlement, Finish | Park)
+    ]
+
+
+def decide(units: Sequence[Unit], snapshot: Snapshot) -> Decision:
+    """Decide the units in order, each as if the applied units before it had been committed."""
+    decision = Decision({}, [], {}, [CLAIM_LOST] * len(units))
+    for position, unit in enumerate(units):
+        parts = split(unit) if unit.also else [unit]
+        refusal = snapshot.refusal(position, unit, parts)
+        if refusal is not None:
+            decision.answers[position] = refusal
+            continue
+        decision.applied[position] = unit
+        if unit.guard is not None:
+            decision.rows[position] = snapshot.tasks[task_key(unit)]
+        decision.parts += [Part(position, part, snapshot.tasks.get(task_key(part)) if part.guard else None) for part in parts]
+        snapshot.advance(unit, parts)
+    return decision
+
+
+def with_lanes(answer: Answer, lane_ids: set[int]) -> Answer:
+    """Add lanes in which tasks became ready to the answer."""
+    return msgspec.structs.replace(answer, lane_ids=tuple(sorted(lane_ids.union(answer.lane_ids)))) if lane_ids else answer
+
+
+def with_admitted(answers: list[Answer], lane_ids: set[int]) -> list[Answer]:
+    """Add the lanes of admitted tasks to the first applied unit: a caller that reads one answer reads all of them."""
+    if lane_ids:
+        first = next(position for position, answer in enumerate(answers) if answer.verdict is Verdict.DONE)
+        answers[first] = with_lanes(answers[first], lane_ids)
+    return answers

@@ -1,0 +1,138 @@
+"""Write the rows of units, inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+import apsw
+import msgspec
+
+from treadle.kernel.store.records import Await, ChangeRecord, PutItems, PutMessage, PutOutcome, PutRecord, TakeMessages
+from treadle.kernel.store.units import (
+    CLAIM_LOST,
+    Answer,
+    CancelRunTasks,
+    ClearInbox,
+    HoldRun,
+    MoveRun,
+    PutBlob,
+    PutFlow,
+    PutInbox,
+    PutRun,
+    PutSteps,
+    Row,
+    Unit,
+)
+from treadle.model.errors import IllegalMove
+from treadle.model.records import EffectOutcome, Message
+from treadle.model.runs import Step
+from treadle.stores.rules.guards import new_runs
+from treadle.stores.rules.settlements import kept_answer
+from treadle.stores.sqlite.commit.messages import await_messages, put_messages, take_messages
+from treadle.stores.sqlite.commit.records import put_items, write_records
+from treadle.stores.sqlite.commit.settlements import find_holds, take_seqs
+from treadle.stores.sqlite.connection.connect import read_value, to_json
+from treadle.stores.sqlite.limits import Key, list_run_keys
+from treadle.stores.statements import load_statements
+
+_SQL = load_statements(__package__, "rows.sql")
+_decode = msgspec.json.Decoder().decode
+
+
+def write_heads(connection: apsw.Connection, units: Iterable[Unit], now: int) -> None:
+    """Write the new runs, the records, and the next version of the run of each unit."""
+    for unit in units:
+        for put in new_runs(unit):
+            connection.execute(_SQL["insert_run"], msgspec.structs.asdict(put.run) | {"now": now})
+        write_records(connection, unit, now)
+        if unit.run is not None:
+            added = sum(row.added for row in unit.rows if isinstance(row, PutSteps))
+            connection.execute(_SQL["bump_run"], {"id": unit.run.run_id, "added": added})
+
+
+def write_rows(connection: apsw.Connection, rows: Iterable[tuple[int, Row]], now: int, keys: set[Key]) -> dict[int, set[int]]:
+    """Write the other rows of units, each with the index of its unit; return the lanes in which tasks became ready, by unit.
+
+    Adds the limit keys of affected tasks to `keys`. Messages go last: a run that ends or begins to wait in the same call
+    has done so before its messages arrive.
+    """
+    lanes: dict[int, set[int]] = {}
+    sent: list[tuple[int, Message]] = []
+    for index, row in rows:
+        match row:
+            case PutRun() | PutRecord() | ChangeRecord():
+                pass  # `write_heads` wrote it
+            case MoveRun():
+                _move_run(connection, row, now)
+            case PutSteps(steps=steps):
+                put_steps(connection, steps, now)
+            case PutInbox(step_id, inbox):
+                connection.execute(_SQL["put_inbox"], {"step_id": step_id, "inbox": inbox})
+            case ClearInbox(step_ids):
+                connection.execute(_SQL["clear_inbox"], {"ids": to_json(step_ids)})
+            case PutFlow(flow):
+                connection.execute(_SQL["put_flow"], msgspec.structs.asdict(flow) | {"now": now})
+            case PutBlob(digest, value, root_id):
+                connection.execute(_SQL["put_blob"], {"digest": digest, "value": value})
+                connection.execute(_SQL["use_blob"], {"digest": digest, "root_id": root_id})
+            case HoldRun(run_id, held):
+                keys.update(list_run_keys(connection, run_id))
+                connection.execute(_SQL["hold_run" if held else "free_run"], {"run_id": run_id})
+                lanes.setdefault(index, set()).update(_decode(read_value(connection, _SQL["list_ready_lanes"], {"run_id": run_id})))
+            case CancelRunTasks():
+                keys.update(list_run_keys(connection, row.run_id))
+                _cancel_tasks(connection, row, now)
+            case PutItems():
+                put_items(connection, row)
+            case PutMessage(message):
+                sent.append((index, message))
+            case TakeMessages():
+                take_messages(connection, row)
+            case Await():
+                await_messages(connection, row)
+            case PutOutcome(outcome):
+                _put_outcome(connection, outcome, now)
+            case _:
+                assert_never(row)
+    if sent:
+        put_messages(connection, sent, now, keys, lanes)
+    return lanes
+
+
+def put_checkpoints(connection: apsw.Connection, units: Sequence[Unit], now: int) -> list[Answer]:
+    """Apply units that are checkpoints: one read for all claims, and one statement for all steps."""
+    holds = find_holds(connection, units)
+    puts = [row for position, unit in enumerate(units) if position in holds for row in unit.rows if isinstance(row, PutSteps)]
+    put_steps(connection, [step for row in puts for step in row.steps], now)
+    return [kept_answer(holds[position]) if position in holds else CLAIM_LOST for position in range(len(units))]
+
+
+def put_steps(connection: apsw.Connection, steps: Sequence[Step], now: int) -> None:
+    """Insert or replace steps; a replaced step keeps its inbox."""
+    values = [(s.id, s.run_id, s.parent_id, s.ordinal, s.kind, s.name, s.facet, s.state, s.body) for s in steps]
+    connection.execute(_SQL["put_steps"], {"rows": to_json(values), "now": now})
+
+
+def _move_run(connection: apsw.Connection, row: MoveRun, now: int) -> None:
+    values = {name: getattr(row, name) for name in row.__slots__} | {"now": now}
+    found = connection.execute(_SQL["move_run"], values).fetchall()
+    if not found:
+        raise IllegalMove("run", row.run_id, f"not {row.from_state}", row.move)
+    values["version"], values["root_id"], values["trace_id"] = found[0]
+    values["seq"] = take_seqs(connection, 1)
+    connection.execute(_SQL["log_run"], values)
+
+
+def _cancel_tasks(connection: apsw.Connection, row: CancelRunTasks, now: int) -> None:
+    count = read_value(connection, _SQL["count_run_tasks"], {"run_id": row.run_id})
+    if count:
+        first = take_seqs(connection, count)
+        values = {"run_id": row.run_id, "actor": row.actor, "error": row.error, "first_seq": first, "now": now}
+        connection.execute(_SQL["cancel_run_tasks"], values)
+        connection.execute(_SQL["drop_run_tasks"], {"run_id": row.run_id})
+
+
+def _put_outcome(connection: apsw.Connection, o: EffectOutcome, now: int) -> None:
+    rows = [(o.idempotency_key, o.tool_call_id, o.status, o.response_hash, o.response, o.root_id)]
+    connection.execute(_SQL["put_outcomes"], {"rows": to_json(rows), "now": now})

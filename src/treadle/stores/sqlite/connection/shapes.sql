@@ -1,0 +1,33 @@
+-- name: live
+-- Live tasks as the JSON of `Task`, and what they are chosen by.
+create temp view live as
+select t.id, t.run_id, l.namespace, l.kind, l.task_list, l.name,
+  case
+    when t.hold & ~1 then 'paused'
+    when t.owner_id is not null and t.state = 'pending' then 'running'
+    else t.state
+  end as shown_state,
+  json_object({json:t.live}, 'kind', l.kind, 'task_list', l.task_list, 'name', l.name) as task
+from tasks as t cross join lanes as l on l.id = t.lane_id;
+
+-- name: ended
+-- Finished tasks as the JSON of `Task`, and what they are chosen by.
+create temp view ended as
+select f.id, f.run_id, l.namespace, l.kind, l.task_list, l.name, f.state as shown_state,
+  json_object({json:f.finished}, 'kind', l.kind, 'task_list', l.task_list, 'name', l.name) as task
+from finished as f cross join lanes as l on l.id = f.lane_id;
+
+-- name: moves
+-- All moves as the JSON of `Move`: the log, and the ends that finished tasks are.
+create temp view moves as
+select entity_id, version,
+  json_object('seq', seq, 'at', at, 'entity', entity, 'entity_id', entity_id, 'version', version, 'move', move,
+    'from_state', from_state, 'to_state', to_state, 'actor', actor, 'claim_version', claim_version, 'run_id', run_id,
+    'root_id', root_id, 'trace_id', trace_id, 'data', data) as move
+from log
+union all
+select id, version,
+  json_object('seq', seq, 'at', finished_at, 'entity', 'task', 'entity_id', id, 'version', version, 'move', move,
+    'from_state', from_state, 'to_state', state, 'actor', actor, 'claim_version', claim_version, 'run_id', run_id,
+    'root_id', root_id, 'trace_id', trace_id, 'data', error)
+from finished;

@@ -1,0 +1,50 @@
+-- name: insert_lanes
+-- Make the lanes (namespace, kind, task list, name) that are missing, as their list and their handler's limit say.
+insert into lanes (namespace, kind, task_list, name, paused, accepting, limit_key)
+select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, coalesce(said.paused, 0), coalesce(said.accepting, 1), m.key
+from jsonb_each(:rows) as r
+left join lists as said on said.namespace = r.value ->> 0 and said.task_list = r.value ->> 2
+left join limits as m on m.namespace = r.value ->> 0 and r.value ->> 1 = 'handler' and m.key = 'handler:' || (r.value ->> 3)
+  and m.by_operator
+where true
+on conflict do nothing;
+
+-- name: list_lanes
+-- All lanes.
+select id, namespace, kind, task_list, name from lanes order by id;
+
+-- name: list_lane_rules
+-- All lanes and what was said about them.
+select id, namespace, kind, task_list, name, paused, accepting, rate, burst, tokens, tokens_at, backlog_limit, limit_key
+from lanes
+order by id;
+
+-- name: list_slowed
+-- Lanes that are paused or have a rate.
+select id, namespace, kind, task_list, name, paused, accepting, rate, burst, tokens, tokens_at, backlog_limit, limit_key
+from lanes
+where slowed;
+
+-- name: list_rated
+-- Those of the lanes that have a rate, are not paused, and have ready tasks.
+select l.id, l.namespace, l.kind, l.task_list, l.name, l.paused, l.accepting, l.rate, l.burst, l.tokens, l.tokens_at,
+  l.backlog_limit, l.limit_key
+from lanes as l
+where l.slowed and l.rate is not null and not l.paused and l.id in (select value from json_each(:lane_ids))
+  and exists (select 1 from tasks as t where t.lane_id = l.id and t.owner_id is null and t.wake_at is null and t.hold = 0);
+
+-- name: spend
+-- Tokens that are left in a lane.
+update lanes set tokens = :tokens, tokens_at = :now where id = :lane_id;
+
+-- name: list_guarded
+-- Lanes that new tasks cannot simply be put into.
+select id, accepting, backlog_limit, limit_key from lanes where guarded;
+
+-- name: count_backlog
+-- Ready tasks of a lane, those held back by a limit among them; no more than one over the cap is counted.
+select (select count(*) from (
+    select 1 from tasks where lane_id = :lane_id and owner_id is null and wake_at is null and hold = 0 limit :most
+  )) + (select count(*) from (
+    select 1 from tasks where lane_id = :lane_id and owner_id is null and wake_at is null and hold - 1 = 0 limit :most
+  ));

@@ -1,0 +1,139 @@
+-- name: list_moves
+-- The moves of an entity in order of version.
+select coalesce('[' || group_concat(move, ',') || ']', '[]')
+from (select move from moves where entity_id = :entity_id order by version);
+
+-- name: list_entities
+-- Where the rows of entities stand, in order of id.
+select json_group_array(json_array(entity, id, state, version))
+from (
+  select entity, id, state, version
+  from (
+    select * from (select 'task' as entity, id, state, version from tasks where id > :after_id order by id limit :limit)
+    union all
+    select * from (select 'task', id, state, version from finished where id > :after_id order by id limit :limit)
+    union all
+    select * from (select 'run', id, state, moves from runs where id > :after_id order by id limit :limit)
+    union all
+    select * from (select entity, id, state, moves from records where id > :after_id order by id limit :limit)
+  )
+  order by id
+  limit :limit
+);
+
+-- name: list_moves_of
+-- The moves of many entities, each in order of version.
+select coalesce('[' || group_concat(move, ',') || ']', '[]')
+from (select move from moves where entity_id in (select value from json_each(:ids)) order by entity_id, version);
+
+-- name: list_events
+-- The moves after a seq in their order, with the namespaces of who made them.
+select coalesce('[' || group_concat(event, ',') || ']', '[]')
+from (
+  select event
+  from (
+    select * from (
+      select l.seq, json_array(
+          coalesce(
+            (select t.namespace from tasks as t where t.id = l.entity_id),
+            (select f.namespace from finished as f where f.id = l.entity_id),
+            (select r.namespace from runs as r where r.id = l.entity_id),
+            (select r.namespace from records as r where r.id = l.entity_id)
+          ),
+          json_object('seq', l.seq, 'at', l.at, 'entity', l.entity, 'entity_id', l.entity_id, 'version', l.version, 'move', l.move,
+            'from_state', l.from_state, 'to_state', l.to_state, 'actor', l.actor, 'claim_version', l.claim_version,
+            'run_id', l.run_id, 'root_id', l.root_id, 'trace_id', l.trace_id, 'data', l.data)) as event
+      from log as l
+      where l.seq > :after_seq and l.seq <= :until_seq
+      order by l.seq
+      limit :limit
+    )
+    union all
+    select * from (
+      select f.seq, json_array(f.namespace,
+          json_object('seq', f.seq, 'at', f.finished_at, 'entity', 'task', 'entity_id', f.id, 'version', f.version, 'move', f.move,
+            'from_state', f.from_state, 'to_state', f.state, 'actor', f.actor, 'claim_version', f.claim_version,
+            'run_id', f.run_id, 'root_id', f.root_id, 'trace_id', f.trace_id, 'data', f.error))
+      from finished as f
+      where f.seq > :after_seq and f.seq <= :until_seq
+      order by f.seq
+      limit :limit
+    )
+  )
+  order by seq
+  limit :limit
+);
+
+-- name: find_last_seq
+-- The last number that a move was given.
+select value from seqs where name = 'move';
+
+-- name: tally
+-- Moves of tasks by minute, kind and move; the log does not say of which lane they were.
+select l.namespace, l.kind, m.at / 60000 * 60000, m.move, m.to_state, count(*), max(m.waited_for)
+from (
+  select f.lane_id, f.finished_at as at, f.move, f.state as to_state,
+    case when f.claim_version = 1 then f.claimed_at - f.due_at end as waited_for
+  from finished as f
+  where f.seq > :after_seq and f.seq <= :until_seq
+  union all
+  select coalesce((select t.lane_id from tasks as t where t.id = g.entity_id), (select f.lane_id from finished as f where f.id = g.entity_id)),
+    g.at, g.move, g.to_state, null
+  from log as g
+  where g.seq > :after_seq and g.seq <= :until_seq and g.entity = 'task'
+) as m cross join lanes as l on l.id = m.lane_id
+group by l.namespace, l.kind, m.at / 60000, m.move, m.to_state;
+
+-- name: append_lines
+-- Store lines that handlers wrote.
+insert into lines (task_id, at, level, message, details, run_id, step_id)
+select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, r.value ->> 5, r.value ->> 6
+from jsonb_each(:rows) as r;
+
+-- name: list_lines
+-- The last lines of a task, oldest first.
+select coalesce('[' || group_concat(line, ',') || ']', '[]')
+from (
+  select line
+  from (
+    select id, json_object('task_id', task_id, 'at', at, 'level', level, 'message', message, 'details', details,
+      'run_id', run_id, 'step_id', step_id) as line
+    from lines
+    where task_id = :task_id
+    order by id desc
+    limit :limit
+  )
+  order by id
+);
+
+-- name: list_run_lines
+-- The last lines about a run, oldest first.
+select coalesce('[' || group_concat(line, ',') || ']', '[]')
+from (
+  select line
+  from (
+    select id, json_object('task_id', task_id, 'at', at, 'level', level, 'message', message, 'details', details,
+      'run_id', run_id, 'step_id', step_id) as line
+    from lines
+    where run_id = :run_id
+    order by id desc
+    limit :limit
+  )
+  order by id
+);
+
+-- name: list_run_lines_before
+-- The last lines about a run before a number, the last one first.
+select id, task_id, at, level, message, details, run_id, step_id
+from lines
+where run_id = :run_id and id < coalesce(:before, x'')
+order by id desc
+limit :limit;
+
+-- name: list_run_lines_after
+-- The first lines about a run after a number.
+select id, task_id, at, level, message, details, run_id, step_id
+from lines
+where run_id = :run_id and id > :after
+order by id
+limit :limit;

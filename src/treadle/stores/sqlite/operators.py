@@ -1,0 +1,106 @@
+"""Settings that operators change: task lists, rates, limits, and handler registrations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+import msgspec
+
+from treadle.model.handlers import HandlerRegistration
+from treadle.model.lists import LaneRule, Limit, TaskList
+from treadle.stores.sqlite import limits
+from treadle.stores.sqlite.connection.connect import fetch_as, to_json
+from treadle.stores.sqlite.lanes import list_rules
+from treadle.stores.sqlite.parts import Part, reads, uses_writer, writes
+from treadle.stores.statements import load_statements
+
+_SQL = load_statements(__package__, "operators.sql")
+
+
+class Operators(Part):
+    """The `OperatorStore` of SQLite."""
+
+    @reads
+    def list_lists(self, connection: apsw.Connection) -> list[TaskList]:
+        return [
+            msgspec.structs.replace(found, paused=bool(found.paused), accepting=bool(found.accepting))
+            for found in fetch_as(connection, TaskList, _SQL["list_lists"], {})
+        ]
+
+    @writes
+    def set_list(
+        self,
+        connection: apsw.Connection,
+        namespace: str,
+        task_list: str,
+        *,
+        paused: bool | None = None,
+        accepting: bool | None = None,
+        no_handler: str | None = None,
+    ) -> tuple[int, ...]:
+        values = {
+            "namespace": namespace,
+            "task_list": task_list,
+            "paused": paused,
+            "accepting": accepting,
+            "no_handler": no_handler,
+        }
+        connection.execute(_SQL["set_list"], values)
+        lanes = {lane_id for (lane_id,) in connection.execute(_SQL["mark_lanes"], values)}
+        if paused is not None:
+            find = limits.recall_list if paused else limits.list_waiting_keys
+            lanes |= limits.admit(connection, find(connection, namespace, task_list))
+        return tuple(sorted(lanes))
+
+    @reads
+    def list_lane_rules(self, connection: apsw.Connection) -> list[LaneRule]:
+        return list_rules(connection)
+
+    @writes
+    def set_rate(self, connection: apsw.Connection, lane_id: int, rate: float | None, burst: int | None) -> None:
+        connection.execute(_SQL["set_rate"], {"lane_id": lane_id, "rate": rate, "burst": burst, "now": self._clock.now()})
+
+    @writes
+    def set_backlog_limit(self, connection: apsw.Connection, lane_id: int, backlog_limit: int | None) -> None:
+        connection.execute(_SQL["set_backlog_limit"], {"lane_id": lane_id, "backlog_limit": backlog_limit})
+
+    @reads
+    def list_limits(self, connection: apsw.Connection, namespace: str) -> list[Limit]:
+        return limits.list_limits(connection, namespace)
+
+    @reads
+    def list_admitted(self, connection: apsw.Connection, namespace: str, key: str, limit: int) -> list[str]:
+        return limits.list_admitted(connection, namespace, key, limit)
+
+    @uses_writer
+    def set_limit(self, connection: apsw.Connection, namespace: str, key: str, max_running: int | None) -> tuple[int, ...]:
+        return tuple(sorted(limits.set_limit(connection, namespace, key, max_running)))
+
+    @reads
+    def list_handlers(self, connection: apsw.Connection, namespace: str) -> list[HandlerRegistration]:
+        rows: list[list[Any]] = [list(row) for row in connection.execute(_SQL["list_handlers"], {"namespace": namespace})]
+        for row in rows:
+            row[6:8] = map(msgspec.json.decode, row[6:8])  # requirements and metadata
+        return [HandlerRegistration(*row) for row in rows]
+
+    @writes
+    def save_handler(self, connection: apsw.Connection, namespace: str, registration: HandlerRegistration) -> None:
+        values = {
+            "namespace": namespace,
+            "facet_name": registration.facet_name,
+            "module_uri": registration.module_uri,
+            "entrypoint": registration.entrypoint,
+            "version": registration.version,
+            "checksum": registration.checksum,
+            "timeout_for": registration.timeout_ms,
+            "requirements": to_json(registration.requirements),
+            "metadata": to_json(registration.metadata),
+            "now": self._clock.now(),
+        }
+        connection.execute(_SQL["save_handler"], values)
+
+    @writes
+    def delete_handler(self, connection: apsw.Connection, namespace: str, facet_name: str) -> bool:
+        connection.execute(_SQL["delete_handler"], {"namespace": namespace, "facet_name": facet_name})
+        return connection.changes() > 0

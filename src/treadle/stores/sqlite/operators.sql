@@ -1,0 +1,46 @@
+-- name: list_lists
+-- The lists that something was said about.
+select namespace, task_list, paused, accepting, no_handler, keep_completed_for, keep_failed_for from lists order by namespace, task_list;
+
+-- name: set_list
+-- Change what is not null of a list.
+insert into lists (namespace, task_list, paused, accepting, no_handler)
+values (:namespace, :task_list, coalesce(:paused, 0), coalesce(:accepting, 1), coalesce(:no_handler, 'wait'))
+on conflict (namespace, task_list) do update
+set paused = coalesce(:paused, paused), accepting = coalesce(:accepting, accepting), no_handler = coalesce(:no_handler, no_handler);
+
+-- name: mark_lanes
+-- Let the lanes of a list be as the list is; their ids.
+update lanes
+set (paused, accepting) = (select paused, accepting from lists where namespace = :namespace and task_list = :task_list)
+where namespace = :namespace and task_list = :task_list
+returning id;
+
+-- name: set_rate
+-- A lane's rate; it starts with a full bucket.
+update lanes set rate = :rate, burst = :burst, tokens = :burst, tokens_at = iif(:rate is null, null, :now) where id = :lane_id;
+
+-- name: set_backlog_limit
+-- A lane's cap on ready tasks.
+update lanes set backlog_limit = :backlog_limit where id = :lane_id;
+
+-- name: save_handler
+-- Insert the registration, or replace it; when it was made stays what it was.
+insert into handler_registrations (namespace, facet_name, module_uri, entrypoint, version, checksum, timeout_for, requirements,
+  metadata, created_at, updated_at)
+values (:namespace, :facet_name, :module_uri, :entrypoint, :version, :checksum, :timeout_for, :requirements, :metadata, :now, :now)
+on conflict (namespace, facet_name) do update
+set module_uri = excluded.module_uri, entrypoint = excluded.entrypoint, version = excluded.version, checksum = excluded.checksum,
+  timeout_for = excluded.timeout_for, requirements = excluded.requirements, metadata = excluded.metadata,
+  updated_at = excluded.updated_at;
+
+-- name: list_handlers
+-- The registrations of a namespace by name.
+select facet_name, module_uri, entrypoint, version, checksum, timeout_for, requirements, metadata, created_at, updated_at
+from handler_registrations
+where namespace = :namespace
+order by facet_name;
+
+-- name: delete_handler
+-- Remove a registration.
+delete from handler_registrations where namespace = :namespace and facet_name = :facet_name;

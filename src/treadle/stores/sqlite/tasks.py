@@ -1,0 +1,232 @@
+"""Tasks: lanes, claims, wake-ups, lease renewals, and reads. `commit` holds the one write.
+
+A claim and a wake-up look first, and take the write lock only if there is work. Reads return rows as one JSON text, which
+costs one step of the database and no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import apsw
+import msgspec
+
+from treadle.kernel.store.queries import Extension, LaneDepth, Renewal, TaskFilter, Woken
+from treadle.kernel.store.units import Answer, Unit
+from treadle.model.clock import Clock
+from treadle.model.names import Lane
+from treadle.model.states import FINAL_TASK_STATES
+from treadle.model.tasks import Claim, Task
+from treadle.stores.rules.keys import has_keys
+from treadle.stores.sqlite.commit.commit import commit
+from treadle.stores.sqlite.commit.keys import settle_keys, take_keys
+from treadle.stores.sqlite.connection.connect import read_row, read_value, reading, to_json, writing
+from treadle.stores.sqlite.lanes import list_lanes, list_rated, list_slowed, make_lanes, spend
+from treadle.stores.sqlite.limits import admit
+from treadle.stores.sqlite.parts import Part, reads, uses_writer, writes
+from treadle.stores.statements import load_statements
+
+_SQL = load_statements(__package__, "tasks.sql")
+_TAKE_SEQS = load_statements(__package__, "commit/settlements.sql")["take_seqs"]
+_FINAL = frozenset[str](FINAL_TASK_STATES)
+_decode = msgspec.json.Decoder().decode
+_decode_task = msgspec.json.Decoder(Task).decode
+decode_tasks = msgspec.json.Decoder(list[Task]).decode
+
+
+class Tasks(Part):
+    """The `TaskStore` of SQLite."""
+
+    parallel_commits = 1
+
+    async def lane_ids(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
+        if any(lane not in self._lanes for lane in lanes):
+            await self._make_lanes(lanes)
+        return {lane: self._lanes[lane] for lane in lanes}
+
+    @uses_writer
+    def _make_lanes(self, connection: apsw.Connection, lanes: Iterable[Lane]) -> None:
+        with writing(connection):
+            known = make_lanes(connection, lanes)
+        self._lanes = known
+
+    @reads
+    def list_lanes(self, connection: apsw.Connection) -> dict[int, Lane]:
+        return list_lanes(connection)
+
+    @uses_writer
+    def claim(self, connection: apsw.Connection, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
+        shut: set[int] = set()
+        while limit > 0 and (head := _find_head(connection, lane_ids, shut)) is not None:
+            lane_id, priority = head
+            values = {"lane_id": lane_id, "priority": priority, "limit": limit, "owner_id": owner_id, "lease_for": lease_for}
+            try:
+                with writing(connection):
+                    now = self._clock.now()
+                    values["now"] = now
+                    rule = list_slowed(connection).get(lane_id)
+                    if rule is not None:
+                        tokens = 0.0 if rule.paused else rule.tokens_left(now)
+                        if tokens < 1:
+                            shut.add(lane_id)
+                            continue
+                        values["limit"] = int(min(tokens, limit))
+                    taken = read_value(connection, _SQL["show_taken"], values)
+                    connection.execute(_SQL["take"], values)
+                    if rule is not None:
+                        spend(connection, lane_id, tokens - connection.changes(), now)
+            except apsw.TooBigError:
+                if limit == 1:
+                    raise
+                limit = max(limit // 4, 1)
+                continue
+            # Without a task, another process has taken them since `_find_head`: look again.
+            if tasks := decode_tasks(taken):
+                return tasks
+        return []
+
+    @writes
+    def claim_of_run(
+        self, connection: apsw.Connection, run_id: str, kind: str, owner_id: str, lease_for: int, limit: int
+    ) -> list[str]:
+        values = {"run_id": run_id, "kind": kind, "owner_id": owner_id, "lease_for": lease_for, "limit": limit}
+        found = connection.execute(_SQL["claim_of_run"], values | {"now": self._clock.now()}).fetchall()
+        return [str(row[0]) for row in found]
+
+    @uses_writer
+    def wake(self, connection: apsw.Connection, limit: int, *, expire_leases: bool = True) -> Woken:
+        now = self._clock.now()
+        first = read_value(connection, _SQL["find_next_wake"])
+        if first is None or first > now:
+            return Woken(0, 0, (), None if first is None else first - now, now)
+        values = {"now": now, "expire_leases": expire_leases, "limit": limit}
+        count, expired, lanes, keys = read_row(connection, _SQL["count_due"], values)
+        admitted: set[int] = set()
+        if count:
+            with writing(connection):
+                values["now"] = now = self._clock.now()
+                count, expired, lanes, keys = read_row(connection, _SQL["count_due"], values)
+                if expired:
+                    last = read_value(connection, _TAKE_SEQS, {"count": expired})
+                    connection.execute(_SQL["log_expired"], {**values, "first_seq": last - expired + 1})
+                connection.execute(_SQL["wake_due"], values)
+                if keys != "[]":
+                    admitted = admit(connection, [(namespace, key) for namespace, key in _decode(keys)])
+        more, *_ = read_row(connection, _SQL["count_due"], {**values, "limit": 1})
+        after = read_value(connection, _SQL["find_next_after"], {"now": now})
+        next_for = 0 if more else None if after is None else after - now
+        overdue = not expire_leases and bool(read_value(connection, _SQL["find_overdue"], {"now": now}))
+        return Woken(count, expired, tuple(admitted.union(_decode(lanes))), next_for, now, overdue)
+
+    async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
+        return await self._extend(renewals, lease_for) if renewals else {}
+
+    @writes
+    def _extend(self, connection: apsw.Connection, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
+        now = self._clock.now()
+        values = {"rows": to_json(_renewed(renewals)), "now": now, "lease_for": lease_for}
+        found: Any = connection.execute(_SQL["extend"], values).fetchall()
+        return {task_id: Extension(until_at, now) for task_id, until_at in found}
+
+    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+        return await self._commit(units) if units else []
+
+    @uses_writer
+    def _commit(self, connection: apsw.Connection, units: Sequence[Unit]) -> list[Answer]:
+        with writing(connection):
+            now = self._clock.now()
+            if not has_keys(units):
+                answers, known = commit(connection, units, self._lanes, now)
+            else:
+                deduped = take_keys(connection, units, now)
+                answers, known = commit(connection, deduped.units, self._lanes, now)
+                answers = settle_keys(connection, deduped, units, answers)
+        self._lanes = known
+        return answers
+
+    @reads
+    def next_token_for(self, connection: apsw.Connection, lane_ids: Sequence[int]) -> int | None:
+        now = self._clock.now()
+        return min((rule.next_token_for(now) for rule in list_rated(connection, lane_ids)), default=None)
+
+    @writes
+    def expire_leases_of(self, connection: apsw.Connection, owner_ids: Sequence[str]) -> int:
+        connection.execute(_SQL["expire_leases"], {"owners": to_json(list(owner_ids)), "now": self._clock.now()})
+        return int(connection.changes())
+
+    @reads
+    def list_unpolled(self, connection: apsw.Connection, lane_ids: Sequence[int], limit: int) -> list[str]:
+        found = connection.execute(_SQL["list_unpolled"], {"lane_ids": to_json(list(lane_ids)), "limit": max(limit, 0)})
+        return [str(row[0]) for row in found]
+
+    @reads
+    def find_task(self, connection: apsw.Connection, task_id: str) -> Task | None:
+        found = connection.execute(_SQL["find_task"], {"id": task_id}).fetchall()
+        return _decode_task(str(found[0][0])) if found else None
+
+    @reads
+    def find_finished(self, connection: apsw.Connection, task_ids: Sequence[str]) -> list[Task]:
+        return decode_tasks(read_value(connection, _SQL["find_finished"], {"ids": to_json(list(dict.fromkeys(task_ids)))}))
+
+    @reads
+    def list_tasks(self, connection: apsw.Connection, which: TaskFilter, limit: int) -> list[Task]:
+        if limit <= 0:
+            return []
+        values = {name: getattr(which, name) for name in which.__slots__} | {"limit": limit}
+        values["states"] = to_json(which.states) if which.states else None
+        suffix = "" if which.run_id is None else "_of_run"
+        final = _FINAL.intersection(which.states)
+        tasks: list[Task] = []
+        with reading(connection):
+            if not which.states or len(final) < len(which.states):
+                tasks += decode_tasks(read_value(connection, _SQL["list_live" + suffix], values))
+            if not which.states or final:
+                tasks += decode_tasks(read_value(connection, _SQL["list_ended" + suffix], values))
+        tasks.sort(key=lambda task: task.id, reverse=True)
+        return tasks[:limit]
+
+    @reads
+    def list_depths(self, connection: apsw.Connection) -> list[LaneDepth]:
+        return [
+            LaneDepth(lane_id, Lane(namespace, kind, task_list, name), *counts)
+            for lane_id, namespace, kind, task_list, name, *counts in connection.execute(_SQL["list_depths"])
+        ]
+
+    @reads
+    def count_finished(self, connection: apsw.Connection) -> dict[str, int]:
+        return {str(state): int(count) for state, count in connection.execute(_SQL["count_finished"])}
+
+
+def _find_head(connection: apsw.Connection, lane_ids: Sequence[int], shut: Collection[int]) -> tuple[int, int] | None:
+    """Return the best lane that is neither paused nor `shut`, and its best priority."""
+    slowed = list_slowed(connection)
+    if slowed:
+        lane_ids = [each for each in lane_ids if each not in shut and not (each in slowed and slowed[each].paused)]
+    found: Any = connection.execute(_SQL["find_head"], {"lane_ids": to_json(list(lane_ids))}).fetchall()
+    return found[0] if found else None
+
+
+def _renewed(renewals: Sequence[Renewal]) -> list[tuple[str, int, str, bool, str | None]]:
+    return [
+        (renewal.claim.task_id, renewal.claim.version, renewal.claim.owner_id, renewal.progressed, renewal.progress)
+        for renewal in renewals
+    ]
+
+
+def renew(connection: apsw.Connection, clock: Clock, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
+    """Extend the claims that are still held; return the ids of their tasks."""
+    rows = _renewed(renewals)
+    text = to_json(rows)
+    with writing(connection):
+        connection.execute(_SQL["renew"], {"rows": text, "now": clock.now(), "lease_for": lease_for})
+        if connection.changes() == len(rows):
+            return {row[0] for row in rows}
+        found = read_value(connection, _SQL["list_held"], {"rows": text})
+    return set(_decode(found))
+
+
+def held(connection: apsw.Connection, claims: Sequence[Claim]) -> set[str]:
+    """Return the ids of the tasks whose claim is unchanged."""
+    rows = [(claim.task_id, claim.version, claim.owner_id) for claim in claims]
+    return set(_decode(read_value(connection, _SQL["list_held"], {"rows": to_json(rows)})))
