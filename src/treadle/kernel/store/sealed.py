@@ -1,42 +1,70 @@
-"""A store whose texts beside the values go through the codec too: errors, checkpoints, progress, moves' data, handlers' lines,
-the bodies and items of records, mail, and the responses of effects.
+"""A store that encrypts texts beside the values: errors, checkpoints, progress, data of moves, log lines, bodies and items
+of records, messages, and responses of effects.
 
-Values (payloads, results, inputs, outputs, steps, flows) are sealed by the `ValueStore` where they are packed. What is left is
-sealed here, on its way into the store, and opened on its way out; so nothing that users wrote is readable in the
-database. Plain stay: names, keys, error codes, fingerprints, actors, trace ids, instants and counters, as the store looks
-for them. What was stored before there was a codec is read as it is.
+The `ValueStore` seals values (payloads, results, inputs, outputs, steps, flows) where it packs them. This store seals the
+other texts on their way into the database and opens them on their way out, so that nothing users wrote is readable
+there. Names, keys, error codes, fingerprints, actors, trace ids, instants and counters stay plain, because the store
+searches by them. Texts that were stored before there was a codec are read unchanged.
 
-A text that this process cannot open (another codec, or none) is shown as an error that says so; nothing is lost by that.
+A text that this process cannot open (another codec, or none) is replaced by an error that states this; nothing is lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, assert_never, cast
 
 import msgspec
 
 from treadle.kernel.store.ports import LeaseConnection, Store
 from treadle.kernel.store.queries import DeadLetterFilter, Event, Extension, History, Renewal, RunFilter, TaskFilter
-from treadle.kernel.store.records import ChangeRecord, PutItems, PutMessage, PutOutcome, PutRecord, RecordFilter
-from treadle.kernel.store.units import Answer, CancelRunTasks, Finish, Keep, MoveRun, Park, Row, Settlement, Unit
+from treadle.kernel.store.records import (
+    Await,
+    ChangeRecord,
+    PutItems,
+    PutMessage,
+    PutOutcome,
+    PutRecord,
+    RecordFilter,
+    TakeMessages,
+)
+from treadle.kernel.store.units import (
+    Amend,
+    Answer,
+    CancelRunTasks,
+    ClearInbox,
+    Finish,
+    HoldRun,
+    Keep,
+    MoveRun,
+    Park,
+    PutBlob,
+    PutFlow,
+    PutInbox,
+    PutRun,
+    PutSteps,
+    Revive,
+    Row,
+    Settlement,
+    Unit,
+)
 from treadle.kernel.store.value_store import AS_IT_IS, Codec, UnreadableValue, ValueStore, seal
 from treadle.model.records import EffectOutcome, Message, Record
 from treadle.model.runs import Run
-from treadle.model.tasks import LogLine, Move, Server, Task
+from treadle.model.tasks import LogLine, Move, Task
 from treadle.model.values import encode
 
 S = TypeVar("S")
 
 
 def sealed_store(store: Store, codec: Codec | None) -> Store:
-    """The store behind the codec; with None it seals nothing, and still shows what it cannot open."""
+    """Wrap the store with the codec; without a codec it seals nothing, but still reports texts that it cannot open."""
     return cast("Store", SealedStore(store, codec))
 
 
 class SealedStore:
-    """What is not about such texts goes straight to the store."""
+    """Seals and opens texts; passes all other methods to the inner store."""
 
     def __init__(self, store: Store, codec: Codec | None) -> None:
         self._inner = store
@@ -49,33 +77,33 @@ class SealedStore:
     # in
 
     async def commit(self, units: Sequence[Unit]) -> list[Answer]:
-        """Do the units, sealed."""
+        """Commit the units, sealed."""
         return await self._inner.commit(units if self._codec is None else [self._unit(unit) for unit in units])
 
     async def append_lines(self, lines: Sequence[LogLine]) -> None:
-        """Store lines, sealed."""
+        """Store log lines, sealed."""
         sealed = [
-            msgspec.structs.replace(line, message=self._seal_words(line.message), details=self._seal(line.details))
+            msgspec.structs.replace(line, message=self._seal_message(line.message), details=self._seal(line.details))
             for line in lines
         ]
         await self._inner.append_lines(sealed)
 
     async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
-        """Extend claims, with progress sealed."""
+        """Extend claims, with sealed progress."""
         sealed = [replace(renewal, progress=self._seal(renewal.progress)) for renewal in renewals]
         return await self._inner.extend(sealed, lease_for)
 
     def lease_connection(self) -> LeaseConnection:
-        """A lease line that seals progress."""
-        return cast("LeaseConnection", _SealedLine(self._inner.lease_connection(), self._seal))
+        """Return a lease connection that seals progress."""
+        return cast("LeaseConnection", _SealedLeaseConnection(self._inner.lease_connection(), self._seal))
 
     def _seal(self, text: S) -> S:
         if self._codec is None or not isinstance(text, str) or text.startswith("@code:"):
             return text
         return cast("S", seal(text, self._codec))
 
-    def _seal_words(self, text: str) -> str:
-        """What a handler wrote, which is no JSON: it may look like a stored text, and is none."""
+    def _seal_message(self, text: str) -> str:
+        """Seal a log message, which is not JSON: even without a codec, one that looks like a sealed text needs a mark."""
         if self._codec is not None:
             return seal(text, self._codec)
         return f"{AS_IT_IS}{text}" if text.startswith("@code:") else text
@@ -96,8 +124,10 @@ class SealedStore:
                 )
             case Keep():
                 return replace(what, checkpoint=self._seal(what.checkpoint), data=self._seal(what.data))
-            case _:
+            case Revive() | Amend() | None:
                 return what
+            case _:
+                assert_never(what)
 
     def _row(self, row: Row) -> Row:
         match row:
@@ -115,70 +145,72 @@ class SealedStore:
                 return PutMessage(msgspec.structs.replace(message, body=self._seal(message.body)))
             case PutOutcome(outcome):
                 return PutOutcome(msgspec.structs.replace(outcome, response=self._seal(outcome.response)))
+            case PutRun() | PutSteps() | PutInbox() | ClearInbox() | PutFlow() | PutBlob() | HoldRun() | TakeMessages() | Await():
+                return row  # without texts, or with values that the `ValueStore` sealed
             case _:
-                return row
+                assert_never(row)
 
     # out
 
     async def claim(self, *given: Any, **more: Any) -> list[Task]:
-        """Take tasks, opened."""
+        """Claim tasks, opened."""
         return [self._task(task) for task in await self._inner.claim(*given, **more)]
 
     async def find_task(self, task_id: str) -> Task | None:
-        """The task, opened."""
+        """Return the task, opened."""
         task = await self._inner.find_task(task_id)
         return None if task is None else self._task(task)
 
     async def find_finished(self, task_ids: Sequence[str]) -> list[Task]:
-        """Finished tasks, opened."""
+        """Return finished tasks, opened."""
         return [self._task(task) for task in await self._inner.find_finished(task_ids)]
 
     async def list_tasks(self, which: TaskFilter, limit: int) -> list[Task]:
-        """Tasks, opened."""
+        """Return tasks, opened."""
         return [self._task(task) for task in await self._inner.list_tasks(which, limit)]
 
     async def list_dead_letters(self, which: DeadLetterFilter, limit: int) -> list[Task]:
-        """Dead letters, opened."""
+        """Return dead letters, opened."""
         return [self._task(task) for task in await self._inner.list_dead_letters(which, limit)]
 
     async def list_moves(self, entity_id: str) -> list[Move]:
-        """Moves, opened."""
+        """Return moves, opened."""
         return [self._move(move) for move in await self._inner.list_moves(entity_id)]
 
     async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
-        """Histories, opened."""
+        """Return histories, opened."""
         found = await self._inner.list_histories(after_id, limit)
         return [replace(history, moves=tuple(map(self._move, history.moves))) for history in found]
 
     async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[Event]:
-        """Events, opened."""
+        """Return events, opened."""
         return [replace(event, move=self._move(event.move)) for event in await self._inner.list_events(after_seq, until_seq, limit)]
 
     async def find_run(self, run_id: str) -> Run | None:
-        """The run, opened."""
+        """Return the run, opened."""
         run = await self._inner.find_run(run_id)
         return None if run is None else self._run(run)
 
     async def find_finished_runs(self, run_ids: Sequence[str]) -> list[Run]:
-        """Finished runs, opened."""
+        """Return finished runs, opened."""
         return [self._run(run) for run in await self._inner.find_finished_runs(run_ids)]
 
     async def list_runs(self, which: RunFilter, limit: int) -> list[Run]:
-        """Runs, opened."""
+        """Return runs, opened."""
         return [self._run(run) for run in await self._inner.list_runs(which, limit)]
 
     async def list_lines(self, task_id: str, limit: int) -> list[LogLine]:
-        """Lines, opened."""
+        """Return log lines, opened."""
         return [self._line(line) for line in await self._inner.list_lines(task_id, limit)]
 
     async def list_run_lines(self, run_id: str, limit: int) -> list[LogLine]:
-        """Lines, opened."""
+        """Return log lines, opened."""
         return [self._line(line) for line in await self._inner.list_run_lines(run_id, limit)]
 
     async def page_run_lines(
         self, run_id: str, limit: int, before: int | None = None, after: int | None = None
     ) -> list[tuple[int, LogLine]]:
-        """Lines with their numbers, opened."""
+        """Return numbered log lines, opened."""
         found = await self._inner.page_run_lines(run_id, limit, before, after)
         return [(number, self._line(line)) for number, line in found]
 
@@ -186,34 +218,34 @@ class SealedStore:
         return msgspec.structs.replace(line, message=self._open(line.message, _words), details=self._open(line.details))
 
     async def find_record(self, record_id: str) -> Record | None:
-        """The record, opened."""
+        """Return the record, opened."""
         record = await self._inner.find_record(record_id)
         return None if record is None else self._record(record)
 
     async def find_record_named(self, namespace: str, entity: str, name: str) -> Record | None:
-        """The live record of that name, opened."""
+        """Return the live record with that name, opened."""
         record = await self._inner.find_record_named(namespace, entity, name)
         return None if record is None else self._record(record)
 
     async def list_records(self, which: RecordFilter, limit: int) -> list[Record]:
-        """Records, opened."""
+        """Return records, opened."""
         return [self._record(record) for record in await self._inner.list_records(which, limit)]
 
     async def list_items(self, record_id: str, after_key: str | None, limit: int) -> list[tuple[str, str]]:
-        """Items, opened."""
+        """Return items, opened."""
         return [(key, self._open(value)) for key, value in await self._inner.list_items(record_id, after_key, limit)]
 
     async def find_items(self, record_id: str, keys: Sequence[str]) -> dict[str, str]:
-        """Items by key, opened."""
+        """Return items by key, opened."""
         return {key: self._open(value) for key, value in (await self._inner.find_items(record_id, keys)).items()}
 
     async def list_messages(self, run_id: str, limit: int, after_seq: int = 0) -> list[Message]:
-        """Message, opened."""
+        """Return messages, opened."""
         found = await self._inner.list_messages(run_id, limit, after_seq)
-        return [msgspec.structs.replace(mail, body=self._open(mail.body)) for mail in found]
+        return [msgspec.structs.replace(message, body=self._open(message.body)) for message in found]
 
     async def find_outcomes(self, keys: Sequence[str]) -> list[EffectOutcome]:
-        """Outcomes, opened."""
+        """Return outcomes, opened."""
         found = await self._inner.find_outcomes(keys)
         return [msgspec.structs.replace(outcome, response=self._open(outcome.response)) for outcome in found]
 
@@ -232,7 +264,7 @@ class SealedStore:
         return run if run.error is None else msgspec.structs.replace(run, error=self._open(run.error))
 
     def _open(self, text: S, otherwise: Callable[[UnreadableValue], str] | None = None) -> S:
-        """The text before the codec; one that cannot be opened is replaced by what says so."""
+        """Return the plain text, or `otherwise` (by default an error) for a text that cannot be opened."""
         if not isinstance(text, str) or not text.startswith("@code:"):
             return text
         try:
@@ -241,22 +273,18 @@ class SealedStore:
             return cast("S", (otherwise or _as_error)(error))
 
 
-class _SealedLine:
-    """A lease line whose progress is sealed."""
+class _SealedLeaseConnection:
+    """A lease connection that seals progress."""
 
-    def __init__(self, line: LeaseConnection, sealed: Callable[[str | None], str | None]) -> None:
-        self._line, self._sealed = line, sealed
+    def __init__(self, inner: LeaseConnection, seal: Callable[[str | None], str | None]) -> None:
+        self._inner, self._seal = inner, seal
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._line, name)
+        return getattr(self._inner, name)
 
     def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
-        """Extend claims, with progress sealed."""
-        return self._line.renew([replace(renewal, progress=self._sealed(renewal.progress)) for renewal in renewals], lease_for)
-
-    def beat(self, server: Server) -> None:
-        """The server is alive."""
-        self._line.beat(server)
+        """Extend claims, with sealed progress."""
+        return self._inner.renew([replace(renewal, progress=self._seal(renewal.progress)) for renewal in renewals], lease_for)
 
 
 def _as_error(error: UnreadableValue) -> str:
