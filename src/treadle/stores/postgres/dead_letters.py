@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.kernel.store.queries import DeadLetterFilter, DeadLetterGroup, DeadLetter
+from treadle.kernel.store.queries import DeadLetter, DeadLetterFilter, DeadLetterGroup
 from treadle.kernel.store.units import Seen
 from treadle.model.tasks import Task
 from treadle.stores.postgres.connection.connect import Connection
@@ -40,7 +40,9 @@ class DeadLetters(Part):
 
     @reads
     async def count_dead_letters(self, connection: Connection, which: DeadLetterFilter) -> tuple[int, int, int]:
-        name, values = ("count_dead_letters_in", _values(which)[:4]) if which.by_lane_alone else ("count_dead_letters", _values(which))
+        name, values = (
+            ("count_dead_letters_in", _values(which)[:4]) if which.by_lane_alone else ("count_dead_letters", _values(which))
+        )
         row = await connection.fetchrow(_SQL[name], *values)
         assert row is not None
         return row[0], row[1], row[2]

@@ -6,7 +6,7 @@ from typing import Any
 
 import apsw
 
-from treadle.kernel.store.queries import DeadLetterFilter, DeadLetterGroup, DeadLetter
+from treadle.kernel.store.queries import DeadLetter, DeadLetterFilter, DeadLetterGroup
 from treadle.kernel.store.units import Seen
 from treadle.model.tasks import Task
 from treadle.stores.sqlite.connection.connect import read_row, read_value
